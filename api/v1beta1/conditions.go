@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+// Conditions of a MaasMachine. All have positive polarity.
+const (
+	// ReadyCondition sums up the other conditions of an object.
+	ReadyCondition = clusterv1.ReadyCondition
+
+	// MachineDeployedCondition is true while MAAS says that the machine is deployed and powered on.
+	MachineDeployedCondition = "MachineDeployed"
+
+	// DNSAttachedCondition is true once the API endpoint's DNS record has the address of this control plane.
+	DNSAttachedCondition = "DNSAttached"
+
+	// LXDHostSelectedCondition is true once a VM host was chosen for the VM.
+	LXDHostSelectedCondition = "LXDHostSelected"
+
+	// LXDResourcesAllocatedCondition is true once the VM's cores, memory and disk are taken on its host.
+	LXDResourcesAllocatedCondition = "LXDResourcesAllocated"
+
+	// LXDVMCreatedCondition is true once the VM exists on its host.
+	LXDVMCreatedCondition = "LXDVMCreated"
+
+	// LXDVMDeployedCondition is true while MAAS says that the VM is deployed and powered on.
+	LXDVMDeployedCondition = "LXDVMDeployed"
+)
+
+// Conditions of a MaasCluster. All have positive polarity.
+const (
+	// DNSReadyCondition is true while the API endpoint's DNS record is as desired, or the user provides the endpoint.
+	DNSReadyCondition = "DNSReady"
+
+	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
+	FailureDomainsReadyCondition = "FailureDomainsReady"
+
+	// LXDReadyCondition is true once every node of a host cluster is an LXD VM host of MAAS.
+	LXDReadyCondition = "LXDReady"
+)
+
+// Reasons that several conditions share.
+const (
+	// ReadyReason: it is as desired.
+	ReadyReason = "Ready"
+
+	// NotReadyReason: it is not as desired; the message says why.
+	NotReadyReason = "NotReady"
+
+	// DeletingReason: the object is being deleted, and so is what stands for it in MAAS.
+	DeletingReason = "Deleting"
+
+	// CredentialsInvalidReason: there are no credentials, or MAAS does not accept them.
+	CredentialsInvalidReason = "CredentialsInvalid"
+
+	// MAASUnavailableReason: MAAS does not answer, or answers with an error that passes. It is retried.
+	MAASUnavailableReason = "MAASUnavailable"
+
+	// MAASRefusedReason: MAAS refuses a request for a reason that only a person can mend.
+	MAASRefusedReason = "MAASRefused"
+)
+
+// Reasons of MachineDeployed, LXDVMDeployed and the conditions on the way there.
+const (
+	// WaitingForClusterInfrastructureReason: the MaasCluster is not provisioned yet.
+	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
+
+	// WaitingForBootstrapDataReason: the bootstrap provider has not written the user data yet.
+	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
+
+	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
+	NoMachineAvailableReason = "NoMachineAvailable"
+
+	// NoHostAvailableReason: no VM host fits; the message says why, host by host. It is tried again.
+	NoHostAvailableReason = "NoHostAvailable"
+
+	// HostSelectedReason: a VM host was chosen.
+	HostSelectedReason = "HostSelected"
+
+	// AllocatedReason: the resources of the VM are taken on its host.
+	AllocatedReason = "Allocated"
+
+	// CreatedReason: the VM exists on its host.
+	CreatedReason = "Created"
+
+	// CreatingReason: the VM is being composed.
+	CreatingReason = "Creating"
+
+	// VMCreationFailedReason: the VM could not be composed. It is tried again.
+	VMCreationFailedReason = "VMCreationFailed"
+
+	// VMHostsNotSupportedReason: this MAAS has no VM hosts (3.8 and newer).
+	VMHostsNotSupportedReason = "VMHostsNotSupported"
+
+	// ProfileNotFoundReason: the LXD profile can't be used.
+	ProfileNotFoundReason = "ProfileNotFound"
+
+	// CommissioningReason: MAAS commissions or tests the machine.
+	CommissioningReason = "Commissioning"
+
+	// StaticIPInUseReason: the static address is in use by something else.
+	StaticIPInUseReason = "StaticIPInUse"
+
+	// StaticIPInvalidReason: the static address is in no subnet of MAAS that the machine is connected to.
+	StaticIPInvalidReason = "StaticIPInvalid"
+
+	// StaticIPPoolNotSupportedReason: staticIPPoolRef is not served by this version.
+	StaticIPPoolNotSupportedReason = "StaticIPPoolNotSupported"
+
+	// DeployingReason: MAAS installs the image.
+	DeployingReason = "Deploying"
+
+	// DeployedReason: the machine runs.
+	DeployedReason = "Deployed"
+
+	// DeployFailedReason: MAAS could not install the image.
+	DeployFailedReason = "DeployFailed"
+
+	// PoweredOffReason: the machine is deployed but powered off.
+	PoweredOffReason = "PoweredOff"
+
+	// MachineMissingReason: MAAS does not have the machine any more.
+	MachineMissingReason = "MachineMissing"
+
+	// MachineNotOursReason: the machine belongs to somebody else. It is not touched.
+	MachineNotOursReason = "MachineNotOurs"
+
+	// MachineNotUsableReason: the machine is in a state (broken, failed, locked, rescue mode) that it can't be used in.
+	MachineNotUsableReason = "MachineNotUsable"
+
+	// ReleasingReason: the machine is on its way back to the pool, or the VM is being deleted.
+	ReleasingReason = "Releasing"
+)
+
+// Reasons of DNSReady and DNSAttached.
+const (
+	// WaitingForControlPlaneReason: no control plane has an address yet.
+	WaitingForControlPlaneReason = "WaitingForControlPlane"
+
+	// ExternalEndpointReason: the user provides the endpoint; MAAS's DNS is not touched.
+	ExternalEndpointReason = "ExternalEndpoint"
+
+	// DNSConflictReason: the endpoint's DNS record exists and is not this cluster's.
+	DNSConflictReason = "DNSConflict"
+
+	// DomainNotFoundReason: MAAS does not serve spec.dnsDomain.
+	DomainNotFoundReason = "DomainNotFound"
+
+	// NotAttachedReason: the DNS record does not have the machine's address yet.
+	NotAttachedReason = "NotAttached"
+)
+
+// Reasons of FailureDomainsReady and LXDReady.
+const (
+	// ZonesNotFoundReason: MAAS has no zone of that name.
+	ZonesNotFoundReason = "ZonesNotFound"
+
+	// InitializerNotSupportedReason: this version does not prepare the nodes of a host cluster.
+	InitializerNotSupportedReason = "InitializerNotSupported"
+)

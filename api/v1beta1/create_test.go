@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1_test
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// badObject is refused on creation, with a cause on the field whose message mentions what is to be done.
+type badObject struct {
+	name     string
+	spec     string
+	field    string // below spec
+	mentions []string
+}
+
+var badMachines = []badObject{
+	{"no image", "{minCPU: 2}", ".image", []string{"Required"}},
+	{"empty image", `{image: ""}`, ".image", []string{"at least 1"}},
+	{"image with a space", "{image: ubuntu jammy}", ".image", []string{"ubuntu/jammy"}},
+	{"image with three parts", "{image: custom/u/jammy}", ".image", []string{"osystem/series"}},
+	{"image is a number", "{image: 22}", ".image", []string{"string"}},
+	{"no cores", "{image: i, minCPU: 0}", ".minCPU", []string{"greater than or equal to 1"}},
+	{"cores are a word", "{image: i, minCPU: four}", ".minCPU", []string{"integer"}},
+	{"too many cores", "{image: i, minCPU: 5000}", ".minCPU", []string{"4096"}},
+	{"negative memory", "{image: i, minMemory: -1}", ".minMemory", []string{"greater than or equal to 1"}},
+	{"memory with a unit", "{image: i, minMemory: 4Gi}", ".minMemory", []string{"integer"}},
+	{"negative disk", "{image: i, minDiskSize: -5}", ".minDiskSize", []string{"greater than or equal to 1"}},
+	{"empty tag", `{image: i, tags: [""]}`, ".tags[0]", []string{"names of MAAS tags"}},
+	{"tag with a comma", `{image: i, tags: [ok, "a,b"]}`, ".tags[1]", []string{"letters, digits"}},
+	{"the same tag twice", "{image: i, tags: [a, a]}", ".tags[1]", []string{"Duplicate"}},
+	{"empty pool", `{image: i, resourcePool: ""}`, ".resourcePool", []string{"at least 1"}},
+	{"empty zone", `{image: i, failureDomain: ""}`, ".failureDomain", []string{"at least 1"}},
+	{"unknown mode", "{image: i, provisioningMode: vm}", ".provisioningMode", []string{"bare-metal", "lxd"}},
+	{"both modes", "{image: i, provisioningMode: bare-metal, dynamicLXD: true}", ".dynamicLXD", []string{"provisioningMode", "remove one"}},
+	{"dynamicLXD is a string", `{image: i, dynamicLXD: "yes"}`, ".dynamicLXD", []string{"boolean"}},
+	{"lxdConfig without a mode", "{image: i, lxdConfig: {}}", ".lxdConfig", []string{"set provisioningMode to lxd"}},
+	{"lxdConfig on bare metal", "{image: i, provisioningMode: bare-metal, lxdConfig: {vmHost: a}}", ".lxdConfig", []string{"set provisioningMode to lxd"}},
+	{"lxdConfig, dynamicLXD false", "{image: i, dynamicLXD: false, lxdConfig: {}}", ".lxdConfig", []string{"set provisioningMode to lxd"}},
+	{"a VM with little memory", "{image: i, provisioningMode: lxd, minMemory: 2047}", ".minMemory", []string{"at least 2048"}},
+	{"a VM by the short form with little memory", "{image: i, dynamicLXD: true, minMemory: 1024}", ".minMemory", []string{"at least 2048"}},
+	{"a VM with a small disk", "{image: i, provisioningMode: lxd, minDiskSize: 7}", ".minDiskSize", []string{"at least 8"}},
+	{"size of a disk with a unit", "{image: i, dynamicLXD: true, lxdConfig: {storage: {size: 40GB}}}", ".lxdConfig.storage.size", []string{"digits only"}},
+	{"size of a disk is zero", `{image: i, dynamicLXD: true, lxdConfig: {storage: {size: "0"}}}`, ".lxdConfig.storage.size", []string{"digits only"}},
+	{"size of a disk is a number", "{image: i, dynamicLXD: true, lxdConfig: {storage: {size: 40}}}", ".lxdConfig.storage.size", []string{"string"}},
+	{"size of a disk is too small", `{image: i, dynamicLXD: true, lxdConfig: {storage: {size: "7"}}}`, ".lxdConfig.storage.size", []string{"at least 8"}},
+	{"storage pool with a slash", "{image: i, dynamicLXD: true, lxdConfig: {storage: {pool: a/b}}}", ".lxdConfig.storage.pool", []string{"LXD storage pool"}},
+	{"bridge with a long name", "{image: i, dynamicLXD: true, lxdConfig: {network: {bridge: a-bridge-too-far}}}", ".lxdConfig.network.bridge", []string{"15"}},
+	{"bridge with a space", "{image: i, dynamicLXD: true, lxdConfig: {network: {bridge: br 0}}}", ".lxdConfig.network.bridge", []string{"for example br0"}},
+	{
+		"bridge and devices",
+		"{image: i, dynamicLXD: true, lxdConfig: {network: {bridge: br0, devices: [{name: eth0, bridge: br0}]}}}",
+		".lxdConfig.network",
+		[]string{"bridge", "devices", "not both"},
+	},
+	{"no devices", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: []}}}", ".lxdConfig.network.devices", []string{"at least 1"}},
+	{"a device on nothing", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: eth0}]}}}", ".lxdConfig.network.devices[0]", []string{"bridge", "subnet"}},
+	{
+		"a device on two things",
+		"{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: eth0, bridge: br0, subnet: 10.0.0.0/8}]}}}",
+		".lxdConfig.network.devices[0]",
+		[]string{"not both"},
+	},
+	{"a device without a name", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{bridge: br0}]}}}", ".lxdConfig.network.devices[0].name", []string{"Required"}},
+	{"a device with a bad name", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: Eth_0, bridge: br0}]}}}", ".lxdConfig.network.devices[0].name", []string{"for example eth1"}},
+	{"two devices of one name", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: a, bridge: b}, {name: a, bridge: c}]}}}", ".lxdConfig.network.devices[1]", []string{"Duplicate"}},
+	{"a device on an address", "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: a, subnet: 10.77.0.1}]}}}", ".lxdConfig.network.devices[0].subnet", []string{"CIDR"}},
+	{"project with a slash", "{image: i, dynamicLXD: true, lxdConfig: {project: a/b}}", ".lxdConfig.project", []string{"'/'"}},
+	{"staticIP is a name", "{image: i, staticIP: api.maas}", ".staticIP", []string{"IP address"}},
+	{"staticIP with a prefix length", "{image: i, staticIP: 10.77.0.50/24}", ".staticIP", []string{"without prefix length"}},
+	{"staticIP out of range", "{image: i, staticIP: 10.77.0.256}", ".staticIP", []string{"IP address"}},
+	{
+		"an address and a pool",
+		"{image: i, staticIP: 10.77.0.50, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}",
+		".staticIPPoolRef",
+		[]string{"staticIP", "mutually exclusive"},
+	},
+	{"a pool without a kind", "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, name: p}}", ".staticIPPoolRef.kind", []string{"Required"}},
+}
+
+// badTemplateMachines are bad in a template only.
+var badTemplateMachines = []badObject{
+	{"providerID in a template", "{image: i, providerID: 'maas://z/abc'}", "", []string{"providerID", "remove it"}},
+	{"systemID in a template", "{image: i, systemID: abc}", "", []string{"systemID", "tags or resourcePool"}},
+}
+
+// badMachineIDs are bad in a machine, and can't be in a template anyhow.
+var badMachineIDs = []badObject{
+	{"systemID is a hostname", "{image: i, systemID: node-1.maas}", ".systemID", []string{"not a hostname"}},
+	{"providerID of another provider", "{image: i, providerID: 'aws:///z/i-1'}", ".providerID", []string{"leave it empty"}},
+	{"providerID without a zone", "{image: i, providerID: 'maas://abc'}", ".providerID", []string{"maas://<zone>/<system id>"}},
+}
+
+var badClusters = []badObject{
+	{"no domain", "{}", ".dnsDomain", []string{"dnsDomain is required", "controlPlaneEndpoint.host"}},
+	{"no domain, endpoint without a host", "{controlPlaneEndpoint: {port: 6443}}", ".dnsDomain", []string{"dnsDomain is required"}},
+	{"domain with a scheme", "{dnsDomain: 'http://maas'}", ".dnsDomain", []string{"DNS domain"}},
+	{"domain with an underscore", "{dnsDomain: my_maas}", ".dnsDomain", []string{"DNS domain"}},
+	{"empty endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {}}", ".controlPlaneEndpoint", []string{"at least 1"}},
+	{"endpoint is a URL", "{dnsDomain: maas, controlPlaneEndpoint: {host: 'https://api'}}", ".controlPlaneEndpoint.host", []string{"without scheme"}},
+	{"endpoint with a port in the host", "{dnsDomain: maas, controlPlaneEndpoint: {host: 'api:6443'}}", ".controlPlaneEndpoint.host", []string{"port"}},
+	{"port zero", "{dnsDomain: maas, controlPlaneEndpoint: {port: 0}}", ".controlPlaneEndpoint.port", []string{"greater than or equal to 1"}},
+	{"port too high", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 70000}}", ".controlPlaneEndpoint.port", []string{"65535"}},
+	{"port is a string", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: '6443'}}", ".controlPlaneEndpoint.port", []string{"integer"}},
+	{"no failure domains", "{dnsDomain: maas, failureDomains: []}", ".failureDomains", []string{"at least 1"}},
+	{"the same failure domain twice", "{dnsDomain: maas, failureDomains: [a, b, a]}", ".failureDomains[2]", []string{"Duplicate"}},
+	{"empty failure domain", `{dnsDomain: maas, failureDomains: [""]}`, ".failureDomains[0]", []string{"at least 1"}},
+	{"failure domains as one string", "{dnsDomain: maas, failureDomains: 'a,b'}", ".failureDomains", []string{"array"}},
+	{"preferred subnet is an address", "{dnsDomain: maas, preferredSubnets: [10.0.0.0/8, 10.77.0.1]}", ".preferredSubnets[1]", []string{"CIDRs"}},
+	{"credentials without a name", "{dnsDomain: maas, credentialsRef: {}}", ".credentialsRef.name", []string{"Required"}},
+	{"credentials with an empty name", `{dnsDomain: maas, credentialsRef: {name: ""}}`, ".credentialsRef.name", []string{"at least 1"}},
+	{"hosts prepared in no host cluster", "{dnsDomain: maas, lxdConfig: {}}", ".lxdConfig", []string{"set lxdControlPlaneCluster to true"}},
+	{"hosts prepared, host cluster false", "{dnsDomain: maas, lxdControlPlaneCluster: false, lxdConfig: {}}", ".lxdConfig", []string{"set lxdControlPlaneCluster to true"}},
+	{"unknown storage driver", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageBackend: ceph}}", ".lxdConfig.storageBackend", []string{"zfs", "dir"}},
+	{"size of the pool with a unit", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageSize: 50GB}}", ".lxdConfig.storageSize", []string{"digits only"}},
+	{"size of the pool is a number", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageSize: 50}}", ".lxdConfig.storageSize", []string{"string"}},
+	{"host bridge with a bad name", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {networkBridge: br/0}}", ".lxdConfig.networkBridge", []string{"Linux bridge"}},
+	{"empty zone of the hosts", `{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: ""}}`, ".lxdConfig.zone", []string{"at least 1"}},
+}
+
+func TestBadObjectsAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		kind  string
+		path  string
+		wrap  func(string) string
+		cases [][]badObject
+	}{
+		{"MaasMachine", "spec", nil, [][]badObject{badMachines, badMachineIDs}},
+		{"MaasMachineTemplate", "spec.template.spec", inTemplate, [][]badObject{badMachines, badTemplateMachines}},
+		{"MaasCluster", "spec", nil, [][]badObject{badClusters}},
+		{"MaasClusterTemplate", "spec.template.spec", inTemplate, [][]badObject{badClusters}},
+	} {
+		for _, bad := range tt.cases {
+			for _, c := range bad {
+				t.Run(tt.kind+"/"+c.name, func(t *testing.T) {
+					spec := c.spec
+					if tt.wrap != nil {
+						spec = tt.wrap(spec)
+					}
+					err := api.Create(t.Context(), object(t, tt.kind, spec), client.DryRunAll)
+					checkRefused(t, err, tt.path+c.field, c.mentions...)
+				})
+			}
+		}
+	}
+}
+
+func TestTemplatesNeedASpec(t *testing.T) {
+	for _, kind := range []string{"MaasMachineTemplate", "MaasClusterTemplate"} {
+		err := api.Create(t.Context(), object(t, kind, "{}"), client.DryRunAll)
+		checkRefused(t, err, "spec.template", "Required")
+		err = api.Create(t.Context(), object(t, kind, "{template: {}}"), client.DryRunAll)
+		checkRefused(t, err, "spec.template.spec", "Required")
+	}
+}
+
+// A client that asks for strict validation, as kubectl does, is told of a field that does not exist.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	strict := client.WithFieldValidation(api, "Strict")
+	for kind, spec := range map[string]string{
+		"MaasMachine":         "{image: i, minCPUs: 2}",
+		"MaasMachineTemplate": inTemplate("{image: i, lxdconfig: {}}"),
+		"MaasCluster":         "{dnsDomain: maas, zones: [a]}",
+		"MaasClusterTemplate": inTemplate("{dnsDomain: maas, identityRef: {name: a}}"),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			if err := strict.Create(t.Context(), object(t, kind, spec), client.DryRunAll); !apierrors.IsBadRequest(err) {
+				t.Errorf("got error %v, want a bad request", err)
+			}
+		})
+	}
+}

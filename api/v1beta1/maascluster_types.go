@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+const (
+	// ClusterFinalizer is removed from a MaasCluster once MAAS holds nothing of it any more.
+	ClusterFinalizer = "maascluster.infrastructure.cluster.x-k8s.io"
+
+	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster.
+	// It is written before the first call to MAAS that changes something, and survives `clusterctl move`.
+	OwnerIDAnnotation = "capmaas.io/owner-id"
+
+	// CustomDNSAnnotation on a MaasCluster says that the API endpoint is provided by the user:
+	// no DNS record is kept in MAAS. Its presence alone counts.
+	CustomDNSAnnotation = "spectrocloud.com/custom-dns-provided"
+
+	// PreferredSubnetConfigMap is the ConfigMap in the cluster's namespace whose key PreferredSubnetKey
+	// lists CIDRs, comma-separated. MaasCluster.spec.preferredSubnets goes before it.
+	PreferredSubnetConfigMap = "maas-preferred-subnet"
+
+	// PreferredSubnetKey is the key in PreferredSubnetConfigMap.
+	PreferredSubnetKey = "preferredSubnets"
+
+	// DefaultAPIServerPort is the port of the API endpoint where none is given.
+	DefaultAPIServerPort int32 = 6443
+)
+
+// APIEndpoint is where the workload cluster's Kubernetes API is reached.
+// +kubebuilder:validation:MinProperties=1
+type APIEndpoint struct {
+	// host is the DNS name or IP address of the API endpoint, without scheme and port.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="isIP(self) || !format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="host must be a DNS name or an IP address, without scheme, port or path, for example api.example.com"
+	Host string `json:"host,omitempty"`
+
+	// port is the TCP port of the API endpoint. Default: the port in Cluster.spec.clusterNetwork.apiServerPort, else 6443.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+}
+
+// IsZero is true when neither host nor port is set.
+func (e APIEndpoint) IsZero() bool { return e.Host == "" && e.Port == 0 }
+
+// LocalObjectReference names an object in the same namespace.
+type LocalObjectReference struct {
+	// name of the object, in the namespace of the object that refers to it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// StorageBackend is a storage driver of LXD.
+// +kubebuilder:validation:Enum=zfs;btrfs;lvm;dir
+type StorageBackend string
+
+// The storage drivers that an LXD host can be prepared with.
+const (
+	StorageBackendZFS   StorageBackend = "zfs"
+	StorageBackendBtrfs StorageBackend = "btrfs"
+	StorageBackendLVM   StorageBackend = "lvm"
+	StorageBackendDir   StorageBackend = "dir"
+)
+
+// LXDHostConfig says how the nodes of a host cluster are prepared as LXD VM hosts.
+type LXDHostConfig struct {
+	// storageBackend is the driver of the LXD storage pool that VMs are placed on.
+	// +optional
+	// +kubebuilder:default=zfs
+	StorageBackend StorageBackend `json:"storageBackend,omitempty"`
+
+	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and ignores it.
+	// +optional
+	// +kubebuilder:default="50"
+	// +kubebuilder:validation:MaxLength=9
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*$')",message="storageSize is a number of GB in digits only, for example \"50\""
+	StorageSize string `json:"storageSize,omitempty"`
+
+	// networkBridge is the bridge on each node that VMs are attached to. It must exist, on a VLAN where MAAS serves DHCP.
+	// +optional
+	// +kubebuilder:default=br0
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="networkBridge is the name of a Linux bridge (at most 15 characters), for example br0"
+	NetworkBridge string `json:"networkBridge,omitempty"`
+
+	// zone is the MAAS zone that the VM hosts are put into.
+	// +optional
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Zone string `json:"zone,omitempty"`
+
+	// resourcePool is the MAAS resource pool that the VM hosts are put into. Default: MAAS's default pool.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	ResourcePool string `json:"resourcePool,omitempty"`
+}
+
+// MaasClusterSpec is the desired state of a MaasCluster.
+// +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
+// +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
+type MaasClusterSpec struct {
+	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows the control planes.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="dnsDomain must be a DNS domain known to MAAS, for example maas or k8s.example.com"
+	DNSDomain string `json:"dnsDomain,omitempty"`
+
+	// controlPlaneEndpoint is where the Kubernetes API is reached. Leave it empty to have a name in dnsDomain made and kept
+	// by MAAS. A host that you set is kept, and means that you provide the endpoint: MAAS's DNS is not touched.
+	// +optional
+	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
+
+	// failureDomains are the MAAS zones that machines are spread over. Default: all zones that MAAS has.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	FailureDomains []string `json:"failureDomains,omitempty"`
+
+	// preferredSubnets are CIDRs in order of preference. A machine's address in the first one that matches is published in DNS
+	// and listed first. Default: the ConfigMap maas-preferred-subnet in this namespace, if it exists, else MAAS's order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="preferredSubnets are CIDRs, for example 10.77.0.0/24"
+	PreferredSubnets []string `json:"preferredSubnets,omitempty"`
+
+	// credentialsRef names a Secret in this namespace with the keys endpoint (MAAS's URL, for example
+	// http://maas.example.com:5240/MAAS), apiKey (consumer:token:secret) and, optionally, caBundle (PEM).
+	// Default: the manager's own credentials.
+	// +optional
+	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
+
+	// lxdControlPlaneCluster makes this a host cluster: its bare-metal nodes are turned into LXD VM hosts of MAAS, for
+	// the control planes of other clusters.
+	// +optional
+	LXDControlPlaneCluster bool `json:"lxdControlPlaneCluster,omitempty"`
+
+	// lxdConfig says how the nodes of a host cluster are prepared. Only with lxdControlPlaneCluster.
+	// +optional
+	LXDConfig *LXDHostConfig `json:"lxdConfig,omitempty"`
+}
+
+// ClusterInitialization tells how far the first provisioning came.
+// +kubebuilder:validation:MinProperties=1
+type ClusterInitialization struct {
+	// provisioned is true once machines of this cluster can be created. It never becomes false again.
+	// +optional
+	Provisioned *bool `json:"provisioned,omitempty"`
+}
+
+// ClusterNetworkStatus is what MAAS publishes for this cluster.
+type ClusterNetworkStatus struct {
+	// dnsName is the fully qualified name of the API endpoint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	DNSName string `json:"dnsName,omitempty"`
+}
+
+// MaasClusterStatus is the observed state of a MaasCluster. All of it can be rebuilt from spec and MAAS.
+type MaasClusterStatus struct {
+	// initialization tells how far the first provisioning came.
+	// +optional
+	Initialization ClusterInitialization `json:"initialization,omitempty,omitzero"`
+
+	// ready is true while the condition Ready is true.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+
+	// network is what MAAS publishes for this cluster.
+	// +optional
+	Network ClusterNetworkStatus `json:"network,omitempty,omitzero"`
+
+	// failureDomains are the MAAS zones that machines can be placed in.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
+
+	// conditions are Ready (the summary), DNSReady, FailureDomainsReady, Paused and, for host clusters, LXDReady.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MaasCluster is the MAAS side of a Cluster: its API endpoint, its zones and its credentials.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=maasclusters,shortName=mc,scope=Namespaced,categories=cluster-api
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels.cluster\.x-k8s\.io/cluster-name`,description="The Cluster this belongs to"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.controlPlaneEndpoint.host`,description="Host of the Kubernetes API"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The infrastructure is as desired"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
+// +kubebuilder:printcolumn:name="Port",type=integer,priority=10,JSONPath=`.spec.controlPlaneEndpoint.port`,description="Port of the Kubernetes API"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What there is to say about it"
+type MaasCluster struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state.
+	// +required
+	Spec MaasClusterSpec `json:"spec"`
+
+	// status is the observed state.
+	// +optional
+	Status MaasClusterStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of this object.
+func (c *MaasCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
+
+// SetConditions sets the conditions of this object.
+func (c *MaasCluster) SetConditions(conditions []metav1.Condition) { c.Status.Conditions = conditions }
+
+// MaasClusterList is a list of MaasClusters.
+// +kubebuilder:object:root=true
+type MaasClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MaasCluster `json:"items"`
+}

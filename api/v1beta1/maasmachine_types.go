@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+)
+
+// MachineFinalizer is removed from a MaasMachine once MAAS says that its machine is back in the pool, or its VM is gone.
+const MachineFinalizer = "maasmachine.infrastructure.cluster.x-k8s.io"
+
+// AcquireStartedAnnotation on a MaasMachine is the time (RFC 3339) at which MAAS was asked for a machine, until it is known what
+// came of it. If the answer was lost, a machine may still turn up; nothing is asked for again, nor is the MaasMachine let
+// go, before that is settled.
+const AcquireStartedAnnotation = "capmaas.io/acquire-started"
+
+// ProvisioningMode says what kind of machine is used.
+// +kubebuilder:validation:Enum=bare-metal;lxd
+type ProvisioningMode string
+
+const (
+	// ProvisioningModeBareMetal allocates a machine that MAAS has.
+	ProvisioningModeBareMetal ProvisioningMode = "bare-metal"
+
+	// ProvisioningModeLXD composes an LXD virtual machine on a VM host of MAAS.
+	ProvisioningModeLXD ProvisioningMode = "lxd"
+)
+
+// Sizes of an LXD VM where the spec gives none.
+const (
+	DefaultVMCores    int32 = 2    // cores
+	DefaultVMMemoryMB int32 = 4096 // MiB, as MAAS counts memory
+	DefaultVMDiskGB   int32 = 20   // GB (10^9 bytes), as MAAS's compose counts
+)
+
+// LXDStorage is the root disk of an LXD VM.
+type LXDStorage struct {
+	// size of the root disk in GB, as a string of digits, at least 8. Default: minDiskSize, else 20.
+	// +optional
+	// +kubebuilder:validation:MaxLength=9
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*$')",message="size is a number of GB in digits only, for example \"50\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-7]$')",message="size of an LXD VM's root disk is at least 8 (GB): current Ubuntu does not install on less"
+	Size string `json:"size,omitempty"`
+
+	// pool is the name of the storage pool on the VM host. Hosts without it are not used. Default: the host's default pool.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="pool is the name of an LXD storage pool: letters, digits, '.', '_' and '-'"
+	Pool string `json:"pool,omitempty"`
+}
+
+// LXDNetworkDevice is one network interface of an LXD VM.
+// +kubebuilder:validation:XValidation:rule="has(self.bridge) != has(self.subnet)",message="a network device names either a bridge of the VM host or a subnet of MAAS, and not both"
+type LXDNetworkDevice struct {
+	// name of the interface in the VM, for example eth1.
+	// +required
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9-]*$')",message="name is the name of an interface: lower-case letters, digits and '-', at most 15 characters, for example eth1"
+	Name string `json:"name"`
+
+	// bridge is the VM host's bridge that the interface is attached to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
+	Bridge string `json:"bridge,omitempty"`
+
+	// subnet is the CIDR of a MAAS subnet that the VM host has an interface on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
+	Subnet string `json:"subnet,omitempty"`
+}
+
+// LXDNetwork is the network of an LXD VM.
+// +kubebuilder:validation:XValidation:rule="!(has(self.bridge) && has(self.devices))",message="give either bridge (one interface) or devices (several), and not both"
+type LXDNetwork struct {
+	// bridge is the VM host's bridge that the VM's only interface is attached to. Default: MAAS chooses.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
+	Bridge string `json:"bridge,omitempty"`
+
+	// devices are the VM's interfaces; the first one boots, and carries the static address.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Devices []LXDNetworkDevice `json:"devices,omitempty"`
+}
+
+// LXDMachineConfig says how an LXD VM is composed, and on which host.
+type LXDMachineConfig struct {
+	// profile is the LXD profile of the VM. MAAS applies the profile maas where the host has it; it can apply no other.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Profile string `json:"profile,omitempty"`
+
+	// storage is the root disk.
+	// +optional
+	Storage LXDStorage `json:"storage,omitempty,omitzero"`
+
+	// network is how the VM is connected.
+	// +optional
+	Network LXDNetwork `json:"network,omitempty,omitzero"`
+
+	// vmHost pins the VM to one VM host, by its name in MAAS. Default: the best one is chosen.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	VMHost string `json:"vmHost,omitempty"`
+
+	// project is the LXD project; only VM hosts that MAAS uses with this project are considered.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
+	Project string `json:"project,omitempty"`
+
+	// commission makes MAAS commission the VM before it is deployed. It costs minutes and proves little about a VM. Default: false.
+	// +optional
+	Commission bool `json:"commission,omitempty"`
+}
+
+// MaasMachineSpec is the desired state of a MaasMachine. It is immutable but for what the controller records (systemID, providerID).
+// +kubebuilder:validation:XValidation:rule="!(has(self.dynamicLXD) && self.dynamicLXD && has(self.provisioningMode) && self.provisioningMode == 'bare-metal')",fieldPath=".dynamicLXD",message="dynamicLXD: true means provisioningMode: lxd; remove one of the two, or set provisioningMode to lxd"
+// +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)",fieldPath=".lxdConfig",message="lxdConfig is for LXD VMs: set provisioningMode to lxd, or remove lxdConfig"
+// +kubebuilder:validation:XValidation:rule="!(has(self.staticIP) && has(self.staticIPPoolRef))",fieldPath=".staticIPPoolRef",message="staticIP and staticIPPoolRef are mutually exclusive: give an address or a pool to take one from"
+// +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minMemory) || self.minMemory >= 2048",fieldPath=".minMemory",message="minMemory of an LXD VM is at least 2048 (MB): current Ubuntu does not boot with less"
+// +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
+type MaasMachineSpec struct {
+	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain goes before it. Default: any zone.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	FailureDomain string `json:"failureDomain,omitempty"`
+
+	// systemID is MAAS's id of the machine. The controller records it; set it yourself to use one certain bare-metal machine.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=41
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]+$')",message="systemID is MAAS's id of a machine, for example nqpsap; it is not a hostname"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="systemID is immutable once it is set; delete the Machine to get another one"
+	SystemID string `json:"systemID,omitempty"`
+
+	// providerID is maas://<zone>/<system id>, or maas-lxd://<zone>/<system id> for LXD VMs. The controller sets it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^maas(-lxd)?://[^/]*/[A-Za-z0-9]+$')",message="providerID is set by the controller (maas://<zone>/<system id>); leave it empty"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerID is immutable once it is set"
+	ProviderID string `json:"providerID,omitempty"`
+
+	// resourcePool is the MAAS resource pool: bare metal is allocated from it, VM hosts are chosen from it. Default: any pool.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	ResourcePool string `json:"resourcePool,omitempty"`
+
+	// minCPU is the least number of cores of a bare-metal machine, and the number of cores of an LXD VM (default 2).
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	MinCPU int32 `json:"minCPU,omitempty"`
+
+	// minMemory is the least memory of a bare-metal machine in MB, and the memory of an LXD VM (default 4096, at least 2048).
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinMemory int32 `json:"minMemory,omitempty"`
+
+	// minDiskSize is the least size in GB of a bare-metal machine's disk, and of an LXD VM's root disk (default 20).
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinDiskSize int32 `json:"minDiskSize,omitempty"`
+
+	// tags that the machine (for an LXD VM: the VM host) must have in MAAS, all of them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9_-]+$')",message="tags are names of MAAS tags: letters, digits, '_' and '-'"
+	Tags []string `json:"tags,omitempty"`
+
+	// image is what is deployed: osystem/series (ubuntu/jammy), or the name of an uploaded image (custom/u-2204-k8s or u-2204-k8s).
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$')",message="image is osystem/series or the name of an uploaded image, for example ubuntu/jammy, custom/u-2204-k8s or u-2204-k8s"
+	Image string `json:"image"`
+
+	// deployInMemory runs the image from memory, leaving the disks alone. It needs MAAS 3.5.10, 3.6.3 or 3.7.1 and about 16 GB of memory.
+	// +optional
+	DeployInMemory bool `json:"deployInMemory,omitempty"`
+
+	// provisioningMode is bare-metal (a machine that MAAS has) or lxd (a VM composed on a VM host). Default: bare-metal.
+	// +optional
+	ProvisioningMode ProvisioningMode `json:"provisioningMode,omitempty"`
+
+	// dynamicLXD: true is the short form of provisioningMode: lxd.
+	// +optional
+	DynamicLXD bool `json:"dynamicLXD,omitempty"`
+
+	// staticIP is the address of the machine's boot interface, inside a MAAS subnet and outside its dynamic ranges. One address serves one machine.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="staticIP is an IP address without prefix length, for example 10.77.0.50"
+	StaticIP string `json:"staticIP,omitempty"`
+
+	// staticIPPoolRef is a Cluster API IPAM pool in this namespace that the address is taken from.
+	// +optional
+	StaticIPPoolRef *ipamv1.IPPoolReference `json:"staticIPPoolRef,omitempty"`
+
+	// lxdConfig says how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
+	// +optional
+	LXDConfig *LXDMachineConfig `json:"lxdConfig,omitempty"`
+}
+
+// IsLXD tells whether the machine is an LXD VM.
+func (s *MaasMachineSpec) IsLXD() bool {
+	return s.DynamicLXD || s.ProvisioningMode == ProvisioningModeLXD
+}
+
+// Mode is the provisioning mode with the default and the short form worked in.
+func (s *MaasMachineSpec) Mode() ProvisioningMode {
+	if s.IsLXD() {
+		return ProvisioningModeLXD
+	}
+	return ProvisioningModeBareMetal
+}
+
+// MachineInitialization tells how far the first provisioning came.
+// +kubebuilder:validation:MinProperties=1
+type MachineInitialization struct {
+	// provisioned is true once the machine is deployed. It never becomes false again.
+	// +optional
+	Provisioned *bool `json:"provisioned,omitempty"`
+}
+
+// VMResourceUsage is what an LXD VM takes of its host.
+type VMResourceUsage struct {
+	// allocatedCores is the number of cores.
+	// +optional
+	AllocatedCores int32 `json:"allocatedCores,omitempty"`
+
+	// allocatedMemory is the memory in MB.
+	// +optional
+	AllocatedMemory int32 `json:"allocatedMemory,omitempty"`
+
+	// allocatedDisk is the size of the root disk in GB.
+	// +optional
+	AllocatedDisk int32 `json:"allocatedDisk,omitempty"`
+}
+
+// MaasMachineStatus is the observed state of a MaasMachine. All of it can be rebuilt from spec and MAAS.
+type MaasMachineStatus struct {
+	// initialization tells how far the first provisioning came.
+	// +optional
+	Initialization MachineInitialization `json:"initialization,omitempty,omitzero"`
+
+	// ready is true while the condition Ready is true.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+
+	// failureDomain is the MAAS zone that the machine really is in.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	FailureDomain string `json:"failureDomain,omitempty"`
+
+	// machineState is MAAS's name for the state of the machine, for example Deployed.
+	// +optional
+	MachineState string `json:"machineState,omitempty"`
+
+	// machinePowered tells whether MAAS last saw the machine powered on.
+	// +optional
+	MachinePowered bool `json:"machinePowered,omitempty"`
+
+	// hostname is the machine's name in MAAS, without the domain.
+	// +optional
+	Hostname string `json:"hostname,omitempty"`
+
+	// dnsAttached tells whether the API endpoint's DNS record has the address of this control plane.
+	// +optional
+	DNSAttached bool `json:"dnsAttached,omitempty"`
+
+	// addresses of the machine.
+	// +optional
+	// +listType=atomic
+	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
+
+	// conditions are Ready (the summary), MachineDeployed, Paused, for control planes DNSAttached, and for LXD VMs
+	// LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// failureReason is the reason of a failure that does not heal by itself: delete the Machine, or let a MachineHealthCheck do it.
+	// +optional
+	FailureReason string `json:"failureReason,omitempty"`
+
+	// failureMessage says what failed.
+	// +optional
+	FailureMessage string `json:"failureMessage,omitempty"`
+
+	// provisioningMode is the mode in use.
+	// +optional
+	ProvisioningMode ProvisioningMode `json:"provisioningMode,omitempty"`
+
+	// lxdHost is the name of the VM host that the VM is on.
+	// +optional
+	LXDHost string `json:"lxdHost,omitempty"`
+
+	// lxdProject is the LXD project that the VM is in, where lxdConfig names one.
+	// +optional
+	LXDProject string `json:"lxdProject,omitempty"`
+
+	// vmResourceUsage is what the VM takes of its host.
+	// +optional
+	VMResourceUsage *VMResourceUsage `json:"vmResourceUsage,omitempty"`
+}
+
+// MaasMachine is one machine of a cluster: bare metal that MAAS has, or an LXD VM composed on one of its VM hosts.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=maasmachines,shortName=mm,scope=Namespaced,categories=cluster-api
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels.cluster\.x-k8s\.io/cluster-name`,description="The Cluster this belongs to"
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.provisioningMode`,description="bare-metal or lxd"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.machineState`,description="The machine's state in MAAS"
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.status.failureDomain`,description="The MAAS zone it is in"
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.lxdHost`,description="The VM host of an LXD VM"
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.addresses[?(@.type=="InternalIP")].address`,description="Its addresses"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The machine is as desired"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
+// +kubebuilder:printcolumn:name="ProviderID",type=string,priority=10,JSONPath=`.spec.providerID`,description="What the Node is found by"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What there is to say about it"
+type MaasMachine struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self.image == oldSelf.image",fieldPath=".image",message="image is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.failureDomain) == has(oldSelf.failureDomain) && (!has(self.failureDomain) || self.failureDomain == oldSelf.failureDomain)",fieldPath=".failureDomain",message="failureDomain is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.resourcePool) == has(oldSelf.resourcePool) && (!has(self.resourcePool) || self.resourcePool == oldSelf.resourcePool)",fieldPath=".resourcePool",message="resourcePool is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.minCPU) == has(oldSelf.minCPU) && (!has(self.minCPU) || self.minCPU == oldSelf.minCPU)",fieldPath=".minCPU",message="minCPU is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.minMemory) == has(oldSelf.minMemory) && (!has(self.minMemory) || self.minMemory == oldSelf.minMemory)",fieldPath=".minMemory",message="minMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.minDiskSize) == has(oldSelf.minDiskSize) && (!has(self.minDiskSize) || self.minDiskSize == oldSelf.minDiskSize)",fieldPath=".minDiskSize",message="minDiskSize is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.tags) ? self.tags : []) == (has(oldSelf.tags) ? oldSelf.tags : [])",fieldPath=".tags",message="tags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.deployInMemory) ? self.deployInMemory : false) == (has(oldSelf.deployInMemory) ? oldSelf.deployInMemory : false)",fieldPath=".deployInMemory",message="deployInMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.provisioningMode) == has(oldSelf.provisioningMode) && (!has(self.provisioningMode) || self.provisioningMode == oldSelf.provisioningMode)",fieldPath=".provisioningMode",message="provisioningMode is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.dynamicLXD) ? self.dynamicLXD : false) == (has(oldSelf.dynamicLXD) ? oldSelf.dynamicLXD : false)",fieldPath=".dynamicLXD",message="dynamicLXD is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.staticIP) == has(oldSelf.staticIP) && (!has(self.staticIP) || self.staticIP == oldSelf.staticIP)",fieldPath=".staticIP",message="staticIP is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.staticIPPoolRef) == has(oldSelf.staticIPPoolRef) && (!has(self.staticIPPoolRef) || self.staticIPPoolRef == oldSelf.staticIPPoolRef)",fieldPath=".staticIPPoolRef",message="staticIPPoolRef is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.lxdConfig) == has(oldSelf.lxdConfig) && (!has(self.lxdConfig) || self.lxdConfig == oldSelf.lxdConfig)",fieldPath=".lxdConfig",message="lxdConfig is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.systemID) || has(self.systemID)",fieldPath=".systemID",message="systemID can't be removed once it is set"
+	Spec MaasMachineSpec `json:"spec"`
+
+	// status is the observed state.
+	// +optional
+	Status MaasMachineStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of this object.
+func (m *MaasMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
+
+// SetConditions sets the conditions of this object.
+func (m *MaasMachine) SetConditions(conditions []metav1.Condition) { m.Status.Conditions = conditions }
+
+// MaasMachineList is a list of MaasMachines.
+// +kubebuilder:object:root=true
+type MaasMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MaasMachine `json:"items"`
+}

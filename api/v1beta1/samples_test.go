@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var goodMachines = map[string]string{
+	"the least":            "image: ubuntu/jammy",
+	"uploaded image":       "image: custom/u-2204-k8s",
+	"image without a type": "image: u-2204-k8s.v1.36.3",
+	"bare metal in full": `
+failureDomain: az1
+resourcePool: default
+minCPU: 4
+minMemory: 1024
+minDiskSize: 7
+tags: [ssd, rack_1, GPU]
+image: custom/u-2204-k8s
+deployInMemory: true
+provisioningMode: bare-metal
+dynamicLXD: false
+staticIP: 10.77.0.50
+`,
+	"a VM by the short form": "{image: i, dynamicLXD: true}",
+	"a VM by both forms":     "{image: i, dynamicLXD: true, provisioningMode: lxd}",
+	"a VM of the least size": `{image: i, provisioningMode: lxd, minMemory: 2048, minDiskSize: 8, lxdConfig: {storage: {size: "8"}}}`,
+	"a VM in full": `
+image: ubuntu/noble
+provisioningMode: lxd
+minCPU: 2
+minMemory: 4096
+minDiskSize: 20
+tags: [lxd-host]
+lxdConfig:
+  profile: maas
+  storage: {size: "40", pool: fast-pool}
+  network: {bridge: br0}
+  vmHost: host-a1
+  project: k8s
+  commission: true
+`,
+	"a VM with several interfaces": `
+image: i
+dynamicLXD: true
+lxdConfig:
+  network:
+    devices:
+    - {name: eth0, bridge: br-ex.100}
+    - {name: eth1, subnet: 10.78.0.0/24}
+    - {name: eth2, subnet: "fd00:77::/64"}
+`,
+	"IPv6 address":           "{image: i, staticIP: 'fd00:77::50'}",
+	"an address from IPAM":   "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}",
+	"no tags":                "{image: i, tags: []}",
+	"lxdConfig that is {}":   "{image: i, provisioningMode: lxd, lxdConfig: {}}",
+	"bare metal, 1 MB is ok": "{image: i, minMemory: 1}",
+}
+
+// goodMachineIDs are what a controller or a user writes into a machine, but not into a template.
+var goodMachineIDs = map[string]string{
+	"one certain machine": "{image: i, systemID: nqpsap}",
+	"recorded bare metal": "{image: i, systemID: nqpsap, providerID: 'maas://az1/nqpsap'}",
+	"recorded VM":         "{image: i, dynamicLXD: true, systemID: abc123, providerID: 'maas-lxd://az-2/abc123'}",
+}
+
+var goodClusters = map[string]string{
+	"the least":             "dnsDomain: maas",
+	"domain in upper case":  "dnsDomain: K8s.Example.COM",
+	"an endpoint of my own": "controlPlaneEndpoint: {host: api.example.com, port: 8443}",
+	"an endpoint by address": `
+dnsDomain: maas
+controlPlaneEndpoint: {host: 10.77.0.5}
+`,
+	"an endpoint by IPv6 address": "controlPlaneEndpoint: {host: 'fd00::1'}",
+	"only the port":               "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}",
+	"in full": `
+dnsDomain: k8s.example.com
+failureDomains: [az1, az2, az3]
+preferredSubnets: [10.77.0.0/24, "fd00:77::/64"]
+credentialsRef: {name: maas-team-a}
+lxdControlPlaneCluster: true
+lxdConfig:
+  storageBackend: btrfs
+  storageSize: "200"
+  networkBridge: br-lxd
+  zone: az1
+  resourcePool: vm-hosts
+`,
+	"a host cluster with defaults": "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {}}",
+}
+
+// samples are all objects that must be accepted, by kind.
+func samples() map[string][]map[string]string {
+	wrapped := func(specs map[string]string) map[string]string {
+		templates := map[string]string{}
+		for name, spec := range specs {
+			templates[name] = inTemplate(spec)
+		}
+		return templates
+	}
+	return map[string][]map[string]string{
+		"MaasMachine":         {goodMachines, goodMachineIDs},
+		"MaasMachineTemplate": {wrapped(goodMachines)},
+		"MaasCluster":         {goodClusters},
+		"MaasClusterTemplate": {wrapped(goodClusters)},
+	}
+}
+
+func TestSamplesAreAccepted(t *testing.T) {
+	strict := client.WithFieldValidation(api, "Strict")
+	for kind, sets := range samples() {
+		for _, specs := range sets {
+			for name, spec := range specs {
+				t.Run(kind+"/"+name, func(t *testing.T) {
+					o := object(t, kind, spec)
+					if err := strict.Create(t.Context(), o); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = api.Delete(t.Context(), o) })
+				})
+			}
+		}
+	}
+}
+
+func TestDefaultsOfHostClusters(t *testing.T) {
+	o := object(t, "MaasCluster", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {}}")
+	if err := api.Create(t.Context(), o, client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := unstructured.NestedMap(o.Object, "spec", "lxdConfig")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"storageBackend": "zfs", "storageSize": "50", "networkBridge": "br0", "zone": "default"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spec.lxdConfig (-want +got):\n%s", diff)
+	}
+}

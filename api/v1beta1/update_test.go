@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1_test
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// update is a change of an object from one spec to another.
+type update struct {
+	name     string
+	from, to string
+	field    string // below spec; not used when the change is allowed
+	mentions []string
+}
+
+const vm = "image: i, provisioningMode: lxd, failureDomain: a, resourcePool: p, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [t]"
+
+// machineUpdate is a change of one part of a machine's spec, all of which are refused alike.
+func machineUpdate(name, field, from, to string) update {
+	return update{name: name, from: from, to: to, field: field, mentions: []string{"immutable", "MaasMachineTemplate"}}
+}
+
+var refusedMachineUpdates = []update{
+	machineUpdate("image", ".image", "{"+vm+"}", "{"+vm+", image: j}"),
+	machineUpdate("zone", ".failureDomain", "{"+vm+"}", "{"+vm+", failureDomain: b}"),
+	machineUpdate("zone removed", ".failureDomain", "{image: i, failureDomain: a}", "{image: i}"),
+	machineUpdate("pool", ".resourcePool", "{"+vm+"}", "{"+vm+", resourcePool: q}"),
+	machineUpdate("cores", ".minCPU", "{"+vm+"}", "{"+vm+", minCPU: 4}"),
+	machineUpdate("memory", ".minMemory", "{"+vm+"}", "{"+vm+", minMemory: 8192}"),
+	machineUpdate("disk", ".minDiskSize", "{"+vm+"}", "{"+vm+", minDiskSize: 40}"),
+	machineUpdate("tags", ".tags", "{"+vm+"}", "{"+vm+", tags: [t, u]}"),
+	machineUpdate("tags removed", ".tags", "{image: i, tags: [t]}", "{image: i}"),
+	machineUpdate("deployInMemory", ".deployInMemory", "{image: i}", "{image: i, deployInMemory: true}"),
+	machineUpdate("mode", ".provisioningMode", "{image: i}", "{image: i, provisioningMode: lxd}"),
+	machineUpdate("short form of the mode", ".dynamicLXD", "{image: i, dynamicLXD: true}", "{image: i}"),
+	machineUpdate("staticIP added", ".staticIP", "{image: i}", "{image: i, staticIP: 10.0.0.1}"),
+	machineUpdate("staticIP", ".staticIP", "{image: i, staticIP: 10.0.0.2}", "{image: i, staticIP: 10.0.0.1}"),
+	machineUpdate("staticIPPoolRef", ".staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}"),
+	machineUpdate("lxdConfig", ".lxdConfig", "{"+vm+"}", "{"+vm+", lxdConfig: {vmHost: a}}"),
+	machineUpdate("inside lxdConfig", ".lxdConfig", "{"+vm+", lxdConfig: {vmHost: a}}", "{"+vm+", lxdConfig: {vmHost: b}}"),
+	{"systemID", "{image: i, systemID: abc}", "{image: i, systemID: abd}", ".systemID", []string{"immutable once"}},
+	{"systemID removed", "{image: i, systemID: abc}", "{image: i}", ".systemID", []string{"can't be removed"}},
+	{"providerID", "{image: i, providerID: 'maas://z/a'}", "{image: i, providerID: 'maas://y/a'}", ".providerID", []string{"immutable once"}},
+	{"providerID removed", "{image: i, providerID: 'maas://z/a'}", "{image: i}", ".providerID", []string{"can't be removed"}},
+}
+
+var allowedMachineUpdates = []update{
+	{name: "systemID recorded", from: "{image: i}", to: "{image: i, systemID: abc}"},
+	{name: "providerID recorded", from: "{image: i, systemID: abc}", to: "{image: i, systemID: abc, providerID: 'maas://z/abc'}"},
+	// What a typed client leaves out when it writes back what it read.
+	{name: "empty values dropped", from: "{image: i, tags: [], dynamicLXD: false, deployInMemory: false}", to: "{image: i}"},
+}
+
+var refusedClusterUpdates = []update{
+	{"domain", "{dnsDomain: maas}", "{dnsDomain: other}", ".dnsDomain", []string{"immutable", "new cluster"}},
+	{
+		"domain removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{controlPlaneEndpoint: {host: a}}",
+		".dnsDomain", []string{"immutable"},
+	},
+	{
+		"host of the endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{dnsDomain: maas, controlPlaneEndpoint: {host: b}}",
+		".controlPlaneEndpoint.host", []string{"immutable once"},
+	},
+	{
+		"port of the endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 2}}",
+		".controlPlaneEndpoint.port", []string{"immutable once"},
+	},
+	{
+		"endpoint removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas}",
+		".controlPlaneEndpoint.host", []string{"immutable once"},
+	},
+}
+
+var allowedClusterUpdates = []update{
+	{name: "endpoint recorded", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 6443}}"},
+	{name: "host recorded beside a port", from: "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 443}}"},
+	{name: "port recorded beside a host", from: "{controlPlaneEndpoint: {host: a}}", to: "{controlPlaneEndpoint: {host: a, port: 6443}}"},
+	{name: "failure domains", from: "{dnsDomain: maas, failureDomains: [a]}", to: "{dnsDomain: maas, failureDomains: [b, c]}"},
+	{name: "preferred subnets", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, preferredSubnets: [10.0.0.0/8]}"},
+	{name: "credentials", from: "{dnsDomain: maas, credentialsRef: {name: a}}", to: "{dnsDomain: maas, credentialsRef: {name: b}}"},
+	{name: "made a host cluster", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: z}}"},
+}
+
+// apply creates the object as it is before, and returns what the change of it leads to.
+func (u update) apply(t *testing.T, kind string) error {
+	t.Helper()
+	before := object(t, kind, u.from)
+	if err := api.Create(t.Context(), before); err != nil {
+		t.Fatalf("creating the object to change: %v", err)
+	}
+	t.Cleanup(func() { _ = api.Delete(t.Context(), before) })
+	after := before.DeepCopy()
+	after.Object["spec"] = object(t, kind, u.to).Object["spec"]
+	return api.Update(t.Context(), after, client.DryRunAll)
+}
+
+func TestBadUpdatesAreRefused(t *testing.T) {
+	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": refusedClusterUpdates} {
+		for _, u := range updates {
+			t.Run(kind+"/"+u.name, func(t *testing.T) {
+				checkRefused(t, u.apply(t, kind), "spec"+u.field, u.mentions...)
+			})
+		}
+	}
+}
+
+func TestGoodUpdatesAreAccepted(t *testing.T) {
+	for kind, updates := range map[string][]update{"MaasMachine": allowedMachineUpdates, "MaasCluster": allowedClusterUpdates} {
+		for _, u := range updates {
+			t.Run(kind+"/"+u.name, func(t *testing.T) {
+				if err := u.apply(t, kind); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/core/setup"
+	"sigs.k8s.io/cluster-api/util/flags"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	controllerName = "capmaas-controller-manager"
+	// clusterCacheConcurrency is how many workload clusters are connected to at the same time.
+	clusterCacheConcurrency = 10
+	// workloadQPS and workloadBurst limit requests to one workload cluster; there are few.
+	workloadQPS   = 20
+	workloadBurst = 30
+	// changesBuffer holds changes of machines that the work queue did not take yet.
+	changesBuffer = 1024
+)
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("making the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// newManager makes a manager with both controllers and what they share.
+func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	_, metricsOptions, err := flags.GetManagerOptions(opts.diagnostics)
+	if err != nil {
+		return nil, fmt.Errorf("reading the diagnostics flags: %w", err)
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the Kubernetes API: %w", err)
+	}
+	config.QPS, config.Burst = opts.kubeQPS, opts.kubeBurst
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                opts.leaderElect,
+		LeaderElectionID:              controllerName,
+		LeaderElectionNamespace:       opts.leaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true, // Nothing is done after Start returns.
+		LeaseDuration:                 &opts.leaseDuration,
+		RenewDeadline:                 &opts.renewDeadline,
+		RetryPeriod:                   &opts.retryPeriod,
+		HealthProbeBindAddress:        opts.healthAddr,
+		Metrics:                       *metricsOptions,
+		Cache:                         setup.ManagerCacheOptions(scheme, controllerName, opts.namespace, opts.syncPeriod),
+		Client:                        setup.ManagerClientOptions(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	metrics.Registry.MustRegister(maas.Collectors()...)
+	if err := addControllers(ctx, mgr, opts); err != nil {
+		return nil, err
+	}
+	return mgr, addChecks(mgr)
+}
+
+func addChecks(mgr ctrl.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the liveness check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return nil
+}
+
+func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
+	clusterCache, err := newClusterCache(ctx, mgr, opts)
+	if err != nil {
+		return err
+	}
+	changes := make(chan event.TypedGenericEvent[string], changesBuffer)
+	registry := inventory.NewRegistry(inventory.Options{
+		ActiveInterval: opts.pollActive,
+		IdleInterval:   opts.pollIdle,
+		Notify:         func(systemID string) { changes <- event.TypedGenericEvent[string]{Object: systemID} },
+		Logger:         mgr.GetLogger().WithName("inventory"),
+	})
+	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
+		return fmt.Errorf("adding the inventories: %w", err)
+	}
+	scopes := &scope.Factory{
+		Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir},
+	}
+	concurrency := controller.Options{MaxConcurrentReconciles: opts.concurrency}
+	if err := (&controllers.MaasClusterReconciler{
+		Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return err
+	}
+	return (&controllers.MaasMachineReconciler{
+		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
+		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: opts.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency)
+}
+
+// newClusterCache connects to the workload clusters whose infrastructure is ours.
+func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clustercache.ClusterCache, error) {
+	secrets, err := setup.CreateSecretCachingClient(mgr)
+	if err != nil {
+		return nil, fmt.Errorf("making the client for kubeconfig Secrets: %w", err)
+	}
+	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
+		SecretClient:     secrets,
+		WatchFilterValue: opts.watchFilter,
+		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
+			return cluster.Spec.InfrastructureRef.Kind == "MaasCluster"
+		},
+		Cache:  setup.ClusterCacheCacheOptions(),
+		Client: setup.ClusterCacheClientOptions(controllerName, workloadQPS, workloadBurst),
+	}, controller.Options{MaxConcurrentReconciles: clusterCacheConcurrency})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the cluster cache: %w", err)
+	}
+	return cache, nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/cluster-api/util/flags"
+)
+
+// options are what the command line says.
+type options struct {
+	namespace, watchFilter     string
+	healthAddr                 string
+	diagnostics                flags.ManagerOptions
+	leaderElect                bool
+	leaderElectionNamespace    string
+	leaseDuration              time.Duration
+	renewDeadline, retryPeriod time.Duration
+	maasConfigDir              string
+	pollActive, pollIdle       time.Duration
+	settleTime                 time.Duration
+	syncPeriod                 time.Duration
+	concurrency                int
+	kubeQPS                    float32
+	kubeBurst                  int
+	logLevel, logFormat        string
+}
+
+func defaultOptions() options {
+	return options{
+		healthAddr:    ":9440",
+		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
+		maasConfigDir: "/etc/capmaas",
+		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, syncPeriod: 10 * time.Minute,
+		concurrency: 10, kubeQPS: 100, kubeBurst: 200,
+		logLevel: "info", logFormat: "json",
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.namespace, "namespace", o.namespace, "Namespace whose objects are reconciled. Default: all namespaces.")
+	fs.StringVar(&o.watchFilter, "watch-filter", o.watchFilter, "Value of the label cluster.x-k8s.io/watch-filter of the objects to reconcile. Default: all objects.")
+	fs.StringVar(&o.healthAddr, "health-addr", o.healthAddr, "Address of /healthz and /readyz.")
+	flags.AddManagerOptions(fs, &o.diagnostics)
+
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Only one of several managers works at a time.")
+	fs.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace, "Namespace of the Lease that the leader holds. Default: the pod's.")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long others wait for a leader that is silent.")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew its lease before it gives up.")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "Time between two tries to get or renew the lease.")
+
+	fs.StringVar(&o.maasConfigDir, "maas-config-dir", o.maasConfigDir,
+		"Directory with the manager's own MAAS credentials: config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. "+
+			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
+	fs.DurationVar(&o.pollActive, "poll-active", o.pollActive, "How often MAAS is asked for the machines that are on their way.")
+	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
+	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
+		"How long a machine may turn up in MAAS after the answer to a request for one was lost. MAAS takes up to two minutes to compose a VM.")
+	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
+	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time.")
+	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Most requests per second to the Kubernetes API.")
+	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Most requests at once to the Kubernetes API.")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error.")
+	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or text.")
+}

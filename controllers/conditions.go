@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// How long to wait before looking again at what nothing wakes us for.
+const (
+	// capacityRetry: somebody may free a machine, or room on a host.
+	capacityRetry = 30 * time.Second
+	// mendRetry: a person must mend something in MAAS.
+	mendRetry = time.Minute
+	// safetyRetry: the inventory wakes us when something changes; this is only in case it does not.
+	safetyRetry = 5 * time.Minute
+)
+
+func setTrue(to conditions.Setter, condition, reason string) {
+	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: reason})
+}
+
+func setFalse(to conditions.Setter, condition, reason, format string, args ...any) {
+	conditions.Set(to, metav1.Condition{
+		Type: condition, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// summarize makes Ready of the conditions that matter, in order: the first that is not true says why it is not.
+func summarize(of conditions.Setter, deleting bool, types ...string) {
+	if deleting {
+		setFalse(of, infrav1.ReadyCondition, infrav1.DeletingReason, "%s", deletionMessage(of, types))
+		return
+	}
+	for _, condition := range types {
+		c := conditions.Get(of, condition)
+		if c != nil && c.Status != metav1.ConditionTrue {
+			setFalse(of, infrav1.ReadyCondition, c.Reason, "%s", c.Message)
+			return
+		}
+	}
+	if len(types) > 0 && conditions.Get(of, types[0]) == nil {
+		setFalse(of, infrav1.ReadyCondition, infrav1.NotReadyReason, "not looked at yet")
+		return
+	}
+	setTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
+}
+
+func deletionMessage(of conditions.Getter, types []string) string {
+	for _, condition := range types {
+		if c := conditions.Get(of, condition); c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "being deleted"
+}
+
+// problem is an error as users and the work queue need it: a reason, a message that stays the same from try to try, and
+// when to try again.
+type problem struct {
+	reason, message string
+	// retryAfter is 0 where the work queue's growing back-off is right.
+	retryAfter time.Duration
+}
+
+// explain sorts errors by type; what has no type of its own is retried with back-off.
+func explain(err error) problem {
+	var (
+		credentials *scope.CredentialsError
+		domain      *dns.DomainNotFoundError
+		address     *machine.AddressError
+		placement   *lxd.LXDError
+	)
+	switch {
+	case errors.As(err, &credentials):
+		return problem{infrav1.CredentialsInvalidReason, err.Error(), mendRetry}
+	case errors.As(err, &domain):
+		return problem{infrav1.DomainNotFoundReason, err.Error(), mendRetry}
+	case errors.As(err, &address) && address.InUse:
+		return problem{infrav1.StaticIPInUseReason, err.Error(), mendRetry}
+	case errors.As(err, &address):
+		return problem{infrav1.StaticIPInvalidReason, err.Error(), mendRetry}
+	case errors.Is(err, maas.Gone):
+		return problem{
+			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", mendRetry,
+		}
+	case errors.As(err, &placement):
+		return problem{placementReason(placement), err.Error(), capacityRetry}
+	}
+	return explainMAAS(err)
+}
+
+// explainMAAS sorts the errors of the MAAS client.
+func explainMAAS(err error) problem {
+	switch {
+	case errors.Is(err, maas.Unauthorized):
+		return problem{infrav1.CredentialsInvalidReason, "MAAS does not accept the API key: " + maas.Message(err), mendRetry}
+	case errors.Is(err, maas.Forbidden):
+		return problem{infrav1.MAASRefusedReason, "MAAS does not allow it (locked, or the key's user is no administrator): " + maas.Message(err), mendRetry}
+	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
+		return problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), capacityRetry}
+	case errors.Is(err, maas.Unavailable):
+		return problem{infrav1.MAASUnavailableReason, maas.Message(err), maas.RetryAfter(err)}
+	}
+	return problem{infrav1.NotReadyReason, err.Error(), 0}
+}
+
+func placementReason(err *lxd.LXDError) string {
+	switch err.Type {
+	case lxd.ProfileNotFound:
+		return infrav1.ProfileNotFoundReason
+	case lxd.VMCreationFailed:
+		return infrav1.VMCreationFailedReason
+	default:
+		return infrav1.NoHostAvailableReason
+	}
+}
+
+// result is what the work queue is told of a problem: when to come back, or the error itself for a growing back-off.
+func (p problem) result(err error) (ctrl.Result, error) {
+	if p.retryAfter > 0 {
+		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
+	}
+	return ctrl.Result{}, err
+}

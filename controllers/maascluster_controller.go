@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers reconciles MaasClusters and MaasMachines. What is done in MAAS is in pkg/maas; here it is decided
+// when, and said in conditions and events.
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// clusterConditions make up Ready of a MaasCluster, in order.
+var clusterConditions = []string{
+	infrav1.FailureDomainsReadyCondition, infrav1.DNSReadyCondition, infrav1.LXDReadyCondition,
+}
+
+// MaasClusterReconciler reconciles MaasClusters: zones, the API endpoint and its DNS record.
+type MaasClusterReconciler struct {
+	Client   client.Client
+	Scopes   *scope.Factory
+	Recorder events.EventRecorder
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/finalizers,verbs=update
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status;machines;machines/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
+	scheme := mgr.GetScheme()
+	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
+	err := capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicates.All(scheme, log,
+			predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter), predicates.ResourceIsNotExternallyManaged(scheme, log)))).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra),
+			predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter)).
+		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneToCluster)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneToCluster)).
+		WithOptions(options).
+		Complete(ctx, r)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
+	}
+	return nil
+}
+
+// controlPlaneToCluster wakes the cluster whose endpoint leads to a control plane.
+func (r *MaasClusterReconciler) controlPlaneToCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	if _, ok := object.GetLabels()[clusterv1.MachineControlPlaneLabel]; !ok {
+		return nil
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
+	if err != nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+}
+
+// Reconcile brings one MaasCluster nearer to what is desired.
+func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	maasCluster := &infrav1.MaasCluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, maasCluster.ObjectMeta)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
+	}
+	if cluster == nil && maasCluster.DeletionTimestamp.IsZero() {
+		ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
+		return ctrl.Result{}, nil
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, maasCluster); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+	if maasCluster.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+
+	patcher, err := patch.NewHelper(maasCluster, r.Client)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("preparing to patch: %w", err)
+	}
+	defer func() {
+		summarize(maasCluster, !maasCluster.DeletionTimestamp.IsZero(), clusterConditions...)
+		maasCluster.Status.Ready = conditions.IsTrue(maasCluster, infrav1.ReadyCondition)
+		err := patcher.Patch(ctx, maasCluster, patch.WithOwnedConditions{Conditions: append(clusterConditions[:len(clusterConditions):len(clusterConditions)], infrav1.ReadyCondition)})
+		reterr = kerrors.NewAggregate([]error{reterr, ignoreGone(err, maasCluster)})
+	}()
+
+	if !maasCluster.DeletionTimestamp.IsZero() {
+		return r.reconcileDelete(ctx, cluster, maasCluster)
+	}
+	return r.reconcileNormal(ctx, cluster, maasCluster)
+}
+
+// reconcileNormal does the steps of a live cluster; each sets its condition.
+func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
+	if err := r.ensureOwnerID(ctx, maasCluster); err != nil {
+		return ctrl.Result{}, err
+	}
+	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	if err != nil {
+		p := explain(err)
+		setFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.reason, "%s", p.message)
+		return p.result(err)
+	}
+	steps := []struct {
+		condition string
+		do        func(context.Context, *scope.Cluster) error
+	}{
+		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
+		{infrav1.DNSReadyCondition, r.reconcileEndpoint},
+		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
+	}
+	for _, step := range steps {
+		if err := step.do(ctx, s); err != nil {
+			p := explain(err)
+			setFalse(maasCluster, step.condition, p.reason, "%s", p.message)
+			return p.result(err)
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+// ensureOwnerID writes the mark that everything of this cluster in MAAS is found by. It must be stored before MAAS is changed.
+func (r *MaasClusterReconciler) ensureOwnerID(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
+	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] != "" {
+		return nil
+	}
+	id := rand.String(ownerIDLength)
+	return patchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[infrav1.OwnerIDAnnotation] = id
+	})
+}
+
+// ownerIDLength makes collisions within one MAAS improbable: 27^12 ids.
+const ownerIDLength = 12
+
+// reconcileEndpoint gives the cluster its endpoint, and keeps the DNS record at the control planes' addresses.
+func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster) error {
+	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
+	if s.IsExternalEndpoint() {
+		if endpoint.Host == "" {
+			setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason,
+				"the annotation %s says that you provide the API endpoint: set spec.controlPlaneEndpoint.host", infrav1.CustomDNSAnnotation)
+			return nil
+		}
+		endpoint.Port = s.APIServerPort()
+		s.MaasCluster.Status.Network.DNSName = endpoint.Host
+		r.provisioned(s.MaasCluster)
+		setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason)
+		return nil
+	}
+	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
+		return err
+	}
+	endpoint.Host, endpoint.Port = s.EndpointName(), s.APIServerPort()
+	s.MaasCluster.Status.Network.DNSName = endpoint.Host
+	r.provisioned(s.MaasCluster)
+
+	published, wrote, err := publishEndpoint(ctx, r.Client, s)
+	if err != nil {
+		return err
+	}
+	if wrote {
+		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v", endpoint.Host, published)
+	}
+	if len(published) == 0 {
+		setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason, "no control plane has an address yet")
+		return nil
+	}
+	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ReadyReason)
+	return nil
+}
+
+func (r *MaasClusterReconciler) provisioned(maasCluster *infrav1.MaasCluster) {
+	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
+		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
+		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
+	}
+}
+
+// reconcileHostCluster says what becomes of the nodes of a host cluster.
+func (r *MaasClusterReconciler) reconcileHostCluster(_ context.Context, s *scope.Cluster) error {
+	if s.MaasCluster.Spec.LXDControlPlaneCluster {
+		setFalse(s.MaasCluster, infrav1.LXDReadyCondition, infrav1.InitializerNotSupportedReason,
+			"this version does not prepare nodes as LXD VM hosts: register them in MAAS yourself")
+	}
+	return nil
+}
+
+// reconcileDelete takes the DNS record away once no machine is left, then lets the object go.
+func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
+	if cluster == nil {
+		cluster = &clusterv1.Cluster{}
+		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
+	}
+	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(machines) > 0 {
+		setFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
+		return ctrl.Result{RequeueAfter: safetyRetry}, nil
+	}
+	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] != "" {
+		if err := r.deleteRecord(ctx, cluster, maasCluster); err != nil {
+			p := explain(err)
+			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
+			return p.result(err)
+		}
+	}
+	r.Scopes.Release(maasCluster)
+	removed := controllerutil.RemoveFinalizer(maasCluster, infrav1.ClusterFinalizer)
+	if removed {
+		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *MaasClusterReconciler) deleteRecord(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) error {
+	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	if err != nil {
+		return err
+	}
+	if s.IsExternalEndpoint() || maasCluster.Spec.DNSDomain == "" {
+		return nil
+	}
+	return s.DNS.Delete(ctx, s.EndpointName())
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// SystemIDIndex finds MaasMachines by spec.systemID in the cache.
+	SystemIDIndex = "spec.systemID"
+	// reconcileTimeout leaves time for a compose, which MAAS answers after up to 120 s, and for what comes before and after.
+	reconcileTimeout = 4 * time.Minute
+)
+
+// Conditions of a MaasMachine in the order in which a machine gets them; the first that is not true is why it is not Ready.
+var (
+	bareMetalConditions = []string{infrav1.MachineDeployedCondition, infrav1.DNSAttachedCondition}
+	lxdConditions       = []string{
+		infrav1.LXDHostSelectedCondition, infrav1.LXDResourcesAllocatedCondition, infrav1.LXDVMCreatedCondition,
+		infrav1.LXDVMDeployedCondition, infrav1.MachineDeployedCondition, infrav1.DNSAttachedCondition,
+	}
+)
+
+// MaasMachineReconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and gives it back.
+type MaasMachineReconciler struct {
+	Client       client.Client
+	Scopes       *scope.Factory
+	ClusterCache clustercache.ClusterCache
+	Recorder     events.EventRecorder
+	// Changes are the system ids of machines that changed in MAAS.
+	Changes <-chan event.TypedGenericEvent[string]
+	// SettleTime is how long a machine may turn up in MAAS after the answer to allocate or compose was lost.
+	SettleTime time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+
+	controller capicontroller.Controller
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/finalizers,verbs=update
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachine")
+	scheme := mgr.GetScheme()
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.MaasMachine{}, SystemIDIndex, systemIDOf); err != nil {
+		return fmt.Errorf("indexing MaasMachines by systemID: %w", err)
+	}
+	clusterToMachines, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasMachineList{}, scheme)
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to MaasMachines: %w", err)
+	}
+	options.ReconciliationTimeout = reconcileTimeout
+	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasMachine{}, builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter))).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
+		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
+			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
+		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
+		WithOptions(options).
+		Build(ctx, r)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
+	}
+	return nil
+}
+
+func systemIDOf(object client.Object) []string {
+	if id := object.(*infrav1.MaasMachine).Spec.SystemID; id != "" {
+		return []string{id}
+	}
+	return nil
+}
+
+func (r *MaasMachineReconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell whose machine changed in MAAS", "systemID", systemID)
+		return nil
+	}
+	return requests(list.Items)
+}
+
+// maasClusterToMachines wakes the machines of a cluster, for they wait for its credentials, endpoint and DNS record.
+func (r *MaasMachineReconciler) maasClusterToMachines(ctx context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[clusterv1.ClusterNameLabel]
+	if name == "" {
+		return nil
+	}
+	machines, err := clusterMachines(ctx, r.Client, object.GetNamespace(), name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which machines wait for the MaasCluster")
+		return nil
+	}
+	return requests(machines)
+}
+
+func requests(machines []infrav1.MaasMachine) []reconcile.Request {
+	list := make([]reconcile.Request, 0, len(machines))
+	for i := range machines {
+		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines[i])})
+	}
+	return list
+}
+
+// Reconcile brings one MaasMachine nearer to what is desired.
+func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	maasMachine := &infrav1.MaasMachine{}
+	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	m, err := r.belongings(ctx, maasMachine)
+	if err != nil || m == nil {
+		return ctrl.Result{}, err
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, m.cluster, maasMachine); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+	if maasMachine.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	patcher, err := patch.NewHelper(maasMachine, r.Client)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("preparing to patch: %w", err)
+	}
+	defer func() {
+		reterr = kerrors.NewAggregate([]error{reterr, r.patch(ctx, patcher, maasMachine)})
+	}()
+	if !maasMachine.DeletionTimestamp.IsZero() {
+		return r.reconcileDelete(ctx, m)
+	}
+	return r.reconcileNormal(ctx, m)
+}
+
+// belongings are the objects that a MaasMachine belongs to.
+type belongings struct {
+	machine     *clusterv1.Machine
+	cluster     *clusterv1.Cluster
+	maasCluster *infrav1.MaasCluster // nil while, or once, there is none
+	maasMachine *infrav1.MaasMachine
+}
+
+// belongings finds the owners; nil means that they are not there yet.
+func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *infrav1.MaasMachine) (*belongings, error) {
+	log := ctrl.LoggerFrom(ctx)
+	machine, err := util.GetOwnerMachine(ctx, r.Client, maasMachine.ObjectMeta)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the owner Machine: %w", err)
+	}
+	if machine == nil {
+		log.V(1).Info("Waiting for Cluster API to set the owner reference")
+		return nil, nil
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
+	if err != nil {
+		return nil, fmt.Errorf("reading the Cluster: %w", err)
+	}
+	m := &belongings{machine: machine, cluster: cluster, maasMachine: maasMachine}
+	maasCluster := &infrav1.MaasCluster{}
+	key := client.ObjectKey{Namespace: maasMachine.Namespace, Name: cluster.Spec.InfrastructureRef.Name}
+	if err := r.Client.Get(ctx, key, maasCluster); err == nil {
+		m.maasCluster = maasCluster
+	} else if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the MaasCluster: %w", err)
+	}
+	return m, nil
+}
+
+// scope puts the objects together with the view of their MAAS.
+func (r *MaasMachineReconciler) scope(ctx context.Context, m *belongings) (*scope.Machine, error) {
+	cluster, err := r.Scopes.Cluster(ctx, m.cluster, m.maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	return &scope.Machine{Cluster: cluster, Machine: m.machine, MaasMachine: m.maasMachine}, nil
+}
+
+// patch stores what the reconcile found out, in one patch.
+func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patch.Helper, m *infrav1.MaasMachine) error {
+	types := bareMetalConditions
+	if m.Spec.IsLXD() {
+		types = lxdConditions
+	}
+	summarize(m, !m.DeletionTimestamp.IsZero(), types...)
+	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)
+	owned := append([]string{infrav1.ReadyCondition}, types...)
+	return ignoreGone(patcher.Patch(ctx, m, patch.WithOwnedConditions{Conditions: owned}), m)
+}
+
+// life is one machine on its way through the steps of one reconcile.
+type life struct {
+	*scope.Machine
+	// maas is what MAAS has; nil until a step found or acquired it.
+	maas *maas.Machine
+	// proven tells that this reconcile saw MAAS's own word that the machine is ours.
+	proven bool
+}
+
+// step is one thing that must be so before the next. It answers stop when the reconcile ends here: it waits for something, and the
+// condition says for what.
+type step func(ctx context.Context, l *life) (outcome, error)
+
+type outcome struct {
+	stop  bool
+	after time.Duration // when to look again at the latest
+}
+
+var proceed = outcome{}
+
+func wait(atMost time.Duration) outcome { return outcome{stop: true, after: atMost} }
+
+// reconcileNormal is the life of a machine up to the Node.
+func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
+	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
+	if waiting := notYet(m); waiting != nil {
+		notDeployed(m.maasMachine, waiting.reason, "%s", waiting.message)
+		return ctrl.Result{}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l := &life{Machine: s}
+	for _, do := range []step{
+		r.look, r.adopt, r.acquire, r.becomeReady, r.address, r.deploy, r.mark, r.observe, r.attach, r.node,
+	} {
+		out, err := do(ctx, l)
+		if err != nil {
+			return r.stopped(ctx, m.maasMachine, err)
+		}
+		if out.stop {
+			return ctrl.Result{RequeueAfter: out.after}, nil
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+// notYet tells what must be there before MAAS is asked for anything.
+func notYet(m *belongings) *problem {
+	if m.maasMachine.Spec.ProviderID != "" {
+		return nil
+	}
+	switch {
+	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || !provisioned(m.cluster):
+		return &problem{reason: infrav1.WaitingForClusterInfrastructureReason, message: "the cluster's infrastructure is not provisioned yet"}
+	case m.machine.Spec.Bootstrap.DataSecretName == nil:
+		return &problem{reason: infrav1.WaitingForBootstrapDataReason, message: "the bootstrap provider has not made the user data yet"}
+	case m.maasMachine.Spec.StaticIPPoolRef != nil:
+		return &problem{
+			reason:  infrav1.StaticIPPoolNotSupportedReason,
+			message: "spec.staticIPPoolRef is not served by this version: give the address in spec.staticIP",
+		}
+	}
+	return nil
+}
+
+func provisioned(cluster *clusterv1.Cluster) bool {
+	return cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
+}
+
+// stopped says in the conditions, in an event and in the log why a step could not be done.
+func (r *MaasMachineReconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
+		return ctrl.Result{}, err
+	}
+	p := explain(err)
+	old := conditions.Get(m, infrav1.MachineDeployedCondition)
+	if old == nil || old.Reason != p.reason {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.reason, "Reconcile", "%s", p.message)
+	}
+	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+	notDeployed(m, p.reason, "%s", p.message)
+	return p.result(err)
+}
+
+// notDeployed says in the first condition that is not true yet why the machine is not deployed.
+func notDeployed(m *infrav1.MaasMachine, reason, format string, args ...any) {
+	setFalse(m, infrav1.MachineDeployedCondition, reason, format, args...)
+	if m.Spec.IsLXD() {
+		for _, condition := range lxdConditions[:4] {
+			if !conditions.IsTrue(m, condition) || condition == infrav1.LXDVMDeployedCondition {
+				setFalse(m, condition, reason, format, args...)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS or back into the pool, and only when MAAS
+// says that this is so, the object goes too.
+func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
+	if nothingAcquired(m.maasMachine) {
+		r.deleted(m.maasMachine, "nothing had been acquired in MAAS")
+		return ctrl.Result{}, nil
+	}
+	if m.maasCluster == nil {
+		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
+			"the MaasCluster is gone, and with it the credentials to give back machine %s", m.maasMachine.Spec.SystemID)
+		return ctrl.Result{RequeueAfter: mendRetry}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l := &life{Machine: s}
+	for _, do := range []step{r.leaveEndpoint, r.findForDeletion, r.release} {
+		out, err := do(ctx, l)
+		if err != nil {
+			return r.stopped(ctx, m.maasMachine, err)
+		}
+		if out.stop {
+			return ctrl.Result{RequeueAfter: out.after}, nil
+		}
+	}
+	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	r.deleted(m.maasMachine, "MAAS says that the machine is given back")
+	return ctrl.Result{}, nil
+}
+
+// nothingAcquired: MAAS was never asked for a machine, or refused.
+func nothingAcquired(m *infrav1.MaasMachine) bool {
+	return m.Spec.SystemID == "" && m.Annotations[infrav1.AcquireStartedAnnotation] == ""
+}
+
+func (r *MaasMachineReconciler) deleted(m *infrav1.MaasMachine, how string) {
+	if controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer) {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Deleted", "Delete", "%s", how)
+	}
+}
+
+// leaveEndpoint takes the machine's address out of the DNS record before the machine goes. When the whole cluster goes, the record
+// goes with it.
+func (r *MaasMachineReconciler) leaveEndpoint(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() || l.IsExternalEndpoint() || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
+		return proceed, nil
+	}
+	if _, _, err := publishEndpoint(ctx, r.Client, l.Cluster); err != nil {
+		return proceed, fmt.Errorf("taking the machine out of the API endpoint: %w", err)
+	}
+	return proceed, nil
+}
+
+// findForDeletion finds the machine, also one that was acquired but not recorded.
+func (r *MaasMachineReconciler) findForDeletion(ctx context.Context, l *life) (outcome, error) {
+	id := l.MaasMachine.Spec.SystemID
+	if id == "" {
+		out, err := r.adopt(ctx, l)
+		if err != nil || out.stop || l.maas == nil {
+			return out, err
+		}
+		return proceed, nil
+	}
+	seen := l.Inventory.Observe(id, true)
+	if !seen.Known {
+		if err := l.Inventory.Health(); err != nil {
+			return proceed, fmt.Errorf("reading the machine: %w", err)
+		}
+		return wait(safetyRetry), nil
+	}
+	l.maas = seen.Machine
+	return proceed, nil
+}
+
+// release gives the machine back, and waits until MAAS says that this is done. Each time it looks first, so that it can be
+// done again at any moment.
+func (r *MaasMachineReconciler) release(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil {
+		return proceed, nil
+	}
+	r.report(l)
+	if l.IsLXD() {
+		return r.releaseVM(ctx, l)
+	}
+	return r.releaseBareMetal(ctx, l)
+}
+
+// releaseVM deletes the VM; it is done when MAAS does not have it any more.
+func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome, error) {
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	if !ours {
+		return r.leaveAlone(l)
+	}
+	if err := l.Machines.DeleteVM(ctx, l.maas); err != nil {
+		return proceed, err
+	}
+	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
+	return wait(safetyRetry), nil
+}
+
+var (
+	// backInPool are the states of a machine that nobody holds.
+	backInPool = sets.New(maas.StatusNew, maas.StatusReady)
+	// onItsWay are the states that end in one of those.
+	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
+)
+
+// releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before.
+func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
+	switch {
+	case onItsWay.Has(l.maas.Status):
+		notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s: %s", l.maas.SystemID, l.maas.StatusName)
+		return wait(safetyRetry), nil
+	case backInPool.Has(l.maas.Status):
+		return r.restoreNetwork(ctx, l)
+	}
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	if !ours {
+		return r.leaveAlone(l)
+	}
+	if err := l.Machines.Release(ctx, l.maas); err != nil {
+		return proceed, err
+	}
+	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
+	return wait(safetyRetry), nil
+}
+
+// restoreNetwork returns the static address, which MAAS leaves on a released machine.
+func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
+	address := l.MaasMachine.Spec.StaticIP
+	if address == "" || !machine.HasAddress(l.maas, address) {
+		return proceed, nil
+	}
+	err := l.Machines.RestoreNetwork(ctx, l.maas, address)
+	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
+		return wait(capacityRetry), nil // Somebody took the machine just now; look again.
+	}
+	return proceed, err
+}
+
+// leaveAlone ends our interest in a machine that somebody else has now.
+func (r *MaasMachineReconciler) leaveAlone(l *life) (outcome, error) {
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
+		"machine %s (%s) is not ours any more; it is left as it is", l.maas.Hostname, l.maas.SystemID)
+	return proceed, nil
+}
+
+// giveBack returns a machine that was acquired twice.
+func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
+	if l.IsLXD() {
+		return l.Machines.DeleteVM(ctx, extra)
+	}
+	return l.Machines.Release(ctx, extra)
+}

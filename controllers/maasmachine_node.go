@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// node gives the machine's Node its provider ID, which Cluster API finds it by. The kubelet can't know it: MAAS tells a machine
+// its system id, but not its zone.
+func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, error) {
+	if l.Machine.Machine.Status.NodeRef.IsDefined() {
+		return proceed, nil
+	}
+	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
+	workload, err := r.ClusterCache.GetClient(ctx, key)
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return wait(safetyRetry), nil // The cluster cache wakes us.
+	}
+	if err != nil {
+		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
+	}
+	if err := r.watchNodes(ctx, l); err != nil {
+		return proceed, err
+	}
+	node, err := findNode(ctx, workload, l.maas.Hostname, l.maas.FQDN)
+	if err != nil || node == nil {
+		return wait(safetyRetry), err // The watch wakes us.
+	}
+	if node.Spec.ProviderID != "" {
+		return proceed, nil
+	}
+	patched := node.DeepCopy()
+	patched.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
+	if err := workload.Patch(ctx, patched, client.MergeFrom(node)); err != nil {
+		return proceed, fmt.Errorf("setting the provider ID of Node %s: %w", node.Name, err)
+	}
+	return proceed, nil
+}
+
+// findNode looks for the Node by the names that kubelets take: the hostname, or the fully qualified name. Nil: it has not joined.
+func findNode(ctx context.Context, workload client.Reader, names ...string) (*corev1.Node, error) {
+	for _, name := range names {
+		node := &corev1.Node{}
+		err := workload.Get(ctx, client.ObjectKey{Name: strings.ToLower(name)}, node)
+		if err == nil {
+			return node, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading Node %s: %w", name, err)
+		}
+	}
+	return nil, nil
+}
+
+// watchNodes wakes machines when their Nodes join.
+func (r *MaasMachineReconciler) watchNodes(ctx context.Context, l *life) error {
+	cluster := client.ObjectKeyFromObject(l.Cluster.Cluster)
+	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name:    "maasmachine-watchNodes",
+		Watcher: r.controller,
+		Kind:    &corev1.Node{},
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, node client.Object) []reconcile.Request {
+			return r.nodeToMachine(ctx, cluster, node.(*corev1.Node))
+		}),
+	}))
+	if err != nil && !errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return fmt.Errorf("watching the workload cluster's Nodes: %w", err)
+	}
+	return nil
+}
+
+// nodeToMachine wakes the machine of a Node that lacks its provider ID; other changes of Nodes are not ours to look at.
+func (r *MaasMachineReconciler) nodeToMachine(ctx context.Context, cluster client.ObjectKey, node *corev1.Node) []reconcile.Request {
+	if node.Spec.ProviderID != "" {
+		return nil
+	}
+	machines, err := clusterMachines(ctx, r.Client, cluster.Namespace, cluster.Name)
+	if err != nil {
+		return nil
+	}
+	return requests(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool {
+		return !slices.ContainsFunc(m.Status.Addresses, func(a clusterv1.MachineAddress) bool {
+			return (a.Type == clusterv1.MachineHostName || a.Type == clusterv1.MachineInternalDNS) && strings.EqualFold(a.Address, node.Name)
+		})
+	}))
+}

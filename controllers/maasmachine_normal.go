@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// look reads what the inventory knows of a machine that was acquired before.
+func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error) {
+	if l.MaasMachine.Spec.SystemID == "" {
+		return proceed, nil
+	}
+	seen := l.Inventory.Observe(l.MaasMachine.Spec.SystemID, !conditions.IsTrue(l.MaasMachine, infrav1.MachineDeployedCondition))
+	if !seen.Known {
+		if err := l.Inventory.Health(); err != nil {
+			return proceed, fmt.Errorf("reading the machine: %w", err)
+		}
+		return wait(safetyRetry), nil
+	}
+	if seen.Machine == nil {
+		fail(l.MaasMachine, infrav1.MachineMissingReason, "MAAS has no machine %s any more: delete the Machine", l.MaasMachine.Spec.SystemID)
+		l.MaasMachine.Status.Addresses = nil
+		return wait(safetyRetry), nil
+	}
+	l.maas = seen.Machine
+	return proceed, nil
+}
+
+// adopt finds what an earlier try acquired but could not record, and gives back what was acquired twice.
+func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	found, err := l.Machines.Find(ctx, l.Identity())
+	if err != nil {
+		return proceed, err
+	}
+	if len(found) == 0 {
+		if left := r.unsettled(l.MaasMachine); left > 0 {
+			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
+				"the answer of MAAS was lost; waiting for a machine to turn up before asking for another one")
+			return wait(min(left, capacityRetry)), nil
+		}
+		return proceed, nil
+	}
+	for _, extra := range found[1:] {
+		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
+		if err := r.giveBack(ctx, l, extra); err != nil {
+			return proceed, err
+		}
+	}
+	return proceed, r.acquired(ctx, l, found[0], "Adopted")
+}
+
+// unsettled is for how long a machine may still turn up that MAAS was asked for, or 0.
+func (r *MaasMachineReconciler) unsettled(m *infrav1.MaasMachine) time.Duration {
+	started, err := time.Parse(time.RFC3339, m.Annotations[infrav1.AcquireStartedAnnotation])
+	if err != nil {
+		return 0
+	}
+	return time.Until(started.Add(r.SettleTime))
+}
+
+// acquire takes a machine: bare metal from the pool, or a VM composed on a host.
+func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	if l.IsLXD() {
+		return r.compose(ctx, l)
+	}
+	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+		return proceed, err
+	}
+	allocated, err := l.Machines.Allocate(ctx, l.Identity(), l.Constraints())
+	if err != nil {
+		if !errors.Is(err, maas.Unavailable) {
+			// MAAS answered: nothing will turn up.
+			err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+		}
+		if errors.Is(err, maas.Conflict) {
+			notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
+			return wait(capacityRetry), nil
+		}
+		return proceed, err
+	}
+	return proceed, r.acquired(ctx, l, allocated, "Allocated")
+}
+
+// compose places a VM on a host, and has it created there. The inventory tells when MAAS knows it.
+func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, error) {
+	spec := l.VMSpec()
+	placer := l.Machines.LXD()
+	hosts, err := placer.GetAvailableLXDHosts(ctx, spec)
+	if err != nil {
+		return proceed, err
+	}
+	peers, err := r.peers(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	host, err := placer.SelectOptimalHost(hosts, spec, peers)
+	if err != nil {
+		return proceed, err
+	}
+	setTrue(l.MaasMachine, infrav1.LXDHostSelectedCondition, infrav1.HostSelectedReason)
+	l.MaasMachine.Status.LXDHost, l.MaasMachine.Status.FailureDomain = host.Name, host.Zone
+	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+		placer.Cancel(spec.Hostname)
+		return proceed, err
+	}
+	vm, err := placer.ComposeVM(ctx, host, spec)
+	if err != nil {
+		conditions.Delete(l.MaasMachine, infrav1.LXDHostSelectedCondition)
+		if !errors.Is(err, maas.Unavailable) {
+			err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+		}
+		return proceed, err
+	}
+	l.MaasMachine.Status.LXDProject = vm.Project
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
+	if err := r.record(ctx, l, vm.SystemID); err != nil {
+		return proceed, err
+	}
+	r.vmExists(l, spec.Resources)
+	l.Inventory.Observe(vm.SystemID, true)
+	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
+	return wait(safetyRetry), nil
+}
+
+// peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
+// other way round.
+func (r *MaasMachineReconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
+	machines, err := clusterMachines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	var peers []lxd.Peer
+	for i := range machines {
+		m := &machines[i]
+		if m.Status.LXDHost == "" || m.Name == l.MaasMachine.Name || isControlPlane(m) != l.IsControlPlane() {
+			continue
+		}
+		peers = append(peers, lxd.Peer{
+			VM: maas.Hostname(m.Name, l.OwnerID()), Host: m.Status.LXDHost, Zone: m.Status.FailureDomain,
+		})
+	}
+	return peers, nil
+}
+
+// acquiring notes that MAAS is asked for a machine, before it is, or that nothing came of it.
+func (r *MaasMachineReconciler) acquiring(ctx context.Context, m *infrav1.MaasMachine, started bool) error {
+	return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+		if !started {
+			delete(m.Annotations, infrav1.AcquireStartedAnnotation)
+			return
+		}
+		if m.Annotations == nil {
+			m.Annotations = map[string]string{}
+		}
+		m.Annotations[infrav1.AcquireStartedAnnotation] = time.Now().UTC().Format(time.RFC3339)
+	})
+}
+
+// acquired goes on with a machine that is proven to be ours.
+func (r *MaasMachineReconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
+	l.maas, l.proven = m, true
+	l.Inventory.Wrote(m)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
+	return r.record(ctx, l, m.SystemID)
+}
+
+// record stores which machine it is at once: from here on it can't be lost any more.
+func (r *MaasMachineReconciler) record(ctx context.Context, l *life, systemID string) error {
+	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) {
+		m.Spec.SystemID = systemID
+		delete(m.Annotations, infrav1.AcquireStartedAnnotation)
+	})
+}
+
+// vmExists says that the VM is there, and what it takes.
+func (r *MaasMachineReconciler) vmExists(l *life, taken lxd.Resources) {
+	setTrue(l.MaasMachine, infrav1.LXDHostSelectedCondition, infrav1.HostSelectedReason)
+	setTrue(l.MaasMachine, infrav1.LXDResourcesAllocatedCondition, infrav1.AllocatedReason)
+	setTrue(l.MaasMachine, infrav1.LXDVMCreatedCondition, infrav1.CreatedReason)
+	l.MaasMachine.Status.VMResourceUsage = &infrav1.VMResourceUsage{
+		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk), //nolint:gosec // From int32.
+	}
+}
+
+// becomeReady waits until MAAS has finished what it does before a machine can be deployed, and stops at states that can't be
+// used. What is deployed, or on its way, passes.
+func (r *MaasMachineReconciler) becomeReady(_ context.Context, l *life) (outcome, error) {
+	r.report(l)
+	switch l.maas.Status {
+	case maas.StatusReady, maas.StatusAllocated:
+		if ptr.Deref(l.MaasMachine.Status.Initialization.Provisioned, false) || l.MaasMachine.Spec.ProviderID != "" {
+			fail(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s was released in MAAS: delete the Machine", l.maas.SystemID)
+			return wait(safetyRetry), nil
+		}
+		return proceed, nil
+	case maas.StatusDeploying, maas.StatusDeployed:
+		return proceed, nil
+	case maas.StatusNew, maas.StatusCommissioning, maas.StatusTesting:
+		notDeployed(l.MaasMachine, infrav1.CommissioningReason, "MAAS prepares machine %s: %s", l.maas.SystemID, l.maas.StatusName)
+		return wait(safetyRetry), nil
+	case maas.StatusFailedDeployment:
+		fail(l.MaasMachine, infrav1.DeployFailedReason, "MAAS could not deploy machine %s; its events in MAAS say why: delete the Machine", l.maas.SystemID)
+		return wait(safetyRetry), nil
+	}
+	notDeployed(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s is in state %s", l.maas.SystemID, l.maas.StatusName)
+	return wait(safetyRetry), nil
+}
+
+// fail says that something does not heal by itself.
+func fail(m *infrav1.MaasMachine, reason, format string, args ...any) {
+	notDeployed(m, reason, format, args...)
+	m.Status.FailureReason, m.Status.FailureMessage = reason, fmt.Sprintf(format, args...)
+}
+
+// address gives the machine its static address; that must be before it is deployed.
+func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
+	address := l.MaasMachine.Spec.StaticIP
+	if address == "" || !deployable(l.maas) || machine.HasAddress(l.maas, address) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return wait(mendRetry), err
+	}
+	return proceed, l.Machines.SetAddress(ctx, l.maas, address)
+}
+
+func deployable(m *maas.Machine) bool {
+	return m.Status == maas.StatusReady || m.Status == maas.StatusAllocated
+}
+
+// prove makes sure that the machine is ours, or nobody's, before it is changed.
+func (r *MaasMachineReconciler) prove(ctx context.Context, l *life) (bool, error) {
+	if l.proven || (l.maas.Status == maas.StatusReady && l.maas.Owner == "") {
+		return true, nil
+	}
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return false, err
+	}
+	if !ours {
+		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
+			"machine %s belongs to somebody else (%s); it is not touched", l.maas.SystemID, l.maas.Owner)
+	}
+	l.proven = ours
+	return ours, nil
+}
+
+// deploy installs the image with the user data.
+func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, error) {
+	if !deployable(l.maas) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return wait(mendRetry), err
+	}
+	userData, err := l.UserData(ctx)
+	if err != nil {
+		return proceed, err
+	}
+	spec := l.MaasMachine.Spec
+	deployed, err := l.Machines.Deploy(ctx, l.Identity(), l.maas, machine.DeployRequest{
+		Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+	})
+	if err != nil {
+		return proceed, err
+	}
+	l.maas, l.proven = deployed, true
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s (%s)",
+		spec.Image, deployed.Hostname, deployed.SystemID)
+	return proceed, nil
+}
+
+// mark makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
+func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, error) {
+	if machine.IsMarked(l.Identity(), l.maas) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return wait(mendRetry), err
+	}
+	return proceed, l.Machines.Mark(ctx, l.Identity(), l.maas)
+}
+
+// observe says in the status how the machine is.
+func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	r.report(l)
+	addresses, err := r.addresses(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	switch {
+	case l.maas.Status == maas.StatusDeploying:
+		notDeployed(m, infrav1.DeployingReason, "MAAS deploys %s on machine %s", m.Spec.Image, l.maas.SystemID)
+		return wait(safetyRetry), nil
+	case l.maas.PowerState != maas.PowerOn:
+		notDeployed(m, infrav1.PoweredOffReason, "machine %s is deployed but its power is %s", l.maas.SystemID, l.maas.PowerState)
+		return wait(safetyRetry), nil
+	case len(addresses) == 0:
+		notDeployed(m, infrav1.DeployingReason, "machine %s has no address yet", l.maas.SystemID)
+		return wait(safetyRetry), nil
+	}
+	m.Status.Addresses = addresses
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	if m.Spec.ProviderID == "" {
+		m.Spec.ProviderID = l.ProviderID(l.maas)
+	}
+	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
+		m.Status.Initialization.Provisioned = ptr.To(true)
+		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas.SystemID, addresses[0].Address)
+	}
+	setTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
+	if l.IsLXD() {
+		setTrue(m, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
+	}
+	l.Inventory.Observe(l.maas.SystemID, false)
+	return proceed, nil
+}
+
+// report copies MAAS's view into the status.
+func (r *MaasMachineReconciler) report(l *life) {
+	status := &l.MaasMachine.Status
+	status.MachineState = l.maas.StatusName
+	status.MachinePowered = l.maas.PowerState == maas.PowerOn
+	status.Hostname = l.maas.Hostname
+	status.FailureDomain = l.maas.Zone.Name
+	if l.IsLXD() {
+		status.LXDHost = l.maas.HostName()
+		r.vmExists(l, l.VMSpec().Resources)
+	}
+}
+
+// addresses are typed as Cluster API and kubelet know them, those in preferred subnets first.
+func (r *MaasMachineReconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
+	preferred, err := l.PreferredSubnets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []clusterv1.MachineAddress
+	for _, address := range scope.SortAddresses(l.maas.IPAddresses, preferred) {
+		list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: address})
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return append(list,
+		clusterv1.MachineAddress{Type: clusterv1.MachineHostName, Address: l.maas.Hostname},
+		clusterv1.MachineAddress{Type: clusterv1.MachineInternalDNS, Address: l.maas.FQDN},
+	), nil
+}
+
+// attach has the API endpoint's DNS record lead to this control plane, as soon as it can serve.
+func (r *MaasMachineReconciler) attach(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() {
+		return proceed, nil
+	}
+	m := l.MaasMachine
+	if l.IsExternalEndpoint() {
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ExternalEndpointReason)
+		return proceed, nil
+	}
+	published, _, err := publishEndpoint(ctx, r.Client, l.Cluster)
+	if err != nil {
+		return proceed, err
+	}
+	m.Status.DNSAttached = slices.Contains(published, endpointAddress(m))
+	if m.Status.DNSAttached {
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ReadyReason)
+	} else {
+		setFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "%s does not lead to this machine yet", l.EndpointName())
+	}
+	return proceed, nil
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// patchable is an API object that knows how to copy itself.
+type patchable[T any] interface {
+	*T
+	client.Object
+	DeepCopy() *T
+}
+
+// patchNow stores a change at once, because what follows must not happen without it. The rest of the object, which may hold
+// changes that are stored later, is left alone.
+func patchNow[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
+	before := P(object.DeepCopy())
+	after := P(object.DeepCopy())
+	change(after)
+	if err := c.Patch(ctx, after, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("patching %s: %w", client.ObjectKeyFromObject(object), err)
+	}
+	change(object)
+	object.SetResourceVersion(after.GetResourceVersion())
+	return nil
+}
+
+// ignoreGone drops what a patch says when the object went with its last finalizer.
+func ignoreGone(err error, object client.Object) error {
+	if object.GetDeletionTimestamp().IsZero() || len(object.GetFinalizers()) > 0 {
+		return err
+	}
+	return kerrors.FilterOut(err, apierrors.IsNotFound)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/juju/gomaasapi/v2"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// callTimeout bounds ordinary calls.
+	callTimeout = 30 * time.Second
+	// slowCallTimeout bounds calls that MAAS answers only after a rack controller did something. It waits up to 120 s for
+	// a VM to be composed.
+	slowCallTimeout = 150 * time.Second
+	// callsPerSecond and callBurst are what one identity may ask of a region.
+	callsPerSecond = 20
+	callBurst      = 40
+	// keptConnections is how many idle connections are kept open to a region.
+	keptConnections = 8
+)
+
+// Client talks to one MAAS with one identity. It is safe for concurrent use.
+type Client struct {
+	api     *gomaasapi.Client
+	base    http.RoundTripper
+	limiter *rate.Limiter
+}
+
+// NewClient makes a client. It does not talk to MAAS. Errors are of type *ConfigError, possibly joined.
+func NewClient(config Config) (*Client, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	apiURL, err := config.apiURL()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := config.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	api, err := gomaasapi.NewAuthenticatedClient(apiURL.String(), config.APIKey)
+	if err != nil {
+		// The library's text would show the key.
+		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
+	}
+	return &Client{api: api, base: newTransport(tlsConfig), limiter: rate.NewLimiter(callsPerSecond, callBurst)}, nil
+}
+
+// call is one request to MAAS.
+type call struct {
+	method   string
+	endpoint string     // pattern for metrics and errors, for example machines/{id}/
+	args     []string   // what stands for the pattern's {...}, in order: ids, which need no escaping
+	op       string     // MAAS's op, or ""
+	query    url.Values // for DELETE
+	params   url.Values // GET: the query; POST and PUT: the form
+	slow     bool       // MAAS answers only after work was done
+}
+
+// path fills the endpoint's placeholders.
+func (c call) path() string {
+	path := c.endpoint
+	for _, arg := range c.args {
+		start, end := strings.Index(path, "{"), strings.Index(path, "}")
+		path = path[:start] + arg + path[end+1:]
+	}
+	return path
+}
+
+// do sends a call and decodes its answer into out, unless out is nil.
+func (c *Client) do(ctx context.Context, call call, out any) error {
+	timeout := callTimeout
+	if call.slow {
+		timeout = slowCallTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := c.limiter.Wait(ctx); err != nil {
+		return call.fail(0, fmt.Sprintf("waiting for the rate limit: %v", err), err)
+	}
+
+	exchange := &exchange{ctx: ctx, base: c.base}
+	start := time.Now()
+	body, err := c.send(exchange, call)
+	observe(call, exchange.status, time.Since(start))
+	if err != nil {
+		return call.wrap(err, exchange)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return call.fail(exchange.status, "the answer can't be read: "+err.Error(), err)
+	}
+	return nil
+}
+
+// send hands the call to gomaasapi, which signs it.
+func (c *Client) send(exchange *exchange, call call) ([]byte, error) {
+	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: &http.Client{Transport: exchange}}
+	uri := &url.URL{Path: call.path(), RawQuery: call.query.Encode()}
+	switch call.method {
+	case http.MethodGet:
+		return api.Get(uri, call.op, call.params)
+	case http.MethodPost:
+		return api.Post(uri, call.op, call.params, nil)
+	case http.MethodPut:
+		return api.Put(uri, call.params, nil)
+	default:
+		return nil, api.Delete(uri)
+	}
+}
+
+func (c call) fail(status int, message string, cause error) *Error {
+	return &Error{
+		Kind: Unavailable, Method: c.method, Endpoint: c.endpoint, Op: c.op,
+		Status: status, Message: message, cause: cause,
+	}
+}
+
+// wrap makes an *Error of what gomaasapi returned.
+func (c call) wrap(err error, exchange *exchange) error {
+	server, ok := gomaasapi.GetServerError(err)
+	if !ok {
+		return c.fail(exchange.status, transportMessage(err), err)
+	}
+	message, fields := describe(server.StatusCode, server.BodyMessage)
+	return &Error{
+		Kind: kindOf(server.StatusCode), Method: c.method, Endpoint: c.endpoint, Op: c.op,
+		Status: server.StatusCode, Message: message, Fields: fields, RetryAfter: exchange.retryAfter,
+	}
+}
+
+// transportMessage leaves out what differs from try to try (ports, query strings), so that conditions don't flap.
+func transportMessage(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "MAAS did not answer in time"
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Sprintf("can't connect to MAAS at %s: %v", op.Addr, op.Err)
+	}
+	var u *url.Error
+	if errors.As(err, &u) && !errors.As(err, &op) {
+		return u.Err.Error()
+	}
+	return "the connection to MAAS broke"
+}

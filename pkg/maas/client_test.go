@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const testKey = "consumer:token:secret"
+
+func serve(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := NewClient(Config{Endpoint: server.URL + "/MAAS", APIKey: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func answer(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+func TestErrorsAreTyped(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status  int
+		body    string
+		kind    Kind
+		message string
+	}{
+		"field errors":   {400, `{"hostname": ["Node with hostname \"cp1\" already exists"]}`, Invalid, `hostname: Node with hostname "cp1" already exists`},
+		"no field":       {400, `{"__all__": ["Labels must be unique within their zone."]}`, Invalid, "Labels must be unique within their zone."},
+		"text":           {400, "Unrecognised signature: method=POST op=frob", Invalid, "Unrecognised signature: method=POST op=frob"},
+		"key":            {401, "Authorization Error: Invalid API key.", Unauthorized, "Authorization Error: Invalid API key."},
+		"empty body":     {403, "", Forbidden, "Forbidden"},
+		"not there":      {404, "No Machine matches the given query.", NotFound, "No Machine matches the given query."},
+		"state":          {409, "Can't deploy a machine that is in the 'Deployed' state", Conflict, "Can't deploy a machine that is in the 'Deployed' state"},
+		"no VM hosts":    {410, "VM host (KVM) support has been removed from MAAS.", Gone, "VM host (KVM) support has been removed from MAAS."},
+		"busy":           {429, "", Unavailable, "Too Many Requests"},
+		"broken":         {500, "boom\nboom", Unavailable, "boom boom"},
+		"a proxy's page": {502, "<html>Bad gateway</html>", Unavailable, "Bad Gateway"},
+		"no rack":        {503, "Unable to connect to any rack controller", Unavailable, "Unable to connect to any rack controller"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := serve(t, answer(tc.status, "text/plain", tc.body))
+			_, err := client.GetMachine(t.Context(), "abc123")
+			if !errors.Is(err, tc.kind) {
+				t.Fatalf("the error is %#v, want kind %s", err, tc.kind)
+			}
+			if got := Message(err); got != tc.message {
+				t.Errorf("the message is %q, want %q", got, tc.message)
+			}
+		})
+	}
+}
+
+func TestInvalidField(t *testing.T) {
+	client := serve(t, answer(400, "application/json", `{"hostname": ["taken"]}`))
+	_, err := client.Compose(t.Context(), 1, ComposeParams{Hostname: "cp1"})
+	if !InvalidField(err, "hostname") || InvalidField(err, "cores") {
+		t.Errorf("%v: the refused field is not told", err)
+	}
+}
+
+func TestNoAnswerIsUnavailable(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"cut off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage": answer(200, "application/json", "{not json"),
+		"truncated": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, "{")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := serve(t, handler).GetMachine(t.Context(), "abc123")
+			if !errors.Is(err, Unavailable) {
+				t.Errorf("the error is %#v, want %s", err, Unavailable)
+			}
+		})
+	}
+	t.Run("nobody listens", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoint := "http://" + listener.Addr().String() + "/MAAS"
+		listener.Close()
+		client, err := NewClient(Config{Endpoint: endpoint, APIKey: testKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.ListZones(t.Context()); !errors.Is(err, Unavailable) {
+			t.Errorf("the error is %#v, want %s", err, Unavailable)
+		}
+	})
+	t.Run("the caller gives up", func(t *testing.T) {
+		release := make(chan struct{})
+		client := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
+		defer close(release)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := client.ListZones(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v, want %v", err, context.Canceled)
+		}
+	})
+}
+
+func TestRetryAfterIsToldAndNotSleptOn(t *testing.T) {
+	var calls atomic.Int32
+	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	_, err := client.ListZones(t.Context())
+	if got := RetryAfter(err); got != time.Hour {
+		t.Errorf("RetryAfter is %s, want 1h", got)
+	}
+	if calls.Load() != 1 {
+		t.Errorf("%d calls, want 1: retrying is the caller's business", calls.Load())
+	}
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	var opened atomic.Int32
+	server := httptest.NewUnstartedServer(answer(200, "application/json", "[]"))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client, err := NewClient(Config{Endpoint: server.URL, APIKey: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := client.ListZones(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if opened.Load() != 1 {
+		t.Errorf("20 calls opened %d connections, want 1", opened.Load())
+	}
+}
+
+// TestRequests pins what is sent: MAAS ignores parameters that it does not expect.
+func TestRequests(t *testing.T) {
+	type request struct {
+		Method, Path string
+		Query, Form  url.Values
+	}
+	var got request
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "OAuth ") {
+			t.Errorf("the request is not signed: %q", r.Header.Get("Authorization"))
+		}
+		body, _ := io.ReadAll(r.Body)
+		form, _ := url.ParseQuery(string(body))
+		got = request{r.Method, r.URL.Path, r.URL.Query(), form}
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, "[]")
+		} else {
+			fmt.Fprint(w, "{}")
+		}
+	})
+	ctx := t.Context()
+	for name, tc := range map[string]struct {
+		call func() error
+		want request
+	}{
+		"list by id": {
+			func() error {
+				_, err := client.ListMachines(ctx, MachineFilter{SystemIDs: []string{"a", "b"}})
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/machines/", url.Values{"id": {"a", "b"}}, url.Values{}},
+		},
+		"allocate": {
+			func() error {
+				_, err := client.AllocateMachine(ctx, AllocateParams{
+					AgentName: "x", Zone: "z", Tags: []string{"one", "two"}, MinCPU: 4, MinMemory: 8192, MinDiskSize: 100, NoVirtualMachines: true,
+				})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{
+				"agent_name": {"x"}, "zone": {"z"}, "tags": {"one", "two"}, "cpu_count": {"4"}, "mem": {"8192"},
+				"storage": {"root:100"}, "not_pod_type": {"lxd", "virsh"},
+			}},
+		},
+		"deploy": {
+			func() error {
+				_, err := client.DeployMachine(ctx, "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"deploy"}}, url.Values{
+				"agent_name": {"x"}, "distro_series": {"ubuntu/jammy"}, "user_data": {"aGk="}, "ephemeral_deploy": {"true"},
+			}},
+		},
+		"delete": {
+			func() error { return client.DeleteMachine(ctx, "abc") },
+			request{"DELETE", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{}},
+		},
+		"compose": {
+			func() error {
+				_, err := client.Compose(ctx, 7, ComposeParams{Hostname: "h", Cores: 2, Memory: 4096, Storage: "root:20", ZoneID: 3, SkipCommissioning: true})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/vm-hosts/7/", url.Values{"op": {"compose"}}, url.Values{
+				"hostname": {"h"}, "cores": {"2"}, "memory": {"4096"}, "storage": {"root:20"}, "zone": {"3"}, "pool": {"0"}, "skip_commissioning": {"true"},
+			}},
+		},
+		"link": {
+			func() error {
+				_, err := client.LinkSubnet(ctx, "abc", 5, LinkParams{Mode: LinkModeStatic, SubnetID: 1, IPAddress: "10.0.0.5", Replace: true})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{"op": {"link_subnet"}}, url.Values{
+				"mode": {"static"}, "subnet": {"1"}, "ip_address": {"10.0.0.5"}, "force": {"true"},
+			}},
+		},
+		"a plain create has no op": {
+			func() error {
+				_, err := client.CreateDNSResource(ctx, "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/dnsresources/", url.Values{}, url.Values{
+				"fqdn": {"a.maas"}, "ip_addresses": {"10.0.0.5 10.0.0.6"}, "address_ttl": {"10"},
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.call(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("the request differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTLSIsVerified(t *testing.T) {
+	server := httptest.NewTLSServer(answer(200, "application/json", "[]"))
+	t.Cleanup(server.Close)
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, tc := range map[string]struct {
+		bundle []byte
+		ok     bool
+	}{"without the CA": {nil, false}, "with the CA": {bundle, true}} {
+		t.Run(name, func(t *testing.T) {
+			client, err := NewClient(Config{Endpoint: server.URL, APIKey: testKey, CABundle: tc.bundle})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.ListZones(t.Context())
+			var verification *tls.CertificateVerificationError
+			if refused := errors.As(err, &verification); refused == tc.ok {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func TestConfigErrorsNameTheFieldAndNotTheKey(t *testing.T) {
+	for field, config := range map[string]Config{
+		"endpoint": {Endpoint: "maas.example.com", APIKey: testKey},
+		"apiKey":   {Endpoint: "http://maas/MAAS", APIKey: "verysecret"},
+		"caBundle": {Endpoint: "http://maas/MAAS", APIKey: testKey, CABundle: []byte("no PEM")},
+	} {
+		t.Run(field, func(t *testing.T) {
+			_, err := NewClient(config)
+			var wrong *ConfigError
+			if !errors.As(err, &wrong) || wrong.Field != field {
+				t.Fatalf("the error is %v, want a ConfigError of %s", err, field)
+			}
+			if strings.Contains(err.Error(), config.APIKey) {
+				t.Errorf("the error gives the key away: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Config is one identity towards one MAAS.
+type Config struct {
+	// Endpoint is MAAS's URL with or without /api/2.0, for example http://maas.example.com:5240/MAAS.
+	Endpoint string
+	// APIKey is consumer:token:secret, as `maas apikey` prints it.
+	APIKey string
+	// CABundle holds PEM certificates that MAAS's certificate is verified against, beside the system's. Optional.
+	CABundle []byte
+}
+
+// ConfigError is an identity that can't be used. Field is endpoint, apiKey or caBundle.
+type ConfigError struct {
+	Field, Problem string
+}
+
+// Error names the field and the remedy, and never its value.
+func (e *ConfigError) Error() string { return e.Field + ": " + e.Problem }
+
+// ID tells identities apart without giving the key away.
+func (c Config) ID() string {
+	sum := sha256.Sum256([]byte(c.Endpoint + "\x00" + c.APIKey + "\x00" + string(c.CABundle)))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Validate checks the form of all fields; it does not talk to MAAS.
+func (c Config) Validate() error {
+	var errs []error
+	if _, err := c.apiURL(); err != nil {
+		errs = append(errs, err)
+	}
+	parts := strings.Split(c.APIKey, ":")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		errs = append(errs, &ConfigError{"apiKey", "it must have the form consumer:token:secret, as `maas apikey` prints it"})
+	}
+	if _, err := c.tlsConfig(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// apiURL is the versioned root of the API, with a trailing slash.
+func (c Config) apiURL() (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(c.Endpoint))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, &ConfigError{"endpoint", "it must be MAAS's URL, for example http://maas.example.com:5240/MAAS"}
+	}
+	path := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/api/2.0")
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path + "/api/2.0/"}, nil
+}
+
+func (c Config) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(c.CABundle) == 0 {
+		return config, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the system's CA certificates: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(c.CABundle) {
+		return nil, &ConfigError{"caBundle", "it holds no PEM certificate"}
+	}
+	config.RootCAs = pool
+	return config, nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dns keeps the DNS record of a cluster's API endpoint in MAAS.
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+const (
+	// ttl is how long resolvers may keep the record, in seconds: clients must not go on to a control plane that left.
+	ttl = 10
+	// recordMaxAge is how long a record is believed to be as we wrote it.
+	recordMaxAge = 10 * time.Minute
+	// domainMaxAge is how old the list of domains may be.
+	domainMaxAge = 10 * time.Minute
+)
+
+// DomainNotFoundError says that MAAS does not serve a domain.
+type DomainNotFoundError struct{ Domain string }
+
+// Error names the domain and the remedy.
+func (e *DomainNotFoundError) Error() string {
+	return fmt.Sprintf("MAAS does not serve the domain %s: create it in MAAS, or change spec.dnsDomain", e.Domain)
+}
+
+// Service keeps the records of one MAAS.
+type Service struct {
+	inventory *inventory.Inventory
+	mu        sync.Mutex // one writer at a time: a record is replaced as a whole
+}
+
+// NewService makes a service.
+func NewService(inventory *inventory.Inventory) *Service {
+	return &Service{inventory: inventory}
+}
+
+// CheckDomain answers a *DomainNotFoundError when MAAS does not serve the domain.
+func (s *Service) CheckDomain(ctx context.Context, domain string) error {
+	domains, err := s.inventory.Domains(ctx, domainMaxAge)
+	if err != nil {
+		return fmt.Errorf("listing MAAS's DNS domains: %w", err)
+	}
+	if !slices.ContainsFunc(domains, func(d maas.Domain) bool { return strings.EqualFold(d.Name, domain) }) {
+		return &DomainNotFoundError{Domain: domain}
+	}
+	return nil
+}
+
+// Ensure makes the record hold exactly the addresses that desired answers, given those it has. None leaves it as it is, so that an
+// endpoint that works is never taken away. desired is asked under the lock, so that the last writer knows the latest state. It
+// answers what the record holds, and whether it was written.
+func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record, err := s.inventory.DNSRecord(ctx, fqdn, recordMaxAge)
+	if err != nil {
+		return nil, false, fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
+	}
+	var current []string
+	if record != nil {
+		current = record.Addresses()
+	}
+	if addresses, err = desired(current); err != nil {
+		return nil, false, err
+	}
+	if len(addresses) == 0 || sameAddresses(current, addresses) {
+		return current, false, nil
+	}
+	if err := s.write(ctx, fqdn, record, addresses); err != nil {
+		return nil, false, err
+	}
+	return addresses, true, nil
+}
+
+func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
+	if record == nil {
+		record, err = s.inventory.Client().CreateDNSResource(ctx, fqdn, addresses, ttl)
+	} else {
+		record, err = s.inventory.Client().UpdateDNSResource(ctx, record.ID, addresses)
+	}
+	if err != nil {
+		s.inventory.DistrustDNSRecord(fqdn)
+		return fmt.Errorf("writing the DNS record %s: %w", fqdn, err)
+	}
+	s.inventory.WroteDNSRecord(fqdn, record)
+	return nil
+}
+
+// Delete removes the record. It looks at MAAS first, not at what it remembers.
+func (s *Service) Delete(ctx context.Context, fqdn string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record, err := s.inventory.DNSRecord(ctx, fqdn, 0)
+	s.inventory.DistrustDNSRecord(fqdn)
+	if err != nil {
+		return fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
+	}
+	if record == nil {
+		return nil
+	}
+	if err := s.inventory.Client().DeleteDNSResource(ctx, record.ID); err != nil && !errors.Is(err, maas.NotFound) {
+		return fmt.Errorf("deleting the DNS record %s: %w", fqdn, err)
+	}
+	return nil
+}
+
+func sameAddresses(a, b []string) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// DNSResource is a name and its addresses in MAAS's DNS.
+type DNSResource struct {
+	ID          int    `json:"id"`
+	FQDN        string `json:"fqdn"`
+	IPAddresses []struct {
+		IP string `json:"ip"`
+	} `json:"ip_addresses"`
+}
+
+// Addresses are the record's IP addresses, in MAAS's order.
+func (r *DNSResource) Addresses() []string {
+	addresses := make([]string, 0, len(r.IPAddresses))
+	for _, address := range r.IPAddresses {
+		if address.IP != "" {
+			addresses = append(addresses, address.IP)
+		}
+	}
+	return addresses
+}
+
+// ListDNSResources answers GET dnsresources/ for one fully qualified name.
+func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
+	var records []DNSResource
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "dnsresources/", params: url.Values{"fqdn": {fqdn}}}, &records)
+	return records, err
+}
+
+// CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not serve
+// the domain. Invalid: the name is taken.
+func (c *Client) CreateDNSResource(ctx context.Context, fqdn string, addresses []string, ttl int) (*DNSResource, error) {
+	form := url.Values{}
+	form.Set("fqdn", fqdn)
+	form.Set("ip_addresses", strings.Join(addresses, " "))
+	form.Set("address_ttl", strconv.Itoa(ttl))
+	record := &DNSResource{}
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "dnsresources/", params: form}, record)
+	return record, err
+}
+
+// UpdateDNSResource replaces a record's addresses (PUT dnsresources/{id}/).
+func (c *Client) UpdateDNSResource(ctx context.Context, id int, addresses []string) (*DNSResource, error) {
+	form := url.Values{"ip_addresses": {strings.Join(addresses, " ")}}
+	record := &DNSResource{}
+	err := c.do(ctx, dnsResourceCall(http.MethodPut, id, form), record)
+	return record, err
+}
+
+// DeleteDNSResource removes a record (DELETE dnsresources/{id}/).
+func (c *Client) DeleteDNSResource(ctx context.Context, id int) error {
+	return c.do(ctx, dnsResourceCall(http.MethodDelete, id, nil), nil)
+}
+
+func dnsResourceCall(method string, id int, form url.Values) call {
+	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form}
+}

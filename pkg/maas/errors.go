@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Kind tells errors of MAAS apart. It is itself an error, so that callers can ask errors.Is(err, maas.NotFound).
+type Kind string
+
+// Error makes a Kind usable as the target of errors.Is.
+func (k Kind) Error() string { return string(k) }
+
+const (
+	// NotFound (404): MAAS has no such object. For calls that take an address it also means that the address is in use.
+	NotFound Kind = "NotFound"
+	// Conflict (409): the object's state does not allow the call or, for allocate, no machine fits.
+	Conflict Kind = "Conflict"
+	// Unauthorized (401): the API key is wrong or revoked, or the clocks differ by more than five minutes.
+	Unauthorized Kind = "Unauthorized"
+	// Forbidden (403): the key's user may not do this, or the machine is locked or somebody else's.
+	Forbidden Kind = "Forbidden"
+	// Invalid (400): a parameter is wrong; Error.Fields says which one, where MAAS says so.
+	Invalid Kind = "Invalid"
+	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
+	Gone Kind = "Gone"
+	// Unavailable: no answer, a broken answer, 429 or 5xx. It may pass. A call that changes something may have taken
+	// effect all the same: look before trying again.
+	Unavailable Kind = "Unavailable"
+)
+
+// Error is a call to MAAS that failed.
+type Error struct {
+	Kind Kind
+	// Method, Endpoint and Op name the call; Endpoint is a pattern such as machines/{id}/.
+	Method, Endpoint, Op string
+	// Status is the HTTP status, or 0 where there was no answer.
+	Status int
+	// Message is what MAAS said, on one line.
+	Message string
+	// Fields are MAAS's errors by form field, where it gave any; __all__ holds those of no field.
+	Fields map[string][]string
+	// RetryAfter is how long MAAS asked to wait, or 0.
+	RetryAfter time.Duration
+
+	cause error
+}
+
+// Error says which call failed and what MAAS said.
+func (e *Error) Error() string {
+	call := e.Method + " " + e.Endpoint
+	if e.Op != "" {
+		call += " op=" + e.Op
+	}
+	if e.Status == 0 {
+		return fmt.Sprintf("%s: %s", call, e.Message)
+	}
+	return fmt.Sprintf("%s: %d: %s", call, e.Status, e.Message)
+}
+
+// Unwrap gives the transport's error, where there was one.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is makes errors.Is(err, Kind) work.
+func (e *Error) Is(target error) bool {
+	kind, ok := target.(Kind)
+	return ok && kind == e.Kind
+}
+
+// InvalidField tells whether MAAS refused this parameter of the call.
+func InvalidField(err error, field string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == Invalid && len(e.Fields[field]) > 0
+}
+
+// Message is what MAAS itself said, for people; for other errors it is the error's text.
+func Message(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// RetryAfter is how long MAAS asked to wait before the next try, or 0.
+func RetryAfter(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+func kindOf(status int) Kind {
+	switch status {
+	case http.StatusNotFound:
+		return NotFound
+	case http.StatusConflict:
+		return Conflict
+	case http.StatusUnauthorized:
+		return Unauthorized
+	case http.StatusForbidden:
+		return Forbidden
+	case http.StatusGone:
+		return Gone
+	}
+	if status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+		return Invalid
+	}
+	return Unavailable
+}
+
+// maxMessage bounds what is taken from a body: a proxy's error page is not for conditions.
+const maxMessage = 512
+
+// describe reads an error body: JSON with a list of messages by field, or text.
+func describe(status int, body string) (message string, fields map[string][]string) {
+	if json.Unmarshal([]byte(body), &fields) == nil && len(fields) > 0 {
+		return joinFields(fields), fields
+	}
+	text := strings.Join(strings.Fields(body), " ")
+	switch {
+	case text == "" || strings.HasPrefix(text, "<"):
+		text = http.StatusText(status)
+	case len(text) > maxMessage:
+		text = text[:maxMessage] + "..."
+	}
+	return text, nil
+}
+
+func joinFields(fields map[string][]string) string {
+	parts := make([]string, 0, len(fields))
+	for field, messages := range fields {
+		text := strings.Join(messages, " ")
+		if field != "__all__" {
+			text = field + ": " + text
+		}
+		parts = append(parts, text)
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, "; ")
+}

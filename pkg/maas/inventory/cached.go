@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// cached is one answer of MAAS, shared by all who ask. Those who ask while it is being fetched wait for the same answer.
+type cached[T any] struct {
+	mu    sync.Mutex
+	value T
+	at    time.Time // when the answer was asked for
+}
+
+// get answers a value that is no older than maxAge, and when it was asked for.
+func (c *cached[T]) get(ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) <= maxAge {
+		return c.value, c.at, nil
+	}
+	asked := time.Now()
+	value, err := fetch(ctx)
+	if err != nil {
+		var none T
+		return none, time.Time{}, err
+	}
+	c.value, c.at = value, asked
+	return c.value, c.at, nil
+}
+
+// set puts in what a write answered.
+func (c *cached[T]) set(value T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.value, c.at = value, time.Now()
+}
+
+// keyed is a cached value for each key.
+type keyed[K comparable, T any] struct {
+	mu     sync.Mutex
+	values map[K]*cached[T]
+}
+
+func (k *keyed[K, T]) at(key K) *cached[T] {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.values == nil {
+		k.values = map[K]*cached[T]{}
+	}
+	if k.values[key] == nil {
+		k.values[key] = &cached[T]{}
+	}
+	return k.values[key]
+}
+
+func (k *keyed[K, T]) drop(key K) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.values, key)
+}
+
+// VMHosts answers MAAS's VM hosts, no older than maxAge, and when they were asked for.
+func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.VMHost, time.Time, error) {
+	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
+}
+
+// Zones answers MAAS's zones.
+func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
+	zones, _, err := i.zones.get(ctx, maxAge, i.client.ListZones)
+	return zones, err
+}
+
+// ResourcePools answers MAAS's resource pools.
+func (i *Inventory) ResourcePools(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
+	pools, _, err := i.pools.get(ctx, maxAge, i.client.ListResourcePools)
+	return pools, err
+}
+
+// Subnets answers MAAS's subnets.
+func (i *Inventory) Subnets(ctx context.Context, maxAge time.Duration) ([]maas.Subnet, error) {
+	subnets, _, err := i.subnets.get(ctx, maxAge, i.client.ListSubnets)
+	return subnets, err
+}
+
+// Domains answers the DNS domains that MAAS serves.
+func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.Domain, error) {
+	domains, _, err := i.domains.get(ctx, maxAge, i.client.ListDomains)
+	return domains, err
+}
+
+// VMHostProject answers the LXD project that MAAS uses on a VM host.
+func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
+	project, _, err := i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {
+		return i.client.VMHostProject(ctx, hostID)
+	})
+	return project, err
+}
+
+// DNSRecord answers the DNS record of a name, or nil where there is none.
+func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
+	record, _, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
+		records, err := i.client.ListDNSResources(ctx, fqdn)
+		if err != nil || len(records) == 0 {
+			return nil, err
+		}
+		return &records[0], nil
+	})
+	return record, err
+}
+
+// WroteDNSRecord tells the inventory what MAAS answered when a record was written.
+func (i *Inventory) WroteDNSRecord(fqdn string, record *maas.DNSResource) {
+	i.records.at(fqdn).set(record)
+}
+
+// DistrustDNSRecord makes the next DNSRecord ask MAAS: a write failed, or the record is not used any more.
+func (i *Inventory) DistrustDNSRecord(fqdn string) { i.records.drop(fqdn) }

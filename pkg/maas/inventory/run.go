@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// batchSize is how many machines one list asks for: the ids go into the URL.
+	batchSize = 200
+	// gather is how long to wait for more machines before asking for a new one.
+	gather = 200 * time.Millisecond
+	// maxBackoff is the longest time between two tries while MAAS can't be read.
+	maxBackoff = 30 * time.Second
+)
+
+// Run looks at MAAS until the context ends. With nothing tracked it asks nothing.
+func (i *Inventory) Run(ctx context.Context) {
+	lastAll := time.Time{}
+	failures := 0
+	for {
+		all := time.Since(lastAll) >= i.opts.IdleInterval
+		if err := i.look(ctx, all); err != nil {
+			failures++
+			i.opts.Logger.V(1).Info("MAAS can't be read", "error", err.Error(), "failures", failures)
+		} else {
+			failures = 0
+			if all {
+				lastAll = time.Now()
+			}
+		}
+		if !i.pause(ctx, failures, lastAll) {
+			return
+		}
+	}
+}
+
+// pause waits until the next look is due; false means that the context ended.
+func (i *Inventory) pause(ctx context.Context, failures int, lastAll time.Time) bool {
+	if failures > 0 {
+		return sleep(ctx, jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)))
+	}
+	next := time.Until(lastAll.Add(jitter(i.opts.IdleInterval)))
+	if len(i.due(false)) > 0 {
+		next = min(next, i.opts.ActiveInterval)
+	}
+	timer := time.NewTimer(max(next, 0))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-i.wake:
+		return sleep(ctx, gather)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// jitter adds up to a fifth, so that several managers don't ask in step.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // Not a secret.
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lxd places LXD virtual machines on hosts, and has them created and removed.
+//
+// Placement is pure (place.go); what happens on a host is behind the Composer seam, because MAAS 3.8 has no VM hosts
+// any more. Nothing above that seam may know about vm-hosts.
+package lxd
+
+import (
+	"context"
+	"time"
+)
+
+// Composer creates and removes VMs on LXD hosts.
+type Composer interface {
+	// Hosts answers all LXD hosts. Their figures are from the time in Host.SeenAt.
+	Hosts(ctx context.Context) ([]Host, error)
+	// Project answers the LXD project that VMs on a host are created in.
+	Project(ctx context.Context, host Host) (string, error)
+	// Compose creates a VM. After an error the VM may exist all the same: look for it by VMSpec.Hostname.
+	Compose(ctx context.Context, host Host, spec VMSpec) (VM, error)
+	// Decompose removes a VM from MAAS and from its host. The caller verifies that it is gone.
+	Decompose(ctx context.Context, vm VM) error
+}
+
+// Host is an LXD host that VMs can be placed on.
+type Host struct {
+	ID           int
+	Name         string
+	Zone, Pool   string
+	ZoneID       int
+	PoolID       int
+	Tags         []string
+	StoragePools []StoragePool
+	// Capacity has over-commit worked in; Used is what MAAS says. Cores, MiB and GB.
+	Capacity, Used Resources
+	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
+	Reachable bool
+	// SeenAt is when the figures were asked for.
+	SeenAt time.Time
+}
+
+// StoragePool is a storage pool of a host; Available is in GB.
+type StoragePool struct {
+	Name      string
+	Available int
+	Default   bool
+}
+
+// Resources are cores, memory in MiB, and disk in GB.
+type Resources struct {
+	Cores, Memory, Disk int
+}
+
+func (r Resources) add(other Resources) Resources {
+	return Resources{r.Cores + other.Cores, r.Memory + other.Memory, r.Disk + other.Disk}
+}
+
+// VMSpec is what a VM shall be like, and where it may be placed.
+type VMSpec struct {
+	// Hostname is unique over all of MAAS, and the mark that the VM is found again by.
+	Hostname string
+	// Cluster groups VMs that are spread over zones and hosts.
+	Cluster string
+	Resources
+
+	// Zone, ResourcePool, HostName, Project, StoragePool, Bridge and Tags limit the hosts, where they are not empty.
+	Zone, ResourcePool, HostName, Project, StoragePool string
+	Profile                                            string
+	Tags                                               []string
+	// Devices are the VM's network interfaces; none: MAAS chooses.
+	Devices []Device
+	// Commission has MAAS commission the VM before it is Ready.
+	Commission bool
+}
+
+// Device is a network interface, on a bridge of the host or on a subnet (CIDR).
+type Device struct {
+	Name, Bridge, Subnet string
+}
+
+// VM is a virtual machine on a host.
+type VM struct {
+	SystemID string
+	Host     string
+	Project  string // "" where none was asked for
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// supportedProfile is the LXD profile that MAAS gives to each VM, where the host has it. It can't be told to use another.
+const supportedProfile = "maas"
+
+// Service places and composes VMs on the LXD hosts of one MAAS. It must be shared by all who place VMs there, because it
+// holds the reservations.
+type Service struct {
+	composer     Composer
+	reservations *reservations
+}
+
+// NewService makes a service on a composer.
+func NewService(composer Composer) *Service {
+	return &Service{composer: composer, reservations: newReservations()}
+}
+
+// GetAvailableLXDHosts answers the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
+func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
+	if spec.Profile != "" && spec.Profile != supportedProfile {
+		return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs the LXD profile maas and no other: " +
+			"set lxdConfig.profile to maas, or remove it"}
+	}
+	hosts, err := s.composer.Hosts(ctx)
+	if err != nil || spec.Project == "" {
+		return hosts, err
+	}
+	var with []Host
+	for _, host := range hosts {
+		project, err := s.composer.Project(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		if project == spec.Project {
+			with = append(with, host)
+		}
+	}
+	if len(with) == 0 && len(hosts) > 0 {
+		return nil, &LXDError{Type: ProjectNotFound, Message: "no VM host uses the LXD project " + spec.Project}
+	}
+	return with, nil
+}
+
+// SelectOptimalHost chooses the host for a VM and reserves its room there, until ComposeVM or Cancel.
+func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
+	return s.reservations.place(hosts, spec, peers)
+}
+
+// Cancel gives back what SelectOptimalHost reserved.
+func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
+
+// ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas; only after a refusal
+// (maas.Invalid, Forbidden, NotFound, Conflict, Gone) is it certain that there is no VM.
+func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, error) {
+	vm, err := s.composer.Compose(ctx, host, spec)
+	switch {
+	case err == nil || errors.Is(err, maas.Unavailable):
+		s.reservations.settle(spec.Hostname)
+	default:
+		s.reservations.cancel(spec.Hostname)
+	}
+	if err != nil {
+		return VM{}, &LXDError{Type: VMCreationFailed, Host: host.Name, Message: maas.Message(err), cause: err}
+	}
+	return vm, nil
+}
+
+// DeleteVM removes a VM. The caller verifies that it is gone.
+func (s *Service) DeleteVM(ctx context.Context, vm VM) error {
+	return s.composer.Decompose(ctx, vm)
+}
+
+// DistributeAcrossAZs answers the hosts that a number of equal VMs of a new cluster would be placed on, in this order.
+func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
+	hosts = slices.Clone(hosts)
+	var chosen []Host
+	var peers []Peer
+	for range count {
+		host, err := Place(hosts, spec, peers)
+		if err != nil {
+			return chosen, err
+		}
+		chosen = append(chosen, host)
+		peers = append(peers, Peer{Host: host.Name, Zone: host.Zone})
+		at := slices.IndexFunc(hosts, func(h Host) bool { return h.ID == host.ID })
+		hosts[at].Used = hosts[at].Used.add(spec.Resources)
+	}
+	return chosen, nil
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+const (
+	// hostsMaxAge is how old the hosts' figures may be; what happened since is in the reservations.
+	hostsMaxAge = 30 * time.Second
+	// projectMaxAge is how old the LXD project of a host may be. It is part of how MAAS reaches the host.
+	projectMaxAge = 10 * time.Minute
+
+	gigabyte = 1_000_000_000 // as compose counts
+)
+
+// vmHosts composes through MAAS's VM hosts (MAAS 3.0 to 3.7).
+type vmHosts struct {
+	inventory *inventory.Inventory
+}
+
+// NewVMHostComposer composes through MAAS's VM hosts.
+func NewVMHostComposer(inventory *inventory.Inventory) Composer {
+	return &vmHosts{inventory: inventory}
+}
+
+// Hosts answers MAAS's LXD VM hosts (GET vm-hosts/).
+func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
+	vmHosts, at, err := v.inventory.VMHosts(ctx, hostsMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing VM hosts: %w", err)
+	}
+	hosts := make([]Host, 0, len(vmHosts))
+	for _, h := range vmHosts {
+		if h.Type == maas.VMHostTypeLXD {
+			hosts = append(hosts, toHost(h, at))
+		}
+	}
+	return hosts, nil
+}
+
+func toHost(h maas.VMHost, at time.Time) Host {
+	host := Host{
+		ID: h.ID, Name: h.Name, Zone: h.Zone.Name, ZoneID: h.Zone.ID, Pool: h.Pool.Name, PoolID: h.Pool.ID, Tags: h.Tags,
+		Capacity: Resources{
+			Cores:  int(float64(h.Total.Cores) * h.CPUOverCommit),
+			Memory: int(float64(h.Total.Memory) * h.MemoryOverCommit),
+			Disk:   int(h.Total.LocalStorage / gigabyte),
+		},
+		Used:      Resources{Cores: h.Used.Cores, Memory: h.Used.Memory, Disk: int(h.Used.LocalStorage / gigabyte)},
+		Reachable: h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0,
+		SeenAt:    at,
+	}
+	for _, pool := range h.StoragePools {
+		host.StoragePools = append(host.StoragePools, StoragePool{
+			Name: pool.Name, Available: int(pool.Available / gigabyte), Default: pool.Default,
+		})
+	}
+	return host
+}
+
+// Project answers the project in the host's power parameters (GET vm-hosts/{id}/ op=parameters).
+func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
+	project, err := v.inventory.VMHostProject(ctx, host.ID, projectMaxAge)
+	if err != nil {
+		return "", fmt.Errorf("reading the LXD project of VM host %s: %w", host.Name, err)
+	}
+	return project, nil
+}
+
+// Compose has MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
+func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, error) {
+	systemID, err := v.inventory.Client().Compose(ctx, host.ID, maas.ComposeParams{
+		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
+		Storage: storage(spec), Interfaces: interfaces(spec.Devices),
+		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
+	})
+	if err != nil {
+		return VM{}, err
+	}
+	return VM{SystemID: systemID, Host: host.Name, Project: spec.Project}, nil
+}
+
+// Decompose deletes the VM's machine, upon which MAAS deletes the VM (DELETE machines/{id}/).
+func (v *vmHosts) Decompose(ctx context.Context, vm VM) error {
+	return v.inventory.Client().DeleteMachine(ctx, vm.SystemID)
+}
+
+func storage(spec VMSpec) string {
+	if spec.StoragePool == "" {
+		return fmt.Sprintf("root:%d", spec.Disk)
+	}
+	return fmt.Sprintf("root:%d(%s)", spec.Disk, spec.StoragePool)
+}
+
+// interfaces writes devices as MAAS's constraint: label:key=value;label:key=value.
+func interfaces(devices []Device) string {
+	constraints := make([]string, 0, len(devices))
+	for _, device := range devices {
+		constraint := "name=" + device.Bridge
+		if device.Subnet != "" {
+			constraint = "subnet_cidr=" + device.Subnet
+		}
+		constraints = append(constraints, device.Name+":"+constraint)
+	}
+	return strings.Join(constraints, ";")
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine is the life of one machine in MAAS: find it again, acquire it, give it its address, deploy it, and
+// give it back.
+//
+// Bare metal and LXD VMs live the same life; they differ in how a machine is acquired and how it is given back. Each
+// step can be cut off anywhere and done again: what an earlier try did is found by a mark that MAAS set in the very call
+// that took the machine (agent_name for bare metal, the hostname for a VM, which nobody owns until it is deployed).
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+const (
+	// AnnotationOwner is the workload annotation that holds the owner id of the cluster. Its name is for people who look
+	// at the machine in MAAS; MAAS allows no slashes there.
+	AnnotationOwner = "capmaas-owner"
+	// AnnotationMachine is the workload annotation with the namespace and name of the MaasMachine.
+	AnnotationMachine = "capmaas-machine"
+	// AnnotationCluster is the workload annotation with the cluster's name.
+	AnnotationCluster = "capmaas-cluster"
+
+	comment = "cluster-api-provider-maas"
+
+	subnetMaxAge = time.Minute
+)
+
+// Identity is how a machine is known to be ours.
+type Identity struct {
+	// OwnerID is the cluster's, AgentName is made of it and the machine's name.
+	OwnerID, AgentName string
+	// Hostname is that of the VM; "" for bare metal.
+	Hostname string
+	// Annotations are for people.
+	Annotations map[string]string
+}
+
+// Service does the steps for the machines of one MAAS.
+type Service struct {
+	inventory *inventory.Inventory
+	lxd       *lxd.Service
+}
+
+// NewService makes a service.
+func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
+	return &Service{inventory: inventory, lxd: lxd}
+}
+
+// LXD places and composes VMs.
+func (s *Service) LXD() *lxd.Service { return s.lxd }
+
+// Find looks for the machines that an earlier try acquired for this identity. There should be at most one.
+func (s *Service) Find(ctx context.Context, id Identity) ([]*maas.Machine, error) {
+	filter := maas.MachineFilter{AgentNames: []string{id.AgentName}}
+	if id.Hostname != "" {
+		filter = maas.MachineFilter{Hostnames: []string{id.Hostname}}
+	}
+	machines, err := s.inventory.Client().ListMachines(ctx, filter)
+	if err != nil {
+		return nil, fmt.Errorf("looking for a machine that was acquired before: %w", err)
+	}
+	return machines, nil
+}
+
+// IsOurs proves that a machine is ours, by MAAS's own record of who acquired it or by the VM's unique name.
+func (s *Service) IsOurs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
+	if id.Hostname != "" && machine.Hostname == id.Hostname {
+		return true, nil
+	}
+	machines, err := s.inventory.Client().ListMachines(ctx, maas.MachineFilter{
+		SystemIDs: []string{machine.SystemID}, AgentNames: []string{id.AgentName},
+	})
+	if err != nil {
+		return false, fmt.Errorf("asking MAAS who acquired machine %s: %w", machine.SystemID, err)
+	}
+	return len(machines) == 1, nil
+}
+
+// Allocate takes a bare-metal machine. maas.Conflict means that none fits. MAAS is kept from composing a VM by itself.
+func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
+	constraints.AgentName = id.AgentName
+	constraints.Comment = comment
+	constraints.NoVirtualMachines = true
+	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
+	if err != nil {
+		return nil, fmt.Errorf("allocating a machine: %w", err)
+	}
+	s.inventory.Wrote(machine)
+	return machine, nil
+}
+
+// AddressError is a static address that can't be given to a machine.
+type AddressError struct {
+	// InUse tells that something else has the address; otherwise it fits no subnet.
+	InUse   bool
+	Address string
+	Problem string
+}
+
+// Error names the address, what is wrong with it, and the remedy.
+func (e *AddressError) Error() string { return fmt.Sprintf("staticIP %s %s", e.Address, e.Problem) }
+
+// HasAddress tells whether the machine's boot interface has this static address.
+func HasAddress(machine *maas.Machine, address string) bool {
+	if machine.BootInterface == nil {
+		return false
+	}
+	return slices.ContainsFunc(machine.BootInterface.Links, func(link maas.Link) bool {
+		return link.Mode == maas.LinkModeStatic && sameAddress(link.IPAddress, address)
+	})
+}
+
+func sameAddress(a, b string) bool {
+	left, err := netip.ParseAddr(a)
+	if err != nil {
+		return false
+	}
+	right, err := netip.ParseAddr(b)
+	return err == nil && left == right
+}
+
+// SetAddress gives the boot interface a static address, in place of what it has. It must come before the deployment. Errors:
+// *AddressError, maas.Conflict when the machine's state does not allow it.
+func (s *Service) SetAddress(ctx context.Context, machine *maas.Machine, address string) error {
+	if machine.BootInterface == nil {
+		return &AddressError{Address: address, Problem: "can't be set: MAAS knows no boot interface of the machine"}
+	}
+	subnet, err := s.subnetOf(ctx, address)
+	if err != nil {
+		return err
+	}
+	iface, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, machine.BootInterface.ID, maas.LinkParams{
+		Mode: maas.LinkModeStatic, SubnetID: subnet.ID, IPAddress: address, Replace: true,
+	})
+	switch {
+	case errors.Is(err, maas.NotFound):
+		return s.addressTaken(ctx, machine, address, err)
+	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Forbidden):
+		return &AddressError{Address: address, Problem: "is refused by MAAS: " + maas.Message(err)}
+	case err != nil:
+		return fmt.Errorf("giving machine %s the address %s: %w", machine.SystemID, address, err)
+	}
+	linked := *machine
+	linked.BootInterface = iface
+	s.inventory.Wrote(&linked)
+	return nil
+}
+
+// addressTaken tells the two meanings of MAAS's 404 apart: the address is in use, or the machine is gone.
+func (s *Service) addressTaken(ctx context.Context, machine *maas.Machine, address string, cause error) error {
+	s.inventory.Distrust(machine.SystemID)
+	if _, err := s.inventory.Client().GetMachine(ctx, machine.SystemID); err != nil {
+		return fmt.Errorf("giving machine %s the address %s: %w", machine.SystemID, address, errors.Join(cause, err))
+	}
+	return &AddressError{InUse: true, Address: address, Problem: "is already in use: free it in MAAS, or use another address"}
+}
+
+// subnetOf answers the smallest subnet of MAAS that an address lies in.
+func (s *Service) subnetOf(ctx context.Context, address string) (maas.Subnet, error) {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return maas.Subnet{}, &AddressError{Address: address, Problem: "is not an IP address"}
+	}
+	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+	if err != nil {
+		return maas.Subnet{}, fmt.Errorf("listing MAAS's subnets: %w", err)
+	}
+	best, bits := maas.Subnet{}, -1
+	for _, subnet := range subnets {
+		prefix, err := netip.ParsePrefix(subnet.CIDR)
+		if err == nil && prefix.Contains(ip) && prefix.Bits() > bits {
+			best, bits = subnet, prefix.Bits()
+		}
+	}
+	if bits < 0 {
+		return maas.Subnet{}, &AddressError{Address: address, Problem: "lies in no subnet of MAAS: add the subnet, or use another address"}
+	}
+	return best, nil
+}
+
+// DeployRequest is what is installed on a machine.
+type DeployRequest struct {
+	Image    string
+	UserData []byte
+	InMemory bool
+}
+
+// Deploy installs the image. A machine that nobody acquired yet (a VM, or one that was pinned) is acquired with our mark in the
+// same call. maas.Conflict: the state does not allow it; look again.
+func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
+	deployed, err := s.inventory.Client().DeployMachine(ctx, machine.SystemID, maas.DeployParams{
+		AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
+		Comment: comment,
+	})
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return nil, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
+	}
+	s.inventory.Wrote(deployed)
+	return deployed, nil
+}
+
+// IsMarked tells whether the machine carries our annotations.
+func IsMarked(id Identity, machine *maas.Machine) bool {
+	return machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID
+}
+
+// Mark makes our ownership readable to people in MAAS.
+func (s *Service) Mark(ctx context.Context, id Identity, machine *maas.Machine) error {
+	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, machine.SystemID, id.Annotations)
+	if err != nil {
+		return fmt.Errorf("annotating machine %s: %w", machine.SystemID, err)
+	}
+	s.inventory.Wrote(marked)
+	return nil
+}
+
+// Release gives a bare-metal machine back to the pool.
+func (s *Service) Release(ctx context.Context, machine *maas.Machine) error {
+	released, err := s.inventory.Client().ReleaseMachine(ctx, machine.SystemID, comment)
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
+	}
+	s.inventory.Wrote(released)
+	return nil
+}
+
+// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the
+// address would stay taken.
+func (s *Service) RestoreNetwork(ctx context.Context, machine *maas.Machine, address string) error {
+	index := slices.IndexFunc(machine.BootInterface.Links, func(link maas.Link) bool { return sameAddress(link.IPAddress, address) })
+	subnet := machine.BootInterface.Links[index].Subnet
+	if subnet == nil {
+		return fmt.Errorf("returning the address %s of machine %s: MAAS does not say which subnet it is in", address, machine.SystemID)
+	}
+	iface, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, machine.BootInterface.ID, maas.LinkParams{
+		Mode: maas.LinkModeAuto, SubnetID: subnet.ID, Replace: true,
+	})
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
+	}
+	restored := *machine
+	restored.BootInterface = iface
+	s.inventory.Wrote(&restored)
+	return nil
+}
+
+// DeleteVM deletes a VM. That it is gone is for the inventory to tell.
+func (s *Service) DeleteVM(ctx context.Context, machine *maas.Machine) error {
+	err := s.lxd.DeleteVM(ctx, lxd.VM{SystemID: machine.SystemID, Host: machine.HostName()})
+	s.inventory.Distrust(machine.SystemID)
+	if err != nil && !errors.Is(err, maas.NotFound) {
+		return fmt.Errorf("deleting VM %s: %w", machine.SystemID, err)
+	}
+	return nil
+}

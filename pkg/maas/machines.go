@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Status is the state of a machine, with MAAS's numbers.
+type Status int
+
+// All states that MAAS knows.
+const (
+	StatusNew                    Status = 0
+	StatusCommissioning          Status = 1
+	StatusFailedCommissioning    Status = 2
+	StatusMissing                Status = 3
+	StatusReady                  Status = 4
+	StatusReserved               Status = 5
+	StatusDeployed               Status = 6
+	StatusRetired                Status = 7
+	StatusBroken                 Status = 8
+	StatusDeploying              Status = 9
+	StatusAllocated              Status = 10
+	StatusFailedDeployment       Status = 11
+	StatusReleasing              Status = 12
+	StatusReleasingFailed        Status = 13
+	StatusDiskErasing            Status = 14
+	StatusFailedDiskErasing      Status = 15
+	StatusRescueMode             Status = 16
+	StatusEnteringRescueMode     Status = 17
+	StatusFailedToEnterRescue    Status = 18
+	StatusExitingRescueMode      Status = 19
+	StatusFailedToExitRescueMode Status = 20
+	StatusTesting                Status = 21
+	StatusFailedTesting          Status = 22
+)
+
+// Moving is true for states that MAAS leaves by itself.
+func (s Status) Moving() bool {
+	switch s {
+	case StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing, StatusDiskErasing,
+		StatusEnteringRescueMode, StatusExitingRescueMode:
+		return true
+	}
+	return false
+}
+
+// PowerOn is Machine.PowerState of a machine that MAAS last saw running. Others are off, unknown and error.
+const PowerOn = "on"
+
+// Ref names a zone, a resource pool or a VM host.
+type Ref struct {
+	ID   int    `json:"id"`
+	Name string `json:"name"`
+}
+
+// Machine is what the provider uses of MAAS's machine object (GET machines/, machines/{id}/).
+type Machine struct {
+	SystemID      string `json:"system_id"`
+	Hostname      string `json:"hostname"` // without the domain
+	FQDN          string `json:"fqdn"`
+	Status        Status `json:"status"`
+	StatusName    string `json:"status_name"`
+	StatusMessage string `json:"status_message"`
+	// Owner is the MAAS user, or "".
+	Owner      string `json:"owner"`
+	Locked     bool   `json:"locked"`
+	PowerState string `json:"power_state"`
+	// CPUCount is in cores, Memory in MiB, Storage in MB (10^6 bytes).
+	CPUCount int     `json:"cpu_count"`
+	Memory   int     `json:"memory"`
+	Storage  float64 `json:"storage"`
+	Zone     Ref     `json:"zone"`
+	Pool     Ref     `json:"pool"`
+	// Pod is the VM host of a composed VM.
+	Pod                 *Ref              `json:"pod"`
+	IPAddresses         []string          `json:"ip_addresses"`
+	BootInterface       *Interface        `json:"boot_interface"`
+	WorkloadAnnotations map[string]string `json:"workload_annotations"`
+}
+
+// HostName is the name of the VM host that the machine is on, or "" for bare metal.
+func (m *Machine) HostName() string {
+	if m.Pod == nil {
+		return ""
+	}
+	return m.Pod.Name
+}
+
+// MachineFilter limits a list of machines; empty fields don't. Values of one field are alternatives.
+type MachineFilter struct {
+	SystemIDs, Hostnames, AgentNames []string
+}
+
+// ListMachines answers GET machines/ with a filter. An unknown agent name or hostname gives an empty list.
+func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
+	params := url.Values{}
+	for key, values := range map[string][]string{"id": filter.SystemIDs, "hostname": filter.Hostnames, "agent_name": filter.AgentNames} {
+		for _, value := range values {
+			params.Add(key, value)
+		}
+	}
+	var machines []*Machine
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", params: params}, &machines)
+	return machines, err
+}
+
+// GetMachine answers GET machines/{id}/, or NotFound.
+func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, error) {
+	return c.machineCall(ctx, call{method: http.MethodGet}, systemID)
+}
+
+// AllocateParams are the constraints of op=allocate; zero values don't constrain.
+type AllocateParams struct {
+	// AgentName marks the machine (at most 255 characters).
+	AgentName         string
+	SystemID          string
+	Zone, Pool        string
+	MinCPU, MinMemory int // cores, MiB
+	MinDiskSize       int // GB
+	Tags              []string
+	NoVirtualMachines bool // neither pick a VM of a VM host, nor have one composed
+	Comment           string
+}
+
+// AllocateMachine takes a machine (POST machines/ op=allocate). Conflict means that none fits.
+func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
+	form := url.Values{}
+	set(form, "agent_name", p.AgentName)
+	set(form, "system_id", p.SystemID)
+	set(form, "zone", p.Zone)
+	set(form, "pool", p.Pool)
+	setInt(form, "cpu_count", p.MinCPU)
+	setInt(form, "mem", p.MinMemory)
+	set(form, "comment", p.Comment)
+	if p.MinDiskSize > 0 {
+		form.Set("storage", "root:"+strconv.Itoa(p.MinDiskSize))
+	}
+	for _, tag := range p.Tags {
+		form.Add("tags", tag)
+	}
+	if p.NoVirtualMachines {
+		form["not_pod_type"] = []string{"lxd", "virsh"}
+	}
+	machine := &Machine{}
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true}, machine)
+	return machine, err
+}
+
+// DeployParams are the parameters of op=deploy.
+type DeployParams struct {
+	// AgentName marks the machine when the deployment itself acquires it, because it was Ready.
+	AgentName string
+	// DistroSeries is osystem/series, custom/NAME or the bare name of an uploaded image.
+	DistroSeries string
+	// UserData is handed to cloud-init as it is.
+	UserData []byte
+	// InMemory leaves the disks alone (ephemeral_deploy).
+	InMemory bool
+	Comment  string
+}
+
+// DeployMachine installs an image (POST machines/{id}/ op=deploy). Conflict: the machine's state does not allow it.
+func (c *Client) DeployMachine(ctx context.Context, systemID string, p DeployParams) (*Machine, error) {
+	form := url.Values{}
+	set(form, "agent_name", p.AgentName)
+	set(form, "distro_series", p.DistroSeries)
+	set(form, "comment", p.Comment)
+	if len(p.UserData) > 0 {
+		form.Set("user_data", base64.StdEncoding.EncodeToString(p.UserData))
+	}
+	if p.InMemory {
+		form.Set("ephemeral_deploy", "true")
+	}
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true}, systemID)
+}
+
+// ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does nothing.
+func (c *Client) ReleaseMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+	form := url.Values{}
+	set(form, "comment", comment)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true}, systemID)
+}
+
+// SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict:
+// nobody has acquired the machine.
+func (c *Client) SetWorkloadAnnotations(ctx context.Context, systemID string, annotations map[string]string) (*Machine, error) {
+	form := url.Values{}
+	for key, value := range annotations {
+		form.Set(key, value)
+	}
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form}, systemID)
+}
+
+// DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
+// answer does not tell whether the VM is really gone.
+func (c *Client) DeleteMachine(ctx context.Context, systemID string) error {
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true}, nil)
+}
+
+func (c *Client) machineCall(ctx context.Context, call call, systemID string) (*Machine, error) {
+	call.endpoint, call.args = "machines/{id}/", []string{systemID}
+	machine := &Machine{}
+	err := c.do(ctx, call, machine)
+	return machine, err
+}
+
+func set(form url.Values, key, value string) {
+	if value != "" {
+		form.Set(key, value)
+	}
+}
+
+func setInt(form url.Values, key string, value int) {
+	if value != 0 {
+		form.Set(key, strconv.Itoa(value))
+	}
+}
+
+// Interface is what the provider uses of a network interface.
+type Interface struct {
+	ID    int    `json:"id"`
+	Name  string `json:"name"`
+	Links []Link `json:"links"`
+}
+
+// Link connects an interface to a subnet.
+type Link struct {
+	ID int `json:"id"`
+	// Mode is auto, static, dhcp or link_up.
+	Mode string `json:"mode"`
+	// IPAddress is "" while an auto link has none.
+	IPAddress string  `json:"ip_address"`
+	Subnet    *Subnet `json:"subnet"`
+}
+
+// Link modes of LinkParams and Link.
+const (
+	LinkModeAuto   = "auto"
+	LinkModeStatic = "static"
+)
+
+// LinkParams are the parameters of op=link_subnet.
+type LinkParams struct {
+	Mode      string
+	SubnetID  int
+	IPAddress string // for static links
+	// Replace takes all other links away (force).
+	Replace bool
+}
+
+// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is in use, or
+// the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken.
+func (c *Client) LinkSubnet(ctx context.Context, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
+	form := url.Values{}
+	form.Set("mode", p.Mode)
+	form.Set("subnet", strconv.Itoa(p.SubnetID))
+	set(form, "ip_address", p.IPAddress)
+	if p.Replace {
+		form.Set("force", "true")
+	}
+	iface := &Interface{}
+	err := c.do(ctx, call{
+		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
+		op: "link_subnet", params: form,
+	}, iface)
+	return iface, err
+}

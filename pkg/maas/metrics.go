@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "capmaas_maas_requests_total",
+		Help: "Requests to MAAS by method, endpoint pattern, op and HTTP status (0: no answer).",
+	}, []string{"method", "endpoint", "op", "code"})
+
+	requestSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "capmaas_maas_request_duration_seconds",
+		Help:    "How long MAAS took to answer, by method, endpoint pattern and op.",
+		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 150},
+	}, []string{"method", "endpoint", "op"})
+)
+
+// Collectors are the Prometheus metrics of all clients, for a registry.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{requestsTotal, requestSeconds}
+}
+
+func observe(c call, status int, took time.Duration) {
+	requestsTotal.WithLabelValues(c.method, c.endpoint, c.op, strconv.Itoa(status)).Inc()
+	requestSeconds.WithLabelValues(c.method, c.endpoint, c.op).Observe(took.Seconds())
+}

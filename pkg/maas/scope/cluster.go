@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// Region is one MAAS as one identity sees it, and what can be done there.
+type Region struct {
+	Inventory *inventory.Inventory
+	Machines  *machine.Service
+	DNS       *dns.Service
+}
+
+// Factory makes scopes.
+type Factory struct {
+	Client   client.Client
+	Registry *inventory.Registry
+	Manager  ManagerCredentials
+
+	mu      sync.Mutex
+	regions map[string]*Region // by identity
+}
+
+// Cluster is one MaasCluster for one reconcile.
+type Cluster struct {
+	*Region
+	Cluster     *clusterv1.Cluster
+	MaasCluster *infrav1.MaasCluster
+
+	client client.Client
+}
+
+// Cluster makes the scope of a cluster. Errors are *CredentialsError when its credentials can't be used.
+func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+	config, source, err := f.config(ctx, maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	inventory, err := f.Registry.For(client.ObjectKeyFromObject(maasCluster).String(), config)
+	if err != nil {
+		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
+	}
+	return &Cluster{Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster, client: f.Client}, nil
+}
+
+// Release tells that a MaasCluster is gone.
+func (f *Factory) Release(maasCluster *infrav1.MaasCluster) {
+	f.Registry.Release(client.ObjectKeyFromObject(maasCluster).String())
+}
+
+func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) (config maas.Config, source string, err error) {
+	if ref := maasCluster.Spec.CredentialsRef; ref != nil {
+		config, err = secretConfig(ctx, f.Client, maasCluster)
+		return config, "Secret " + ref.Name, err
+	}
+	config, err = f.Manager.config()
+	return config, "the manager's MAAS credentials", err
+}
+
+// region keeps what is done in one MAAS together: reservations and DNS writes of all clusters must know of each other.
+func (f *Factory) region(id string, inventory *inventory.Inventory) *Region {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if region := f.regions[id]; region != nil && region.Inventory == inventory {
+		return region
+	}
+	if f.regions == nil {
+		f.regions = map[string]*Region{}
+	}
+	f.regions[id] = &Region{
+		Inventory: inventory,
+		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory))),
+		DNS:       dns.NewService(inventory),
+	}
+	return f.regions[id]
+}
+
+// OwnerID marks everything in MAAS that belongs to this cluster; "" until it was written.
+func (c *Cluster) OwnerID() string { return c.MaasCluster.Annotations[infrav1.OwnerIDAnnotation] }
+
+// EndpointName is the name that MAAS's DNS has, or would have, for the API endpoint.
+func (c *Cluster) EndpointName() string {
+	return maas.Hostname(c.MaasCluster.Name, c.OwnerID()) + "." + strings.TrimSuffix(c.MaasCluster.Spec.DNSDomain, ".")
+}
+
+// IsExternalEndpoint tells that the user provides the endpoint, so that MAAS's DNS is not touched.
+func (c *Cluster) IsExternalEndpoint() bool {
+	if _, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]; annotated {
+		return true
+	}
+	host := c.MaasCluster.Spec.ControlPlaneEndpoint.Host
+	return host != "" && (c.MaasCluster.Spec.DNSDomain == "" || host != c.EndpointName())
+}
+
+// APIServerPort is the port of the endpoint: the user's, the Cluster's, or the default.
+func (c *Cluster) APIServerPort() int32 {
+	if port := c.MaasCluster.Spec.ControlPlaneEndpoint.Port; port != 0 {
+		return port
+	}
+	if port := c.Cluster.Spec.ClusterNetwork.APIServerPort; port != 0 {
+		return port
+	}
+	return infrav1.DefaultAPIServerPort
+}
+
+// PreferredSubnets are the CIDRs whose addresses come first, from the spec or from the ConfigMap maas-preferred-subnet.
+func (c *Cluster) PreferredSubnets(ctx context.Context) ([]netip.Prefix, error) {
+	texts := c.MaasCluster.Spec.PreferredSubnets
+	if len(texts) == 0 {
+		config := &corev1.ConfigMap{}
+		key := client.ObjectKey{Namespace: c.MaasCluster.Namespace, Name: infrav1.PreferredSubnetConfigMap}
+		if err := c.client.Get(ctx, key, config); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
+			}
+			return nil, nil
+		}
+		texts = strings.Split(config.Data[infrav1.PreferredSubnetKey], ",")
+	}
+	return parsePrefixes(texts), nil
+}
+
+// parsePrefixes leaves out what is no CIDR: a typing error in a ConfigMap must not stop machines.
+func parsePrefixes(texts []string) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	return prefixes
+}
+
+// SortAddresses puts addresses in the order of the preferred subnets; what is in none of them keeps MAAS's order behind.
+func SortAddresses(addresses []string, preferred []netip.Prefix) []string {
+	var sorted, rest []string
+	taken := map[string]bool{"": true}
+	for _, prefix := range preferred {
+		for _, address := range addresses {
+			if ip, err := netip.ParseAddr(address); err == nil && !taken[address] && prefix.Contains(ip) {
+				taken[address] = true
+				sorted = append(sorted, address)
+			}
+		}
+	}
+	for _, address := range addresses {
+		if !taken[address] {
+			taken[address] = true
+			rest = append(rest, address)
+		}
+	}
+	return append(sorted, rest...)
+}

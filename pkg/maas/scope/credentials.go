@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scope puts one MaasCluster or MaasMachine together with its credentials and its view of MAAS, for one reconcile.
+package scope
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Keys of the Secret that MaasCluster.spec.credentialsRef names.
+const (
+	EndpointKey = "endpoint"
+	APIKeyKey   = "apiKey"
+	CABundleKey = "caBundle"
+)
+
+// CredentialsError says that a cluster has no usable credentials.
+type CredentialsError struct {
+	// Source is the Secret, or the manager's own credentials.
+	Source string
+	cause  error
+}
+
+// Error says which source is wrong, and in what; never a value.
+func (e *CredentialsError) Error() string { return fmt.Sprintf("%s: %v", e.Source, e.cause) }
+
+// Unwrap gives the cause.
+func (e *CredentialsError) Unwrap() error { return e.cause }
+
+// ManagerCredentials are the manager's own, in a directory: config/maasEndpoint, credentials/apiKey and, optionally,
+// credentials/caBundle. They are read again each time, so that a rotated key is used at once.
+type ManagerCredentials struct {
+	Dir string
+}
+
+func (m ManagerCredentials) config() (maas.Config, error) {
+	var errs []error
+	read := func(name string, optional bool) []byte {
+		content, err := os.ReadFile(filepath.Join(m.Dir, name))
+		if err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
+			errs = append(errs, fmt.Errorf("%s is not there", name))
+		}
+		return content
+	}
+	config := maas.Config{
+		Endpoint: strings.TrimSpace(string(read("config/maasEndpoint", false))),
+		APIKey:   strings.TrimSpace(string(read("credentials/apiKey", false))),
+		CABundle: read("credentials/caBundle", true),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return maas.Config{}, &CredentialsError{
+			Source: "the manager has no MAAS credentials of its own; set spec.credentialsRef, or maas.endpoint and maas.apiKey of the chart",
+			cause:  oneLine(err),
+		}
+	}
+	return config, nil
+}
+
+// oneLine makes joined errors fit into a condition.
+func oneLine(err error) error {
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// secretConfig reads the Secret that a cluster names.
+func secretConfig(ctx context.Context, reader client.Reader, cluster *infrav1.MaasCluster) (maas.Config, error) {
+	name := cluster.Spec.CredentialsRef.Name
+	secret := &corev1.Secret{}
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, secret); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return maas.Config{}, fmt.Errorf("reading Secret %s: %w", name, err)
+		}
+		return maas.Config{}, &CredentialsError{
+			Source: "spec.credentialsRef", cause: fmt.Errorf("there is no Secret %s in namespace %s", name, cluster.Namespace),
+		}
+	}
+	return maas.Config{
+		Endpoint: strings.TrimSpace(string(secret.Data[EndpointKey])),
+		APIKey:   strings.TrimSpace(string(secret.Data[APIKeyKey])),
+		CABundle: secret.Data[CABundleKey],
+	}, nil
+}

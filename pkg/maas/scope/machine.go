@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// bootstrapDataKey is the key of the user data in a bootstrap Secret (Cluster API contract).
+const bootstrapDataKey = "value"
+
+// Machine is one MaasMachine for one reconcile.
+type Machine struct {
+	*Cluster
+	Machine     *clusterv1.Machine
+	MaasMachine *infrav1.MaasMachine
+}
+
+// IsControlPlane tells whether the machine is a control plane.
+func (m *Machine) IsControlPlane() bool { return util.IsControlPlaneMachine(m.Machine) }
+
+// IsLXD tells whether the machine is an LXD VM.
+func (m *Machine) IsLXD() bool { return m.MaasMachine.Spec.IsLXD() }
+
+// Identity is how the machine is known to be ours in MAAS.
+func (m *Machine) Identity() machine.Identity {
+	id := machine.Identity{
+		OwnerID:   m.OwnerID(),
+		AgentName: "capmaas/" + m.OwnerID() + "/" + m.MaasMachine.Name,
+		Annotations: map[string]string{
+			machine.AnnotationOwner:   m.OwnerID(),
+			machine.AnnotationMachine: m.MaasMachine.Namespace + "." + m.MaasMachine.Name,
+			machine.AnnotationCluster: m.Cluster.Cluster.Name,
+		},
+	}
+	if m.IsLXD() {
+		id.Hostname = maas.Hostname(m.MaasMachine.Name, m.OwnerID())
+	}
+	return id
+}
+
+// FailureDomain is the zone that the machine must be in, or "".
+func (m *Machine) FailureDomain() string {
+	return cmp.Or(m.Machine.Spec.FailureDomain, m.MaasMachine.Spec.FailureDomain)
+}
+
+// ProviderID is what the machine's Node is found by.
+func (m *Machine) ProviderID(of *maas.Machine) string {
+	scheme := "maas"
+	if m.IsLXD() {
+		scheme = "maas-lxd"
+	}
+	return scheme + "://" + of.Zone.Name + "/" + of.SystemID
+}
+
+// Constraints are what a bare-metal machine must be like.
+func (m *Machine) Constraints() maas.AllocateParams {
+	spec := m.MaasMachine.Spec
+	return maas.AllocateParams{
+		SystemID: spec.SystemID, Zone: m.FailureDomain(), Pool: spec.ResourcePool, Tags: spec.Tags,
+		MinCPU: int(spec.MinCPU), MinMemory: int(spec.MinMemory), MinDiskSize: int(spec.MinDiskSize),
+	}
+}
+
+// VMSpec is what the machine's VM must be like.
+func (m *Machine) VMSpec() lxd.VMSpec {
+	spec := m.MaasMachine.Spec
+	config := spec.LXDConfig
+	if config == nil {
+		config = &infrav1.LXDMachineConfig{}
+	}
+	vm := lxd.VMSpec{
+		Hostname: m.Identity().Hostname,
+		Cluster:  m.OwnerID(),
+		Resources: lxd.Resources{
+			Cores:  int(cmp.Or(spec.MinCPU, infrav1.DefaultVMCores)),
+			Memory: int(cmp.Or(spec.MinMemory, infrav1.DefaultVMMemoryMB)),
+			Disk:   diskSize(spec, config),
+		},
+		Zone: m.FailureDomain(), ResourcePool: spec.ResourcePool, Tags: spec.Tags,
+		HostName: config.VMHost, Project: config.Project, Profile: config.Profile,
+		StoragePool: config.Storage.Pool, Commission: config.Commission,
+	}
+	if config.Network.Bridge != "" {
+		vm.Devices = []lxd.Device{{Name: "eth0", Bridge: config.Network.Bridge}}
+	}
+	for _, device := range config.Network.Devices {
+		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge, Subnet: device.Subnet})
+	}
+	return vm
+}
+
+// diskSize is in GB. The API server let only digits through.
+func diskSize(spec infrav1.MaasMachineSpec, config *infrav1.LXDMachineConfig) int {
+	size, _ := strconv.Atoi(config.Storage.Size)
+	return cmp.Or(size, int(spec.MinDiskSize), int(infrav1.DefaultVMDiskGB))
+}
+
+// UserData is what the bootstrap provider made for this machine. Call it only when Machine.spec.bootstrap.dataSecretName is set.
+func (m *Machine) UserData(ctx context.Context) ([]byte, error) {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: m.Machine.Namespace, Name: *m.Machine.Spec.Bootstrap.DataSecretName}
+	if err := m.client.Get(ctx, key, secret); err != nil {
+		return nil, fmt.Errorf("reading the bootstrap data in Secret %s: %w", key.Name, err)
+	}
+	data, ok := secret.Data[bootstrapDataKey]
+	if !ok {
+		return nil, fmt.Errorf("the bootstrap data in Secret %s lack the key %s", key.Name, bootstrapDataKey)
+	}
+	return data, nil
+}
