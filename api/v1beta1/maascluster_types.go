@@ -9,7 +9,7 @@ import (
 
 const (
 	// ClusterFinalizer is removed from a MaasCluster once MAAS holds nothing of it any more.
-	ClusterFinalizer = "maascluster.infrastructure.cluster.x-k8s.io"
+	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/maascluster"
 
 	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster.
 	// It is written before the first call to MAAS that changes something, and survives `clusterctl move`.
@@ -109,9 +109,6 @@ type LXDHostConfig struct {
 // MaasClusterSpec is the desired state of a MaasCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
 type MaasClusterSpec struct {
 	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows the control planes.
 	// +optional
@@ -224,6 +221,9 @@ type MaasCluster struct {
 
 	// spec is the desired state.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
 	Spec MaasClusterSpec `json:"spec"`
 
 	// status is the observed state.

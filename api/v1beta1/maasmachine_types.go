@@ -9,7 +9,7 @@ import (
 )
 
 // MachineFinalizer is removed from a MaasMachine once MAAS says that its machine is back in the pool, or its VM is gone.
-const MachineFinalizer = "maasmachine.infrastructure.cluster.x-k8s.io"
+const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
 // AcquireStartedAnnotation on a MaasMachine is the time (RFC 3339) at which MAAS was asked for a machine, until it is known what
 // came of it. If the answer was lost, a machine may still turn up; nothing is asked for again, nor is the MaasMachine let

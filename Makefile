@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+CHART := charts/capmaas
+MODULE := github.com/capmaas/cluster-api-provider-maas
+
+# The release that is being built. clusterctl wants a semantic version.
+ifeq ($(origin VERSION), undefined)
+VERSION := $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || echo v0.1.0-dev)
+endif
+
+# Everything that is built goes to bin/, the control plane to bin/k8s/.
+# Tests and the sandbox find both through the environment.
+BIN := $(abspath bin)
+OUT ?= out
+export CAPMAAS_BIN := $(BIN)
+GIVEN_ASSETS := $(KUBEBUILDER_ASSETS)
+override export KUBEBUILDER_ASSETS := $(BIN)/k8s
+
+# One set of flags for tools, programs, tests and linters, so that each package
+# is compiled once. RACE=1 turns the race detector on, which needs a C compiler.
+RACE ?=
+export CGO_ENABLED := $(if $(RACE),1,0)
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+
+# build-tools,LIST: those that are missing or older than their pins.
+build-tools = BIN=$(BIN) KUBEBUILDER_ASSETS='$(GIVEN_ASSETS)' hack/tools/build.sh $(1)
+
+CONTROL_PLANE := etcd kube-apiserver kubectl kube-controller-manager
+TEST_TOOLS := $(CONTROL_PLANE) clusterctl kustomize
+
+##@ General
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "; print "Usage: make TARGET [VAR=value...]"} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-zA-Z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: clean
+clean: ## Remove what the build made, except the tools.
+	rm -rf $(OUT)
+	rm -f $(addprefix $(BIN)/,$(COMMANDS) demo)
+
+.PHONY: clean-tools
+clean-tools: ## Remove the tools and control-plane binaries.
+	rm -rf $(BIN)
+
+##@ Build
+
+COMMANDS = $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
+GO_LDFLAGS = -s -w -X main.version=$(VERSION)
+GO_BUILD = CGO_ENABLED=0 go build -buildvcs=false -ldflags='$(GO_LDFLAGS)'
+
+.PHONY: build
+build: ## Build every program of cmd/ into bin/, static.
+	@for name in $(COMMANDS); do \
+		echo "$(GO_BUILD) -o $(BIN)/$$name ./cmd/$$name"; \
+		$(GO_BUILD) -o $(BIN)/$$name ./cmd/$$name; \
+	done
+
+.PHONY: tools
+tools: ## Build all pinned tools and control-plane binaries (hack/tools).
+	@$(call build-tools,)
+
+.PHONY: manifests
+manifests: ## Write a clusterctl repository to OUT (default out/), for VERSION and IMG.
+	go run ./hack/manifests --out $(OUT) --version $(VERSION) --image $(IMG)
+
+IMAGE_CONTEXT = $(OUT)/image
+TAG ?= $(VERSION)
+REGISTRY ?=
+IMG ?= $(if $(REGISTRY),$(REGISTRY)/)capmaas-manager:$(TAG)
+IMAGE_ARCH ?= $(shell go env GOARCH)
+CA_CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+
+# image-tool: docker, or buildah, whichever works here.
+define image-tool
+$(shell if docker info >/dev/null 2>&1; then echo docker; elif command -v buildah >/dev/null; then echo buildah; fi)
+endef
+
+.PHONY: docker-build
+docker-build: ## Build the manager's image with docker or buildah (IMG, or REGISTRY and TAG; IMAGE_ARCH).
+	@tool="$(image-tool)"; \
+	if [[ -z $$tool ]]; then echo "docker-build needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
+	if [[ ! -r $(CA_CERTIFICATES) ]]; then echo "no CA roots at $(CA_CERTIFICATES); set CA_CERTIFICATES" >&2; exit 1; fi; \
+	mkdir -p $(IMAGE_CONTEXT); \
+	install -m 0644 $(CA_CERTIFICATES) $(IMAGE_CONTEXT)/ca-certificates.crt; \
+	GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o $(IMAGE_CONTEXT)/manager ./cmd/manager; \
+	$$tool build --platform linux/$(IMAGE_ARCH) --build-arg VERSION=$(VERSION) -t $(IMG) -f Dockerfile $(IMAGE_CONTEXT)
+
+.PHONY: docker-push
+docker-push: ## Push the manager's image (IMG, or REGISTRY and TAG).
+	@tool="$(image-tool)"; \
+	if [[ -z $$tool ]]; then echo "docker-push needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
+	if [[ $(IMG) != */* ]]; then echo "say where to push: REGISTRY=... or IMG=..." >&2; exit 1; fi; \
+	$$tool push $(IMG)
+
+##@ Try it
+
+.PHONY: demo
+demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself).
+	@$(GO_BUILD) -o $(BIN)/demo ./e2e/cmd/demo
+	@exec $(BIN)/demo $(DEMO_ARGS)
+
+##@ Deploy
+
+RELEASE ?= capmaas
+NAMESPACE ?= capmaas-system
+HELM_ARGS ?=
+
+# The key goes to helm through a file descriptor: command lines are public.
+# Values of an earlier deploy stay unless given anew.
+.PHONY: deploy
+deploy: tools-helm ## Install or upgrade the chart (IMG, HELM_ARGS; environment: MAAS_ENDPOINT, and MAAS_API_KEY or MAAS_SECRET).
+	@img=$(IMG); args=(--set-string "image.repository=$${img%:*}" --set-string "image.tag=$${img##*:}"); \
+	if [[ -n $${MAAS_ENDPOINT:-} ]]; then args+=(--set-string "maas.endpoint=$$MAAS_ENDPOINT"); fi; \
+	if [[ -n $${MAAS_SECRET:-} ]]; then args+=(--set-string "maas.existingSecret=$$MAAS_SECRET"); fi; \
+	if [[ -n $${MAAS_API_KEY:-} ]]; then \
+		exec 3< <(printf %s "$$MAAS_API_KEY"); \
+		args+=(--set-file maas.apiKey=/dev/fd/3); \
+	fi; \
+	unset MAAS_API_KEY; \
+	$(BIN)/helm upgrade --install $(RELEASE) $(CHART) --namespace $(NAMESPACE) --create-namespace \
+		--reset-then-reuse-values --wait --timeout 5m "$${args[@]}" $(HELM_ARGS)
+
+.PHONY: undeploy
+undeploy: tools-helm ## Uninstall the chart; its CRDs, and with them all clusters, stay.
+	$(BIN)/helm uninstall $(RELEASE) --namespace $(NAMESPACE) --wait --timeout 5m
+
+##@ Test
+
+PKG ?= ./...
+TEST_ARGS ?=
+TEST_TIMEOUT ?= 20m
+GO_TEST = go test $(if $(RACE),-race)
+
+.PHONY: test
+test: tools-test build ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
+	$(GO_TEST) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(PKG)
+
+# Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
+UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
+	grep -vE 'controller-runtime/pkg/envtest|$(MODULE)/e2e' | cut -d' ' -f1)
+
+.PHONY: unit
+unit: ## Run the tests that need no control plane.
+	$(GO_TEST) -timeout 5m $(TEST_ARGS) $(UNIT_PACKAGES)
+
+.PHONY: e2e
+e2e: tools-test build ## Run the suites in the sandbox.
+	$(GO_TEST) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...
+
+.PHONY: conformance
+conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_CONFORMANCE_KEY).
+	@if [[ -z $${MAAS_CONFORMANCE_URL:-} || -z $${MAAS_CONFORMANCE_KEY:-} ]]; then \
+		echo "set MAAS_CONFORMANCE_URL and MAAS_CONFORMANCE_KEY in the environment" >&2; exit 1; \
+	fi
+	$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./pkg/maas/simulator/conformance/
+
+##@ Code
+
+GENERATED := api $(CHART)/files
+
+.PHONY: generate
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers.
+	@hack/generate.sh
+
+.PHONY: generate-check
+generate-check: tools-controller-gen ## Fail if generated files differ from what generate would write.
+	@hack/generate-check.sh $(GENERATED)
+
+.PHONY: tidy-check
+tidy-check: ## Fail if go.mod or go.sum is not tidy.
+	go mod tidy -diff
+
+.PHONY: verify
+verify: generate-check tidy-check lint ## Run all checks that are no tests.
+
+.PHONY: lint
+lint: tools-golangci-lint tools-helm ## Run golangci-lint, and helm lint on the chart.
+	$(BIN)/golangci-lint run $(LINT_ARGS)
+	$(BIN)/helm lint --strict --quiet $(CHART)
+
+.PHONY: lint-fix
+lint-fix: tools-golangci-lint ## Run golangci-lint and let it repair what it can.
+	$(BIN)/golangci-lint run --fix $(LINT_ARGS)
+
+.PHONY: fmt
+fmt: tools-golangci-lint ## Format the Go code.
+	$(BIN)/golangci-lint fmt
+
+.PHONY: vet
+vet: ## Run go vet.
+	go vet ./...
+
+.PHONY: tools-test
+tools-test:
+	@$(call build-tools,$(TEST_TOOLS))
+
+.PHONY: tools-controller-gen tools-golangci-lint tools-helm
+tools-controller-gen tools-golangci-lint tools-helm:
+	@$(call build-tools,$(@:tools-%=%))

@@ -1,0 +1,76 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{- define "capmaas.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The first part of the names of the release's objects: short enough for what is added to it. */}}
+{{- define "capmaas.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "capmaas.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "capmaas.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Names of cluster-scoped objects end in the namespace: releases in different namespaces don't share them. */}}
+{{- define "capmaas.clusterName" -}}
+{{- printf "%s-%s.%s" (include "capmaas.fullname" .root) .name .root.Release.Namespace }}
+{{- end }}
+
+{{- define "capmaas.serviceAccountName" -}}
+{{- default (printf "%s-manager" (include "capmaas.fullname" .)) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "capmaas.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "capmaas.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+control-plane: controller-manager
+{{- end }}
+
+{{- define "capmaas.labels" -}}
+app.kubernetes.io/name: {{ include "capmaas.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: capmaas
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+cluster.x-k8s.io/provider: infrastructure-maas
+{{- end }}
+
+{{- define "capmaas.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The objects that the manager's credentials are read from, whether the chart makes them or not. */}}
+{{- define "capmaas.credentialsSecret" -}}
+{{- default "maas-credentials" .Values.maas.existingSecret }}
+{{- end }}
+
+{{- define "capmaas.configMap" -}}
+{{- default "capmaas-config" .Values.maas.existingConfigMap }}
+{{- end }}
+
+{{/*
+The manager's rules, as generated from the code, in two lists: what is asked of objects in namespaces, and what is
+asked of the cluster as such and can't be granted in a namespace.
+*/}}
+{{- define "capmaas.rules" -}}
+{{- $clusterGroups := list "authentication.k8s.io" "authorization.k8s.io" "apiextensions.k8s.io" }}
+{{- $cluster := list }}
+{{- $namespaced := list }}
+{{- range (required "files/rbac/role.yaml is missing or empty: make generate" (.Files.Get "files/rbac/role.yaml") | fromYaml).rules }}
+{{- if or .nonResourceURLs (has (first .apiGroups) $clusterGroups) }}
+{{- $cluster = append $cluster . }}
+{{- else }}
+{{- $namespaced = append $namespaced . }}
+{{- end }}
+{{- end }}
+{{- dict "cluster" $cluster "namespaced" $namespaced | toYaml }}
+{{- end }}

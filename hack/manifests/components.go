@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"sigs.k8s.io/kustomize/kyaml/kio"
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+const (
+	namespace     = "capmaas-system"
+	providerLabel = "cluster.x-k8s.io/provider"
+)
+
+// helmLabels say that Helm manages an object, which is not so when clusterctl installs it.
+var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
+
+// components renders the chart as clusterctl wants it: one file with one Namespace, the provider's label on
+// everything, and credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
+func (r Release) components() ([]byte, error) {
+	manifest, err := r.renderChart()
+	if err != nil {
+		return nil, err
+	}
+	reader := kio.ByteReader{Reader: strings.NewReader(manifest), OmitReaderAnnotations: true}
+	objects, err := reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("reading the rendered chart: %w", err)
+	}
+	ns, err := kyaml.Parse("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + namespace)
+	if err != nil {
+		return nil, err
+	}
+	objects = append([]*kyaml.RNode{ns}, objects...)
+	for _, object := range objects {
+		if err := label(object); err != nil {
+			return nil, fmt.Errorf("labelling %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	var out bytes.Buffer
+	if err := (kio.ByteWriter{Writer: &out}).Write(objects); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func label(object *kyaml.RNode) error {
+	// Helm's comment with the template's name stands above the first key.
+	object.YNode().Content[0].HeadComment = ""
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, name := range helmLabels {
+		delete(labels, name)
+	}
+	labels[providerLabel] = providerDir
+	return object.SetLabels(labels)
+}
+
+// renderChart renders the chart without a cluster, in the order of installation.
+func (r Release) renderChart() (string, error) {
+	capmaas, err := loader.LoadDir(filepath.Join(r.Source, "charts", "capmaas"))
+	if err != nil {
+		return "", fmt.Errorf("loading the chart: %w", err)
+	}
+	capmaas.Metadata.AppVersion = r.Version
+	values := map[string]any{
+		"maas": map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}"},
+		// An annotation that only Helm reads.
+		"crds": map[string]any{"keep": false},
+	}
+	if r.Image != "" {
+		values["image"] = imageValues(r.Image)
+	}
+	install := action.NewInstall(&action.Configuration{})
+	install.ClientOnly = true
+	install.DryRun = true
+	install.ReleaseName = "capmaas"
+	install.Namespace = namespace
+	if install.KubeVersion, err = chartutil.ParseKubeVersion(oldestKubernetes); err != nil {
+		return "", err
+	}
+	release, err := install.Run(capmaas, values)
+	if err != nil {
+		return "", fmt.Errorf("rendering the chart: %w", err)
+	}
+	return release.Manifest, nil
+}
+
+// oldestKubernetes is the oldest version that the chart is for; what works there works with those after it.
+const oldestKubernetes = "v1.33.0"
+
+// imageValues splits an image's reference into the chart's values.
+func imageValues(reference string) map[string]any {
+	if repository, digest, ok := strings.Cut(reference, "@"); ok {
+		return map[string]any{"repository": repository, "digest": digest}
+	}
+	// A colon before the last slash belongs to a registry's port.
+	if colon := strings.LastIndex(reference, ":"); colon > strings.LastIndex(reference, "/") {
+		return map[string]any{"repository": reference[:colon], "tag": reference[colon+1:]}
+	}
+	return map[string]any{"repository": reference}
+}

@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the pinned tools and control-plane binaries with `go build`, from the
+# versions in hack/tools/go.mod and hack/tools/lint/go.mod.
+#
+# usage: hack/tools/build.sh [TOOL...]     (none: all of them)
+#
+# BIN                 where they go (default: bin/ of the repository);
+#                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own.
+# KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead of built.
+#
+# A tool is built again only when what it is made of changed: a hash of its
+# go.mod, go.sum, this script and the Go version is kept in $BIN/.stamps. It
+# speaks of content, not of times, so a bin/ restored from a cache is as good as new.
+set -euo pipefail
+shopt -s inherit_errexit
+
+# The tools run here, whatever else is being built for.
+unset GOOS GOARCH
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+BIN=${BIN:-$(cd "$here/../.." && pwd)/bin}
+assets=${KUBEBUILDER_ASSETS:-}
+
+control_plane="etcd kube-apiserver kubectl kube-controller-manager"
+tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
+
+# Reproducible, and what the tool's own release builds use.
+build_date=2026-01-01T00:00:00Z
+
+# package_of TOOL prints the main package it is built from.
+package_of() {
+  case $1 in
+  etcd) echo go.etcd.io/etcd/server/v3 ;;
+  kube-apiserver | kubectl | kube-controller-manager) echo "k8s.io/kubernetes/cmd/$1" ;;
+  clusterctl) echo sigs.k8s.io/cluster-api/cmd/clusterctl ;;
+  controller-gen) echo sigs.k8s.io/controller-tools/cmd/controller-gen ;;
+  helm) echo helm.sh/helm/v3/cmd/helm ;;
+  kustomize) echo sigs.k8s.io/kustomize/kustomize/v5 ;;
+  golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  *)
+    echo "build.sh: unknown tool \"$1\"; there are: $tools" >&2
+    return 1
+    ;;
+  esac
+}
+
+# module_dir TOOL prints the directory of the module that pins it.
+module_dir() {
+  if [[ $1 == golangci-lint ]]; then echo "$here/lint"; else echo "$here"; fi
+}
+
+# path_of TOOL prints where its binary goes.
+path_of() {
+  if [[ " $control_plane " == *" $1 "* ]]; then echo "$BIN/k8s/$1"; else echo "$BIN/$1"; fi
+}
+
+# pinned DIR MODULE prints the version that DIR's go.mod selects.
+pinned() { (cd "$1" && go list -m -f '{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}' "$2"); }
+
+# kubernetes_version_flags PACKAGE MODULE prints -X flags in the form of Kubernetes' version packages.
+# Without them kube-apiserver reports v0.0.0-master and Cluster API refuses to work with it.
+kubernetes_version_flags() {
+  local package=$1 version=$2 major minor
+  IFS=. read -r major minor _ <<<"${version#v}"
+  printf ' -X %s.%s' "$package" "gitVersion=$version" "$package" "gitMajor=$major" "$package" "gitMinor=$minor" \
+    "$package" gitTreeState=clean "$package" gitCommit=unknown "$package" "buildDate=$build_date"
+}
+
+# ldflags_of TOOL prints the linker flags that tell it its own version.
+ldflags_of() {
+  local dir version
+  dir=$(module_dir "$1")
+  printf -- '-s -w'
+  case $1 in
+  kube-apiserver | kubectl | kube-controller-manager)
+    version=$(pinned "$dir" k8s.io/kubernetes)
+    kubernetes_version_flags k8s.io/component-base/version "$version"
+    kubernetes_version_flags k8s.io/client-go/pkg/version "$version"
+    ;;
+  clusterctl)
+    version=$(pinned "$dir" sigs.k8s.io/cluster-api)
+    kubernetes_version_flags sigs.k8s.io/cluster-api/version "$version"
+    ;;
+  helm)
+    version=$(pinned "$dir" helm.sh/helm/v3)
+    printf ' -X helm.sh/helm/v3/internal/version.version=%s' "$version"
+    ;;
+  golangci-lint)
+    version=$(pinned "$dir" github.com/golangci/golangci-lint/v2)
+    printf ' -X main.version=%s -X main.commit=unknown -X main.date=%s' "${version#v}" "$build_date"
+    ;;
+  esac
+}
+
+# stamp_of TOOL prints what its binary depends on, as a hash.
+stamp_of() {
+  local dir
+  dir=$(module_dir "$1")
+  cat "$dir/go.mod" "$dir/go.sum" "${BASH_SOURCE[0]}" <(go version) | sha256sum | cut -d' ' -f1
+}
+
+# watch_build PID TOOL shows that a build is alive: seconds in a terminal, else a line per half minute.
+watch_build() {
+  local pid=$1 tool=$2 began=$SECONDS elapsed said=0
+  while kill -0 "$pid" 2>/dev/null; do
+    elapsed=$((SECONDS - began))
+    if [[ -t 2 ]]; then
+      printf '\r  %-24s building %4ds ' "$tool" "$elapsed" >&2
+    elif ((elapsed >= said + 30)); then
+      said=$elapsed
+      printf '  %-24s still building after %ds\n' "$tool" "$elapsed" >&2
+    fi
+    sleep 1
+  done
+  if [[ -t 2 ]]; then printf '\r\033[K' >&2; fi
+}
+
+# link_asset TOOL links the binary from KUBEBUILDER_ASSETS, if that has it.
+link_asset() {
+  local tool=$1 path
+  path=$(path_of "$tool")
+  [[ $path == "$BIN/k8s/"* && -n $assets && -x $assets/$tool ]] || return 1
+  # Called from a make that linked them before: KUBEBUILDER_ASSETS is $BIN/k8s itself.
+  if [[ $assets -ef $BIN/k8s ]]; then
+    [[ -L $path ]]
+    return
+  fi
+  rm -f "$path" "$BIN/.stamps/$tool"
+  ln -s "$(cd "$assets" && pwd)/$tool" "$path"
+}
+
+# announce says once that something is to be built, and what to expect.
+announce() {
+  if [[ -n ${announced:-} ]]; then return; fi
+  announced=yes
+  echo "Building tools into $BIN (the first time takes some ten minutes on two cores, afterwards none):" >&2
+}
+
+# build TOOL builds it, unless its binary is there and made of the same things.
+build() {
+  local tool=$1 package path stamp flags log pid began=$SECONDS
+  package=$(package_of "$tool")
+  path=$(path_of "$tool")
+  if link_asset "$tool"; then return; fi
+  stamp=$(stamp_of "$tool")
+  if [[ -x $path && ! -L $path && $(cat "$BIN/.stamps/$tool" 2>/dev/null) == "$stamp" ]]; then return; fi
+
+  announce
+  flags=$(ldflags_of "$tool")
+  log=$BIN/.stamps/$tool.log
+  (cd "$(module_dir "$tool")" &&
+    exec env CGO_ENABLED=0 GOWORK=off \
+      go build -trimpath -buildvcs=false -ldflags="$flags" -o "$path.new" "$package") >"$log" 2>&1 9>&- &
+  pid=$!
+  # shellcheck disable=SC2064 # the pid is known now
+  trap "kill $pid 2>/dev/null || true" EXIT
+  watch_build "$pid" "$tool"
+  if ! wait "$pid"; then
+    trap - EXIT
+    cat "$log" >&2
+    echo "build.sh: building $tool failed (see above)" >&2
+    return 1
+  fi
+  trap - EXIT
+  rm -f "$path" "$log"
+  mv "$path.new" "$path"
+  echo "$stamp" >"$BIN/.stamps/$tool"
+  printf '  %-24s built in %ds\n' "$tool" $((SECONDS - began)) >&2
+}
+
+main() {
+  local tool
+  # shellcheck disable=SC2086 # a list of words
+  if (($# == 0)); then set -- $tools; fi
+  for tool in "$@"; do package_of "$tool" >/dev/null; done
+  mkdir -p "$BIN/k8s" "$BIN/.stamps"
+  # Two makes in one tree take turns, and the second finds the work done.
+  exec 9>"$BIN/.stamps/lock"
+  if ! flock -n 9; then
+    echo "  waiting for another build of the tools" >&2
+    flock 9
+  fi
+  for tool in "$@"; do build "$tool"; done
+}
+
+main "$@"
