@@ -39,6 +39,10 @@ func setFalse(to conditions.Setter, condition, reason, format string, args ...an
 	})
 }
 
+func setUnknown(to conditions.Setter, condition, reason, message string) {
+	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
+}
+
 // summarize makes Ready of the conditions that matter, in order: the first that is not true says why it is not.
 func summarize(of conditions.Setter, deleting bool, types ...string) {
 	if deleting {
@@ -48,7 +52,7 @@ func summarize(of conditions.Setter, deleting bool, types ...string) {
 	for _, condition := range types {
 		c := conditions.Get(of, condition)
 		if c != nil && c.Status != metav1.ConditionTrue {
-			setFalse(of, infrav1.ReadyCondition, c.Reason, "%s", c.Message)
+			conditions.Set(of, metav1.Condition{Type: infrav1.ReadyCondition, Status: c.Status, Reason: c.Reason, Message: c.Message})
 			return
 		}
 	}

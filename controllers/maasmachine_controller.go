@@ -244,7 +244,7 @@ type outcome struct {
 
 var proceed = outcome{}
 
-func wait(atMost time.Duration) outcome { return outcome{stop: true, after: atMost} }
+func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
 
 // reconcileNormal is the life of a machine up to the Node.
 func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
@@ -258,18 +258,29 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	for _, do := range []step{
-		r.look, r.adopt, r.acquire, r.becomeReady, r.address, r.deploy, r.mark, r.observe, r.attach, r.node,
-	} {
-		out, err := do(ctx, l)
-		if err != nil {
-			return r.stopped(ctx, m.maasMachine, err)
-		}
-		if out.stop {
-			return ctrl.Result{RequeueAfter: out.after}, nil
+	out, err := through(ctx, l, r.look, r.adopt, r.acquire, r.becomeReady, r.address, r.deploy, r.mark, r.observe)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	// From here on the machine runs; what goes wrong is not the machine's.
+	out, err = through(ctx, l, r.attach, r.node)
+	if err != nil {
+		return explain(err).result(err)
+	}
+	return ctrl.Result{RequeueAfter: out.after}, nil
+}
+
+// through does one step after the other until one stops or fails.
+func through(ctx context.Context, l *life, steps ...step) (outcome, error) {
+	for _, do := range steps {
+		if out, err := do(ctx, l); err != nil || out.stop {
+			return out, err
 		}
 	}
-	return ctrl.Result{}, nil
+	return proceed, nil
 }
 
 // notYet tells what must be there before MAAS is asked for anything.
@@ -306,7 +317,12 @@ func (r *MaasMachineReconciler) stopped(ctx context.Context, m *infrav1.MaasMach
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.reason, "Reconcile", "%s", p.message)
 	}
 	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
-	notDeployed(m, p.reason, "%s", p.message)
+	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
+		// The machine was deployed, and what we can't see now may well be so still.
+		setUnknown(m, infrav1.MachineDeployedCondition, p.reason, p.message)
+	} else {
+		notDeployed(m, p.reason, "%s", p.message)
+	}
 	return p.result(err)
 }
 

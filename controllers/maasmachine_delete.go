@@ -34,14 +34,12 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	for _, do := range []step{r.leaveEndpoint, r.findForDeletion, r.release} {
-		out, err := do(ctx, l)
-		if err != nil {
-			return r.stopped(ctx, m.maasMachine, err)
-		}
-		if out.stop {
-			return ctrl.Result{RequeueAfter: out.after}, nil
-		}
+	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.release)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	r.deleted(m.maasMachine, "MAAS says that the machine is given back")
@@ -86,7 +84,7 @@ func (r *MaasMachineReconciler) findForDeletion(ctx context.Context, l *life) (o
 		if err := l.Inventory.Health(); err != nil {
 			return proceed, fmt.Errorf("reading the machine: %w", err)
 		}
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	}
 	l.maas = seen.Machine
 	return proceed, nil
@@ -118,7 +116,7 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
-	return wait(safetyRetry), nil
+	return waitAtMost(safetyRetry), nil
 }
 
 var (
@@ -133,7 +131,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	switch {
 	case onItsWay.Has(l.maas.Status):
 		notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s: %s", l.maas.SystemID, l.maas.StatusName)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	case backInPool.Has(l.maas.Status):
 		return r.restoreNetwork(ctx, l)
 	}
@@ -148,7 +146,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
-	return wait(safetyRetry), nil
+	return waitAtMost(safetyRetry), nil
 }
 
 // restoreNetwork returns the static address, which MAAS leaves on a released machine.
@@ -159,7 +157,7 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 	}
 	err := l.Machines.RestoreNetwork(ctx, l.maas, address)
 	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-		return wait(capacityRetry), nil // Somebody took the machine just now; look again.
+		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
 	}
 	return proceed, err
 }

@@ -20,6 +20,9 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
+// nodeWatch names the watch on the Nodes of a workload cluster.
+const nodeWatch = "maasmachine-watchNodes"
+
 // node gives the machine's Node its provider ID, which Cluster API finds it by. The kubelet can't know it: MAAS tells a machine
 // its system id, but not its zone.
 func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, error) {
@@ -29,7 +32,7 @@ func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, err
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		return wait(safetyRetry), nil // The cluster cache wakes us.
+		return waitAtMost(safetyRetry), nil // The cluster cache wakes us.
 	}
 	if err != nil {
 		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
@@ -39,7 +42,7 @@ func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, err
 	}
 	node, err := findNode(ctx, workload, l.maas.Hostname, l.maas.FQDN)
 	if err != nil || node == nil {
-		return wait(safetyRetry), err // The watch wakes us.
+		return waitAtMost(safetyRetry), err // The watch wakes us.
 	}
 	if node.Spec.ProviderID != "" {
 		return proceed, nil
@@ -71,7 +74,7 @@ func findNode(ctx context.Context, workload client.Reader, names ...string) (*co
 func (r *MaasMachineReconciler) watchNodes(ctx context.Context, l *life) error {
 	cluster := client.ObjectKeyFromObject(l.Cluster.Cluster)
 	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
-		Name:    "maasmachine-watchNodes",
+		Name:    nodeWatch,
 		Watcher: r.controller,
 		Kind:    &corev1.Node{},
 		EventHandler: handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, node client.Object) []reconcile.Request {

@@ -32,12 +32,12 @@ func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error
 		if err := l.Inventory.Health(); err != nil {
 			return proceed, fmt.Errorf("reading the machine: %w", err)
 		}
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	}
 	if seen.Machine == nil {
 		fail(l.MaasMachine, infrav1.MachineMissingReason, "MAAS has no machine %s any more: delete the Machine", l.MaasMachine.Spec.SystemID)
 		l.MaasMachine.Status.Addresses = nil
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	}
 	l.maas = seen.Machine
 	return proceed, nil
@@ -56,7 +56,7 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 		if left := r.unsettled(l.MaasMachine); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"the answer of MAAS was lost; waiting for a machine to turn up before asking for another one")
-			return wait(min(left, capacityRetry)), nil
+			return waitAtMost(min(left, capacityRetry)), nil
 		}
 		return proceed, nil
 	}
@@ -97,7 +97,7 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 		}
 		if errors.Is(err, maas.Conflict) {
 			notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
-			return wait(capacityRetry), nil
+			return waitAtMost(capacityRetry), nil
 		}
 		return proceed, err
 	}
@@ -142,7 +142,7 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, true)
 	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
-	return wait(safetyRetry), nil
+	return waitAtMost(safetyRetry), nil
 }
 
 // peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
@@ -213,20 +213,20 @@ func (r *MaasMachineReconciler) becomeReady(_ context.Context, l *life) (outcome
 	case maas.StatusReady, maas.StatusAllocated:
 		if ptr.Deref(l.MaasMachine.Status.Initialization.Provisioned, false) || l.MaasMachine.Spec.ProviderID != "" {
 			fail(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s was released in MAAS: delete the Machine", l.maas.SystemID)
-			return wait(safetyRetry), nil
+			return waitAtMost(safetyRetry), nil
 		}
 		return proceed, nil
 	case maas.StatusDeploying, maas.StatusDeployed:
 		return proceed, nil
 	case maas.StatusNew, maas.StatusCommissioning, maas.StatusTesting:
 		notDeployed(l.MaasMachine, infrav1.CommissioningReason, "MAAS prepares machine %s: %s", l.maas.SystemID, l.maas.StatusName)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	case maas.StatusFailedDeployment:
 		fail(l.MaasMachine, infrav1.DeployFailedReason, "MAAS could not deploy machine %s; its events in MAAS say why: delete the Machine", l.maas.SystemID)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	}
 	notDeployed(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s is in state %s", l.maas.SystemID, l.maas.StatusName)
-	return wait(safetyRetry), nil
+	return waitAtMost(safetyRetry), nil
 }
 
 // fail says that something does not heal by itself.
@@ -242,7 +242,7 @@ func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, 
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return wait(mendRetry), err
+		return waitAtMost(mendRetry), err
 	}
 	return proceed, l.Machines.SetAddress(ctx, l.maas, address)
 }
@@ -274,7 +274,7 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return wait(mendRetry), err
+		return waitAtMost(mendRetry), err
 	}
 	userData, err := l.UserData(ctx)
 	if err != nil {
@@ -299,7 +299,7 @@ func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, err
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return wait(mendRetry), err
+		return waitAtMost(mendRetry), err
 	}
 	return proceed, l.Machines.Mark(ctx, l.Identity(), l.maas)
 }
@@ -315,13 +315,13 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	switch {
 	case l.maas.Status == maas.StatusDeploying:
 		notDeployed(m, infrav1.DeployingReason, "MAAS deploys %s on machine %s", m.Spec.Image, l.maas.SystemID)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	case l.maas.PowerState != maas.PowerOn:
 		notDeployed(m, infrav1.PoweredOffReason, "machine %s is deployed but its power is %s", l.maas.SystemID, l.maas.PowerState)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	case len(addresses) == 0:
 		notDeployed(m, infrav1.DeployingReason, "machine %s has no address yet", l.maas.SystemID)
-		return wait(safetyRetry), nil
+		return waitAtMost(safetyRetry), nil
 	}
 	m.Status.Addresses = addresses
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
@@ -384,6 +384,8 @@ func (r *MaasMachineReconciler) attach(ctx context.Context, l *life) (outcome, e
 	}
 	published, _, err := publishEndpoint(ctx, r.Client, l.Cluster)
 	if err != nil {
+		p := explain(err)
+		setUnknown(m, infrav1.DNSAttachedCondition, p.reason, p.message)
 		return proceed, err
 	}
 	m.Status.DNSAttached = slices.Contains(published, endpointAddress(m))

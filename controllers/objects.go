@@ -27,8 +27,8 @@ func patchNow[T any, P patchable[T]](ctx context.Context, c client.Client, objec
 	if err := c.Patch(ctx, after, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("patching %s: %w", client.ObjectKeyFromObject(object), err)
 	}
+	// The resource version stays as it was read: the patch at the end of the reconcile would take a new one for a change.
 	change(object)
-	object.SetResourceVersion(after.GetResourceVersion())
 	return nil
 }
 

@@ -21,6 +21,7 @@ type options struct {
 	maasConfigDir              string
 	pollActive, pollIdle       time.Duration
 	settleTime                 time.Duration
+	connectRetry               time.Duration
 	syncPeriod                 time.Duration
 	concurrency                int
 	kubeQPS                    float32
@@ -33,7 +34,7 @@ func defaultOptions() options {
 		healthAddr:    ":9440",
 		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
 		maasConfigDir: "/etc/capmaas",
-		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, syncPeriod: 10 * time.Minute,
+		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
 		concurrency: 10, kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
@@ -58,6 +59,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
 	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
 		"How long a machine may turn up in MAAS after the answer to a request for one was lost. MAAS takes up to two minutes to compose a VM.")
+	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")
 	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time.")
 	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Most requests per second to the Kubernetes API.")

@@ -31,7 +31,7 @@ const (
 	Invalid Kind = "Invalid"
 	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
 	Gone Kind = "Gone"
-	// Unavailable: no answer, a broken answer, 429 or 5xx. It may pass. A call that changes something may have taken
+	// Unavailable (no answer, a broken answer, 429 or 5xx): it may pass. A call that changes something may have taken
 	// effect all the same: look before trying again.
 	Unavailable Kind = "Unavailable"
 )

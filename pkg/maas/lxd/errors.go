@@ -8,15 +8,15 @@ import "fmt"
 type ErrorType string
 
 const (
-	// HostUnavailable: there are no VM hosts, or the one that was asked for can't be used.
+	// HostUnavailable says: there are no VM hosts, or the one that was asked for can't be used.
 	HostUnavailable ErrorType = "HostUnavailable"
-	// InsufficientResources: no VM host has room.
+	// InsufficientResources says: no VM host has room.
 	InsufficientResources ErrorType = "InsufficientResources"
-	// ProfileNotFound: the LXD profile can't be used.
+	// ProfileNotFound says: the LXD profile can't be used.
 	ProfileNotFound ErrorType = "ProfileNotFound"
-	// ProjectNotFound: no VM host uses the LXD project.
+	// ProjectNotFound says: no VM host uses the LXD project.
 	ProjectNotFound ErrorType = "ProjectNotFound"
-	// VMCreationFailed: the host could not compose the VM.
+	// VMCreationFailed says: the host could not compose the VM.
 	VMCreationFailed ErrorType = "VMCreationFailed"
 )
 

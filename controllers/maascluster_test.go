@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// endpoint is what the API endpoint's name leads to in MAAS's DNS.
+func (w *world) endpoint(cluster *infrav1.MaasCluster) []string {
+	var addresses []string
+	for _, address := range w.maas.Lookup(cluster.Spec.ControlPlaneEndpoint.Host) {
+		addresses = append(addresses, address.String())
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// deleteCluster deletes a Cluster as Cluster API does: the infrastructure first.
+func (w *world) deleteCluster(cluster *infrav1.MaasCluster) {
+	w.t.Helper()
+	w.delete(cluster)
+	w.delete(w.cluster)
+}
+
+// poke makes the reconciler look at an object.
+func (w *world) poke(object client.Object) {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+		w.t.Fatal(err)
+	}
+	before := object.DeepCopyObject().(client.Object)
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations["poked"] = time.Now().String()
+	object.SetAnnotations(annotations)
+	if err := w.client.Patch(w.t.Context(), object, client.MergeFrom(before)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) eventuallyWorkload(object client.Object, done func() bool) {
+	w.t.Helper()
+	w.await(object.GetName()+" is right in the workload cluster", object, func(ctx context.Context) bool {
+		return w.workload.Get(ctx, client.ObjectKeyFromObject(object), object) == nil && done()
+	})
+}
+
+// maasCall is what somebody else does in MAAS.
+func (w *world) maasCall(method, path string, form url.Values) {
+	w.t.Helper()
+	secret := &corev1.Secret{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "maas"}, secret); err != nil {
+		w.t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(w.t.Context(), method, string(secret.Data["endpoint"])+"/api/2.0/"+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Authorization", fmt.Sprintf(`OAuth oauth_version="1.0", oauth_signature_method="PLAINTEXT", oauth_consumer_key="admin", `+
+		`oauth_token="token", oauth_signature="%%26secret", oauth_nonce="%d", oauth_timestamp="%d"`, time.Now().UnixNano(), time.Now().Unix()))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); response.StatusCode >= 300 {
+		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, body)
+	}
+}
+
+func (w *world) allocateAs(agent, systemID string) {
+	w.t.Helper()
+	w.maasCall(http.MethodPost, "machines/?op=allocate", url.Values{"system_id": {systemID}, "agent_name": {agent}})
+}
+
+func TestClusterLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.maas.State()
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+
+	t.Run("it is provisioned with an endpoint and zones", func(t *testing.T) {
+		want := infrav1.APIEndpoint{Host: maas.Hostname(clusterName, cluster.Annotations[infrav1.OwnerIDAnnotation]) + ".maas.sim", Port: 6443}
+		if diff := cmp.Diff(want, cluster.Spec.ControlPlaneEndpoint); diff != "" {
+			t.Errorf("the endpoint differs (-want +got):\n%s", diff)
+		}
+		var zones []string
+		for _, domain := range cluster.Status.FailureDomains {
+			zones = append(zones, domain.Name)
+		}
+		if diff := cmp.Diff([]string{"zone-a", "zone-b", "zone-c"}, zones); diff != "" {
+			t.Errorf("the failure domains differ (-want +got):\n%s", diff)
+		}
+		if got := conditions.GetReason(cluster, infrav1.DNSReadyCondition); got != infrav1.WaitingForControlPlaneReason {
+			t.Errorf("DNSReady is %s, want %s", got, infrav1.WaitingForControlPlaneReason)
+		}
+	})
+	t.Run("a user who breaks the record gets it back, and the last address stays", func(t *testing.T) {
+		m := w.newMachine("cp", true, vm)
+		w.deployed(m)
+		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+		w.delete(m)
+		if got := w.endpoint(cluster); len(got) > 1 {
+			t.Errorf("the endpoint leads to %v", got)
+		}
+	})
+	t.Run("nothing is left of it", func(t *testing.T) {
+		w.deleteCluster(cluster)
+		w.unchanged(before)
+	})
+}
+
+func TestClusterRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change            func(*infrav1.MaasCluster)
+		condition, reason string
+	}{
+		"no Secret":      {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "nosuch" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"no credentials": {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef = nil }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"no such zone":   {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
+		"no such domain": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "nosuch.example" }, infrav1.DNSReadyCondition, infrav1.DomainNotFoundReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before := w.maas.State()
+			cluster := w.newCluster(tc.change)
+			w.eventually(cluster, tc.reason, func() bool {
+				return conditions.IsFalse(cluster, tc.condition) && conditions.GetReason(cluster, tc.condition) == tc.reason
+			})
+			if !conditions.IsFalse(cluster, infrav1.ReadyCondition) || conditions.GetReason(cluster, infrav1.ReadyCondition) != tc.reason {
+				t.Errorf("Ready is %+v", conditions.Get(cluster, infrav1.ReadyCondition))
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
+func TestExternalEndpointIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster(func(c *infrav1.MaasCluster) {
+		c.Spec.DNSDomain = ""
+		c.Spec.ControlPlaneEndpoint.Host = "api.example.com"
+	})
+	w.provisioned(cluster)
+	if diff := cmp.Diff(infrav1.APIEndpoint{Host: "api.example.com", Port: 6443}, cluster.Spec.ControlPlaneEndpoint); diff != "" {
+		t.Errorf("the endpoint differs (-want +got):\n%s", diff)
+	}
+	m := w.newMachine("cp", true, vm)
+	w.deployed(m)
+	for key := range w.maas.Calls().ByKey {
+		if strings.HasPrefix(key.Endpoint, "dnsresources") {
+			t.Errorf("MAAS's DNS was touched: %+v", key)
+		}
+	}
+}
+
+func TestEndpointAddresses(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(newScheme(t)).Build()
+	machine := func(name string, change ...func(*infrav1.MaasMachine)) infrav1.MaasMachine {
+		m := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}}
+		m.Spec.ProviderID = "maas-lxd://z/" + name
+		m.Status.Initialization.Provisioned = ptr.To(true)
+		m.Status.Addresses = []clusterv1.MachineAddress{
+			{Type: clusterv1.MachineHostName, Address: name}, {Type: clusterv1.MachineInternalIP, Address: "10.0.0." + name}, {Type: clusterv1.MachineInternalIP, Address: "10.1.0." + name},
+		}
+		for _, c := range change {
+			c(&m)
+		}
+		return m
+	}
+	deleting := func(m *infrav1.MaasMachine) { m.DeletionTimestamp = ptr.To(metav1.Now()) }
+	deploying := func(m *infrav1.MaasMachine) { m.Spec.ProviderID, m.Status = "", infrav1.MaasMachineStatus{} }
+	unseen := func(m *infrav1.MaasMachine) { m.Status = infrav1.MaasMachineStatus{} }
+	worker := func(m *infrav1.MaasMachine) { m.Labels = nil }
+	vanished := func(m *infrav1.MaasMachine) {
+		m.Status.FailureReason, m.Status.Addresses = infrav1.MachineMissingReason, nil
+	}
+	for name, tc := range map[string]struct {
+		initialized bool
+		machines    []infrav1.MaasMachine
+		current     []string
+		want        []string
+	}{
+		"the first one, before the API answers":      {false, []infrav1.MaasMachine{machine("1")}, nil, []string{"10.0.0.1"}},
+		"one that deploys is not there yet":          {false, []infrav1.MaasMachine{machine("1", deploying)}, nil, nil},
+		"workers never":                              {false, []infrav1.MaasMachine{machine("1", worker)}, nil, nil},
+		"one that has not joined waits":              {true, []infrav1.MaasMachine{machine("1"), machine("2")}, []string{"10.0.0.1"}, []string{"10.0.0.1"}},
+		"one that is being deleted leaves":           {true, []infrav1.MaasMachine{machine("1", deleting), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
+		"one that vanished leaves":                   {true, []infrav1.MaasMachine{machine("1", vanished), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
+		"nothing changes while one is not seen":      {true, []infrav1.MaasMachine{machine("1", unseen), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
+		"an address that nobody has leaves":          {true, []infrav1.MaasMachine{machine("1")}, []string{"10.0.0.1", "10.0.0.9"}, []string{"10.0.0.1"}},
+		"with nobody left there is nothing to write": {true, []infrav1.MaasMachine{machine("1", deleting)}, []string{"10.0.0.1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := &clusterv1.Cluster{}
+			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(tc.initialized)
+			got := endpointAddresses(t.Context(), c, cluster, tc.machines, tc.current)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("the record should hold %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestChooseZones(t *testing.T) {
+	zones := func(names ...string) (refs []maas.Ref) {
+		for i, name := range names {
+			refs = append(refs, maas.Ref{ID: i + 1, Name: name})
+		}
+		return refs
+	}
+	for name, tc := range map[string]struct {
+		zones           []maas.Ref
+		wanted          []string
+		chosen, unknown []string
+	}{
+		"all but the built-in one":          {zones("default", "b", "a"), nil, []string{"a", "b"}, nil},
+		"the built-in one where it is all":  {zones("default"), nil, []string{"default"}, nil},
+		"those that are wanted":             {zones("default", "b", "a"), []string{"default", "b"}, []string{"b", "default"}, nil},
+		"those that are wanted and unknown": {zones("default", "a"), []string{"a", "x"}, []string{"a"}, []string{"x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chosen, unknown := chooseZones(tc.zones, tc.wanted)
+			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(unknown, tc.unknown) {
+				t.Errorf("chosen %v, unknown %v; want %v and %v", chosen, unknown, tc.chosen, tc.unknown)
+			}
+		})
+	}
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+var vm = infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}
+
+func withSpec(spec infrav1.MaasMachineSpec, change func(*infrav1.MaasMachineSpec)) infrav1.MaasMachineSpec {
+	change(&spec)
+	return spec
+}
+
+// deployed waits until a machine is ready for Cluster API.
+func (w *world) deployed(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.eventually(m, "deployed", func() bool {
+		return ptr.Deref(m.Status.Initialization.Provisioned, false) && conditions.IsTrue(m, infrav1.MachineDeployedCondition)
+	})
+}
+
+// refused waits until a condition is false with a reason.
+func (w *world) refused(m *infrav1.MaasMachine, condition, reason string) {
+	w.t.Helper()
+	w.eventually(m, condition+" "+reason, func() bool {
+		c := conditions.Get(m, condition)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
+	})
+}
+
+// callsFor counts what was asked of MAAS for machines; the inventory's shared looks (lists by id) and what is asked for the whole
+// region don't count.
+func (w *world) callsFor() []string {
+	var calls []string
+	for _, call := range w.maas.Calls().Log {
+		shared := call.Endpoint == "machines/" && call.Method == http.MethodGet && strings.HasPrefix(call.Query, "id=")
+		if call.SystemID != "" || strings.HasPrefix(call.Endpoint, "dnsresources") || (call.Endpoint == "machines/" && !shared) {
+			calls = append(calls, fmt.Sprintf("%s %s %s", call.Method, call.Endpoint, call.Op))
+		}
+	}
+	return calls
+}
+
+func TestLifeOfAVM(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	w.maas.ResetCalls()
+
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(m)
+	if calls := w.callsFor(); len(calls) > 6+1 { // One is the cluster's look at its DNS record.
+		t.Errorf("%d calls to make a VM:\n%s", len(calls), strings.Join(calls, "\n"))
+	}
+
+	t.Run("status tells Cluster API and people", func(t *testing.T) {
+		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready })
+		if want := fmt.Sprintf("maas-lxd://%s/%s", m.Status.FailureDomain, m.Spec.SystemID); m.Spec.ProviderID != want {
+			t.Errorf("the provider ID is %s, want %s", m.Spec.ProviderID, want)
+		}
+		want := []clusterv1.MachineAddress{
+			{Type: clusterv1.MachineInternalIP, Address: "10.77.0.50"},
+			{Type: clusterv1.MachineHostName, Address: m.Status.Hostname},
+			{Type: clusterv1.MachineInternalDNS, Address: m.Status.Hostname + ".maas.sim"},
+		}
+		if diff := cmp.Diff(want, m.Status.Addresses); diff != "" {
+			t.Errorf("the addresses differ (-want +got):\n%s", diff)
+		}
+		for _, condition := range lxdConditions {
+			if !conditions.IsTrue(m, condition) {
+				t.Errorf("%s is %+v", condition, conditions.Get(m, condition))
+			}
+		}
+		if got := w.endpoint(cluster); !slices.Equal(got, []string{"10.77.0.50"}) {
+			t.Errorf("the endpoint leads to %v", got)
+		}
+	})
+	t.Run("the user data arrive", func(t *testing.T) {
+		seen, ok := w.maas.Machine(m.Spec.SystemID)
+		if !ok || string(seen.UserData) != "#cloud-config\n# cp-0" {
+			t.Errorf("MAAS got the user data %q", seen.UserData)
+		}
+	})
+	t.Run("the Node gets its provider ID", func(t *testing.T) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
+		if err := w.workload.Create(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		w.poke(m)
+		w.eventuallyWorkload(node, func() bool { return node.Spec.ProviderID == m.Spec.ProviderID })
+	})
+	t.Run("deletion leaves nothing", func(t *testing.T) {
+		w.maas.ResetCalls()
+		w.delete(m)
+		if calls := w.callsFor(); len(calls) > 4 {
+			t.Errorf("%d calls to delete a VM:\n%s", len(calls), strings.Join(calls, "\n"))
+		}
+		w.deleteCluster(cluster)
+		w.unchanged(before)
+	})
+}
+
+func TestLifeOfABareMetalMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	w.maas.ResetCalls()
+
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{FailureDomain: "zone-b", MinCPU: 4, MinMemory: 8192, MinDiskSize: 50})
+	w.deployed(m)
+	if calls := w.callsFor(); len(calls) > 5 {
+		t.Errorf("%d calls to make a machine:\n%s", len(calls), strings.Join(calls, "\n"))
+	}
+	if want := "maas://zone-b/" + m.Spec.SystemID; m.Spec.ProviderID != want {
+		t.Errorf("the provider ID is %s, want %s", m.Spec.ProviderID, want)
+	}
+	seen, _ := w.maas.Machine(m.Spec.SystemID)
+	if seen.Hostname != "metal-b" || seen.Annotations["capmaas-machine"] != w.namespace+".md-0" {
+		t.Errorf("MAAS has %+v", seen)
+	}
+	w.maas.ResetCalls()
+	w.delete(m)
+	if calls := w.callsFor(); len(calls) > 4 {
+		t.Errorf("%d calls to delete a machine:\n%s", len(calls), strings.Join(calls, "\n"))
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// TestControlPlanesAreSpread makes three at once: parallel placements must know of each other.
+func TestControlPlanesAreSpread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	hosts := map[string]bool{}
+	var machines []*infrav1.MaasMachine
+	for i := range 3 {
+		machines = append(machines, w.newMachine(fmt.Sprintf("cp-%d", i), true, vm))
+	}
+	for _, m := range machines {
+		w.deployed(m)
+		hosts[m.Status.LXDHost] = true
+	}
+	if len(hosts) != 3 {
+		t.Errorf("three control planes are on %v", hosts)
+	}
+}
+
+// TestLostAnswers cuts the connection at each call of a machine's life, before and after the call took effect. Whatever is lost, one
+// machine is made, and none is left behind.
+func TestLostAnswers(t *testing.T) {
+	kinds := map[string]infrav1.MaasMachineSpec{
+		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
+		"bare metal": {StaticIP: "10.77.0.51"},
+	}
+	for kind, spec := range kinds {
+		for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
+			t.Run(fmt.Sprintf("%s %v", kind, phase), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				cluster := w.newCluster()
+				w.provisioned(cluster)
+				before := w.maas.State()
+				lost := w.loseEachCallOnce(phase)
+				m := w.newMachine("m", true, spec)
+				w.deployed(m)
+				if n := w.acquiredMachines(); n != 1 {
+					t.Errorf("%d machines were acquired:\n%s", n, w.machines())
+				}
+				w.delete(m)
+				w.deleteCluster(cluster)
+				w.maas.SetHook(nil)
+				w.unchanged(before)
+				t.Logf("lost: %v", lost())
+			})
+		}
+	}
+}
+
+// loseEachCallOnce drops the connection of the first call of each kind.
+func (w *world) loseEachCallOnce(phase simulator.Phase) (lost func() []string) {
+	var mu sync.Mutex
+	var calls []string
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		name := fmt.Sprintf("%s %s %s", call.Method, call.Endpoint, call.Op)
+		mu.Lock()
+		defer mu.Unlock()
+		if at != phase || slices.Contains(calls, name) {
+			return nil
+		}
+		calls = append(calls, name)
+		return errors.New("lost")
+	})
+	return func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(calls) }
+}
+
+func (w *world) acquiredMachines() int {
+	n := 0
+	for _, m := range w.maas.Machines() {
+		if strings.HasPrefix(m.AgentName, "capmaas/") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec              infrav1.MaasMachineSpec
+		condition, reason string
+		says              string
+	}{
+		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, "cpu_count"},
+		"no host fits":             {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "3 VM host(s): 3 out of cores"},
+		"no host in the zone":      {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "default" }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "not in zone default"},
+		"a profile":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"} }), infrav1.LXDHostSelectedCondition, infrav1.ProfileNotFoundReason, "maas"},
+		"a project":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Project: "other"} }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "other"},
+		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInvalidReason, "192.168.9.9"},
+		"an address that is taken": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.2" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInUseReason, "10.77.0.2"},
+		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.MAASRefusedReason, "distro_series"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			m := w.newMachine("m", false, tc.spec)
+			w.refused(m, tc.condition, tc.reason)
+			if got := conditions.GetMessage(m, tc.condition); !strings.Contains(got, tc.says) || strings.Contains(got, "\n") {
+				t.Errorf("the message is %q, want one line that says %q", got, tc.says)
+			}
+			w.refused(m, infrav1.ReadyCondition, tc.reason)
+			w.delete(m)
+			w.unchanged(before)
+		})
+	}
+}
+
+func TestSomebodyElsesHands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+
+	t.Run("a machine that is pinned but somebody else's is not touched", func(t *testing.T) {
+		theirs := w.maas.Machines()[0]
+		for _, m := range w.maas.Machines() {
+			if m.Hostname == "metal-a" {
+				theirs = m
+			}
+		}
+		w.allocateAs("somebody", theirs.SystemID)
+		m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: theirs.SystemID})
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+		w.delete(m)
+		if now, _ := w.maas.Machine(theirs.SystemID); now.Status != "Allocated" || now.AgentName != "somebody" {
+			t.Errorf("somebody else's machine is now %+v", now)
+		}
+	})
+	t.Run("a VM that vanished is a failure, and its deletion ends", func(t *testing.T) {
+		m := w.newMachine("vanished", false, vm)
+		w.deployed(m)
+		w.maasCall(http.MethodDelete, "machines/"+m.Spec.SystemID+"/", nil)
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+		w.eventually(m, "failed", func() bool { return m.Status.FailureReason == infrav1.MachineMissingReason })
+		w.delete(m)
+	})
+	t.Run("a machine that lost its power is told, and told to be well again", func(t *testing.T) {
+		m := w.newMachine("off", false, vm)
+		w.deployed(m)
+		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=power_off", nil)
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
+		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=power_on", nil)
+		w.eventually(m, "well", func() bool { return m.Status.Ready })
+		w.delete(m)
+	})
+}
+
+func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster(func(c *infrav1.MaasCluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+	w.eventually(cluster, "paused", func() bool { return conditions.IsTrue(cluster, clusterv1.PausedCondition) })
+	if calls := w.maas.Calls().Total; calls != 0 || len(cluster.Finalizers) != 0 {
+		t.Errorf("a paused cluster cost %d calls and has the finalizers %v", calls, cluster.Finalizers)
+	}
+	before := cluster.DeepCopy()
+	cluster.Annotations = nil
+	if err := w.client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.provisioned(cluster)
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// apiConfig is how tests reach the API server that they share; each test has a namespace, a manager and a MAAS of its own.
+var apiConfig *rest.Config
+
+func TestMain(m *testing.M) {
+	os.Exit(runWithAPIServer(m))
+}
+
+func runWithAPIServer(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test PKG=./controllers/`")
+		return 1
+	}
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "finding Cluster API's CRDs:", err)
+		return 1
+	}
+	environment := &envtest.Environment{
+		ErrorIfCRDPathMissing: true,
+		CRDDirectoryPaths: []string{
+			filepath.Join("..", "charts", "capmaas", "files", "crds"),
+			filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
+		},
+	}
+	environment.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1")
+	apiConfig, err = environment.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the API server:", err)
+		return 1
+	}
+	defer func() { _ = environment.Stop() }()
+	return m.Run()
+}
+
+// world is one test's management cluster namespace, manager and MAAS.
+type world struct {
+	t         *testing.T
+	client    client.Client
+	namespace string
+	maas      *simulator.Simulator
+	workload  client.Client
+	cluster   *clusterv1.Cluster
+}
+
+const (
+	// timeScale makes minutes in MAAS pass in fractions of a second.
+	timeScale   = 2000
+	clusterName = "c1"
+	deadline    = 60 * time.Second
+)
+
+var namespaces atomic.Int32
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// newWorld starts a MAAS and a manager. The Cluster API side (Cluster, Machines, bootstrap data) is played by the test.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := newScheme(t)
+	c, err := client.New(apiConfig, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
+		workload: fake.NewClientBuilder().WithScheme(scheme).Build(),
+	}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+	endpoint := w.startMAAS()
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace},
+		StringData: map[string]string{"endpoint": endpoint, "apiKey": "admin:token:secret"},
+	})
+	w.startManager(scheme)
+	return w
+}
+
+const region = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - {names: [metal-a], zone: zone-a, cores: 8, memory: 16384, disks: [100]}
+  - {names: [metal-b], zone: zone-b, cores: 8, memory: 16384, disks: [100]}
+vm_hosts:
+  - {name: lxd-a, zone: zone-a, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+  - {name: lxd-b, zone: zone-b, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+  - {name: lxd-c, zone: zone-c, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+`
+
+func (w *world) startMAAS() (endpoint string) {
+	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: timeScale})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(w.maas.Close)
+	server := httptest.NewUnstartedServer(w.maas.Handler())
+	server.Config.ConnState = w.maas.ConnState
+	server.Start()
+	w.t.Cleanup(server.Close)
+	return server.URL + "/MAAS"
+}
+
+func (w *world) startManager(scheme *runtime.Scheme) {
+	w.t.Helper()
+	log := w.logger()
+	mgr, err := ctrl.NewManager(apiConfig, ctrl.Options{
+		Scheme: scheme, Logger: log,
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
+	changes := make(chan event.TypedGenericEvent[string], 1024)
+	registry := inventory.NewRegistry(inventory.Options{
+		ActiveInterval: 50 * time.Millisecond, IdleInterval: 200 * time.Millisecond, Logger: log,
+		Notify: func(id string) { changes <- event.TypedGenericEvent[string]{Object: id} },
+	})
+	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}}
+	clusterReconciler := &MaasClusterReconciler{Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("test")}
+	machineReconciler := &MaasMachineReconciler{
+		Client: mgr.GetClient(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
+		ClusterCache: clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch),
+	}
+	for _, err := range []error{
+		mgr.Add(runnable(registry.Start)),
+		clusterReconciler.SetupWithManager(ctx, mgr, controller.Options{}),
+		machineReconciler.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4}),
+	} {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the manager ended: %v", err)
+		}
+	})
+}
+
+type runnable func(context.Context) error
+
+func (r runnable) Start(ctx context.Context) error { return r(ctx) }
+
+// logger keeps the manager's log and prints it when the test fails.
+func (w *world) logger() logr.Logger {
+	file, err := os.CreateTemp(w.t.TempDir(), "manager-*.log")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := zap.NewDevelopmentConfig()
+	config.OutputPaths = []string{file.Name()}
+	config.DisableStacktrace = true
+	zapLog, err := config.Build()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if content, err := os.ReadFile(file.Name()); err == nil && w.t.Failed() {
+			w.t.Logf("the manager's log:\n%s", content)
+		}
+		_ = file.Close()
+	})
+	return zapr.NewLogger(zapLog)
+}
+
+func (w *world) create(object client.Object) {
+	w.t.Helper()
+	if err := w.client.Create(w.t.Context(), object); err != nil {
+		w.t.Fatalf("creating %T: %v", object, err)
+	}
+}
+
+func (w *world) patchStatus(object client.Object, change func()) {
+	w.t.Helper()
+	before := object.DeepCopyObject().(client.Object)
+	change()
+	if err := w.client.Status().Patch(w.t.Context(), object, client.MergeFrom(before)); err != nil {
+		w.t.Fatalf("patching the status of %T: %v", object, err)
+	}
+}
+
+// newCluster makes a Cluster and its MaasCluster, and waits until the provider says that it is provisioned.
+func (w *world) newCluster(change ...func(*infrav1.MaasCluster)) *infrav1.MaasCluster {
+	w.t.Helper()
+	w.cluster = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: clusterName, Namespace: w.namespace}, Spec: clusterv1.ClusterSpec{
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: clusterName},
+		ControlPlaneRef:   clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.cluster.x-k8s.io", Kind: "KubeadmControlPlane", Name: clusterName},
+	}}
+	w.create(w.cluster)
+	maasCluster := &infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterName, Namespace: w.namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName}},
+		Spec:       infrav1.MaasClusterSpec{DNSDomain: "maas.sim", CredentialsRef: &infrav1.LocalObjectReference{Name: "maas"}},
+	}
+	for _, c := range change {
+		c(maasCluster)
+	}
+	w.own(w.cluster, maasCluster)
+	w.create(maasCluster)
+	return maasCluster
+}
+
+// provisioned waits for the provider, then says so in the Cluster, as Cluster API does.
+func (w *world) provisioned(maasCluster *infrav1.MaasCluster) {
+	w.t.Helper()
+	w.eventually(maasCluster, "provisioned", func() bool { return ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) })
+	w.patchStatus(w.cluster, func() { w.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true) })
+}
+
+func (w *world) own(owner, object client.Object) {
+	w.t.Helper()
+	if err := controllerutil.SetOwnerReference(owner, object, w.client.Scheme()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// newMachine makes a Machine with bootstrap data, and its MaasMachine.
+func (w *world) newMachine(name string, controlPlane bool, spec infrav1.MaasMachineSpec) *infrav1.MaasMachine {
+	w.t.Helper()
+	labels := map[string]string{clusterv1.ClusterNameLabel: clusterName}
+	if controlPlane {
+		labels[clusterv1.MachineControlPlaneLabel] = ""
+	}
+	meta := metav1.ObjectMeta{Name: name, Namespace: w.namespace, Labels: labels}
+	w.create(&corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"value": "#cloud-config\n# " + name}})
+	machine := &clusterv1.Machine{ObjectMeta: meta, Spec: clusterv1.MachineSpec{
+		ClusterName:       clusterName,
+		Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To(name)},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: name},
+	}}
+	w.own(w.cluster, machine)
+	w.create(machine)
+	if spec.Image == "" {
+		spec.Image = "ubuntu/jammy"
+	}
+	maasMachine := &infrav1.MaasMachine{ObjectMeta: meta, Spec: spec}
+	w.own(machine, maasMachine)
+	w.create(maasMachine)
+	return maasMachine
+}
+
+// eventually waits until an object is as wanted.
+func (w *world) eventually(object client.Object, what string, done func() bool) {
+	w.t.Helper()
+	w.await(object.GetName()+" is "+what, object, func(ctx context.Context) bool {
+		return w.client.Get(ctx, client.ObjectKeyFromObject(object), object) == nil && done()
+	})
+}
+
+// await polls until something is so, and shows MAAS and an object when it does not come.
+func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
+	w.t.Helper()
+	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, deadline, true, func(ctx context.Context) (bool, error) {
+		return done(ctx), nil
+	})
+	if err != nil {
+		w.t.Fatalf("waiting until %s: %v; MAAS:\n%s\nit is:\n%+v", what, err, w.machines(), object)
+	}
+}
+
+// delete deletes an object and waits until it is gone.
+func (w *world) delete(object client.Object) {
+	w.t.Helper()
+	if err := w.client.Delete(w.t.Context(), object); err != nil {
+		w.t.Fatal(err)
+	}
+	w.await(object.GetName()+" is gone", object, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(object), object))
+	})
+}
+
+func (w *world) machines() string {
+	var text strings.Builder
+	for _, m := range w.maas.Machines() {
+		fmt.Fprintf(&text, "  %s %s %s power=%s owner=%q agent=%q host=%q %v\n",
+			m.SystemID, m.Hostname, m.Status, m.Power, m.Owner, m.AgentName, m.VMHost, m.Addresses)
+	}
+	return text.String()
+}
+
+// unchanged checks that MAAS is as it was.
+func (w *world) unchanged(before []byte) {
+	w.t.Helper()
+	if after := w.maas.State(); !bytes.Equal(withoutIDs(before), withoutIDs(after)) {
+		w.t.Errorf("something is left in MAAS:\n%s", lineDiff(before, after))
+	}
+}
+
+// withoutIDs leaves out MAAS's numbers: a link that was replaced and put back has another one.
+func withoutIDs(state []byte) []byte { return idLine.ReplaceAll(state, nil) }
+
+var idLine = regexp.MustCompile(`(?m)^\s*"id": [0-9]+,?$`)
+
+func lineDiff(before, after []byte) string {
+	left, right := strings.Split(string(before), "\n"), strings.Split(string(after), "\n")
+	seen := map[string]int{}
+	for _, line := range left {
+		seen[line]++
+	}
+	var text strings.Builder
+	for _, line := range right {
+		if seen[line]--; seen[line] < 0 {
+			fmt.Fprintln(&text, "+", line)
+		}
+	}
+	for line, n := range seen {
+		if n > 0 {
+			fmt.Fprintln(&text, "-", line)
+		}
+	}
+	return text.String()
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// region is a MAAS that has machines and counts who is asked for.
+type region struct {
+	mu       sync.Mutex
+	machines map[string]maas.Machine
+	asked    [][]string
+	down     bool
+	zones    int
+}
+
+func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	if req.URL.Path == "/api/2.0/zones/" {
+		r.zones++
+		fmt.Fprint(w, `[{"id":1,"name":"default"}]`)
+		return
+	}
+	ids := req.URL.Query()["id"]
+	slices.Sort(ids)
+	r.asked = append(r.asked, ids)
+	found := []map[string]any{}
+	for _, id := range ids {
+		if m, ok := r.machines[id]; ok {
+			found = append(found, map[string]any{"system_id": id, "status": int(m.Status), "power_state": m.PowerState})
+		}
+	}
+	_ = json.NewEncoder(w).Encode(found)
+}
+
+func (r *region) set(id string, status maas.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machines[id] = maas.Machine{SystemID: id, Status: status}
+}
+
+func (r *region) setDown(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = down
+}
+
+func (r *region) lists() [][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.asked)
+}
+
+// start runs an inventory on a region; changed collects what it tells.
+func start(t *testing.T, active, idle time.Duration) (*Inventory, *region, *changes) {
+	t.Helper()
+	region := &region{machines: map[string]maas.Machine{}}
+	server := httptest.NewServer(region)
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := &changes{}
+	inventory := New(client, Options{ActiveInterval: active, IdleInterval: idle, Notify: changed.add, Logger: testr.New(t)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); inventory.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return inventory, region, changed
+}
+
+type changes struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (c *changes) add(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids = append(c.ids, id)
+}
+
+func (c *changes) count(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, other := range c.ids {
+		if other == id {
+			n++
+		}
+	}
+	return n
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		return done(), nil
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+const never = time.Hour
+
+func TestManyMachinesAreAskedForTogether(t *testing.T) {
+	inventory, region, changed := start(t, 10*time.Millisecond, never)
+	for i := range 50 {
+		id := fmt.Sprintf("m%02d", i)
+		region.set(id, maas.StatusDeployed)
+		if inventory.Observe(id, false).Known {
+			t.Fatalf("%s is known before MAAS was asked", id)
+		}
+	}
+	eventually(t, "all are known", func() bool { return changed.count("m49") == 1 && changed.count("m00") == 1 })
+	if lists := region.lists(); len(lists) > 2 {
+		t.Errorf("%d lists for 50 machines that were asked for at once", len(lists))
+	}
+	if seen := inventory.Observe("m07", false); !seen.Known || seen.Machine == nil || seen.Machine.Status != maas.StatusDeployed {
+		t.Errorf("m07 is %+v", seen)
+	}
+}
+
+func TestOnlyChangesAreTold(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, never)
+	region.set("a", maas.StatusDeploying)
+	inventory.Observe("a", true)
+	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	looked := len(region.lists())
+	eventually(t, "a is looked at again and again", func() bool { return len(region.lists()) > looked+3 })
+	if n := changed.count("a"); n != 1 {
+		t.Errorf("%d changes were told, one happened", n)
+	}
+	region.set("a", maas.StatusDeployed)
+	eventually(t, "the change is told", func() bool { return changed.count("a") == 2 })
+}
+
+func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, 200*time.Millisecond)
+	for _, id := range []string{"a", "b", "c"} {
+		region.set(id, maas.StatusDeployed)
+		inventory.Observe(id, false)
+	}
+	eventually(t, "all are known", func() bool { return changed.count("a")+changed.count("b")+changed.count("c") == 3 })
+	before := len(region.lists())
+	region.set("b", maas.StatusBroken)
+	eventually(t, "the drift is told", func() bool { return changed.count("b") == 2 })
+	for _, ids := range region.lists()[before:] {
+		if len(ids) != 3 {
+			t.Errorf("an idle look asked for %v, want all machines in one list", ids)
+		}
+	}
+}
+
+func TestAMachineThatIsGoneIsTold(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, never)
+	region.set("a", maas.StatusDeployed)
+	inventory.Observe("a", true)
+	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	region.mu.Lock()
+	delete(region.machines, "a")
+	region.mu.Unlock()
+	eventually(t, "a is told to be gone", func() bool { return changed.count("a") == 2 })
+	if seen := inventory.Observe("a", false); !seen.Known || seen.Machine != nil {
+		t.Errorf("a is %+v, want known and gone", seen)
+	}
+}
+
+// A look that began before a write must not bring back what was before it.
+func TestOlderAnswersDontUndoWrites(t *testing.T) {
+	inventory := New(nil, Options{})
+	asked := time.Now()
+	inventory.Wrote(&maas.Machine{SystemID: "a", Status: maas.StatusDeploying})
+	inventory.apply(asked, []string{"a"}, []*maas.Machine{{SystemID: "a", Status: maas.StatusReady}})
+	if seen := inventory.Observe("a", true); seen.Machine.Status != maas.StatusDeploying {
+		t.Errorf("the machine is in status %d, want what the write answered", seen.Machine.Status)
+	}
+	inventory.Distrust("a")
+	if inventory.Observe("a", true).Known {
+		t.Error("what is distrusted is still known")
+	}
+}
+
+func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
+	region.set("a", maas.StatusDeployed)
+	inventory.Observe("a", true)
+	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	region.setDown(true)
+	eventually(t, "the outage is told", func() bool { return changed.count("a") == 2 })
+	if err := inventory.Health(); !errors.Is(err, maas.Unavailable) {
+		t.Errorf("Health is %v, want %s", err, maas.Unavailable)
+	}
+	if seen := inventory.Observe("a", true); !seen.Known || seen.Machine == nil {
+		t.Errorf("the last answer is gone: %+v", seen)
+	}
+	region.setDown(false)
+	eventually(t, "the end of the outage is told", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+}
+
+func TestSharedAnswersAreAskedForOnce(t *testing.T) {
+	inventory, region, _ := start(t, never, never)
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if _, err := inventory.Zones(t.Context(), time.Minute); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if region.zones != 1 {
+		t.Errorf("the zones were asked for %d times, want once", region.zones)
+	}
+	if _, err := inventory.Zones(t.Context(), 0); err != nil || region.zones != 2 {
+		t.Errorf("an answer that is too old was used (asked %d times, error %v)", region.zones, err)
+	}
+}
+
+func TestRegistry(t *testing.T) {
+	registry := NewRegistry(Options{ActiveInterval: never, IdleInterval: never, Notify: func(string) {}, Logger: testr.New(t)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = registry.Start(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+
+	one := maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"}
+	two := maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:d"}
+	get := func(user string, config maas.Config) *Inventory {
+		t.Helper()
+		inventory, err := registry.For(user, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inventory
+	}
+	shared := get("x", one)
+	if get("y", one) != shared || get("x", one) != shared {
+		t.Error("one identity has several inventories")
+	}
+	if get("x", two) == shared {
+		t.Error("two identities share an inventory")
+	}
+	registry.Release("y")
+	if len(registry.kept) != 1 {
+		t.Errorf("%d inventories are kept, one is used", len(registry.kept))
+	}
+	if _, err := registry.For("z", maas.Config{}); err == nil {
+		t.Error("a wrong identity was taken")
+	}
+}
