@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -136,7 +137,7 @@ func placementReason(err *lxd.LXDError) string {
 // result is what the work queue is told of a problem: when to come back, or the error itself for a growing back-off.
 func (p problem) result(err error) (ctrl.Result, error) {
 	if p.retryAfter > 0 {
-		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
+		return ctrl.Result{RequeueAfter: wait.Jitter(p.retryAfter, 0.2)}, nil // Not all machines in step.
 	}
 	return ctrl.Result{}, err
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/finalizers"
@@ -62,12 +63,11 @@ func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	scheme := mgr.GetScheme()
 	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
 	err := capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicates.All(scheme, log,
-			predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter), predicates.ResourceIsNotExternallyManaged(scheme, log)))).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter))).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra),
 			predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter)).
-		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneToCluster)).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.controlPlaneToCluster)).
+		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		WithOptions(options).
 		Complete(ctx, r)
 	if err != nil {
@@ -76,9 +76,9 @@ func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	return nil
 }
 
-// controlPlaneToCluster wakes the cluster whose endpoint leads to a control plane.
-func (r *MaasClusterReconciler) controlPlaneToCluster(ctx context.Context, object client.Object) []reconcile.Request {
-	if _, ok := object.GetLabels()[clusterv1.MachineControlPlaneLabel]; !ok {
+// machineToCluster wakes the cluster whose endpoint leads to a control plane, or that waits for its last machine to go.
+func (r *MaasClusterReconciler) machineToCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	if !isControlPlane(object) && object.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
 	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
@@ -93,6 +93,9 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	maasCluster := &infrav1.MaasCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if annotations.IsExternallyManaged(maasCluster) {
+		return ctrl.Result{}, nil
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, maasCluster.ObjectMeta)
 	if err != nil && !apierrors.IsNotFound(err) {

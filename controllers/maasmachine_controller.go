@@ -177,30 +177,55 @@ type belongings struct {
 	maasMachine *infrav1.MaasMachine
 }
 
-// belongings finds the owners; nil means that they are not there yet.
+// belongings finds the owners; nil means that they are not there yet. What is being deleted is looked after without them, too.
 func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *infrav1.MaasMachine) (*belongings, error) {
-	log := ctrl.LoggerFrom(ctx)
 	machine, err := util.GetOwnerMachine(ctx, r.Client, maasMachine.ObjectMeta)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading the owner Machine: %w", err)
 	}
 	if machine == nil {
-		log.V(1).Info("Waiting for Cluster API to set the owner reference")
-		return nil, nil
+		if maasMachine.DeletionTimestamp.IsZero() {
+			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
+			return nil, nil
+		}
+		machine = &clusterv1.Machine{Spec: clusterv1.MachineSpec{ClusterName: maasMachine.Labels[clusterv1.ClusterNameLabel]}}
+		machine.Namespace, machine.Labels = maasMachine.Namespace, maasMachine.Labels
 	}
-	cluster, err := util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
+	m := &belongings{machine: machine, maasMachine: maasMachine}
+	m.cluster, err = util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
+	if apierrors.IsNotFound(err) && !maasMachine.DeletionTimestamp.IsZero() {
+		m.cluster, err = &clusterv1.Cluster{}, nil
+		m.cluster.Namespace, m.cluster.Name = machine.Namespace, machine.Spec.ClusterName
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the Cluster: %w", err)
 	}
-	m := &belongings{machine: machine, cluster: cluster, maasMachine: maasMachine}
-	maasCluster := &infrav1.MaasCluster{}
-	key := client.ObjectKey{Namespace: maasMachine.Namespace, Name: cluster.Spec.InfrastructureRef.Name}
-	if err := r.Client.Get(ctx, key, maasCluster); err == nil {
-		m.maasCluster = maasCluster
-	} else if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading the MaasCluster: %w", err)
+	m.maasCluster, err = r.maasCluster(ctx, m.cluster)
+	return m, err
+}
+
+// maasCluster finds the MaasCluster of a Cluster, by its label where the Cluster itself is gone; nil when there is none.
+func (r *MaasMachineReconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
+	if name := cluster.Spec.InfrastructureRef.Name; name != "" {
+		maasCluster := &infrav1.MaasCluster{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, maasCluster)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the MaasCluster: %w", err)
+		}
+		return maasCluster, nil
 	}
-	return m, nil
+	list := &infrav1.MaasClusterList{}
+	err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
+	if err != nil {
+		return nil, fmt.Errorf("looking for the MaasCluster: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	return &list.Items[0], nil
 }
 
 // scope puts the objects together with the view of their MAAS.

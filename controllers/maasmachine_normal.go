@@ -60,6 +60,11 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 		}
 		return proceed, nil
 	}
+	if l.IsLXD() && found[0].Pod == nil {
+		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
+			"machine %s has the name %s, and is no VM: rename it in MAAS", found[0].SystemID, found[0].Hostname)
+		return waitAtMost(mendRetry), nil
+	}
 	for _, extra := range found[1:] {
 		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
 		if err := r.giveBack(ctx, l, extra); err != nil {

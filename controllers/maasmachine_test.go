@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -315,4 +317,41 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.provisioned(cluster)
+}
+
+// A MaasMachine can outlive its Machine and its Cluster; its machine must be given back all the same.
+func TestDeletionWithoutOwners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	m := w.newMachine("orphan", false, vm)
+	w.deployed(m)
+	for _, owner := range []client.Object{
+		&clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Namespace: w.namespace}}, w.cluster,
+	} {
+		if err := w.client.Delete(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.delete(m)
+	w.unchanged(before)
+}
+
+// A machine of our VM's name that is no VM was made by somebody else: it is neither used nor deleted.
+func TestATakenNameIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	name := maas.Hostname("m", cluster.Annotations[infrav1.OwnerIDAnnotation])
+	w.maasCall(http.MethodPost, "machines/", url.Values{
+		"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {"52:54:00:00:00:01"}, "power_type": {"manual"}, "commission": {"false"},
+	})
+	before := w.maas.State()
+	m := w.newMachine("m", false, vm)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	w.delete(m)
+	w.unchanged(before)
 }

@@ -5,6 +5,7 @@ package controllers
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -55,6 +56,12 @@ func TestMain(m *testing.M) {
 
 func runWithAPIServer(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	// These tests wait more than they compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test PKG=./controllers/`")
 		return 1
