@@ -65,6 +65,10 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 			"machine %s has the name %s, and is no VM: rename it in MAAS", found[0].SystemID, found[0].Hostname)
 		return waitAtMost(mendRetry), nil
 	}
+	if !l.IsLXD() && found[0].Pod != nil {
+		// MAAS composed it when no machine fitted, and the answer was lost.
+		return waitAtMost(mendRetry), r.giveBack(ctx, l, found[0])
+	}
 	for _, extra := range found[1:] {
 		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
 		if err := r.giveBack(ctx, l, extra); err != nil {
@@ -321,8 +325,8 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	case l.maas.Status == maas.StatusDeploying:
 		notDeployed(m, infrav1.DeployingReason, "MAAS deploys %s on machine %s", m.Spec.Image, l.maas.SystemID)
 		return waitAtMost(safetyRetry), nil
-	case l.maas.PowerState != maas.PowerOn:
-		notDeployed(m, infrav1.PoweredOffReason, "machine %s is deployed but its power is %s", l.maas.SystemID, l.maas.PowerState)
+	case l.maas.PowerState == maas.PowerOff:
+		notDeployed(m, infrav1.PoweredOffReason, "machine %s is deployed, but powered off", l.maas.SystemID)
 		return waitAtMost(safetyRetry), nil
 	case len(addresses) == 0:
 		notDeployed(m, infrav1.DeployingReason, "machine %s has no address yet", l.maas.SystemID)

@@ -201,13 +201,13 @@ func TestRequests(t *testing.T) {
 		"allocate": {
 			func() error {
 				_, err := client.AllocateMachine(ctx, AllocateParams{
-					AgentName: "x", Zone: "z", Tags: []string{"one", "two"}, MinCPU: 4, MinMemory: 8192, MinDiskSize: 100, NoVirtualMachines: true,
+					AgentName: "x", Zone: "z", Tags: []string{"one", "two"}, MinCPU: 4, MinMemory: 8192, MinDiskSize: 100, NotOnVMHosts: []string{"h1", "h2"},
 				})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{
 				"agent_name": {"x"}, "zone": {"z"}, "tags": {"one", "two"}, "cpu_count": {"4"}, "mem": {"8192"},
-				"storage": {"root:100"}, "not_pod_type": {"lxd", "virsh"},
+				"storage": {"root:100"}, "not_pod": {"h1", "h2"},
 			}},
 		},
 		"deploy": {

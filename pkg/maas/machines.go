@@ -50,8 +50,12 @@ func (s Status) Moving() bool {
 	return false
 }
 
-// PowerOn is Machine.PowerState of a machine that MAAS last saw running. Others are off, unknown and error.
-const PowerOn = "on"
+// Values of Machine.PowerState, as MAAS last saw it. Others are error and unknown: the power can't be read, which for machines whose
+// power is managed by hand is always so.
+const (
+	PowerOn  = "on"
+	PowerOff = "off"
+)
 
 // Ref names a zone, a resource pool or a VM host.
 type Ref struct {
@@ -124,11 +128,12 @@ type AllocateParams struct {
 	MinCPU, MinMemory int // cores, MiB
 	MinDiskSize       int // GB
 	Tags              []string
-	NoVirtualMachines bool // neither pick a VM of a VM host, nor have one composed
+	NotOnVMHosts      []string // names of VM hosts: neither pick their VMs, nor compose one there
 	Comment           string
 }
 
-// AllocateMachine takes a machine (POST machines/ op=allocate). Conflict means that none fits.
+// AllocateMachine takes a machine (POST machines/ op=allocate). Conflict means that none fits. With neither SystemID nor all VM hosts
+// in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
@@ -144,8 +149,8 @@ func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machin
 	for _, tag := range p.Tags {
 		form.Add("tags", tag)
 	}
-	if p.NoVirtualMachines {
-		form["not_pod_type"] = []string{"lxd", "virsh"}
+	for _, host := range p.NotOnVMHosts {
+		form.Add("not_pod", host)
 	}
 	machine := &Machine{}
 	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true}, machine)

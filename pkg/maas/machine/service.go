@@ -32,7 +32,8 @@ const (
 
 	comment = "cluster-api-provider-maas"
 
-	subnetMaxAge = time.Minute
+	subnetMaxAge  = time.Minute
+	vmHostsMaxAge = 30 * time.Second
 )
 
 // Identity is how a machine is known to be ours.
@@ -86,14 +87,26 @@ func (s *Service) IsOurs(ctx context.Context, id Identity, machine *maas.Machine
 	return len(machines) == 1, nil
 }
 
-// Allocate takes a bare-metal machine. maas.Conflict means that none fits. MAAS is kept from composing a VM by itself.
+// Allocate takes a bare-metal machine. maas.Conflict means that none fits. Unless told otherwise, MAAS would compose a VM on one of
+// its VM hosts then; should it do so on a host that we did not know yet, the VM is given back, which deletes it.
 func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
+	hosts, _, err := s.inventory.VMHosts(ctx, vmHostsMaxAge)
+	if err != nil && !errors.Is(err, maas.Gone) {
+		return nil, fmt.Errorf("listing the VM hosts that must not be used: %w", err)
+	}
+	for _, host := range hosts {
+		constraints.NotOnVMHosts = append(constraints.NotOnVMHosts, host.Name)
+	}
 	constraints.AgentName = id.AgentName
 	constraints.Comment = comment
-	constraints.NoVirtualMachines = true
 	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("allocating a machine: %w", err)
+	}
+	if machine.Pod != nil {
+		return nil, errors.Join(
+			fmt.Errorf("allocating a machine: MAAS composed %s on the new VM host %s instead", machine.Hostname, machine.Pod.Name),
+			s.Release(ctx, machine))
 	}
 	s.inventory.Wrote(machine)
 	return machine, nil

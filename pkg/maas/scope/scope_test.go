@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+func TestSortAddresses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		addresses, preferred, want []string
+	}{
+		"MAAS's order where nothing is preferred": {[]string{"10.1.0.1", "10.0.0.1"}, nil, []string{"10.1.0.1", "10.0.0.1"}},
+		"preferred subnets first, in their order": {[]string{"10.2.0.1", "10.1.0.1", "10.0.0.1"}, []string{"10.0.0.0/24", "10.1.0.0/24"}, []string{"10.0.0.1", "10.1.0.1", "10.2.0.1"}},
+		"each once":                          {[]string{"10.0.0.1", "10.0.0.1", ""}, []string{"10.0.0.0/8", "10.0.0.0/24"}, []string{"10.0.0.1"}},
+		"what is no CIDR counts for nothing": {[]string{"10.0.0.1", "fd00::1"}, []string{"nonsense", " fd00::/64 "}, []string{"fd00::1", "10.0.0.1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, SortAddresses(tc.addresses, parsePrefixes(tc.preferred))); diff != "" {
+				t.Errorf("the order differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPreferredSubnets(t *testing.T) {
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: infrav1.PreferredSubnetConfigMap, Namespace: "ns"},
+		Data:       map[string]string{infrav1.PreferredSubnetKey: "10.0.0.0/24, 10.1.0.0/24"},
+	}
+	for name, tc := range map[string]struct {
+		spec []string
+		want []string
+	}{
+		"the ConfigMap":           {nil, []string{"10.0.0.0/24", "10.1.0.0/24"}},
+		"the spec goes before it": {[]string{"10.9.0.0/24"}, []string{"10.9.0.0/24"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Cluster{MaasCluster: &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, client: fake.NewClientBuilder().WithObjects(config).Build()}
+			c.MaasCluster.Spec.PreferredSubnets = tc.spec
+			got, err := c.PreferredSubnets(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []netip.Prefix
+			for _, text := range tc.want {
+				want = append(want, netip.MustParsePrefix(text))
+			}
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Errorf("the subnets differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	cluster := func(change func(*infrav1.MaasCluster)) *Cluster {
+		c := &Cluster{
+			Cluster:     &clusterv1.Cluster{},
+			MaasCluster: &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "c1", Annotations: map[string]string{infrav1.OwnerIDAnnotation: "owner"}}},
+		}
+		c.MaasCluster.Spec.DNSDomain = "maas"
+		change(c.MaasCluster)
+		return c
+	}
+	ours := maas.Hostname("c1", "owner") + ".maas"
+	for name, tc := range map[string]struct {
+		change   func(*infrav1.MaasCluster)
+		external bool
+	}{
+		"none yet":            {func(*infrav1.MaasCluster) {}, false},
+		"ours":                {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = ours }, false},
+		"only a port":         {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Port = 443 }, false},
+		"the user's":          {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = "api.example.com" }, true},
+		"the user's, no zone": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain, c.Spec.ControlPlaneEndpoint.Host = "", "10.0.0.1" }, true},
+		"by annotation":       {func(c *infrav1.MaasCluster) { c.Annotations[infrav1.CustomDNSAnnotation] = "" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster(tc.change)
+			if got := c.IsExternalEndpoint(); got != tc.external {
+				t.Errorf("external is %t, want %t", got, tc.external)
+			}
+			if got := c.EndpointName(); c.MaasCluster.Spec.DNSDomain != "" && got != ours {
+				t.Errorf("the name is %s, want %s", got, ours)
+			}
+		})
+	}
+	t.Run("the port is the user's, then the Cluster's, then the default", func(t *testing.T) {
+		c := cluster(func(*infrav1.MaasCluster) {})
+		var got []int32
+		got = append(got, c.APIServerPort())
+		c.Cluster.Spec.ClusterNetwork.APIServerPort = 8443
+		got = append(got, c.APIServerPort())
+		c.MaasCluster.Spec.ControlPlaneEndpoint.Port = 443
+		got = append(got, c.APIServerPort())
+		if diff := cmp.Diff([]int32{6443, 8443, 443}, got); diff != "" {
+			t.Errorf("the ports differ (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestVMSpec(t *testing.T) {
+	machine := func(spec infrav1.MaasMachineSpec, zone string) *Machine {
+		m := &Machine{
+			Cluster:     &Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{infrav1.OwnerIDAnnotation: "owner"}}}},
+			Machine:     &clusterv1.Machine{Spec: clusterv1.MachineSpec{FailureDomain: zone}},
+			MaasMachine: &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: spec},
+		}
+		m.MaasMachine.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
+		return m
+	}
+	base := lxd.VMSpec{Hostname: maas.Hostname("m", "owner"), Cluster: "owner", Resources: lxd.Resources{Cores: 2, Memory: 4096, Disk: 20}}
+	want := func(change func(*lxd.VMSpec)) lxd.VMSpec { spec := base; change(&spec); return spec }
+	for name, tc := range map[string]struct {
+		spec infrav1.MaasMachineSpec
+		zone string
+		want lxd.VMSpec
+	}{
+		"defaults": {infrav1.MaasMachineSpec{}, "", base},
+		"sizes": {infrav1.MaasMachineSpec{MinCPU: 4, MinMemory: 8192, MinDiskSize: 40}, "", want(func(s *lxd.VMSpec) {
+			s.Resources = lxd.Resources{Cores: 4, Memory: 8192, Disk: 40}
+		})},
+		"the storage's size goes before minDiskSize": {infrav1.MaasMachineSpec{MinDiskSize: 40, LXDConfig: &infrav1.LXDMachineConfig{Storage: infrav1.LXDStorage{Size: "60", Pool: "fast"}}}, "", want(func(s *lxd.VMSpec) {
+			s.Disk, s.StoragePool = 60, "fast"
+		})},
+		"the Machine's zone goes before the MaasMachine's": {infrav1.MaasMachineSpec{FailureDomain: "b"}, "a", want(func(s *lxd.VMSpec) { s.Zone = "a" })},
+		"a bridge": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Bridge: "br0"}}}, "", want(func(s *lxd.VMSpec) {
+			s.Devices = []lxd.Device{{Name: "eth0", Bridge: "br0"}}
+		})},
+		"devices": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.0/24"}}}}}, "", want(func(s *lxd.VMSpec) {
+			s.Devices = []lxd.Device{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.0/24"}}
+		})},
+		"where": {infrav1.MaasMachineSpec{ResourcePool: "p", Tags: []string{"t"}, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "h", Project: "x", Profile: "maas", Commission: true}}, "", want(func(s *lxd.VMSpec) {
+			s.ResourcePool, s.Tags, s.HostName, s.Project, s.Profile, s.Commission = "p", []string{"t"}, "h", "x", "maas", true
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, machine(tc.spec, tc.zone).VMSpec()); diff != "" {
+				t.Errorf("the VM differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestManagerCredentials(t *testing.T) {
+	dir := t.TempDir()
+	manager := ManagerCredentials{Dir: dir}
+	var missing *CredentialsError
+	if _, err := manager.config(); !errors.As(err, &missing) {
+		t.Fatalf("without files: %v, want a CredentialsError", err)
+	}
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("config/maasEndpoint", "http://maas/MAAS\n")
+	write("credentials/apiKey", "a:b:c\n")
+	for _, key := range []string{"a:b:c", "a:b:rotated"} {
+		write("credentials/apiKey", key+"\n")
+		got, err := manager.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(maas.Config{Endpoint: "http://maas/MAAS", APIKey: key}, got); diff != "" {
+			t.Errorf("the credentials differ (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestSecretCredentials(t *testing.T) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: "ns"}, Data: map[string][]byte{
+		"endpoint": []byte("https://maas/MAAS"), "apiKey": []byte("a:b:c\n"), "caBundle": []byte("PEM"),
+	}}
+	c := fake.NewClientBuilder().WithObjects(secret).Build()
+	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+	cluster.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
+	got, err := secretConfig(t.Context(), c, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(maas.Config{Endpoint: "https://maas/MAAS", APIKey: "a:b:c", CABundle: []byte("PEM")}, got); diff != "" {
+		t.Errorf("the credentials differ (-want +got):\n%s", diff)
+	}
+	cluster.Spec.CredentialsRef.Name = "other"
+	var missing *CredentialsError
+	if _, err := secretConfig(t.Context(), c, cluster); !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("without the Secret: %v, want a CredentialsError on one line", err)
+	}
+}
