@@ -5,6 +5,7 @@ package controllers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http/httptest"
@@ -42,6 +43,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -51,41 +53,46 @@ import (
 var apiConfig *rest.Config
 
 func TestMain(m *testing.M) {
-	os.Exit(runWithAPIServer(m))
+	code, err := runWithAPIServer(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
-func runWithAPIServer(m *testing.M) int {
+func runWithAPIServer(m *testing.M) (code int, err error) {
 	ctrl.SetLogger(logr.Discard())
 	// These tests wait more than they compute.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return 0, err
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test PKG=./controllers/`")
-		return 1
-	}
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	dir, err := os.MkdirTemp("", "capmaas-controllers-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "finding Cluster API's CRDs:", err)
-		return 1
+		return 0, err
 	}
-	environment := &envtest.Environment{
-		ErrorIfCRDPathMissing: true,
-		CRDDirectoryPaths: []string{
-			filepath.Join("..", "charts", "capmaas", "files", "crds"),
-			filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
-		},
-	}
-	environment.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1")
-	apiConfig, err = environment.Start()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Not envtest, whose processes stay when a test panics.
+	server, err := controlplane.Start(context.Background(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the API server:", err)
-		return 1
+		return 0, err
 	}
-	defer func() { _ = environment.Stop() }()
-	return m.Run()
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	apiConfig = server.RESTConfig()
+
+	module, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	if err != nil {
+		return 0, fmt.Errorf("finding Cluster API's CRDs: %w", err)
+	}
+	_, err = envtest.InstallCRDs(apiConfig, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+		filepath.Join("..", "charts", "capmaas", "files", "crds"),
+		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
+	}})
+	if err != nil {
+		return 0, fmt.Errorf("installing CRDs: %w", err)
+	}
+	return m.Run(), nil
 }
 
 // world is one test's management cluster namespace, manager and MAAS.

@@ -3,6 +3,7 @@
 package v1beta1_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
 )
 
 // crds is where the generated CRDs are; the chart installs the same files.
@@ -32,27 +34,25 @@ func TestMain(m *testing.M) {
 }
 
 func runWithAPIServer(m *testing.M) (code int, err error) {
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		return 0, errors.New("KUBEBUILDER_ASSETS is not set: it is the directory of kube-apiserver and etcd (`make test` builds them and sets it)")
-	}
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{crds},
-		ErrorIfCRDPathMissing: true,
-	}
-	// Without it, kube-apiserver looks for a default route, which a sandboxed host does not have.
-	env.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1")
-	config, err := env.Start()
+	dir, err := os.MkdirTemp("", "capmaas-api-")
 	if err != nil {
-		return 0, fmt.Errorf("starting kube-apiserver with our CRDs: %w", errors.Join(err, env.Stop()))
+		return 0, err
 	}
-	defer func() { err = errors.Join(err, env.Stop()) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Not envtest, whose processes stay when a test panics.
+	server, err := controlplane.Start(context.Background(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if _, err := envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{Paths: []string{crds}, ErrorIfPathMissing: true}); err != nil {
+		return 0, fmt.Errorf("installing our CRDs: %w", err)
+	}
 
 	if err := infrav1.AddToScheme(scheme.Scheme); err != nil {
 		return 0, err
 	}
-	if api, err = client.New(config, client.Options{Scheme: scheme.Scheme}); err != nil {
+	if api, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme.Scheme}); err != nil {
 		return 0, err
 	}
 	return m.Run(), nil

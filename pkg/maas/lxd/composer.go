@@ -34,6 +34,8 @@ type Host struct {
 	StoragePools []StoragePool
 	// Capacity has over-commit worked in; Used is what MAAS says. Cores, MiB and GB.
 	Capacity, Used Resources
+	// Largest is the most that a single VM can have: over-commit is for all VMs together.
+	Largest Resources
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
 	// SeenAt is when the figures were asked for.

@@ -60,6 +60,9 @@ var checks = []func(Host, VMSpec) string{
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool "+s.StoragePool)
 	},
 	func(h Host, s VMSpec) string {
+		return when(s.Cores > h.Largest.Cores || s.Memory > h.Largest.Memory, "too small for the VM")
+	},
+	func(h Host, s VMSpec) string {
 		return when(h.Used.Cores+s.Cores > h.Capacity.Cores, "out of cores")
 	},
 	func(h Host, s VMSpec) string {
@@ -138,7 +141,7 @@ func refusal(hosts int, refusals map[string]int) error {
 	short := 0
 	for why, n := range refusals {
 		reasons = append(reasons, why)
-		if strings.HasPrefix(why, "out of ") {
+		if strings.HasPrefix(why, "out of ") || strings.HasPrefix(why, "too small") {
 			short += n
 		}
 	}

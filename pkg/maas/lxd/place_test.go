@@ -17,6 +17,7 @@ func host(name, zone string, change ...func(*Host)) Host {
 	h := Host{
 		ID: len(name) + int(name[len(name)-1]), Name: name, Zone: zone, Pool: "default", Reachable: true,
 		Capacity:     Resources{Cores: 16, Memory: 32768, Disk: 500},
+		Largest:      Resources{Cores: 16, Memory: 32768, Disk: 500},
 		StoragePools: []StoragePool{{Name: "default", Available: 500, Default: true}},
 	}
 	for _, c := range change {
@@ -77,12 +78,13 @@ func TestPlaceRefuses(t *testing.T) {
 		kind  ErrorType
 		says  string // what a user must be told
 	}{
-		"no hosts":          {nil, small, HostUnavailable, "no LXD VM hosts"},
-		"another zone":      {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
-		"another pinned":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
-		"no such pool":      {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
-		"out of memory":     {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory, 1 out of cores"},
-		"out of disk":       {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
+		"no hosts":       {nil, small, HostUnavailable, "no LXD VM hosts"},
+		"another zone":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
+		"another pinned": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
+		"no such pool":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
+		"out of memory":  {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory, 1 out of cores"},
+		"out of disk":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
+		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
 		"not ready":         {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
 		"a tag is missing":  {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Tags = []string{"ssd"} }), HostUnavailable, "without tag ssd"},
 		"the pool is wrong": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// style is the SGR parameter that a text is shown with in a terminal that has colors.
+type style string
+
+const (
+	plain  style = ""
+	bold   style = "1"
+	dim    style = "2"
+	red    style = "31"
+	green  style = "32"
+	yellow style = "33"
+)
+
+// text is a piece of a line.
+type text struct {
+	string
+	style style
+}
+
+// line is shown in one line of the terminal, cut off at its right edge.
+type line []text
+
+// screen writes lines, and, in a terminal, repaints a frame below them. It is safe for concurrent use.
+type screen struct {
+	file            *os.File
+	terminal, color bool
+
+	mutex  sync.Mutex
+	frame  []line
+	drawn  []string // lines of the terminal that the frame takes now
+	closed bool
+}
+
+const (
+	hideCursor = "\x1b[?25l"
+	showCursor = "\x1b[?25h"
+	clearDown  = "\x1b[J"
+	clearRight = "\x1b[K"
+)
+
+func newScreen(file *os.File) *screen {
+	s := &screen{file: file}
+	s.terminal = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	s.color = s.terminal && os.Getenv("NO_COLOR") == ""
+	if s.terminal {
+		s.write(hideCursor)
+	}
+	return s
+}
+
+// print writes lines that stay, above the frame. They are not cut off.
+func (s *screen) print(lines ...string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	erased := s.top()
+	if erased != "" {
+		erased += clearDown
+	}
+	s.drawn = s.render()
+	s.write(erased + strings.Join(lines, "\n") + "\n" + strings.Join(s.drawn, ""))
+}
+
+// paint replaces the frame. Without a terminal there is none.
+func (s *screen) paint(frame []line) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closed || !s.terminal {
+		return
+	}
+	s.frame = frame
+	lines := s.render()
+	if slices.Equal(lines, s.drawn) {
+		return
+	}
+	// Each line is written over the old one, so that nothing flickers.
+	s.write(s.top() + strings.Join(lines, "") + clearDown)
+	s.drawn = lines
+}
+
+// keep leaves the frame as it is above what comes.
+func (s *screen) keep() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.frame, s.drawn = nil, nil
+}
+
+// close leaves the terminal as it was. What is painted stays, and nothing is painted any more.
+func (s *screen) close() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.frame, s.drawn = nil, nil
+	if s.terminal {
+		s.write(showCursor)
+	}
+}
+
+// top moves the cursor to where the frame begins.
+func (s *screen) top() string {
+	if len(s.drawn) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\r\x1b[%dA", len(s.drawn))
+}
+
+// render makes the lines of the frame that the terminal has room for.
+func (s *screen) render() []string {
+	if len(s.frame) == 0 {
+		return nil
+	}
+	width, height, err := term.GetSize(int(s.file.Fd()))
+	if err != nil || width <= 0 || height <= 1 {
+		width, height = 80, 24
+	}
+	var lines []string
+	for _, l := range s.frame[:min(len(s.frame), height-1)] {
+		lines = append(lines, l.render(width, s.color)+clearRight+"\n")
+	}
+	return lines
+}
+
+// render cuts a line off at a width.
+func (l line) render(width int, color bool) string {
+	var out strings.Builder
+	for _, piece := range l {
+		runes := []rune(strings.Map(printable, piece.string))
+		runes = runes[:min(len(runes), width)]
+		width -= len(runes)
+		if color && piece.style != plain && len(runes) > 0 {
+			fmt.Fprintf(&out, "\x1b[%sm%s\x1b[0m", piece.style, string(runes))
+		} else {
+			out.WriteString(string(runes))
+		}
+	}
+	return strings.TrimRight(out.String(), " ")
+}
+
+// printable keeps what would move the cursor out of a line.
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return ' '
+	}
+	return r
+}
+
+func (s *screen) write(text string) {
+	// A terminal that is gone is no reason to fail.
+	_, _ = s.file.WriteString(text)
+}
+
+// table lays out rows in columns that are as wide as their widest cell; the last one is not padded.
+func table(rows []line) []line {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len([]rune(cell.string)))
+		}
+	}
+	out := make([]line, 0, len(rows))
+	for _, row := range rows {
+		padded := slices.Clone(row)
+		for i := range padded[:len(padded)-1] {
+			padded[i].string += strings.Repeat(" ", widths[i]-len([]rune(padded[i].string))+2)
+		}
+		out = append(out, padded)
+	}
+	return out
+}

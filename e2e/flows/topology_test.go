@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flows_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+)
+
+// topology is a Cluster of the ClusterClass capmaas, as JSON.
+func topology(t *testing.T, name string, controlPlanes, workers int, variables map[string]any) string {
+	t.Helper()
+	values := []any{
+		map[string]any{"name": "dnsDomain", "value": dnsDomain},
+		map[string]any{"name": "image", "value": image},
+	}
+	for _, variable := range slices.Sorted(maps.Keys(variables)) {
+		values = append(values, map[string]any{"name": variable, "value": variables[variable]})
+	}
+	machineDeployment := map[string]any{"class": "default-worker", "name": "md-0", "replicas": workers}
+	manifest, err := json.Marshal(map[string]any{
+		"apiVersion": clusterv1.GroupVersion.String(), "kind": "Cluster",
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec": map[string]any{
+			"clusterNetwork": map[string]any{
+				"pods": map[string]any{"cidrBlocks": []string{"10.244.0.0/16"}}, "services": map[string]any{"cidrBlocks": []string{"10.96.0.0/12"}},
+			},
+			"topology": map[string]any{
+				"classRef": map[string]any{"name": "capmaas"}, "version": kubernetesVersion,
+				"controlPlane": map[string]any{"replicas": controlPlanes},
+				"workers":      map[string]any{"machineDeployments": []any{machineDeployment}},
+				"variables":    values,
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(manifest)
+}
+
+// lxd opts a topology into LXD control planes.
+var lxd = map[string]any{"lxdConfig": map[string]any{}}
+
+// The main job: control planes as VMs on different hosts in different zones, workers on bare metal. Later the control
+// plane is rolled to a new image.
+func TestLXDTopologyAndRollout(t *testing.T) {
+	connections := box.MAAS.Calls().Connections
+	f := begin(t, "lxd")
+	f.create(topology(t, "lxd", 3, 2, lxd))
+	f.available(5)
+	controlPlanes, workers := f.maasMachines()
+	zones, hosts := map[string]bool{}, map[string]bool{}
+	for _, m := range f.held(controlPlanes) {
+		zones[m.Zone], hosts[m.VMHost] = true, true
+	}
+	want := map[string]bool{"zone-a": true, "zone-b": true, "zone-c": true}
+	if diff := cmp.Diff(want, zones); diff != "" {
+		t.Errorf("zones of the control planes (-want +got):\n%s", diff)
+	}
+	if len(hosts) != 3 || hosts[""] {
+		t.Errorf("the control planes are on the hosts %v, want 3", slices.Sorted(maps.Keys(hosts)))
+	}
+	for _, m := range f.held(workers) {
+		if m.VMHost != "" {
+			t.Errorf("the worker %s is a VM", m.Hostname)
+		}
+	}
+	f.checkCreation(f.begin, 5)
+	f.checkIdle()
+
+	rolling := f.book.Mark()
+	f.change(func(cluster *clusterv1.Cluster) {
+		raw, err := json.Marshal(newImage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		variable := clusterv1.ClusterVariable{Name: "image"}
+		variable.Value.Raw = raw
+		cluster.Spec.Topology.ControlPlane.Variables.Overrides = []clusterv1.ClusterVariable{variable}
+	})
+	old := names(f.machines(), util.IsControlPlaneMachine)
+	f.wait("the control plane to be rolled", func() (bool, string, error) {
+		now := names(f.machines(), util.IsControlPlaneMachine)
+		done := len(now) == 3 && !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(old, name) })
+		return done, fmt.Sprint(now), nil
+	})
+	f.available(5)
+	controlPlanes, _ = f.maasMachines()
+	for _, m := range f.held(controlPlanes) {
+		if m.Image != "custom/"+newImage {
+			t.Errorf("%s has the image %s", m.Hostname, m.Image)
+		}
+	}
+	f.logAccount("rollout", f.book.Between(rolling, f.book.Mark()))
+	if opened := box.MAAS.Calls().Connections - connections; opened > mostConnections {
+		t.Errorf("%d connections were opened, want at most %d", opened, mostConnections)
+	}
+	deleting := f.book.Mark()
+	f.delete()
+	f.checkDeletion(deleting, 5)
+}
+
+// Everything on bare metal, and workers that come and go.
+func TestBareMetalTopologyAndScaling(t *testing.T) {
+	f := begin(t, "metal")
+	f.create(topology(t, "metal", 1, 2, nil))
+	f.available(3)
+	f.checkCreation(f.begin, 3)
+
+	growing := f.book.Mark()
+	f.scaleWorkers(5)
+	f.available(6)
+	f.checkCreation(growing, 3)
+
+	shrinking := f.book.Mark()
+	f.scaleWorkers(1)
+	f.available(2)
+	f.checkDeletion(shrinking, 4)
+
+	controlPlanes, workers := f.maasMachines()
+	for _, m := range f.held(append(controlPlanes, workers...)) {
+		if m.VMHost != "" {
+			t.Errorf("%s is a VM", m.Hostname)
+		}
+	}
+	f.delete()
+}
+
+// The only control plane has the address that was asked for.
+func TestStaticIP(t *testing.T) {
+	const address = "10.77.0.50"
+	f := begin(t, "static")
+	variables := maps.Clone(lxd)
+	variables["staticIP"] = address
+	f.create(topology(t, "static", 1, 1, variables))
+	f.available(2)
+	if diff := cmp.Diff([]string{address}, f.record.now()); diff != "" {
+		t.Errorf("the API endpoint (-want +got):\n%s", diff)
+	}
+	controlPlanes, _ := f.maasMachines()
+	for _, m := range f.held(controlPlanes) {
+		if len(m.Addresses) != 1 || m.Addresses[0].String() != address {
+			t.Errorf("%s has the addresses %v, want %s", m.Hostname, m.Addresses, address)
+		}
+	}
+	f.checkCreation(f.begin, 2)
+	deleting := f.book.Mark()
+	f.delete()
+	f.checkDeletion(deleting, 2)
+}
+
+// All machines are in the zone that was asked for.
+func TestZone(t *testing.T) {
+	f := begin(t, "zone")
+	variables := maps.Clone(lxd)
+	variables["zone"] = "zone-c"
+	f.create(topology(t, "zone", 1, 2, variables))
+	f.available(3)
+	controlPlanes, workers := f.maasMachines()
+	for _, m := range f.held(append(controlPlanes, workers...)) {
+		if m.Zone != "zone-c" {
+			t.Errorf("%s is in zone %s", m.Hostname, m.Zone)
+		}
+	}
+	f.delete()
+}
+
+func names(machines []clusterv1.Machine, which func(*clusterv1.Machine) bool) []string {
+	var list []string
+	for i := range machines {
+		if which(&machines[i]) {
+			list = append(list, machines[i].Name)
+		}
+	}
+	return list
+}

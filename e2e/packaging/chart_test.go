@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/action"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// everything sets what has no effect by default.
+var everything = values{
+	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"},
+	"image":            values{"repository": "registry.example.com:5000/capmaas/manager", "digest": "sha256:" + strings.Repeat("0a", 32)},
+	"imagePullSecrets": []any{"pull"},
+	"replicas":         2,
+	"watchFilter":      "blue",
+	"listenHost":       "127.0.0.1",
+	"ports":            values{"health": 19440, "metrics": 18443},
+	"diagnostics":      values{"insecure": true},
+	"manager": values{
+		"extraArgs": []any{"--v=2"},
+		"env": []any{
+			values{"name": "HTTPS_PROXY", "value": "http://proxy:3128"},
+			values{"name": "NODE_NAME", "valueFrom": values{"fieldRef": values{"fieldPath": "spec.nodeName"}}},
+		},
+	},
+	"serviceAccount":    values{"name": "other", "annotations": values{"example.com/identity": "capmaas"}},
+	"podLabels":         values{"team": "infra"},
+	"podAnnotations":    values{"example.com/scrape": "true"},
+	"nodeSelector":      values{"kubernetes.io/os": "linux"},
+	"tolerations":       []any{values{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10}},
+	"affinity":          values{"nodeAffinity": values{}},
+	"priorityClassName": "system-cluster-critical",
+	"fullnameOverride":  "maas",
+}
+
+// matrix are values that render in different ways.
+var matrix = map[string]values{
+	"defaults":             nil,
+	"everything":           everything,
+	"one namespace":        {"watchNamespace": "team-a"},
+	"existing credentials": {"maas": values{"existingSecret": "my-key", "existingConfigMap": "my-maas"}},
+	"without CRDs":         {"crds": values{"install": false}},
+}
+
+func TestLint(t *testing.T) {
+	for name, v := range matrix {
+		t.Run(name, func(t *testing.T) {
+			lint := action.NewLint()
+			lint.Strict, lint.Namespace, lint.KubeVersion = true, releaseNamespace, &oldestKubernetes
+			result := lint.Run([]string{chartDir}, v)
+			if len(result.Errors) > 0 {
+				t.Error(result.Errors)
+			}
+		})
+	}
+}
+
+func TestRenderingIsDeterministic(t *testing.T) {
+	for name, v := range matrix {
+		t.Run(name, func(t *testing.T) {
+			first, err := render(releaseNamespace, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := render(releaseNamespace, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(first.Manifest, second.Manifest); diff != "" {
+				t.Errorf("two renderings differ:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBadValuesAreRefused(t *testing.T) {
+	const apiKey = "not-an-api-key"
+	for name, tt := range map[string]struct {
+		values values
+		path   string // of what is wrong, in the message
+	}{
+		"unknown key":               {values{"replicaCount": 2}, "'replicaCount'"},
+		"unknown key inside":        {values{"maas": values{"url": "http://x"}}, "/maas"},
+		"wrong type":                {values{"replicas": "two"}, "/replicas"},
+		"number for a string":       {values{"watchNamespace": 5}, "/watchNamespace"},
+		"port out of range":         {values{"ports": values{"metrics": 70000}}, "/ports/metrics"},
+		"duration without a unit":   {values{"manager": values{"pollIdle": "60"}}, "/manager/pollIdle"},
+		"unknown log level":         {values{"manager": values{"logLevel": "trace"}}, "/manager/logLevel"},
+		"argument without dashes":   {values{"manager": values{"extraArgs": []any{"v=2"}}}, "/manager/extraArgs/0"},
+		"environment without name":  {values{"manager": values{"env": []any{values{"value": "x"}}}}, "/manager/env/0"},
+		"endpoint without a scheme": {values{"maas": values{"endpoint": "maas:5240"}}, "/maas/endpoint"},
+		"digest without algorithm":  {values{"image": values{"digest": "abc"}}, "/image/digest"},
+		"unknown pull policy":       {values{"image": values{"pullPolicy": "Sometimes"}}, "/image/pullPolicy"},
+		"key of the wrong form":     {values{"maas": values{"apiKey": apiKey}}, "maas.apiKey"},
+		"key and Secret":            {values{"maas": values{"apiKey": "a:b:c", "existingSecret": "s"}}, "maas.existingSecret"},
+		"endpoint and ConfigMap":    {values{"maas": values{"endpoint": "http://x", "existingConfigMap": "c"}}, "maas.existingConfigMap"},
+		"certificates without key":  {values{"maas": values{"caBundle": "x"}}, "maas.caBundle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := render(releaseNamespace, tt.values)
+			if err == nil {
+				t.Fatal("the values are accepted")
+			}
+			if !strings.Contains(err.Error(), tt.path) {
+				t.Errorf("the error does not name %s: %v", tt.path, err)
+			}
+			if strings.Contains(err.Error(), apiKey) {
+				t.Errorf("the error prints a secret: %v", err)
+			}
+		})
+	}
+}
+
+// Every value that a user can set is in values.yaml, which documents it, and in the schema, which checks it.
+func TestSchemaKnowsAllValues(t *testing.T) {
+	capmaas, err := loadChart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := map[string]any{}
+	if err := yaml.Unmarshal(capmaas.Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	checkSameKeys(t, "", capmaas.Values, schema)
+}
+
+func checkSameKeys(t *testing.T, path string, defaults, schema map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	if additional, set := schema["additionalProperties"]; !set || additional != false {
+		t.Errorf("the schema of %q allows unknown keys", path)
+	}
+	for key, property := range properties {
+		// Helm sets global; resources is a field of a Pod.
+		if key == "global" {
+			continue
+		}
+		value, documented := defaults[key]
+		if !documented {
+			t.Errorf("%s.%s is in the schema and not in values.yaml", path, key)
+		}
+		if below, ok := value.(map[string]any); ok && len(below) > 0 && key != "resources" {
+			checkSameKeys(t, path+"."+key, below, property.(map[string]any))
+		}
+	}
+	for key := range defaults {
+		if _, known := properties[key]; !known {
+			t.Errorf("%s.%s is in values.yaml and not in the schema", path, key)
+		}
+	}
+}
+
+// The CRDs in the chart are the generated ones, plus labels that Cluster API and clusterctl look for.
+func TestCRDs(t *testing.T) {
+	rendered := map[string]*unstructured.Unstructured{}
+	for _, crd := range ofKind(mustRender(t, nil), "CustomResourceDefinition") {
+		rendered[crd.GetName()] = crd
+	}
+	paths, err := filepath.Glob(filepath.Join(chartDir, "files", "crds", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) != 4 || len(rendered) != 4 {
+		t.Fatalf("got %d generated and %d rendered CRDs, want 4", len(paths), len(rendered))
+	}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generated := mustParse(t, content)[0]
+		crd := rendered[generated.GetName()]
+		if crd == nil {
+			t.Errorf("%s is not rendered", generated.GetName())
+			continue
+		}
+		if diff := cmp.Diff(generated.Object["spec"], crd.Object["spec"]); diff != "" {
+			t.Errorf("spec of %s (-generated +rendered):\n%s", crd.GetName(), diff)
+		}
+		for label, want := range map[string]string{
+			"cluster.x-k8s.io/v1beta2":    "v1beta1",
+			"cluster.x-k8s.io/provider":   "infrastructure-maas",
+			"clusterctl.cluster.x-k8s.io": "",
+		} {
+			if got, set := crd.GetLabels()[label]; !set || got != want {
+				t.Errorf("%s: label %s is %q (set: %t), want %q", crd.GetName(), label, got, set, want)
+			}
+		}
+		if crd.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s is not kept when the release is uninstalled", crd.GetName())
+		}
+	}
+}
+
+func TestCRDsNeedNotBeKept(t *testing.T) {
+	for _, crd := range ofKind(mustRender(t, values{"crds": values{"keep": false}}), "CustomResourceDefinition") {
+		if policy, set := crd.GetAnnotations()["helm.sh/resource-policy"]; set {
+			t.Errorf("%s has the resource policy %s", crd.GetName(), policy)
+		}
+	}
+}
+
+// Every rule generated from the code is granted, once: in the watched namespace, where the object is in a namespace.
+func TestGeneratedRulesAreGranted(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(chartDir, "files", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := mustParse(t, content)
+	if len(objects) != 1 {
+		t.Fatalf("role.yaml holds %d objects; the chart takes its rules from one", len(objects))
+	}
+	want := rulesOf(t, objects)
+	got := rulesOf(t, ofKind(mustRender(t, nil), "ClusterRole"))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules in all namespaces (-generated +granted):\n%s", diff)
+	}
+
+	objects = mustRender(t, values{"watchNamespace": "team-a"})
+	roles := ofKind(objects, "ClusterRole")
+	for _, rule := range rulesOf(t, roles) {
+		if strings.Contains(rule, "x-k8s.io") || strings.Contains(rule, "secrets") {
+			t.Errorf("granted in all namespaces though only one is watched: %s", rule)
+		}
+	}
+	for _, role := range ofKind(objects, "Role") {
+		if role.GetNamespace() == "team-a" {
+			roles = append(roles, role)
+		}
+	}
+	if diff := cmp.Diff(want, rulesOf(t, roles)); diff != "" {
+		t.Errorf("rules with one watched namespace (-generated +granted):\n%s", diff)
+	}
+}
+
+// rulesOf returns the rules of roles as text, sorted.
+func rulesOf(t *testing.T, roles []*unstructured.Unstructured) []string {
+	t.Helper()
+	var rules []string
+	for _, o := range roles {
+		role := rbacv1.ClusterRole{}
+		convert(t, o, &role)
+		for _, rule := range role.Rules {
+			rules = append(rules, rule.String())
+		}
+	}
+	slices.Sort(rules)
+	return rules
+}
+
+func convert(t *testing.T, o *unstructured.Unstructured, into any) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, into); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+}
+
+// Objects are in the release's namespace, or cluster-scoped with its name in theirs, so that releases don't collide.
+func TestReleasesInTwoNamespacesDontCollide(t *testing.T) {
+	names := map[string]string{}
+	for _, namespace := range []string{"one", "two"} {
+		rendered, err := render(namespace, values{"crds": values{"install": false}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range mustParse(t, []byte(rendered.Manifest)) {
+			if o.GetNamespace() != "" && o.GetNamespace() != namespace {
+				t.Errorf("%s %s is in namespace %s, want %s", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
+			}
+			key := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+			if other, taken := names[key]; taken {
+				t.Errorf("%s is made by the releases in %s and %s", key, other, namespace)
+			}
+			names[key] = namespace
+		}
+	}
+}
+
+func TestImageReference(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("1f", 32)
+	for want, image := range map[string]values{
+		"capmaas-manager:v0.1.0":    nil,
+		"r.example.com:5000/m:v9":   {"repository": "r.example.com:5000/m", "tag": "v9"},
+		"r.example.com/m@" + digest: {"repository": "r.example.com/m", "tag": "v9", "digest": digest},
+	} {
+		v := values{}
+		if image != nil {
+			v["image"] = image
+		}
+		if got := deployment(t, v).Spec.Template.Spec.Containers[0].Image; got != want {
+			t.Errorf("image is %s, want %s", got, want)
+		}
+	}
+}
+
+func deployment(t *testing.T, v values) *appsv1.Deployment {
+	t.Helper()
+	found := ofKind(mustRender(t, v), "Deployment")
+	if len(found) != 1 {
+		t.Fatalf("the chart makes %d Deployments, want 1", len(found))
+	}
+	d := &appsv1.Deployment{}
+	convert(t, found[0], d)
+	return d
+}
+
+func TestManagersArguments(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"defaults": {nil, []string{
+			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)",
+			"--health-addr=:9440", "--diagnostics-address=:8443",
+			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
+			"--log-level=info", "--log-format=json",
+		}},
+		"everything": {everything, []string{
+			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)", "--watch-filter=blue",
+			"--health-addr=127.0.0.1:19440", "--diagnostics-address=127.0.0.1:18443", "--insecure-diagnostics",
+			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
+			"--log-level=info", "--log-format=json", "--v=2",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			manager := deployment(t, tt.values).Spec.Template.Spec.Containers[0]
+			if manager.Name != "manager" {
+				t.Errorf("the container is named %s; clusterctl wants manager", manager.Name)
+			}
+			if diff := cmp.Diff(tt.want, manager.Args); diff != "" {
+				t.Errorf("arguments (-want +got):\n%s", diff)
+			}
+		})
+	}
+	args := deployment(t, values{"watchNamespace": "team-a"}).Spec.Template.Spec.Containers[0].Args
+	if !slices.Contains(args, "--namespace=team-a") {
+		t.Errorf("the manager is not told to watch one namespace: %v", args)
+	}
+}
+
+// The manager's volumes name the objects that the chart makes, or those of the user.
+func TestCredentials(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values            values
+		secret, configMap string
+		made              int
+	}{
+		"none yet":   {nil, "maas-credentials", "capmaas-config", 0},
+		"by value":   {values{"maas": values{"endpoint": "https://m/MAAS", "apiKey": "a:b:c"}}, "maas-credentials", "capmaas-config", 2},
+		"existing":   {values{"maas": values{"existingSecret": "s", "existingConfigMap": "c"}}, "s", "c", 0},
+		"half given": {values{"maas": values{"endpoint": "https://m/MAAS", "existingSecret": "s"}}, "s", "capmaas-config", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := mustRender(t, tt.values)
+			made := append(ofKind(objects, "Secret"), ofKind(objects, "ConfigMap")...)
+			if len(made) != tt.made {
+				t.Errorf("the chart makes %d objects with credentials, want %d", len(made), tt.made)
+			}
+			for _, o := range made {
+				if name := o.GetName(); name != tt.secret && name != tt.configMap {
+					t.Errorf("the chart makes %s %s, which the manager does not read", o.GetKind(), name)
+				}
+			}
+			for _, volume := range deployment(t, tt.values).Spec.Template.Spec.Volumes {
+				if volume.Secret != nil && (volume.Secret.SecretName != tt.secret || !*volume.Secret.Optional) {
+					t.Errorf("the manager reads Secret %s (optional: %t), want %s, optional", volume.Secret.SecretName, *volume.Secret.Optional, tt.secret)
+				}
+				if volume.ConfigMap != nil && (volume.ConfigMap.Name != tt.configMap || !*volume.ConfigMap.Optional) {
+					t.Errorf("the manager reads ConfigMap %s (optional: %t), want %s, optional", volume.ConfigMap.Name, *volume.ConfigMap.Optional, tt.configMap)
+				}
+			}
+		})
+	}
+}
+
+func TestNotesTellWhatToDo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values values
+		want   string
+	}{
+		"no credentials":      {nil, "spec.credentialsRef"},
+		"credentials":         {values{"maas": values{"endpoint": "https://m/MAAS", "apiKey": "a:b:c"}}, "https://m/MAAS"},
+		"key without address": {values{"maas": values{"apiKey": "a:b:c"}}, "set maas.endpoint"},
+		"no CRDs":             {values{"crds": values{"install": false}}, "must be in the cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(releaseNamespace, tt.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(rendered.Info.Notes, tt.want) {
+				t.Errorf("the notes do not mention %q:\n%s", tt.want, rendered.Info.Notes)
+			}
+			if strings.Contains(rendered.Info.Notes, "a:b:c") {
+				t.Error("the notes print the API key")
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	fieldOwner   = "sandbox"
+	pollInterval = 200 * time.Millisecond
+	// applyTimeout is for webhooks and policies that the API server has just been told of.
+	applyTimeout = 30 * time.Second
+)
+
+// WaitFor calls check until it is done, fails, or the context ends: a deadline is the caller's. The error then tells
+// what was waited for, and the last status.
+func WaitFor(ctx context.Context, what string, check func() (done bool, status string, err error)) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		done, status, err := check()
+		if err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w; last seen: %s", what, context.Cause(ctx), status)
+		case <-tick.C:
+		}
+	}
+}
+
+// ApplyYAML applies all documents, server-side. Objects without a namespace go to the namespace default.
+func (s *Sandbox) ApplyYAML(ctx context.Context, documents io.Reader) error {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(documents, 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading objects to apply: %w", err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		if err := s.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+}
+
+// apply tries again where a webhook can't be called, or a kind is not served yet.
+func (s *Sandbox) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	what := fmt.Sprintf("%s %s to be accepted", object.GetKind(), object.GetName())
+	return WaitFor(ctx, what, func() (bool, string, error) {
+		err := s.setNamespace(object)
+		if err == nil {
+			err = s.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner), client.ForceOwnership)
+		}
+		switch {
+		case err == nil:
+			return true, "", nil
+		case meta.IsNoMatchError(err), apierrors.IsInternalError(err), apierrors.IsNotFound(err), apierrors.IsServerTimeout(err):
+			return false, err.Error(), nil
+		default:
+			return false, "", err
+		}
+	})
+}
+
+func (s *Sandbox) setNamespace(object *unstructured.Unstructured) error {
+	namespaced, err := s.Client.IsObjectNamespaced(object)
+	if err != nil {
+		return err
+	}
+	if namespaced && object.GetNamespace() == "" {
+		object.SetNamespace("default")
+	}
+	return nil
+}
+
+// ApplyFile applies a file of the repository, named by its path in it.
+func (s *Sandbox) ApplyFile(ctx context.Context, name string) error {
+	file, err := os.Open(filepath.Join(s.root, filepath.FromSlash(name)))
+	if err != nil {
+		return fmt.Errorf("applying %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	return s.ApplyYAML(ctx, file)
+}
+
+// DeleteCluster deletes a Cluster and waits until it, and with it all of its machines, is gone.
+func (s *Sandbox) DeleteCluster(ctx context.Context, name client.ObjectKey) error {
+	cluster := &clusterv1.Cluster{}
+	cluster.Namespace, cluster.Name = name.Namespace, name.Name
+	if err := s.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", name, err)
+	}
+	return WaitFor(ctx, "the deletion of "+name.String(), func() (bool, string, error) {
+		err := s.Client.Get(ctx, name, cluster)
+		if apierrors.IsNotFound(err) {
+			return true, "", nil
+		}
+		if err != nil {
+			return false, "", client.IgnoreNotFound(err)
+		}
+		return false, Conditions(cluster.Status.Conditions), nil
+	})
+}

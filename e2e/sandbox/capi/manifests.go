@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// moduleDir asks the go command where Cluster API's module is, downloaded if need be. The command runs in the
+// directory of the main module (where tests run), so the version is the one that this code is built with.
+func moduleDir(ctx context.Context, dir string, env []string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
+	command.Dir, command.Env = dir, env
+	out, err := command.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return "", fmt.Errorf("finding Cluster API's module: %w: %s", err, exit.Stderr)
+		}
+		return "", fmt.Errorf("finding Cluster API's module: %w", err)
+	}
+	found := strings.TrimSpace(string(out))
+	if found == "" {
+		return "", fmt.Errorf("finding Cluster API's module: it is not in the module cache: %w", os.ErrNotExist)
+	}
+	return found, nil
+}
+
+// manifests are what one provider's release installs in the management cluster, apart from its Deployment.
+type manifests struct {
+	crds     []*apiextensionsv1.CustomResourceDefinition
+	webhooks []client.Object
+}
+
+// render builds a provider's config/default, with its webhooks served at host and trusted by the certificate ca.
+func render(moduleDir, provider, host string, ca []byte) (*manifests, error) {
+	dir := filepath.Join(moduleDir, provider, "config", "default")
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the manifests of %s: %w", provider, err)
+	}
+	m := &manifests{}
+	for _, resource := range resources.Resources() {
+		document, err := resource.AsYAML()
+		if err != nil {
+			return nil, fmt.Errorf("rendering the manifests of %s: %w", provider, err)
+		}
+		if err := m.add(resource.GetKind(), document, host, ca); err != nil {
+			return nil, fmt.Errorf("reading a %s of %s: %w", resource.GetKind(), provider, err)
+		}
+	}
+	return m, nil
+}
+
+func (m *manifests) add(kind string, document []byte, host string, ca []byte) error {
+	switch kind {
+	case "CustomResourceDefinition":
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(document, crd); err != nil {
+			return err
+		}
+		crd.Annotations = nil // cert-manager's
+		if crd.Spec.Conversion != nil && crd.Spec.Conversion.Webhook != nil {
+			crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To(host + "/convert"), CABundle: ca}
+		}
+		m.crds = append(m.crds, crd)
+	case "MutatingWebhookConfiguration":
+		configuration := &admissionv1.MutatingWebhookConfiguration{}
+		if err := yaml.Unmarshal(document, configuration); err != nil {
+			return err
+		}
+		configuration.Annotations = nil
+		for i := range configuration.Webhooks {
+			redirect(&configuration.Webhooks[i].ClientConfig, host, ca)
+		}
+		m.webhooks = append(m.webhooks, configuration)
+	case "ValidatingWebhookConfiguration":
+		configuration := &admissionv1.ValidatingWebhookConfiguration{}
+		if err := yaml.Unmarshal(document, configuration); err != nil {
+			return err
+		}
+		configuration.Annotations = nil
+		for i := range configuration.Webhooks {
+			redirect(&configuration.Webhooks[i].ClientConfig, host, ca)
+		}
+		m.webhooks = append(m.webhooks, configuration)
+	}
+	return nil
+}
+
+// redirect replaces the Service, which nothing serves here, by the loopback address.
+func redirect(config *admissionv1.WebhookClientConfig, host string, ca []byte) {
+	*config = admissionv1.WebhookClientConfig{URL: ptr.To(host + ptr.Deref(config.Service.Path, "/")), CABundle: ca}
+}
+
+func createAll(ctx context.Context, c client.Client, objects []client.Object) error {
+	for _, object := range objects {
+		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}

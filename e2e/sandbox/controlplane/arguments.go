@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"net"
+	"strings"
+)
+
+// etcdArgs: nothing has to survive, so nothing is synced to disk.
+func etcdArgs(data, client, peer string) []string {
+	return []string{
+		"--name=sandbox",
+		"--data-dir=" + data,
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=sandbox=" + peer,
+		"--unsafe-no-fsync=true",
+		"--log-level=warn",
+	}
+}
+
+func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
+	_, port, _ := net.SplitHostPort(listen)
+	return []string{
+		"--etcd-servers=" + etcd,
+		"--bind-address=" + loopback,
+		"--secure-port=" + port,
+		// Without it the API server looks for a default route, and a machine without a network has none.
+		"--advertise-address=" + loopback,
+		"--tls-cert-file=" + c.credentials.path("apiserver.crt"),
+		"--tls-private-key-file=" + c.credentials.path("apiserver.key"),
+		"--client-ca-file=" + c.credentials.path("ca.crt"),
+		"--authorization-mode=RBAC",
+		"--allow-privileged=true",
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.credentials.path("sa.key"),
+		"--service-account-signing-key-file=" + c.credentials.path("sa.key"),
+		// Watches of clients that are gone must not hold up the end.
+		"--shutdown-delay-duration=0s",
+		"--request-timeout=60s",
+	}
+}
+
+// controllers are those that a management cluster cannot do without, and those that make pods of the
+// chart's Deployments and DaemonSets. The rest would look after nodes that are not there.
+var controllers = []string{
+	"namespace-controller",
+	"garbage-collector-controller",
+	"serviceaccount-controller",
+	"root-ca-certificate-publisher-controller",
+	"clusterrole-aggregation-controller",
+	"deployment-controller",
+	"replicaset-controller",
+	"daemonset-controller",
+}
+
+func (c *ControlPlane) controllerManagerArgs(kubeconfig string) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=" + loopback,
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--root-ca-file=" + c.credentials.path("ca.crt"),
+		"--controllers=" + strings.Join(controllers, ","),
+		"--namespace-sync-period=30s",
+		"--kube-api-qps=100",
+		"--kube-api-burst=200",
+	}
+}

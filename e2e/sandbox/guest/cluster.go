@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	inmemory "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/runtime"
+	"sigs.k8s.io/cluster-api/util/certs"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// cluster is a workload cluster.
+type cluster struct {
+	manager  inmemory.Manager
+	client   inmemory.Client
+	group    string // of the objects in memory
+	endpoint string
+	sans     []string
+	document string // the ClusterConfiguration
+	ca       *authority
+	etcdCA   *authority
+
+	mutex   sync.Mutex
+	members map[string]*member // by node name; also those that are off
+}
+
+// member is a machine as a part of its cluster.
+type member struct {
+	cluster      *cluster
+	node         string
+	systemID     string
+	addresses    []netip.Addr
+	port         uint16
+	controlPlane bool
+	first        bool // the one that made the cluster
+	version      string
+	registration nodeRegistration
+
+	mutex  sync.Mutex
+	server *apiServer // of a control plane that runs
+}
+
+var errClusterExists = errors.New("the cluster exists")
+
+// newCluster makes an empty cluster. Its identity is its CA: it is what kubeadm init is given and kubeadm join checks.
+func (g *Guests) newCluster(run *kubeadmRun) (*cluster, error) {
+	group := run.ca.hash()
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if g.clusters[group] != nil {
+		return nil, fmt.Errorf("a second kubeadm init with the same CA: %w", errClusterExists)
+	}
+	g.inmemory.AddResourceGroup(group)
+	c := &cluster{
+		manager:  g.inmemory,
+		client:   g.inmemory.GetResourceGroup(group).GetClient(),
+		group:    group,
+		endpoint: run.cluster.ControlPlaneEndpoint,
+		sans:     run.cluster.APIServer.CertSANs,
+		document: run.clusterDocument,
+		ca:       run.ca,
+		etcdCA:   run.etcdCA,
+		members:  map[string]*member{},
+	}
+	g.clusters[group] = c
+	return c, nil
+}
+
+func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version string) *member {
+	registration := run.registration()
+	node := registration.Name
+	if node == "" {
+		node = m.Hostname
+	}
+	return &member{
+		cluster:      c,
+		node:         strings.ToLower(node),
+		systemID:     m.SystemID,
+		addresses:    m.Addresses,
+		port:         run.port(),
+		controlPlane: run.controlPlane(),
+		version:      version,
+		registration: registration,
+	}
+}
+
+func (c *cluster) add(m *member) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.members[m.node] = m
+}
+
+// drop forgets a machine that was wiped, and the cluster with the last one.
+func (g *Guests) drop(m *member) {
+	c := m.cluster
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.members[m.node] == m {
+		delete(c.members, m.node)
+	}
+	if len(c.members) == 0 && g.clusters[c.group] == c {
+		delete(g.clusters, c.group)
+		c.manager.DeleteResourceGroup(c.group)
+	}
+}
+
+func (m *member) setServer(s *apiServer) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.server = s
+}
+
+// running is the machine's API server, or nil.
+func (m *member) running() *apiServer {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.server
+}
+
+func (m *member) etcdPod() string { return "etcd-" + m.node }
+
+// apiServerNames are those that kubeadm puts into the certificate.
+func (m *member) apiServerNames() certs.AltNames {
+	names := certs.AltNames{
+		DNSNames: []string{m.node, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		IPs:      []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+	}
+	for _, address := range m.addresses {
+		names.IPs = append(names.IPs, address.AsSlice())
+	}
+	host, _, _ := strings.Cut(m.cluster.endpoint, ":")
+	for _, name := range append([]string{host}, m.cluster.sans...) {
+		if ip := net.ParseIP(name); ip != nil {
+			names.IPs = append(names.IPs, ip)
+		} else {
+			names.DNSNames = append(names.DNSNames, name)
+		}
+	}
+	return names
+}
+
+// serverOfPod is the API server on the machine that a pod runs on, or nil where that machine does not run.
+func (c *cluster) serverOfPod(pod string) *apiServer {
+	object := &corev1.Pod{}
+	if err := c.client.Get(noContext, key(metav1.NamespaceSystem, pod), object); err != nil {
+		return nil
+	}
+	c.mutex.Lock()
+	m := c.members[object.Spec.NodeName]
+	c.mutex.Unlock()
+	if m == nil {
+		return nil
+	}
+	return m.running()
+}
+
+func key(namespace, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
+func (c *cluster) create(object client.Object) error {
+	if err := c.client.Create(noContext, object); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating %s in the workload cluster: %w", object.GetName(), err)
+	}
+	return nil
+}
+
+// change reads an object, changes it and writes it, again where somebody else wrote it meanwhile. What is gone is left.
+func (c *cluster) change(object client.Object, mutate func()) error {
+	for {
+		if err := c.client.Get(noContext, client.ObjectKeyFromObject(object), object); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		mutate()
+		err := c.client.Update(noContext, object)
+		if !apierrors.IsConflict(err) {
+			return client.IgnoreNotFound(err)
+		}
+	}
+}

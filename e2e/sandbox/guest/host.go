@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// retryInterval is how often kubeadm tries again to reach the API endpoint.
+const retryInterval = 200 * time.Millisecond
+
+// host is one installation of an operating system, from the end of a deployment to the machine's release.
+type host struct {
+	guests   *Guests
+	systemID string
+	logger   logr.Logger
+
+	// power is held while the machine is switched on or off.
+	power sync.Mutex
+	off   context.CancelFunc // ends what runs, nil while powered off
+	ran   chan struct{}      // closed when all of it has ended
+
+	mutex  sync.Mutex
+	member *member // this machine as a part of its workload cluster, nil before kubeadm
+	server *apiServer
+}
+
+func newHost(g *Guests, m simulator.MachineSnapshot) *host {
+	return &host{guests: g, systemID: m.SystemID, logger: g.logger.WithValues("machine", m.Hostname, "systemID", m.SystemID)}
+}
+
+// powerOn boots the machine, unless it runs.
+func (h *host) powerOn(ctx context.Context) {
+	h.power.Lock()
+	defer h.power.Unlock()
+	if h.off != nil {
+		return
+	}
+	ctx, h.off = context.WithCancel(ctx)
+	ran := make(chan struct{})
+	h.ran = ran
+	h.guests.done.Go(func() {
+		defer close(ran)
+		if err := h.run(ctx); err != nil && ctx.Err() == nil {
+			h.logger.Error(err, "cloud-init failed; the machine stays as it is")
+		}
+	})
+}
+
+// powerOff cuts the power, unless it is off, and returns when nothing runs any more.
+func (h *host) powerOff() {
+	h.power.Lock()
+	defer h.power.Unlock()
+	if h.off == nil {
+		return
+	}
+	h.off()
+	<-h.ran
+	h.off, h.ran = nil, nil
+}
+
+// run is a boot: the first one joins or makes a cluster, later ones bring the services back.
+func (h *host) run(ctx context.Context) error {
+	if h.joined() == nil {
+		m, ok := h.guests.machines.Machine(h.systemID)
+		if !ok {
+			return nil
+		}
+		if err := h.cloudInit(ctx, m); err != nil {
+			return err
+		}
+	}
+	member := h.joined()
+	if member == nil {
+		<-ctx.Done()
+		return nil
+	}
+	defer func() {
+		h.stopServer()
+		if err := member.cluster.setDown(member); err != nil {
+			h.logger.Error(err, "Marking the node as not ready")
+		}
+	}()
+	if err := h.startServer(); err != nil {
+		return err
+	}
+	if err := h.awaitEndpoint(ctx, member); err != nil {
+		return err
+	}
+	if err := member.cluster.setUp(member); err != nil {
+		return err
+	}
+	h.logger.Info("The node runs", "node", member.node)
+	<-ctx.Done()
+	return nil
+}
+
+// cloudInit runs kubeadm where the user data says so.
+func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot) error {
+	data, err := parseUserData(m.UserData, metadataOf(m))
+	if err != nil {
+		return err
+	}
+	run, err := readKubeadm(data)
+	if errors.Is(err, errNoKubeadm) {
+		h.logger.Info("The user data does not run kubeadm")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.logger.Info("kubeadm runs", "command", run.command, "controlPlane", run.controlPlane())
+	var joined *member
+	if run.command == commandInit {
+		joined, err = h.guests.kubeadmInit(run, m)
+	} else {
+		joined, err = h.kubeadmJoin(ctx, run, m)
+	}
+	if err != nil {
+		return fmt.Errorf("kubeadm %s: %w", run.command, err)
+	}
+	h.mutex.Lock()
+	h.member = joined
+	h.mutex.Unlock()
+	return nil
+}
+
+// kubeadmJoin tries until the cluster can be reached, as kubeadm's discovery does. What the cluster refuses is refused
+// again, and is logged when it changes.
+func (h *host) kubeadmJoin(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot) (*member, error) {
+	said := ""
+	for {
+		joined, err := h.guests.tryJoin(ctx, run, m)
+		if err == nil {
+			return joined, nil
+		}
+		if err.Error() != said {
+			said = err.Error()
+			h.logger.Info("kubeadm join waits", "reason", said)
+		}
+		if !pause(ctx, retryInterval) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// awaitEndpoint waits until the API endpoint's name leads to the cluster: the kubelet registers its node through it.
+func (h *host) awaitEndpoint(ctx context.Context, m *member) error {
+	said := ""
+	for {
+		server, err := h.guests.resolve(m.cluster.endpoint)
+		if err == nil && server.member.cluster == m.cluster {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s leads to another cluster", m.cluster.endpoint)
+		}
+		if err.Error() != said {
+			said = err.Error()
+			h.logger.Info("The kubelet can't register its node", "reason", said)
+		}
+		if !pause(ctx, retryInterval) {
+			return ctx.Err()
+		}
+	}
+}
+
+// startServer brings up the API server and the etcd member of a control plane.
+func (h *host) startServer() error {
+	member := h.joined()
+	if !member.controlPlane {
+		return nil
+	}
+	server, err := serve(member)
+	if err != nil {
+		return err
+	}
+	h.mutex.Lock()
+	h.server = server
+	h.mutex.Unlock()
+	member.setServer(server)
+	return nil
+}
+
+func (h *host) stopServer() {
+	h.mutex.Lock()
+	server, member := h.server, h.member
+	h.server = nil
+	h.mutex.Unlock()
+	if server == nil {
+		return
+	}
+	member.setServer(nil)
+	if err := server.stop(); err != nil {
+		h.logger.Error(err, "Stopping the API server")
+	}
+}
+
+// leave is the end of the installation. Nobody is told, as in reality: the node and the etcd member stay behind until
+// somebody removes them. A cluster that no machine has any more is gone.
+func (h *host) leave() {
+	if m := h.joined(); m != nil {
+		h.guests.drop(m)
+	}
+}
+
+func (h *host) joined() *member {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.member
+}
+
+func (h *host) apiServer() *apiServer {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.server
+}
+
+// pause waits; it tells whether the time passed before the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudv1 "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/cloud/api/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// noContext is for the objects in memory, which are there at once.
+var noContext = context.Background()
+
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// setUp registers the node and what runs on it, or marks it ready again.
+func (c *cluster) setUp(m *member) error {
+	if m.first {
+		if err := c.createFoundation(m.version); err != nil {
+			return err
+		}
+	}
+	if err := c.create(m.newNode()); err != nil {
+		return err
+	}
+	if m.controlPlane {
+		if err := c.createStaticPods(m); err != nil {
+			return err
+		}
+	}
+	if err := c.setReady(m, true); err != nil {
+		return err
+	}
+	return c.electLeader()
+}
+
+// setDown does what the cluster's own controllers do when a node does not answer any more.
+func (c *cluster) setDown(m *member) error {
+	if err := c.setReady(m, false); err != nil {
+		return err
+	}
+	return c.electLeader()
+}
+
+func (m *member) newNode() *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.node, Labels: map[string]string{
+			corev1.LabelHostname: m.node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		}},
+		// Nobody but a cloud provider sets the provider ID, and there is none: it is the MAAS provider's business.
+		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
+		Status: corev1.NodeStatus{
+			NodeInfo:  corev1.NodeSystemInfo{KubeletVersion: m.version, OperatingSystem: "linux", Architecture: "amd64"},
+			Addresses: m.nodeAddresses(),
+		},
+	}
+	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
+	if m.controlPlane {
+		node.Labels[controlPlaneLabel] = ""
+		node.Spec.Taints = []corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	if m.registration.Taints != nil {
+		node.Spec.Taints = *m.registration.Taints
+	}
+	return node
+}
+
+func labelsOf(text string) map[string]string {
+	labels := map[string]string{}
+	for label := range strings.SplitSeq(text, ",") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(label), "="); ok {
+			labels[name] = value
+		}
+	}
+	return labels
+}
+
+// nodeAddresses are the first address of each family, as the kubelet finds them, and the hostname.
+func (m *member) nodeAddresses() []corev1.NodeAddress {
+	var addresses []corev1.NodeAddress
+	for _, family := range []func(netip.Addr) bool{netip.Addr.Is4, netip.Addr.Is6} {
+		if i := slices.IndexFunc(m.addresses, family); i >= 0 {
+			addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: m.addresses[i].String()})
+		}
+	}
+	return append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: m.node})
+}
+
+// nodeConditions of a node that runs, or of one that has not been heard of.
+func nodeConditions(ready bool) []corev1.NodeCondition {
+	now := metav1.Now()
+	status, pressure, reason := corev1.ConditionTrue, corev1.ConditionFalse, "KubeletReady"
+	if !ready {
+		status, pressure, reason = corev1.ConditionUnknown, corev1.ConditionUnknown, "NodeStatusUnknown"
+	}
+	conditions := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Reason: reason, LastTransitionTime: now, LastHeartbeatTime: now}}
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		conditions = append(conditions, corev1.NodeCondition{Type: kind, Status: pressure, Reason: reason, LastTransitionTime: now, LastHeartbeatTime: now})
+	}
+	return conditions
+}
+
+// setReady writes the conditions of the node and of the pods on it.
+func (c *cluster) setReady(m *member, ready bool) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.node}}
+	if err := c.change(node, func() { node.Status.Conditions = nodeConditions(ready) }); err != nil {
+		return fmt.Errorf("writing the status of the node %s: %w", m.node, err)
+	}
+	pods, err := c.podsOn(m.node)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if err := c.change(pod, func() { pod.Status.Conditions = []corev1.PodCondition{podReady(ready)} }); err != nil {
+			return fmt.Errorf("writing the status of the pod %s: %w", pod.Name, err)
+		}
+	}
+	return nil
+}
+
+func podReady(ready bool) corev1.PodCondition {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	return corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}
+}
+
+func (c *cluster) podsOn(node string) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := c.client.List(noContext, pods); err != nil {
+		return nil, fmt.Errorf("listing pods of the workload cluster: %w", err)
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node }), nil
+}
+
+// createStaticPods makes the mirror pods of a control plane.
+func (c *cluster) createStaticPods(m *member) error {
+	annotations, err := c.etcdAnnotations()
+	if err != nil {
+		return err
+	}
+	if err := c.create(m.staticPod("etcd", annotations)); err != nil {
+		return err
+	}
+	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		if err := c.create(m.staticPod(component, nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *member) staticPod(component string, annotations map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: component + "-" + m.node, Annotations: annotations,
+			Labels: map[string]string{"component": component, "tier": "control-plane"},
+		},
+		Spec:   corev1.PodSpec{NodeName: m.node, Containers: []corev1.Container{{Name: component, Image: imageRegistry + "/" + component}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{podReady(true)}},
+	}
+}
+
+// etcdAnnotations are how the in-memory etcd knows its members: they are those of a new one. The first one leads.
+func (c *cluster) etcdAnnotations() (map[string]string, error) {
+	members, err := c.etcdMembers()
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]string{cloudv1.EtcdMemberIDAnnotationName: newEtcdID()}
+	if len(members) > 0 {
+		annotations[cloudv1.EtcdClusterIDAnnotationName] = members[0].Annotations[cloudv1.EtcdClusterIDAnnotationName]
+		return annotations, nil
+	}
+	annotations[cloudv1.EtcdClusterIDAnnotationName] = newEtcdID()
+	annotations[cloudv1.EtcdLeaderFromAnnotationName] = time.Now().Format(time.RFC3339)
+	return annotations, nil
+}
+
+func newEtcdID() string {
+	return strconv.FormatInt(1+rand.Int64N(1<<31), 10) //nolint:gosec // an id, no secret
+}
+
+// etcdMembers are the pods of all members that nobody has removed, whether they run or not.
+func (c *cluster) etcdMembers() ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	err := c.client.List(noContext, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd"})
+	if err != nil {
+		return nil, fmt.Errorf("listing etcd members: %w", err)
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return removed(&pod) }), nil
+}
+
+func removed(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[cloudv1.EtcdMemberRemoved]
+	return ok
+}
+
+// quorum tells whether more than half of the etcd members run. Before the first pod is there, the first member does.
+func (c *cluster) quorum() bool {
+	members, err := c.etcdMembers()
+	if err != nil {
+		return false
+	}
+	up := 0
+	for i := range members {
+		if c.serverOfPod(members[i].Name) != nil {
+			up++
+		}
+	}
+	return len(members) == 0 || 2*up > len(members)
+}
+
+// electLeader makes a running member the leader, where the leader does not run.
+func (c *cluster) electLeader() error {
+	members, err := c.etcdMembers()
+	if err != nil {
+		return err
+	}
+	var candidate *corev1.Pod
+	for i := range members {
+		pod := &members[i]
+		_, leads := pod.Annotations[cloudv1.EtcdLeaderFromAnnotationName]
+		if c.serverOfPod(pod.Name) == nil {
+			if err := c.change(pod, func() { delete(pod.Annotations, cloudv1.EtcdLeaderFromAnnotationName) }); err != nil {
+				return fmt.Errorf("taking the lead from %s: %w", pod.Name, err)
+			}
+			continue
+		}
+		if leads {
+			return nil
+		}
+		candidate = pod
+	}
+	if candidate == nil {
+		return nil
+	}
+	err = c.change(candidate, func() {
+		candidate.Annotations[cloudv1.EtcdLeaderFromAnnotationName] = time.Now().Format(time.RFC3339)
+	})
+	if err != nil {
+		return fmt.Errorf("electing %s: %w", candidate.Name, err)
+	}
+	return nil
+}
+
+// collect removes pods of nodes that are gone, as the cluster's pod garbage collector does. An etcd member stays until
+// it is removed from etcd: with its node alone it would not leave.
+func (c *cluster) collect() {
+	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
+	if c.client.List(noContext, nodes) != nil || c.client.List(noContext, pods) != nil {
+		return
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		alive := slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool { return node.Name == pod.Spec.NodeName })
+		if alive || (pod.Labels["component"] == "etcd" && !removed(pod)) {
+			continue
+		}
+		_ = c.client.Delete(noContext, pod) // gone is gone
+	}
+	_ = c.electLeader()
+}

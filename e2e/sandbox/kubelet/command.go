@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/process"
+)
+
+// processSpec makes of a container what is run.
+func (c *container) processSpec(ports map[int32]int32) (process.Spec, error) {
+	environment, err := c.environment()
+	if err != nil {
+		return process.Spec{}, err
+	}
+	words := make([]string, 0, len(c.spec.Command)+len(c.spec.Args))
+	for _, word := range slices.Concat(c.spec.Command, c.spec.Args) {
+		words = append(words, expand(word, environment.lookup))
+	}
+	if len(c.spec.Command) == 0 {
+		return process.Spec{}, fmt.Errorf("container %s has no command, and there is no image to ask for one", c.spec.Name)
+	}
+	program, ok := c.pod.kubelet.options.Programs[words[0]]
+	if !ok {
+		return process.Spec{}, fmt.Errorf("no local program for the command %s", words[0])
+	}
+	here := func(value string) string { return rewritePorts(c.rewritePaths(value), ports) }
+	args := make([]string, 0, len(words))
+	for _, word := range words[1:] {
+		args = append(args, here(word))
+	}
+	variables := make([]string, 0, len(environment.names))
+	for _, name := range environment.names {
+		variables = append(variables, name+"="+here(environment.values[name]))
+	}
+	return process.Spec{
+		Name: c.pod.spec.Name + "/" + c.spec.Name,
+		Path: program, Args: args, Env: append(variables, c.pod.ambient()...), Dir: c.pod.dir, LogFile: c.logFile,
+	}, nil
+}
+
+// environment is the variables of a container, in order.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func (e *environment) set(name, value string) {
+	if _, known := e.values[name]; !known {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environment) lookup(name string) (string, bool) {
+	value, ok := e.values[name]
+	return value, ok
+}
+
+func (c *container) environment() (*environment, error) {
+	e := &environment{values: map[string]string{}}
+	for _, from := range c.spec.EnvFrom {
+		if err := c.pod.envFrom(e, from); err != nil {
+			return nil, err
+		}
+	}
+	for _, variable := range c.spec.Env {
+		if variable.ValueFrom == nil {
+			e.set(variable.Name, expand(variable.Value, e.lookup))
+			continue
+		}
+		value, found, err := c.pod.valueFrom(variable.ValueFrom)
+		if err != nil {
+			return nil, fmt.Errorf("variable %s: %w", variable.Name, err)
+		}
+		if found {
+			e.set(variable.Name, value)
+		}
+	}
+	return e, nil
+}
+
+func (p *pod) envFrom(e *environment, from corev1.EnvFromSource) error {
+	var data map[string][]byte
+	var err error
+	optional := false
+	switch {
+	case from.SecretRef != nil:
+		optional = ptr.Deref(from.SecretRef.Optional, false)
+		data, err = p.secret(from.SecretRef.Name)
+	case from.ConfigMapRef != nil:
+		optional = ptr.Deref(from.ConfigMapRef.Optional, false)
+		data, err = p.configMap(from.ConfigMapRef.Name)
+	}
+	if optional && apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for name, value := range data {
+		e.set(from.Prefix+name, string(value))
+	}
+	return nil
+}
+
+// valueFrom tells also whether there is a value: what is optional may be missing.
+func (p *pod) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
+	switch {
+	case source.FieldRef != nil:
+		value, err := p.field(source.FieldRef.FieldPath)
+		return value, err == nil, err
+	case source.SecretKeyRef != nil:
+		data, err := p.secret(source.SecretKeyRef.Name)
+		return key(data, err, source.SecretKeyRef.Key, ptr.Deref(source.SecretKeyRef.Optional, false))
+	case source.ConfigMapKeyRef != nil:
+		data, err := p.configMap(source.ConfigMapKeyRef.Name)
+		return key(data, err, source.ConfigMapKeyRef.Key, ptr.Deref(source.ConfigMapKeyRef.Optional, false))
+	default:
+		return "", false, fmt.Errorf("only fieldRef, secretKeyRef and configMapKeyRef are supported")
+	}
+}
+
+func key(data map[string][]byte, err error, name string, optional bool) (string, bool, error) {
+	if err != nil {
+		if optional && apierrors.IsNotFound(err) {
+			return "", false, nil
+		}
+		return "", false, err
+	}
+	value, ok := data[name]
+	if !ok && !optional {
+		return "", false, fmt.Errorf("there is no key %s", name)
+	}
+	return string(value), ok, nil
+}
+
+// field is the downward API.
+func (p *pod) field(fieldPath string) (string, error) {
+	values := map[string]string{
+		"metadata.name":           p.spec.Name,
+		"metadata.namespace":      p.spec.Namespace,
+		"metadata.uid":            string(p.spec.UID),
+		"spec.nodeName":           NodeName,
+		"spec.serviceAccountName": p.spec.Spec.ServiceAccountName,
+		"status.hostIP":           loopback,
+		"status.podIP":            loopback,
+	}
+	if value, ok := values[fieldPath]; ok {
+		return value, nil
+	}
+	for prefix, set := range map[string]map[string]string{"metadata.labels": p.spec.Labels, "metadata.annotations": p.spec.Annotations} {
+		if name, ok := strings.CutPrefix(fieldPath, prefix+"['"); ok {
+			return set[strings.TrimSuffix(name, "']")], nil
+		}
+	}
+	return "", fmt.Errorf("the field %s is not supported", fieldPath)
+}
+
+var reference = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
+
+// expand replaces $(NAME) by the variable's value where it has one; $$ stands for one $.
+func expand(text string, lookup func(string) (string, bool)) string {
+	return reference.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "$$" {
+			return "$"
+		}
+		if value, ok := lookup(found[2 : len(found)-1]); ok {
+			return value
+		}
+		return found
+	})
+}
+
+// absolutePath finds paths at the beginning of a word, or after = , and : as in --flag=/a/b.
+var absolutePath = regexp.MustCompile(`(^|[=,:])(/[^=,:\s]+)`)
+
+// rewritePaths moves paths of mounts, what is in them, and directories that hold them, into the pod's directory.
+func (c *container) rewritePaths(value string) string {
+	return absolutePath.ReplaceAllStringFunc(value, func(found string) string {
+		start := strings.Index(found, "/")
+		clean := path.Clean(found[start:])
+		for _, mount := range c.spec.VolumeMounts {
+			at := path.Clean(mount.MountPath)
+			if clean == at || strings.HasPrefix(clean, at+"/") || (clean != "/" && strings.HasPrefix(at, clean+"/")) {
+				return found[:start] + filepath.Join(c.rootDir(), clean)
+			}
+		}
+		return found
+	})
+}
+
+// rootDir is where the container's file system would begin.
+func (c *container) rootDir() string { return filepath.Join(c.pod.dir, "root", c.spec.Name) }
+
+// mapPorts finds a free port for each port of a container.
+func mapPorts(declared []corev1.ContainerPort) (map[int32]int32, error) {
+	ports := map[int32]int32{}
+	for _, port := range declared {
+		listener, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			return nil, fmt.Errorf("looking for a free port: %w", err)
+		}
+		// All stay open until the last port is found, so that no port is found twice.
+		defer func() { _ = listener.Close() }()
+		ports[port.ContainerPort] = int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port fits
+	}
+	return ports, nil
+}
+
+var endPort = regexp.MustCompile(`:(\d{1,5})$`)
+
+// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. URLs are left alone: they name
+// other people's ports.
+func rewritePorts(value string, ports map[int32]int32) string {
+	if strings.Contains(value, "://") {
+		return value
+	}
+	return endPort.ReplaceAllStringFunc(value, func(found string) string {
+		number, err := strconv.ParseInt(found[1:], 10, 32)
+		if err != nil {
+			return found
+		}
+		if mapped, ok := ports[int32(number)]; ok {
+			return ":" + strconv.Itoa(int(mapped))
+		}
+		return found
+	})
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/guest"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+//go:embed region.yaml
+var defaultRegion []byte
+
+// startMAAS serves the region, boots its machines, and makes them reachable.
+func (s *Sandbox) startMAAS(ctx context.Context) error {
+	s.options.Progress("Starting the simulated MAAS")
+	region, err := s.loadRegion()
+	if err != nil {
+		return err
+	}
+	s.MAAS, err = simulator.New(region, simulator.Options{
+		Version:   s.options.MAASVersion,
+		TimeScale: s.options.TimeScale,
+		Seed:      s.options.Seed,
+		Logger:    s.logger.WithName("maas"),
+	})
+	if err != nil {
+		return fmt.Errorf("starting the simulated MAAS: %w", err)
+	}
+	if s.MAASAPIKey, err = administratorKey(s.MAAS); err != nil {
+		return err
+	}
+	if err := s.serveMAAS(); err != nil {
+		return err
+	}
+	s.guests, err = guest.Start(ctx, s.MAAS, s.logger.WithName("guest"))
+	if err != nil {
+		return err
+	}
+	s.network, err = network.Open(s.MAAS, s.guests)
+	return err
+}
+
+func (s *Sandbox) loadRegion() (*simulator.Region, error) {
+	var description io.Reader = bytes.NewReader(defaultRegion)
+	if s.options.Region != nil {
+		description = s.options.Region
+	}
+	return simulator.LoadRegion(description)
+}
+
+// errNoKey is returned for a region in which nobody can do everything.
+var errNoKey = errors.New("the region has no administrator with an API key")
+
+func administratorKey(maas *simulator.Simulator) (string, error) {
+	for _, user := range maas.Users() {
+		if user.Admin && len(user.Keys) > 0 {
+			return user.Keys[0], nil
+		}
+	}
+	return "", errNoKey
+}
+
+func (s *Sandbox) serveMAAS() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("serving the simulated MAAS: %w", err)
+	}
+	s.MAASURL = "http://" + listener.Addr().String() + "/MAAS"
+	s.ControlURL = "http://" + listener.Addr().String() + "/control"
+	s.maasServer = &http.Server{Handler: s.MAAS.Handler(), ConnState: s.MAAS.ConnState, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.maasServer.Serve(listener) }()
+	return nil
+}
+
+func (s *Sandbox) stopMAAS(collect func(error)) {
+	if s.maasServer != nil {
+		collect(s.maasServer.Close())
+	}
+	if s.MAAS != nil {
+		s.MAAS.Close()
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"io"
+	"time"
+)
+
+// Parts says how much of the sandbox is started. Each value includes the ones before it.
+type Parts int
+
+// The parts, in the order in which they build on each other.
+const (
+	// Everything is the default: down to the chart, with its manager.
+	Everything Parts = iota
+	// ControlPlane is etcd, kube-apiserver and kube-controller-manager.
+	ControlPlane
+	// ClusterAPI adds Cluster API's core and kubeadm providers.
+	ClusterAPI
+	// MAAS adds the simulated region, and the operating systems of its machines.
+	MAAS
+)
+
+// include tells whether a part is wanted.
+func (p Parts) include(part Parts) bool {
+	return p == Everything || (part != Everything && p >= part)
+}
+
+// Options say what is started and how. The zero value starts everything.
+type Options struct {
+	// Parts that are started.
+	Parts Parts
+	// Region describes the simulated MAAS. Default: region.yaml of this package.
+	Region io.Reader
+	// MAASVersion is the version that the simulated MAAS is, for example "3.4". Default: the simulator's.
+	MAASVersion string
+	// TimeScale is how much faster than real time machines deploy. Default: 60.
+	TimeScale float64
+	// Seed makes the simulated MAAS's choices repeatable.
+	Seed int64
+	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
+	PollActive, PollIdle time.Duration
+	// Values are merged into the values of the chart.
+	Values map[string]any
+	// Progress is told what is being done, in a few words. It is called from one goroutine at a time.
+	Progress func(string)
+	// KeepFiles leaves the temporary directory, with all logs, after Stop.
+	KeepFiles bool
+}
+
+const (
+	defaultTimeScale  = 60
+	defaultPollActive = time.Second
+	defaultPollIdle   = 5 * time.Second
+)
+
+func (o *Options) setDefaults() {
+	if o.TimeScale == 0 {
+		o.TimeScale = defaultTimeScale
+	}
+	if o.PollActive == 0 {
+		o.PollActive = defaultPollActive
+	}
+	if o.PollIdle == 0 {
+		o.PollIdle = defaultPollIdle
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+}

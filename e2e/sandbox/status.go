@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// WaitAvailable waits until a cluster is Available, with as many running machines as were asked for.
+func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, machines int) error {
+	return WaitFor(ctx, name.String()+" to be available", func() (bool, string, error) {
+		cluster := &clusterv1.Cluster{}
+		if err := s.Client.Get(ctx, name, cluster); err != nil {
+			return false, "", fmt.Errorf("reading the cluster: %w", err)
+		}
+		list := &clusterv1.MachineList{}
+		if err := s.Client.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: name.Name}); err != nil {
+			return false, "", fmt.Errorf("listing machines: %w", err)
+		}
+		running := 0
+		for i := range list.Items {
+			if conditions.IsTrue(&list.Items[i], clusterv1.MachineReadyCondition) {
+				running++
+			}
+		}
+		status := fmt.Sprintf("%d machines, %d ready; %s", len(list.Items), running, Conditions(cluster.Status.Conditions))
+		done := conditions.IsTrue(cluster, clusterv1.ClusterAvailableCondition) && running == machines && len(list.Items) == machines
+		return done, status, nil
+	})
+}
+
+// Conditions says in one line which conditions are not true, and why.
+func Conditions(all []metav1.Condition) string {
+	var lines []string
+	for _, condition := range all {
+		if condition.Status != metav1.ConditionTrue {
+			lines = append(lines, fmt.Sprintf("%s=%s (%s: %s)", condition.Type, condition.Status, condition.Reason, strings.ReplaceAll(condition.Message, "\n", " ")))
+		}
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import "slices"
+
+// unreachableHypervisor is an LXD address at which nothing answers.
+type unreachableHypervisor struct{ address string }
+
+func (u unreachableHypervisor) err() error {
+	return hostErrorf("Failed to connect to the LXD REST API at %s.", u.address)
+}
+
+func (u unreachableHypervisor) Discover() (hostFacts, error)   { return hostFacts{}, u.err() }
+func (u unreachableHypervisor) Create(vmSpec) (vmFacts, error) { return vmFacts{}, u.err() }
+func (u unreachableHypervisor) Delete(string) error            { return u.err() }
+func (u unreachableHypervisor) SetPower(string, bool) error    { return u.err() }
+func (u unreachableHypervisor) Power(string) (bool, error)     { return false, u.err() }
+
+// defaultProject is the LXD project of who names none.
+const defaultProject = "default"
+
+// instanceName is the power parameter that says which VM of an LXD host a machine is.
+const instanceName = "instance_name"
+
+// behind finds what executes a machine that is a VM, and the VM's name there: its VM host, or the LXD host that its power
+// parameters name. nil: the machine is made of metal.
+func (s *Simulator) behind(m *machine) (hypervisor, string) {
+	if m.host != nil {
+		return m.host.hv, m.vm
+	}
+	name := m.powerParams[instanceName]
+	if m.powerType != "lxd" || name == "" {
+		return nil, ""
+	}
+	address := m.powerParams["power_address"]
+	if lab := s.lab[hostKey(address)]; lab != nil {
+		return labProject{lab, orDefault(m.powerParams["project"], defaultProject)}, name
+	}
+	return unreachableHypervisor{address}, name
+}
+
+// chassisParams are the power parameters of an LXD host; the others are the VM's own.
+var chassisParams = []string{"power_address", "project", "certificate", "key", "password"}
+
+// sameChassis tells whether two sets of parameters name one LXD host: then they are one row in MAAS.
+func sameChassis(a, b map[string]string) bool {
+	return !slices.ContainsFunc(chassisParams, func(key string) bool {
+		return key != "password" && orDefault(a[key], chassisDefault(key)) != orDefault(b[key], chassisDefault(key))
+	})
+}
+
+func chassisDefault(key string) string {
+	if key == "project" {
+		return defaultProject
+	}
+	return ""
+}
+
+// shareChassis lets the machines that share an LXD host's row with m, until now by old, follow its parameters.
+func (s *Simulator) shareChassis(m *machine, old map[string]string) {
+	if m.powerType != "lxd" || len(old) == 0 {
+		return
+	}
+	for _, other := range s.db.machines {
+		if other == m || other.powerType != "lxd" || other.host != nil || !sameChassis(other.powerParams, old) {
+			continue
+		}
+		for _, key := range chassisParams {
+			other.powerParams[key] = m.powerParams[key]
+		}
+	}
+}
+
+// joinHost makes a machine that is registered with exactly a VM host's parameters one of that host's VMs.
+func (s *Simulator) joinHost(m *machine) {
+	if m.powerType != "lxd" || m.host != nil {
+		return
+	}
+	for _, h := range s.db.hosts {
+		if h.kind == "lxd" && h.hv != nil && sameChassis(h.params, m.powerParams) {
+			m.host, m.vm, m.vmID = h, m.powerParams[instanceName], s.db.next("virtualmachine")
+			s.recount(h)
+			return
+		}
+	}
+}
+
+// What commissioning finds in a machine of metal that nobody described.
+const (
+	unknownCores  = 4
+	unknownMemory = 8192 // MiB
+	unknownDisk   = 100  // GB
+)
+
+// discover is what commissioning finds out about a machine: what its VM has, or something usual.
+func (s *Simulator) discover(m *machine) {
+	found := vmFacts{Cores: unknownCores, Memory: unknownMemory, Disks: []int64{unknownDisk * 1000 * 1000 * 1000}}
+	if hv, name := s.behind(m); hv != nil {
+		facts, err := hv.Discover()
+		at := slices.IndexFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == name })
+		if err != nil || at < 0 {
+			return
+		}
+		found = facts.vms[at]
+		m.cpuCount, m.memory = found.Cores, found.Memory
+	}
+	if m.cpuCount == 0 {
+		m.cpuCount, m.memory = found.Cores, found.Memory
+	}
+	if len(m.disks) == 0 {
+		for i, size := range found.Disks {
+			s.addDisk(m, size, diskName(i), "")
+		}
+	}
+}

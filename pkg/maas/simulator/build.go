@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rackID is the system id of the region's rack controller, which VLANs with DHCP show.
+const rackID = "w6fmc8"
+
+// build makes the region as it is described.
+func (s *Simulator) build(region *Region) error {
+	s.db = &store{seq: map[string]int{}, config: defaultConfig()}
+	for key, value := range region.Config {
+		s.db.config[key] = value
+	}
+	s.buildUsers(region)
+	s.buildNames(region)
+	if err := s.buildSubnets(region); err != nil {
+		return err
+	}
+	s.buildImages(region)
+	for _, group := range region.Groups {
+		for _, name := range group.hostnames() {
+			if err := s.buildMachine(group, name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range region.VMHosts {
+		if err := s.buildVMHost(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) buildUsers(region *Region) {
+	for _, described := range region.Users {
+		u := &user{name: described.Name, email: described.Email, admin: described.Admin}
+		for _, key := range described.Keys {
+			parts := strings.SplitN(key, ":", 3)
+			u.keys = append(u.keys, apiKey{parts[0], parts[1], parts[2]})
+		}
+		if len(u.keys) == 0 {
+			u.keys = []apiKey{{s.randomText(18), s.randomText(18), s.randomText(32)}}
+		}
+		s.db.users = append(s.db.users, u)
+	}
+}
+
+func (s *Simulator) buildNames(region *Region) {
+	st := s.db
+	st.zones = []*zone{{id: st.next("zone"), name: "default"}}
+	for _, z := range region.Zones {
+		if z.Name == "default" {
+			st.zones[0].description = z.Description
+			continue
+		}
+		st.zones = append(st.zones, &zone{st.next("zone"), z.Name, z.Description})
+	}
+	st.pools = []*pool{{id: 0, name: "default", description: "Default pool"}}
+	for _, p := range region.Pools {
+		if p.Name != "default" {
+			st.pools = append(st.pools, &pool{st.next("pool"), p.Name, p.Description})
+		}
+	}
+	for i, d := range region.Domains {
+		st.domains = append(st.domains, &domain{id: i, name: d.Name, authoritative: true, isDefault: d.Default})
+	}
+	st.seq["domain"] = len(st.domains) - 1
+	if s.defaultDomain() == nil {
+		st.domains[0].isDefault = true
+	}
+	for _, t := range region.Tags {
+		st.tags = append(st.tags, &tag{name: t.Name, comment: t.Comment, kernelOpts: t.KernelOpts})
+	}
+}
+
+func (s *Simulator) buildSubnets(region *Region) error {
+	for _, described := range region.Subnets {
+		cidr, err := netip.ParsePrefix(described.CIDR)
+		if err != nil {
+			return fmt.Errorf("subnet %q: %w", described.CIDR, err)
+		}
+		sn := &subnet{
+			id: s.db.next("subnet"), name: described.Name, cidr: cidr, managed: !described.Unmanaged,
+			dnsServers: described.DNSServers, vlan: s.buildVLAN(described),
+		}
+		if sn.name == "" {
+			sn.name = described.CIDR
+		}
+		if described.Gateway != "" {
+			if sn.gateway, err = netip.ParseAddr(described.Gateway); err != nil {
+				return fmt.Errorf("subnet %q: gateway: %w", described.CIDR, err)
+			}
+		}
+		s.db.subnets = append(s.db.subnets, sn)
+		s.buildRanges(sn, rangeDynamic, described.DynamicRanges)
+		s.buildRanges(sn, rangeReserved, described.Reserved)
+	}
+	return nil
+}
+
+func (s *Simulator) buildRanges(sn *subnet, kind string, ranges []RegionRange) {
+	for _, r := range ranges {
+		s.db.ranges = append(s.db.ranges, &ipRange{
+			id: s.db.next("iprange"), kind: kind, subnet: sn, user: s.db.users[0],
+			start: netip.MustParseAddr(r.Start), end: netip.MustParseAddr(r.End),
+		})
+	}
+}
+
+func (s *Simulator) buildVLAN(described RegionSubnet) *vlan {
+	fabric, space := described.Fabric, described.Space
+	if fabric == "" {
+		fabric = "fabric-0"
+	}
+	if space == "" {
+		space = "undefined"
+	}
+	fabricID := -1
+	for _, v := range s.db.vlans {
+		if v.fabric == fabric && v.vid == described.VID {
+			v.dhcpOn = v.dhcpOn || described.DHCP
+			return v
+		}
+		if v.fabric == fabric {
+			fabricID = v.fabricID
+		}
+	}
+	if fabricID < 0 {
+		fabricID = s.db.next("fabric") - 1
+	}
+	name := "untagged"
+	if described.VID != 0 {
+		name = strconv.Itoa(described.VID)
+	}
+	v := &vlan{
+		id: s.db.next("vlan"), vid: described.VID, fabricID: fabricID, fabric: fabric, name: name, mtu: 1500,
+		dhcpOn: described.DHCP, space: space, rack: rackID,
+	}
+	s.db.vlans = append(s.db.vlans, v)
+	return v
+}
+
+// synced architectures: the kernel that comes with a series.
+var seriesKernel = map[string]string{
+	"bionic": "18.04", "focal": "20.04", "jammy": "22.04", "noble": "24.04",
+}
+
+func (s *Simulator) buildImages(region *Region) {
+	for _, described := range region.Images {
+		im := &image{
+			id: s.db.next("image"), name: described.Name, architecture: described.Architecture, uploaded: described.Uploaded,
+		}
+		if im.architecture == "" {
+			im.architecture = "amd64/generic"
+			_, series, _ := strings.Cut(im.name, "/")
+			if kernel := seriesKernel[series]; kernel != "" && !im.uploaded {
+				im.architecture = "amd64/ga-" + kernel
+			}
+		}
+		s.db.images = append(s.db.images, im)
+	}
+}
+
+func (s *Simulator) buildMachine(g RegionMachine, name string) error {
+	m := s.newMachine(name)
+	m.architecture = orDefault(g.Architecture, "amd64/generic")
+	m.cpuCount, m.cpuSpeed, m.memory = g.Cores, g.CPUSpeed, g.Memory
+	m.zone, m.pool = s.zoneByName(orDefault(g.Zone, "default")), s.poolByName(orDefault(g.Pool, "default"))
+	if g.Domain != "" {
+		if m.domain = s.domainByName(g.Domain); m.domain == nil {
+			return fmt.Errorf("machine %s: no domain %q", name, g.Domain)
+		}
+	}
+	m.powerType = orDefault(g.PowerType, "ipmi")
+	m.powerParams = map[string]string{"power_address": fmt.Sprintf("10.255.%d.%d", m.id/250, m.id%250+1)}
+	for i, size := range g.Disks {
+		s.addDisk(m, int64(size)*1000*1000*1000, diskName(i), "")
+	}
+	for _, tagName := range g.Tags {
+		m.tags = append(m.tags, s.ensureTag(tagName))
+	}
+	nics := g.NICs
+	if len(nics) == 0 && len(s.db.subnets) > 0 {
+		nics = []RegionNIC{{}}
+	}
+	for i, nic := range nics {
+		sn := s.subnetBySpecifier(orDefault(nic.Subnet, s.db.subnets[0].cidr.String()))
+		s.addInterface(m, orDefault(nic.Name, fmt.Sprintf("enp%ds0", i+1)), metalMACPrefix, sn)
+	}
+	s.startAs(m, g.Status)
+	s.db.machines = append(s.db.machines, m)
+	return nil
+}
+
+// startAs puts a machine of the description into its first status.
+func (s *Simulator) startAs(m *machine, short string) {
+	m.status = statusReady
+	if short != "" {
+		m.status, _ = statusByShortName(short)
+	}
+	m.powerState, m.netboot = "off", true
+	if m.status != statusNew {
+		m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
+		m.commissionResult = s.db.next("scriptset")
+	}
+	switch m.status {
+	case statusDeployed, statusAllocated, statusFailedDeployment:
+		m.owner = s.db.users[0]
+	}
+	if m.status == statusDeployed {
+		m.powerState, m.running, m.netboot = "on", true, false
+		m.osystem, m.series, m.hweKernel = "ubuntu", "jammy", "ga-22.04"
+		s.claimAutoAddresses(m)
+	}
+}
+
+// buildVMHost makes a VM host and the Deployed machine that it runs on.
+func (s *Simulator) buildVMHost(d RegionVMHost) error {
+	address := orDefault(d.Address, fmt.Sprintf("10.254.%d.%d:8443", len(s.lab)/250, len(s.lab)%250+1))
+	lab := &simulatedHost{facts: hostFacts{
+		name: d.Name, version: orDefault(d.Version, "5.0.2"), cores: d.Cores, memory: d.Memory,
+	}}
+	for _, p := range d.StoragePools {
+		kind := orDefault(p.Type, "zfs")
+		lab.facts.pools = append(lab.facts.pools, storagePool{
+			id: p.Name, name: p.Name, kind: kind, path: "/var/snap/lxd/common/lxd/storage-pools/" + p.Name,
+			total: int64(p.Size) * 1000 * 1000 * 1000,
+		})
+	}
+	s.lab[hostKey(address)] = lab
+	if d.Unregistered {
+		return nil
+	}
+	if !s.version.hasVMHosts() {
+		return nil
+	}
+	group := RegionMachine{
+		Zone: d.Zone, Pool: d.Pool, Cores: d.Cores, Memory: d.Memory, Disks: []int{100}, Status: "deployed",
+	}
+	if d.Subnet != "" {
+		group.NICs = []RegionNIC{{Subnet: d.Subnet}}
+	}
+	if err := s.buildMachine(group, d.Name); err != nil {
+		return err
+	}
+	m := s.db.machines[len(s.db.machines)-1]
+	h := &vmHost{
+		id: s.db.next("bmc"), name: d.Name, kind: "lxd", zone: m.zone, pool: m.pool, machine: m, hv: labProject{lab, orDefault(d.Project, defaultProject)},
+		cpuRatio: orOne(d.CPUOverCommitRatio), memRatio: orOne(d.MemoryOverCommitRatio),
+		params: map[string]string{"power_address": address, "project": orDefault(d.Project, defaultProject)},
+		tags:   append([]string{consoleTag}, d.Tags...),
+	}
+	s.ensureTag(consoleTag)
+	for _, name := range d.Tags {
+		s.ensureTag(name)
+	}
+	facts, err := h.hv.Discover()
+	if err != nil {
+		return fmt.Errorf("VM host %s: %w", d.Name, err)
+	}
+	s.learn(h, facts)
+	h.known = true
+	s.db.hosts = append(s.db.hosts, h)
+	return nil
+}
+
+// newMachine makes a machine with ids and defaults; the caller adds it to the store.
+func (s *Simulator) newMachine(hostname string) *machine {
+	return &machine{
+		id: s.db.next("node"), systemID: s.newSystemID(), hostname: hostname, domain: s.defaultDomain(),
+		zone: s.db.zones[0], pool: s.db.pools[0], ownerData: map[string]string{}, netboot: true, powerState: "unknown",
+		failing: map[string]string{}, commissionStatus: scriptNone, testStatus: scriptNone,
+		created: s.time.clock.Now().UTC(), previous: statusNew, powerParams: map[string]string{},
+	}
+}
+
+func (s *Simulator) addDisk(m *machine, size int64, name, storagePool string) {
+	d := &disk{
+		id: s.db.next("blockdevice"), name: name, size: size, storagePool: storagePool,
+		partIDs: [2]int{s.db.next("partition"), s.db.next("partition")},
+	}
+	d.serial = "S" + m.systemID + name
+	d.idPath = "/dev/disk/by-id/" + d.serial
+	if storagePool != "" {
+		d.serial = "lxd_" + name
+		if len(m.disks) == 0 {
+			d.serial = "lxd_root"
+		}
+		d.idPath = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_" + d.serial
+	}
+	for i := range d.uuids {
+		d.uuids[i] = s.newUUID()
+	}
+	m.disks = append(m.disks, d)
+}
+
+// addInterface gives the machine a network card with an AUTO link on the subnet (nil: not connected).
+func (s *Simulator) addInterface(m *machine, name, macPrefix string, sn *subnet) {
+	nic := &iface{
+		id: s.db.next("interface"), name: name, kind: "physical", mac: s.newMAC(macPrefix), enabled: true, machine: m,
+	}
+	if sn != nil {
+		nic.vlan = sn.vlan
+		s.addLink(nic, allocAuto, sn, netip.Addr{})
+	}
+	m.ifaces = append(m.ifaces, nic)
+}
+
+// addLink makes a link; without an address it has none yet.
+func (s *Simulator) addLink(nic *iface, kind allocType, sn *subnet, ip netip.Addr) *address {
+	a := &address{id: s.db.next("ip"), kind: kind, subnet: sn, ip: ip, iface: nic, created: s.time.clock.Now().UTC()}
+	nic.links = append(nic.links, a)
+	s.db.addrs = append(s.db.addrs, a)
+	return a
+}
+
+// hostKey is how a VM host's address is told from others: without scheme, with port.
+func hostKey(address string) string {
+	address = strings.TrimPrefix(strings.TrimPrefix(address, "https://"), "http://")
+	address = strings.TrimSuffix(address, "/")
+	if _, err := netip.ParseAddr(address); err == nil || !strings.Contains(address, ":") {
+		return address + ":8443"
+	}
+	return address
+}
+
+func diskName(i int) string { return "sd" + string(rune('a'+i%26)) }
+
+func orDefault(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+func orOne(ratio float64) float64 {
+	if ratio == 0 {
+		return 1
+	}
+	return ratio
+}
+
+func httpTime(t time.Time) string { return t.Format("2006-01-02T15:04:05.000") }

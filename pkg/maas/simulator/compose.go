@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// composeSpec is a VM as it was asked for.
+type composeSpec struct {
+	hostname          string
+	cores, memory     int // memory MiB
+	disks             []vmDisk
+	zone              *zone
+	pool              *pool
+	domain            *domain
+	subnets           []*subnet // one per interface; nil: the host's own choice
+	addresses         []string  // wanted with ip=, per interface
+	interfaces        []interfaceWish
+	skipCommissioning bool
+}
+
+// Limits of the compose form.
+const (
+	minVMMemory     = 1024
+	defaultVMMemory = 2048
+	defaultVMDisk   = 8
+	minCPUSpeed     = 300
+	// composeTimeout is how long MAAS waits for a VM.
+	composeTimeout = 120 * time.Second
+)
+
+func (rq *request) compose() (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	if h.architectures == nil {
+		return nil, badRequest("VM host does not support composability.")
+	}
+	spec, err := rq.composeSpec(h)
+	if err != nil {
+		return nil, err
+	}
+	m, err := rq.composeOn(h, spec)
+	if err != nil {
+		return nil, err
+	}
+	if !spec.skipCommissioning {
+		rq.startCommission(m, rq.user, len(spec.interfaces) > 0)
+	}
+	rq.call.SystemID = m.systemID
+	return object{"system_id": m.systemID, "resource_uri": machineURI(m)}, nil
+}
+
+// composeSpec reads the form. Zone, pool and domain are ids here.
+func (rq *request) composeSpec(h *vmHost) (composeSpec, error) {
+	f, errs := rq.data, formErrors{}
+	spec := composeSpec{
+		hostname: f.get("hostname"), cores: f.integer("cores", 1, errs), memory: f.integer("memory", defaultVMMemory, errs),
+		zone: rq.db.zones[0], pool: h.pool, domain: rq.defaultDomain(),
+	}
+	atLeastField(errs, "cores", spec.cores, 1)
+	atMostField(errs, "cores", spec.cores, h.totalCores)
+	atLeastField(errs, "memory", spec.memory, minVMMemory)
+	atMostField(errs, "memory", spec.memory, h.totalMemory)
+	atLeastField(errs, "cpu_speed", f.integer("cpu_speed", minCPUSpeed, errs), minCPUSpeed)
+	if arch := f.get("architecture"); arch != "" && !slices.Contains(h.architectures, arch) {
+		errs.add("architecture", "Select a valid choice. %s is not one of the available choices.", arch)
+	}
+	if spec.hostname != "" {
+		if complaint := checkHostname(spec.hostname); complaint != "" {
+			errs.add("hostname", "%s", complaint)
+		} else if rq.machineByHostname(spec.hostname) != nil {
+			errs.add("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
+		}
+	}
+	rq.composePlace(&spec, errs)
+	spec.disks = composeDisks(f.get("storage"), h, errs)
+	wishes, complaint := parseInterfaces(f.get("interfaces"))
+	if complaint != "" {
+		errs.add("interfaces", "%s", complaint)
+	}
+	spec.interfaces = wishes
+	spec.skipCommissioning = f.checkbox("skip_commissioning", false)
+	return spec, errs.err()
+}
+
+func atLeastField(errs formErrors, field string, value, least int) {
+	if value < least {
+		errs.add(field, "Ensure this value is greater than or equal to %d.", least)
+	}
+}
+
+func atMostField(errs formErrors, field string, value, most int) {
+	if value > most {
+		errs.add(field, "Ensure this value is less than or equal to %d.", most)
+	}
+}
+
+const noSuchChoice = "Select a valid choice. That choice is not one of the available choices."
+
+// composePlace reads domain, zone and pool, all by id.
+func (rq *request) composePlace(spec *composeSpec, errs formErrors) {
+	if text := rq.data.get("domain"); text != "" {
+		id, err := strconv.Atoi(text)
+		if spec.domain = rq.domainByID(id); err != nil || spec.domain == nil {
+			errs.add("domain", noSuchChoice)
+		}
+	}
+	if text := rq.data.get("zone"); text != "" {
+		at := slices.IndexFunc(rq.db.zones, func(z *zone) bool { return strconv.Itoa(z.id) == text })
+		if at < 0 {
+			errs.add("zone", noSuchChoice)
+		} else {
+			spec.zone = rq.db.zones[at]
+		}
+	}
+	if text := rq.data.get("pool"); text != "" {
+		at := slices.IndexFunc(rq.db.pools, func(p *pool) bool { return strconv.Itoa(p.id) == text })
+		if at < 0 {
+			errs.add("pool", noSuchChoice)
+		} else {
+			spec.pool = rq.db.pools[at]
+		}
+	}
+}
+
+// composeDisks reads "label:SIZE(pool,tag),...", sizes in GB.
+func composeDisks(text string, h *vmHost, errs formErrors) []vmDisk {
+	if text == "" {
+		return []vmDisk{{size: defaultVMDisk * 1e9, pool: h.defaultPool}}
+	}
+	wishes, complaint := parseStorage(text)
+	if complaint != "" {
+		errs.add("storage", "%s", complaint)
+		return nil
+	}
+	var disks []vmDisk
+	for _, wish := range wishes {
+		d := vmDisk{size: wish.size, pool: h.defaultPool}
+		for _, tag := range wish.tags {
+			if slices.ContainsFunc(h.storage, func(p storagePool) bool { return p.name == tag }) {
+				d.pool = tag
+			}
+		}
+		disks = append(disks, d)
+	}
+	return disks
+}
+
+// placeInterfaces finds the subnets that the VM's interfaces shall be on.
+func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
+	if len(spec.interfaces) == 0 {
+		spec.subnets, spec.addresses = []*subnet{h.ownSubnet()}, []string{""}
+		return nil
+	}
+	if h.machine == nil {
+		return badRequest("Pod must be on a known host if interfaces are specified.")
+	}
+	bootable := false
+	for _, wish := range spec.interfaces {
+		found := slices.IndexFunc(h.machine.ifaces, func(nic *iface) bool { return len(nic.links) > 0 && rq.fits(nic, wish) })
+		if found < 0 {
+			return badRequest("This pod does not match the specified networks.")
+		}
+		nic := h.machine.ifaces[found]
+		bootable = bootable || nic.vlan != nil && nic.vlan.dhcpOn
+		spec.subnets = append(spec.subnets, nic.links[0].subnet)
+		spec.addresses = append(spec.addresses, strings.Join(wish.keys["ip"], ""))
+	}
+	if !bootable {
+		return badRequest("MAAS DHCP must be enabled on at least one VLAN attached to the specified interfaces.")
+	}
+	return nil
+}
+
+// ownSubnet is where VMs are that nobody places: on the host's first interface that is on a VLAN with DHCP.
+func (h *vmHost) ownSubnet() *subnet {
+	if h.machine == nil {
+		return nil
+	}
+	for _, nic := range h.machine.ifaces {
+		if nic.vlan != nil && nic.vlan.dhcpOn && len(nic.links) > 0 {
+			return nic.links[0].subnet
+		}
+	}
+	return nil
+}
+
+// composeOn makes the VM on the host and the machine in MAAS.
+func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
+	if err := h.refuseOverCommit(spec); err != nil {
+		return nil, err
+	}
+	if err := rq.placeInterfaces(&spec, h); err != nil {
+		return nil, err
+	}
+	if spec.hostname == "" {
+		spec.hostname = rq.petname()
+	}
+	wanted := vmSpec{name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks}
+	for range spec.subnets {
+		wanted.macs = append(wanted.macs, rq.newMAC(vmMACPrefix))
+	}
+	made, err := rq.createVM(h, wanted)
+	if err != nil {
+		return nil, unavailable("Unable to compose machine because: %v", err)
+	}
+	if rq.hostByID(h.id) != h {
+		return nil, notFound("Pod")
+	}
+	for _, text := range spec.addresses {
+		if ip, err := parseIP(text); err == nil && rq.addressInUse(ip) != nil {
+			// MAAS finds that out when it saves the machine. The VM stays on the host.
+			return nil, notFoundText("The IP address %s is already in use.", ip)
+		}
+	}
+	if rq.machineByHostname(spec.hostname) != nil {
+		// Somebody took the name while the VM was made: MAAS's transaction fails at the unique hostname.
+		return nil, invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
+	}
+	m := rq.addVM(h, made, spec)
+	if spec.skipCommissioning {
+		m.status, m.layout = statusReady, true
+	}
+	rq.tell(m, ChangeCreated, "", m.status.String())
+	return m, nil
+}
+
+// createVM lets the host make the VM. When that takes too long MAAS gives up, and the VM is made all the same.
+func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) {
+	takes := rq.timings.compose()
+	if takes > composeTimeout {
+		rq.in(takes, func() {
+			if _, err := h.hv.Create(wanted); err != nil {
+				rq.log.Info("The late VM could not be made", "host", h.name, "vm", wanted.name, "reason", err.Error())
+			}
+		})
+		rq.unlocked(func() { rq.sleep(composeTimeout) })
+		return made, hostErrorf("'%s' driver timed out after %d seconds.", h.kind, int(composeTimeout.Seconds()))
+	}
+	rq.unlocked(func() {
+		rq.sleep(takes)
+		made, err = h.hv.Create(wanted)
+	})
+	if err != nil {
+		err = hostErrorf("Failed talking to pod: %v", err)
+	}
+	return made, err
+}
+
+// refuseOverCommit is the check against the host's cores and memory with their ratios, in MAAS's words.
+func (h *vmHost) refuseOverCommit(spec composeSpec) error {
+	complaint := ""
+	for _, check := range []struct {
+		what        string
+		ratio       float64
+		total, used int
+		wanted      int
+	}{
+		{"CPU", h.cpuRatio, h.totalCores, h.usedCores, spec.cores},
+		{"Memory", h.memRatio, h.totalMemory, h.usedMemory, spec.memory},
+	} {
+		if float64(check.used+check.wanted) > float64(check.total)*check.ratio {
+			complaint += fmt.Sprintf("%s overcommit ratio is %s and there are %d available resources; %d requested.",
+				check.what, pythonFloat(check.ratio), check.total-check.used, check.wanted)
+		}
+	}
+	if complaint != "" {
+		return unavailable("Unable to compose KVM instance in '%s'. %s", h.name, complaint)
+	}
+	return nil
+}
+
+// addVM makes the machine of a VM that is on the host.
+func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
+	name := spec.hostname
+	if s.machineByHostname(name) != nil {
+		name = s.petname()
+	}
+	m := s.newMachine(name)
+	m.host, m.vm, m.vmID = h, vm.Name, s.db.next("virtualmachine")
+	m.architecture, m.cpuCount, m.memory = "amd64/generic", vm.Cores, vm.Memory
+	m.zone, m.pool, m.powerType = spec.zone, spec.pool, h.kind
+	if spec.domain != nil {
+		m.domain = spec.domain
+	}
+	m.running, m.powerState = vm.Running, onOff(vm.Running)
+	for i, size := range vm.Disks {
+		pool := h.defaultPool
+		if i < len(spec.disks) {
+			pool = spec.disks[i].pool
+		}
+		s.addDisk(m, size, diskName(i), pool)
+	}
+	for i, mac := range vm.MACs {
+		s.addVMInterface(m, h, spec, i, mac)
+	}
+	for _, name := range h.tags {
+		m.tags = append(m.tags, s.ensureTag(name))
+	}
+	s.db.machines = append(s.db.machines, m)
+	s.recount(h)
+	s.addEvent(m, levelInfo, "New", "")
+	return m
+}
+
+func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i int, mac string) {
+	nic := &iface{
+		id: s.db.next("interface"), name: fmt.Sprintf("eth%d", i), kind: "physical", mac: mac, enabled: true, machine: m,
+	}
+	if i < len(spec.interfaces) {
+		nic.name = spec.interfaces[i].label
+	}
+	m.ifaces = append(m.ifaces, nic)
+	var sn *subnet
+	switch {
+	case i < len(spec.subnets):
+		sn = spec.subnets[i]
+	default:
+		sn = h.ownSubnet()
+	}
+	if sn == nil {
+		return
+	}
+	nic.vlan = sn.vlan
+	wanted := ""
+	if i < len(spec.addresses) {
+		wanted = spec.addresses[i]
+	}
+	if spec.skipCommissioning || wanted != "" {
+		link := s.addLink(nic, allocAuto, sn, noAddress)
+		if ip, err := parseIP(wanted); err == nil {
+			link.ip = ip
+		}
+	}
+}
+
+// composeForAllocate is what allocate does when no machine fits: it makes one on a host that fits. The machine is
+// dynamic: releasing it deletes it and its VM.
+func (rq *request) composeForAllocate(constraints form) *machine {
+	if !rq.version.hasVMHosts() || !rq.user.admin {
+		return nil
+	}
+	for _, h := range slices.Clone(rq.db.hosts) {
+		spec, ok := rq.specForAllocate(h, constraints)
+		if !ok || h.refuseOverCommit(spec) != nil {
+			continue
+		}
+		m, err := rq.composeOn(h, spec)
+		if err != nil {
+			continue
+		}
+		m.dynamic = true
+		return m
+	}
+	return nil
+}
+
+// specForAllocate turns constraints into a VM, if the host fits them. MAAS looks at zone, tags and the host itself only,
+// and the VM is in the default zone.
+func (rq *request) specForAllocate(h *vmHost, f form) (composeSpec, bool) {
+	if h.architectures == nil || !h.fitsConstraints(f) {
+		return composeSpec{}, false
+	}
+	errs := formErrors{}
+	spec := composeSpec{
+		cores: int(f.number("cpu_count", 1, errs)), memory: int(f.number("mem", defaultVMMemory, errs)),
+		zone: rq.db.zones[0], pool: h.pool, domain: rq.defaultDomain(), skipCommissioning: true,
+	}
+	atMostField(errs, "cores", spec.cores, h.totalCores)
+	atLeastField(errs, "memory", spec.memory, minVMMemory)
+	atMostField(errs, "memory", spec.memory, h.totalMemory)
+	spec.disks = composeDisks(f.get("storage"), h, errs)
+	spec.interfaces, _ = parseInterfaces(f.get("interfaces"))
+	return spec, len(errs) == 0
+}
+
+// fitsConstraints tells whether allocate may compose on the host.
+func (h *vmHost) fitsConstraints(f form) bool {
+	for _, text := range f.list("tags") {
+		if !hasAll(h.tags, splitList(text)) {
+			return false
+		}
+	}
+	return (!f.has("zone") || f.get("zone") == h.zone.name) &&
+		(!f.has("not_tags") || !hasAll(h.tags, f.list("not_tags"))) &&
+		(!f.has("pod") || slices.Contains(f.list("pod"), h.name)) && !slices.Contains(f.list("not_pod"), h.name) &&
+		(!f.has("pod_type") || slices.Contains(f.list("pod_type"), h.kind)) && !slices.Contains(f.list("not_pod_type"), h.kind)
+}

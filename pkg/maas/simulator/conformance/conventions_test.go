@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestPathWithoutTrailingSlashIsUnknown(t *testing.T) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		m.get(t, "machines").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/machines.")
+	})
+}
+
+func TestUnknownPathIsUnknownEndpoint(t *testing.T) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		m.get(t, "no-such-thing/").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/no-such-thing/.")
+	})
+}
+
+func TestUnknownOperationIsUnrecognisedSignature(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.op(t, "machines/", "frob").refuses(t, http.StatusBadRequest, "Unrecognised signature: method=POST op=frob")
+		m.get(t, "machines/", "op", "frob").refuses(t, http.StatusBadRequest, "Unrecognised signature: method=GET op=frob")
+	})
+}
+
+func TestOperationWithTheWrongMethodIsUnrecognisedSignature(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.get(t, "machines/", "op", "allocate").
+			refuses(t, http.StatusBadRequest, "Unrecognised signature: method=GET op=allocate")
+		m.op(t, "machines/", "list_allocated").
+			refuses(t, http.StatusBadRequest, "Unrecognised signature: method=POST op=list_allocated")
+	})
+}
+
+func TestOperationMayStandInTheBody(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		tag := m.newTag(t)
+		got := m.create(t, "tags/"+tag+"/", "op", "update_nodes").object(t)
+		if got.num("added") != 0 || got.num("removed") != 0 {
+			t.Errorf("update_nodes without nodes: %v, want nothing added or removed", got)
+		}
+	})
+}
+
+func TestOperationMayStandInThePath(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		got := m.get(t, "users/op-whoami").object(t)
+		if got.str("username") == "" {
+			t.Errorf("users/op-whoami: %v, want a user", got)
+		}
+	})
+}
+
+func TestQueryOperationWinsOverTheBody(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		tag := m.newTag(t)
+		m.op(t, "tags/"+tag+"/", "frob", "op", "update_nodes").
+			refuses(t, http.StatusBadRequest, "Unrecognised signature: method=POST op=frob")
+	})
+}
+
+func TestCollectionsCannotBeDeletedOrUpdated(t *testing.T) {
+	for _, path := range []string{"machines/", "zones/", "dnsresources/", "tags/", "resourcepools/", "subnets/"} {
+		t.Run(strings.TrimSuffix(path, "/"), func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.delete(t, path).wants(t, http.StatusMethodNotAllowed)
+				m.put(t, path, "name", "x").wants(t, http.StatusMethodNotAllowed)
+			})
+		})
+	}
+}
+
+func TestCreationAnswers200(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		name := uniqueName()
+		m.deleteAfter(t, "zones/"+name+"/")
+		m.create(t, "zones/", "name", name).wants(t, http.StatusOK)
+	})
+}
+
+func TestCreateTakesMultipartForms(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		name := uniqueName()
+		m.deleteAfter(t, "zones/"+name+"/")
+		got := m.do(t, request{method: http.MethodPost, path: "zones/", multipart: true,
+			form: form("name", name, "description", "a ä &")}).object(t)
+		if got.str("name") != name || got.str("description") != "a ä &" {
+			t.Errorf("created %v, want name %q and description %q", got, name, "a ä &")
+		}
+	})
+}
+
+func TestCreateTakesJSON(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		name := uniqueName()
+		m.deleteAfter(t, "zones/"+name+"/")
+		got := m.do(t, request{method: http.MethodPost, path: "zones/",
+			json: map[string]string{"name": name, "description": "by JSON"}}).object(t)
+		if got.str("name") != name || got.str("description") != "by JSON" {
+			t.Errorf("created %v, want name %q", got, name)
+		}
+	})
+}
+
+// Operations read forms alone: in JSON they find nothing.
+func TestOperationsDoNotTakeJSON(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		address := m.freeAddress(t, m.subnetWithRoom(t))
+		m.freeAfter(t, address)
+		m.do(t, request{method: http.MethodPost, path: "ipaddresses/?op=reserve", json: map[string]string{"ip": address}}).
+			refuses(t, http.StatusBadRequest, "Must supply either the 'subnet' or the 'ip' parameter.")
+	})
+}
+
+func TestBooleansHaveManySpellings(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		systemID := m.vm(t).str("system_id")
+		for _, spelling := range []string{"true", "True", "t", "yes", "y", "on", "1"} {
+			m.allocate(t, "system_id", systemID, "dry_run", spelling).object(t)
+		}
+		m.allocate(t, "system_id", systemID, "dry_run", "maybe").refuses(t, http.StatusBadRequest, "Invalid dry_run: ")
+		if got := m.machine(t, systemID).str("status_name"); got != "Ready" {
+			t.Errorf("%s after dry runs, want Ready", got)
+		}
+	})
+}
+
+func TestUpdateTakesForms(t *testing.T) {
+	for name, multipart := range map[string]bool{"urlencoded": false, "multipart": true} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				zone := m.newZone(t)
+				got := m.do(t, request{method: http.MethodPut, path: "zones/" + zone.str("name") + "/",
+					multipart: multipart, form: form("description", "changed")}).object(t)
+				if got.str("description") != "changed" || got.str("name") != zone.str("name") {
+					t.Errorf("updated to %v, want the description changed and nothing else", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAnswersCarryMAASHeaders(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		got := m.get(t, "zones/").ok(t)
+		if got.header.Get("X-MAAS-API-Hash") == "" {
+			t.Error("no X-MAAS-API-Hash header")
+		}
+		if kind := got.header.Get("Content-Type"); kind != "application/json; charset=utf-8" {
+			t.Errorf("Content-Type %q, want application/json; charset=utf-8", kind)
+		}
+	})
+}
+
+func TestUnknownObjectsAreNotFoundByTheirModelsName(t *testing.T) {
+	tests := []struct{ name, path, text string }{
+		{"machine", "machines/nosuch/", "No Machine matches the given query."},
+		{"zone", "zones/nosuch-zone/", "No Zone matches the given query."},
+		{"subnet", "subnets/999999/", "No Subnet matches the given query."},
+		{"resource pool", "resourcepool/999999/", "No ResourcePool matches the given query."},
+		{"domain", "domains/999999/", "No Domain matches the given query."},
+		{"DNS resource", "dnsresources/999999/", "No DNSResource matches the given query."},
+		{"tag", "tags/nosuch-tag/", "No Tag matches the given query."},
+		{"VM host", "vm-hosts/999999/", "Not Found"},
+		{"pod", "pods/999999/", "Not Found"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.get(t, test.path).refuses(t, http.StatusNotFound, test.text)
+			})
+		})
+	}
+}
+
+func TestOperationsOnUnknownObjectsAreNotFound(t *testing.T) {
+	tests := []struct{ name, path, op, text string }{
+		{"deploy", "machines/nosuch/", "deploy", "No Machine matches the given query."},
+		{"release", "machines/nosuch/", "release", "No Machine matches the given query."},
+		{"compose", "vm-hosts/999999/", "compose", "No Pod matches the given query."},
+		{"refresh", "vm-hosts/999999/", "refresh", "No Pod matches the given query."},
+		{"refresh a pod", "pods/999999/", "refresh", "No Pod matches the given query."},
+		{"update nodes", "tags/nosuch-tag/", "update_nodes", "No Tag matches the given query."},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.op(t, test.path, test.op).refuses(t, http.StatusNotFound, test.text)
+			})
+		})
+	}
+}
+
+func TestDeletionOfUnknownObjectsIsNotFound(t *testing.T) {
+	tests := []struct{ name, path, text string }{
+		{"machine", "machines/nosuch/", "No Machine matches the given query."},
+		{"VM host", "vm-hosts/999999/", "No Pod matches the given query."},
+		{"DNS resource", "dnsresources/999999/", "No DNSResource matches the given query."},
+		{"resource pool", "resourcepool/999999/", "No ResourcePool matches the given query."},
+		{"tag", "tags/nosuch-tag/", "No Tag matches the given query."},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.delete(t, test.path).refuses(t, http.StatusNotFound, test.text)
+			})
+		})
+	}
+}
+
+func TestAdminCallsAreRefusedToPlainUsers(t *testing.T) {
+	const reserved = "This method is reserved for admin users."
+	tests := []struct {
+		name string
+		call func(t *testing.T, m *maas) *answer
+	}{
+		{"create a zone", func(t *testing.T, m *maas) *answer { return m.create(t, "zones/", "name", uniqueName()) }},
+		{"create a DNS resource", func(t *testing.T, m *maas) *answer {
+			return m.create(t, "dnsresources/", "fqdn", uniqueName()+".nosuch.test")
+		}},
+		{"create a VM host", func(t *testing.T, m *maas) *answer {
+			return m.create(t, "vm-hosts/", "type", "lxd", "power_address", "127.0.0.1:1")
+		}},
+		{"refresh a VM host", func(t *testing.T, m *maas) *answer { return m.op(t, "vm-hosts/999999/", "refresh") }},
+		{"compose", func(t *testing.T, m *maas) *answer { return m.op(t, "vm-hosts/999999/", "compose") }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				test.call(t, m.asPlainUser(t)).refuses(t, http.StatusForbidden, reserved)
+			})
+		})
+	}
+}
+
+func TestTagsAreRefusedToPlainUsersWithoutAReason(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.asPlainUser(t).create(t, "tags/", "name", uniqueName()).refusesSilently(t, http.StatusForbidden)
+	})
+}
+
+func anyVersion(facts) bool { return true }

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"encoding/base64"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDeployOfReadyMachineAcquiresIt(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm, agent, series := m.vm(t), uniqueName(), m.series(t)
+		userData := base64.StdEncoding.EncodeToString([]byte("#cloud-config\n{}\n"))
+		got := m.deploy(t, vm, "agent_name", agent, "distro_series", series, "user_data", userData,
+			"comment", "conformance").object(t)
+		checkShape(t, "deploying machine", got, m.machineShape())
+		if got.str("status_name") != "Deploying" || got.int("status") != 9 {
+			t.Errorf("%s (%d), want Deploying (9)", got.str("status_name"), got.int("status"))
+		}
+		if got.str("owner") != m.me(t) {
+			t.Errorf("owner %v, want %s", got["owner"], m.me(t))
+		}
+		if got.str("osystem") != "ubuntu" || got.str("distro_series") != series {
+			t.Errorf("%s/%s is deployed, want ubuntu/%s", got.str("osystem"), got.str("distro_series"), series)
+		}
+		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
+			t.Errorf("machines of %s: %v, want %s alone", agent, found, vm.str("system_id"))
+		}
+	})
+}
+
+func TestDeployReplyHasNoAddressesYet(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		if links := vm.part("boot_interface").objects("links"); len(links) != 1 || links[0].str("mode") != "auto" {
+			t.Skipf("the VM's interface is not linked in AUTO mode: %v", links)
+		}
+		if got := m.deploy(t, vm).object(t).strings("ip_addresses"); len(got) != 0 {
+			t.Errorf("the reply has addresses %v already", got)
+		}
+		deploying := m.awaitMachine(t, vm.str("system_id"), "with an address", func(o object) bool {
+			return len(o.strings("ip_addresses")) > 0
+		})
+		link := deploying.part("boot_interface").objects("links")[0]
+		if link.str("mode") != "auto" || link.str("ip_address") != deploying.strings("ip_addresses")[0] {
+			t.Errorf("link %v, want it to have %v", link, deploying.strings("ip_addresses"))
+		}
+	})
+}
+
+func TestDeployEndsDeployed(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		got := m.deployedVM(t)
+		if got.int("status") != 6 || got.str("power_state") != "on" || got.flag("netboot") {
+			t.Errorf("status %d, power %s, netboot %v; want 6, on, false",
+				got.int("status"), got.str("power_state"), got["netboot"])
+		}
+		if len(got.strings("ip_addresses")) == 0 {
+			t.Error("a Deployed machine has no address")
+		}
+	})
+}
+
+func TestDeployOfBareMetalAndRelease(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		systemID := m.borrow(t).str("system_id")
+		m.deploy(t, object{"system_id": systemID}).object(t)
+		m.awaitStatus(t, systemID, "Deployed")
+		m.op(t, machinePath(systemID), "release").object(t)
+		// A second release of a machine that is Releasing, or Ready by now, changes nothing.
+		m.op(t, machinePath(systemID), "release").object(t)
+		ready := m.awaitStatus(t, systemID, "Ready")
+		if ready.str("power_state") != "off" || ready.at("owner") != nil || ready.str("osystem") != "" {
+			t.Errorf("power %s, owner %v, osystem %q; want off, nobody, none",
+				ready.str("power_state"), ready["owner"], ready.str("osystem"))
+		}
+	})
+}
+
+func TestDeployOfAllocatedMachineKeepsItsAgentName(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, second := uniqueName(), uniqueName()
+		vm := m.allocatedVM(t, "agent_name", first)
+		m.deploy(t, vm, "agent_name", second).object(t)
+		if found := m.machines(t, "agent_name", second); len(found) != 0 {
+			t.Errorf("%v took the agent name of the deployment", systemIDs(found))
+		}
+		if found := systemIDs(m.machines(t, "agent_name", first)); !cmp.Equal(found, systemIDs([]object{vm})) {
+			t.Errorf("machines of the first agent name: %v, want %s alone", found, vm.str("system_id"))
+		}
+	})
+}
+
+func TestDeployTakesTheImagesNameInTwoForms(t *testing.T) {
+	for name, system := range map[string]string{"bare": "", "with its system": "ubuntu/"} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				series := m.series(t)
+				got := m.deploy(t, m.vm(t), "distro_series", system+series).object(t)
+				if got.str("osystem") != "ubuntu" || got.str("distro_series") != series {
+					t.Errorf("%s%s deploys %s/%s", system, series, got.str("osystem"), got.str("distro_series"))
+				}
+			})
+		})
+	}
+}
+
+func TestDeployOfUnknownSeriesIsRefusedAndTakesNothing(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm, agent := m.vm(t), uniqueName()
+		m.deploy(t, vm, "distro_series", "nosuch", "agent_name", agent).refusesField(t, "distro_series",
+			"'nosuch' is not a valid distro_series.", "It should be one of:")
+		after := m.machine(t, vm.str("system_id"))
+		if after.str("status_name") != "Ready" || after.at("owner") != nil {
+			t.Errorf("%s of %v after the refusal, want Ready and nobody's", after.str("status_name"), after["owner"])
+		}
+		if found := m.machines(t, "agent_name", agent); len(found) != 0 {
+			t.Errorf("a refused deployment gave %v the agent name", systemIDs(found))
+		}
+	})
+}
+
+func TestDeployOfUnknownBridgeTypeIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.deploy(t, m.vm(t), "bridge_type", "bogus").refusesField(t, "bridge_type", "'bogus' is not a valid bridge_type.")
+	})
+}
+
+func TestDeployInWrongStateConflicts(t *testing.T) {
+	tests := []struct {
+		state   string
+		machine func(t *testing.T, m *maas) object
+	}{
+		{"New", func(t *testing.T, m *maas) object { return m.newMachine(t) }},
+		{"Deployed", func(t *testing.T, m *maas) object { return m.newDeployedMachine(t) }},
+		{"Broken", func(t *testing.T, m *maas) object { return m.brokenVM(t) }},
+	}
+	for _, test := range tests {
+		t.Run(test.state, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.deploy(t, test.machine(t, m)).refuses(t, http.StatusConflict,
+					"Can't deploy a machine that is in the '"+test.state+"' state")
+			})
+		})
+	}
+}
+
+func TestDeployTwiceConflicts(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.deployedVM(t)
+		m.deploy(t, vm).refuses(t, http.StatusConflict, "Can't deploy a machine that is in the 'Deployed' state")
+	})
+}
+
+func TestDeployOfSomebodyElsesMachineIsForbidden(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		plain := m.asPlainUser(t)
+		plain.deploy(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
+	})
+}

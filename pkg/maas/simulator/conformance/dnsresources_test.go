@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// addressesOf are the addresses of a DNS resource, in order.
+func addressesOf(resource object) []string {
+	out := []string{}
+	for _, address := range resource.objects("ip_addresses") {
+		out = append(out, address.str("ip"))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// twoFreeAddresses picks two addresses that nothing uses, and sees to it that they are free when the case ends.
+func (m *maas) twoFreeAddresses(t *testing.T) (string, string) {
+	t.Helper()
+	subnet := m.subnetWithRoom(t)
+	first := m.freeAddress(t, subnet)
+	second := m.freeAddress(t, subnet)
+	for second == first {
+		second = m.freeAddress(t, subnet)
+	}
+	m.freeAfter(t, first)
+	m.freeAfter(t, second)
+	return first, second
+}
+
+func sorted(texts ...string) []string {
+	slices.Sort(texts)
+	return texts
+}
+
+func TestCreateDNSResourceByFQDN(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, second := m.twoFreeAddresses(t)
+		got := m.newDNSResource(t, "ip_addresses", first+" "+second, "address_ttl", "17")
+		checkShape(t, "DNS resource", got, shapes["DNS resource"])
+		checkNoOtherKeys(t, "DNS resource", got, shapes["DNS resource"])
+		if name := strings.TrimSuffix(got.str("fqdn"), "."+m.defaultDomain(t).str("name")); !strings.HasPrefix(name, prefix) ||
+			strings.Contains(name, ".") || got.num("address_ttl") != 17 {
+			t.Errorf("fqdn %q, address_ttl %v; want the name that was given, 17", got.str("fqdn"), got["address_ttl"])
+		}
+		if diff := cmp.Diff(sorted(first, second), addressesOf(got)); diff != "" {
+			t.Errorf("addresses (-want +got):\n%s", diff)
+		}
+		if want := "/MAAS/api/2.0/dnsresources/" + got.id("id") + "/"; got.str("resource_uri") != want {
+			t.Errorf("resource_uri %q, want %q", got.str("resource_uri"), want)
+		}
+	})
+}
+
+func TestAddressesOfADNSResourceAreReservedForTheCaller(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, _ := m.twoFreeAddresses(t)
+		got := m.newDNSResource(t, "ip_addresses", first)
+		addresses := got.objects("ip_addresses")
+		if len(addresses) != 1 {
+			t.Fatalf("%d addresses, want 1", len(addresses))
+		}
+		checkShape(t, "address", addresses[0], shapes["address"])
+		if addresses[0].num("alloc_type") != 4 || addresses[0].str("owner", "username") != m.me(t) {
+			t.Errorf("alloc_type %v of %v, want 4 (user reserved) of the caller", addresses[0]["alloc_type"], addresses[0]["owner"])
+		}
+		if listed := m.get(t, "ipaddresses/", "ip", first).list(t); len(listed) != 1 {
+			t.Errorf("ipaddresses/ lists %d times %s, want once", len(listed), first)
+		}
+	})
+}
+
+func TestCreateDNSResourceByNameAndDomain(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domain := m.defaultDomain(t)
+		for what, value := range map[string]string{"name": domain.str("name"), "id": domain.id("id")} {
+			name := uniqueName()
+			fqdn := name + "." + domain.str("name")
+			m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
+			got := m.create(t, "dnsresources/", "name", name, "domain", value).object(t)
+			if got.str("fqdn") != fqdn {
+				t.Errorf("domain by %s: fqdn %q, want %q", what, got.str("fqdn"), fqdn)
+			}
+			if len(addressesOf(got)) != 0 {
+				t.Errorf("domain by %s: addresses %v, want none", what, addressesOf(got))
+			}
+		}
+	})
+}
+
+func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		address := m.giveStaticAddress(t, vm)
+		got := m.newDNSResource(t, "ip_addresses", address)
+		if diff := cmp.Diff([]string{address}, addressesOf(got)); diff != "" {
+			t.Errorf("addresses (-want +got):\n%s", diff)
+		}
+		m.delete(t, "dnsresources/"+got.id("id")+"/").gone(t)
+		if got := m.machine(t, vm.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
+			t.Errorf("the machine's addresses are %v after the DNS resource went, want %s still", got, address)
+		}
+	})
+}
+
+func TestCreateDNSResourceRefusals(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domain := m.defaultDomain(t).str("name")
+		name := strings.TrimSuffix(m.newDNSResource(t).str("fqdn"), "."+domain)
+		t.Run("duplicate by fqdn", func(t *testing.T) {
+			m.create(t, "dnsresources/", "fqdn", name+"."+domain).
+				refusesField(t, "__all__", "Labels must be unique within their zone.")
+		})
+		t.Run("duplicate by name", func(t *testing.T) {
+			m.create(t, "dnsresources/", "name", name, "domain", domain).
+				refusesField(t, "__all__", "Labels must be unique within their zone.")
+		})
+		t.Run("unknown domain", func(t *testing.T) {
+			m.create(t, "dnsresources/", "fqdn", name+".nosuch.test").
+				refuses(t, http.StatusNotFound, "No Domain matches the given query.")
+		})
+		t.Run("nothing given", func(t *testing.T) {
+			got := m.create(t, "dnsresources/")
+			got.refusesField(t, "name", "This field is required.")
+			got.refusesField(t, "domain", "This field is required.")
+		})
+	})
+}
+
+func TestUpdateDNSResourceReplacesTheAddresses(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, second := m.twoFreeAddresses(t)
+		made := m.newDNSResource(t, "ip_addresses", first)
+		path := "dnsresources/" + made.id("id") + "/"
+		got := m.put(t, path, "ip_addresses", second).object(t)
+		if diff := cmp.Diff([]string{second}, addressesOf(got)); diff != "" {
+			t.Errorf("addresses (-want +got):\n%s", diff)
+		}
+		if got.str("fqdn") != made.str("fqdn") {
+			t.Errorf("fqdn %q, want %q still", got.str("fqdn"), made.str("fqdn"))
+		}
+		if diff := cmp.Diff([]string{second}, addressesOf(m.get(t, path).object(t))); diff != "" {
+			t.Errorf("addresses when read (-want +got):\n%s", diff)
+		}
+		// What the resource does not name any more stays reserved.
+		if listed := m.get(t, "ipaddresses/", "ip", first).list(t); len(listed) != 1 {
+			t.Errorf("ipaddresses/ lists %d times %s, want once still", len(listed), first)
+		}
+	})
+}
+
+func TestUpdateDNSResourceEmptiesIt(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, _ := m.twoFreeAddresses(t)
+		made := m.newDNSResource(t, "ip_addresses", first)
+		got := m.put(t, "dnsresources/"+made.id("id")+"/", "ip_addresses", "").object(t)
+		if len(addressesOf(got)) != 0 {
+			t.Errorf("addresses %v, want none", addressesOf(got))
+		}
+	})
+}
+
+func TestUpdateOfTheTTLKeepsTheAddress(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, _ := m.twoFreeAddresses(t)
+		made := m.newDNSResource(t, "ip_addresses", first)
+		got := m.put(t, "dnsresources/"+made.id("id")+"/", "address_ttl", "23").object(t)
+		if got.num("address_ttl") != 23 || !cmp.Equal(addressesOf(got), []string{first}) {
+			t.Errorf("address_ttl %v, addresses %v; want 23, %s still", got["address_ttl"], addressesOf(got), first)
+		}
+	})
+}
+
+func TestDeletedDNSResourceIsGone(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		made := m.newDNSResource(t)
+		path := "dnsresources/" + made.id("id") + "/"
+		m.delete(t, path).gone(t)
+		m.get(t, path).refuses(t, http.StatusNotFound, "No DNSResource matches the given query.")
+	})
+}
+
+// Up to 3.6.0 the addresses that were reserved for a DNS resource outlive it.
+func TestDeletedDNSResourcesAddresses(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, _ := m.twoFreeAddresses(t)
+		made := m.newDNSResource(t, "ip_addresses", first)
+		m.delete(t, "dnsresources/"+made.id("id")+"/").gone(t)
+		free := len(m.get(t, "ipaddresses/", "ip", first).list(t)) == 0
+		if free != m.facts.dnsDeleteFreesAddresses {
+			t.Errorf("the address is free: %v, want %v in MAAS %s", free, m.facts.dnsDeleteFreesAddresses, m.facts.version)
+		}
+	})
+}
+
+func TestDNSResourcesAreFiltered(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domain := m.defaultDomain(t).str("name")
+		made, other := m.newDNSResource(t), m.newDNSResource(t)
+		name := strings.TrimSuffix(made.str("fqdn"), "."+domain)
+		for _, query := range [][]string{{"fqdn", made.str("fqdn")}, {"name", name}, {"name", name, "domain", domain}} {
+			got := m.get(t, "dnsresources/", query...).list(t)
+			if len(got) != 1 || got[0].id("id") != made.id("id") {
+				t.Errorf("%v: %v, want %s alone", query, got, made.str("fqdn"))
+			}
+		}
+		all := m.get(t, "dnsresources/", "domain", domain).list(t)
+		if !has(all, "fqdn", made.str("fqdn")) || !has(all, "fqdn", other.str("fqdn")) {
+			t.Errorf("domain %s lists not both resources", domain)
+		}
+	})
+}
+
+func TestDNSResourcesOfAnUnknownNameAreNone(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		if got := m.get(t, "dnsresources/", "fqdn", uniqueName()+"."+m.defaultDomain(t).str("name")).list(t); len(got) != 0 {
+			t.Errorf("%v, want none", got)
+		}
+	})
+}
+
+func TestDNSResourcesOfAnUnknownDomainAreNotFound(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.get(t, "dnsresources/", "domain", "nosuch.test").
+			refuses(t, http.StatusNotFound, "No Domain matches the given query.")
+	})
+}
+
+// The machines' own names are DNS records without a resource; all=true shows them with the id -1.
+func TestAllDNSResourcesHavePseudoEntries(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		m.giveStaticAddress(t, vm)
+		isVM := func(o object) bool { return o.str("fqdn") == vm.str("fqdn") }
+		if found := find(m.get(t, "dnsresources/").list(t), isVM); found != nil {
+			t.Errorf("the list has %v without all=true", found)
+		}
+		found := find(m.get(t, "dnsresources/", "all", "true").list(t), isVM)
+		if found == nil || found.id("id") != "-1" {
+			t.Errorf("%v is the record of %s, want one with the id -1", found, vm.str("fqdn"))
+		}
+	})
+}
+
+func TestDomainsHaveTheirShape(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domains := m.get(t, "domains/").list(t)
+		for _, domain := range domains {
+			checkShape(t, "domain "+domain.str("name"), domain, shapes["domain"])
+		}
+		domain := m.defaultDomain(t)
+		alone := m.get(t, "domains/"+domain.id("id")+"/").object(t)
+		if alone.str("name") != domain.str("name") {
+			t.Errorf("domain %s is %q alone, %q in the list", domain.id("id"), alone.str("name"), domain.str("name"))
+		}
+	})
+}

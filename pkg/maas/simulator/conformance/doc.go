@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance pins what a MAAS region's REST API 2.0 answers, case by case, over HTTP alone.
+//
+// The cases run in `go test` against the simulator of the package above, once per MAAS version that it speaks. With
+// MAAS_CONFORMANCE_URL (such as http://host:5240/MAAS) and MAAS_CONFORMANCE_KEY (an administrator's API key) set, the
+// same cases run against that MAAS instead, and the simulator is left alone: where the two differ, the simulator is
+// wrong.
+//
+// A case finds what it needs by listing (a Ready machine, a VM host with room, a subnet with free addresses, an image)
+// and skips, with the reason, what that MAAS does not have. What it makes is named capmaas-conf-…, and is removed when
+// the case ends, however it ends. It never releases or deletes a machine that it did not allocate, compose or create.
+// Machines that it borrows from the region are given back in the state they were found in.
+//
+// Further variables, all optional:
+//
+//	MAAS_CONFORMANCE_USER_KEY     an API key of a user without administrator rights (cases of refused rights)
+//	MAAS_CONFORMANCE_LXD_ADDRESS  an LXD host that MAAS can reach, does not know yet and trusts MAAS (cases of
+//	                              registering a VM host); it is registered and removed again
+//	MAAS_CONFORMANCE_LXD_PASSWORD its trust password
+//	MAAS_CONFORMANCE_DEADLINE     how long to wait for a machine's state to change (default 15m)
+package conformance

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// interfacePath is where the machine's first interface is.
+func interfacePath(machine object) string {
+	iface := machine.part("boot_interface")
+	return "nodes/" + machine.str("system_id") + "/interfaces/" + iface.id("id") + "/"
+}
+
+// link links the machine's first interface to a subnet.
+func (m *maas) link(t *testing.T, machine object, pairs ...string) *answer {
+	t.Helper()
+	return m.op(t, interfacePath(machine), "link_subnet", pairs...)
+}
+
+// giveStaticAddress replaces the links of a VM's interface by a fixed address of the same subnet.
+func (m *maas) giveStaticAddress(t *testing.T, vm object) string {
+	t.Helper()
+	links := vm.part("boot_interface").objects("links")
+	if len(links) == 0 || links[0].at("subnet") == nil {
+		t.Skip("the VM's interface is on no subnet")
+	}
+	subnet := links[0].part("subnet")
+	address := m.freeAddress(t, subnet)
+	linked := m.link(t, vm, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").object(t)
+	if got := linked.objects("links"); len(got) != 1 || got[0].str("mode") != "static" || got[0].str("ip_address") != address {
+		t.Errorf("links %v, want the STATIC one with %s alone", got, address)
+	}
+	if got := m.machine(t, vm.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
+		t.Errorf("addresses %v after linking, want %s at once", got, address)
+	}
+	return address
+}
+
+func TestInterfacesAreListedAndRead(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.newMachine(t)
+		listed := m.get(t, "nodes/"+machine.str("system_id")+"/interfaces/").list(t)
+		if len(listed) != 1 {
+			t.Fatalf("%d interfaces, want 1", len(listed))
+		}
+		checkInterface(t, listed[0])
+		alone := m.get(t, interfacePath(machine)).object(t)
+		if diff := cmp.Diff(listed[0], alone); diff != "" {
+			t.Errorf("listed and alone:\n%s", diff)
+		}
+		if alone.str("system_id") != machine.str("system_id") || alone.str("type") != "physical" {
+			t.Errorf("%s interface of %s, want physical of %s",
+				alone.str("type"), alone.str("system_id"), machine.str("system_id"))
+		}
+	})
+}
+
+func TestUnknownInterfaceIsNotFound(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.get(t, "nodes/"+m.newMachine(t).str("system_id")+"/interfaces/999999/").
+			refuses(t, http.StatusNotFound, "No Interface matches the given query.")
+	})
+}
+
+func TestLinkTakesTheModeInAnyCaseAndTheSubnetInTwoForms(t *testing.T) {
+	for _, mode := range []string{"STATIC", "static", "Static"} {
+		t.Run(mode, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+				for _, name := range []string{subnet.id("id"), subnet.str("cidr")} {
+					address := m.freeAddress(t, subnet)
+					got := m.link(t, machine, "mode", mode, "subnet", name, "ip_address", address, "force", "true").object(t)
+					checkInterface(t, got)
+					links := got.objects("links")
+					if len(links) != 1 || links[0].str("ip_address") != address {
+						t.Errorf("links %v with subnet %s, want %s alone", links, name, address)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestLinkWithoutForceAddsALink(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		first := m.freeAddress(t, subnet)
+		m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", first, "force", "true").object(t)
+		second := m.freeAddress(t, subnet)
+		got := m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", second).object(t)
+		if links := got.objects("links"); !has(links, "ip_address", first) || !has(links, "ip_address", second) {
+			t.Errorf("links %v, want %s and %s", links, first, second)
+		}
+	})
+}
+
+func TestStaticLinkWithoutAddressGetsOne(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		got := m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "force", "true").object(t)
+		if links := got.objects("links"); len(links) != 1 || links[0].str("ip_address") == "" {
+			t.Errorf("links %v, want one with an address", links)
+		}
+	})
+}
+
+func TestAutoLinkHasNoAddressYet(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		got := m.link(t, machine, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+		links := got.objects("links")
+		if len(links) != 1 || links[0].str("mode") != "auto" || links[0].str("ip_address") != "" {
+			t.Errorf("links %v, want one in AUTO mode without address", links)
+		}
+	})
+}
+
+func TestLinkToAnAddressInUseIsNotFound(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		taken := m.freeAddress(t, subnet)
+		m.reserve(t, "ip", taken)
+		for _, force := range []string{"true", "false"} {
+			m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", taken, "force", force).
+				refuses(t, http.StatusNotFound, "IP address is already in use.")
+		}
+	})
+}
+
+// A refused replacement leaves the links as they were.
+func TestRefusedLinkChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		taken, own := m.freeAddress(t, subnet), ""
+		m.reserve(t, "ip", taken)
+		own = m.freeAddress(t, subnet)
+		m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", own, "force", "true").object(t)
+		m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", taken, "force", "true").
+			wants(t, http.StatusNotFound)
+		if got := m.machine(t, machine.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{own}) {
+			t.Errorf("addresses %v, want %s still", got, own)
+		}
+	})
+}
+
+func TestLinkRefusals(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		id, outside := subnet.id("id"), m.outside(t)
+		tests := []struct {
+			name  string
+			pairs []string
+			field string
+			text  string
+		}{
+			{"address outside the subnet", []string{"mode", "STATIC", "subnet", id, "ip_address", outside}, "ip_address",
+				"IP address is not in the given subnet"},
+			{"nonsense as address", []string{"mode", "STATIC", "subnet", id, "ip_address", "nonsense"}, "ip_address", ""},
+			{"unknown mode", []string{"mode", "bogus", "subnet", id}, "mode",
+				"'bogus' is not a valid mode.  It should be one of: 'auto', 'dhcp', 'static', 'link_up'."},
+			{"no mode", []string{"subnet", id}, "mode", "This field is required."},
+			{"STATIC without subnet", []string{"mode", "STATIC"}, "subnet", "This field is required."},
+			{"AUTO without subnet", []string{"mode", "AUTO"}, "subnet", "This field is required."},
+		}
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				m.link(t, machine, append(test.pairs, "force", "true")...).refusesField(t, test.field, test.text)
+			})
+		}
+	})
+}
+
+func TestLinkInADynamicRangeIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		address, subnet := m.inDynamicRange(t)
+		m.link(t, m.newMachine(t), "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").
+			refusesField(t, "ip_address", "IP address is inside a dynamic range")
+	})
+}
+
+func TestLinkInWrongStateConflicts(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		m.link(t, m.newDeployedMachine(t), "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").
+			refuses(t, http.StatusConflict,
+				"Cannot link subnet interface because the machine is not New, Ready, Allocated, or Broken.")
+	})
+}
+
+func TestLinkOfAnAllocatedMachine(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.allocatedVM(t)
+		m.giveStaticAddress(t, vm)
+	})
+}
+
+func TestLinkByPlainUserIsForbidden(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		plain := m.asPlainUser(t)
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		plain.link(t, machine, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").wants(t, http.StatusForbidden)
+	})
+}
+
+func TestUnlinkFreesTheAddress(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		address := m.freeAddress(t, subnet)
+		linked := m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").object(t)
+		linkID := linked.objects("links")[0].id("id")
+		got := m.op(t, interfacePath(machine), "unlink_subnet", "id", linkID).object(t)
+		if links := got.objects("links"); has(links, "ip_address", address) {
+			t.Errorf("links %v after unlinking %s", links, address)
+		}
+		if got := m.machine(t, machine.str("system_id")).strings("ip_addresses"); len(got) != 0 {
+			t.Errorf("addresses %v after unlinking, want none", got)
+		}
+		m.reserve(t, "ip", address)
+	})
+}
+
+func TestUnlinkOfAnUnknownLinkIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		got := m.op(t, interfacePath(m.newMachine(t)), "unlink_subnet", "id", "999999")
+		got.refusesField(t, "id", "'999999' is not a valid id.")
+		if !strings.Contains(string(got.body), "It should be one of:") {
+			t.Errorf("refused with %s, want the links that there are", got.excerpt())
+		}
+	})
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func (m *maas) release(t *testing.T, machine object, pairs ...string) *answer {
+	t.Helper()
+	return m.op(t, machinePath(machine.str("system_id")), "release", pairs...)
+}
+
+func TestReleaseOfReadyMachineChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		got := m.release(t, vm, "comment", "conformance").object(t)
+		if got.str("status_name") != "Ready" {
+			t.Errorf("%s after the release of a Ready machine, want Ready", got.str("status_name"))
+		}
+	})
+}
+
+func TestReleaseInWrongStateConflicts(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.release(t, m.newMachine(t)).refuses(t, http.StatusConflict,
+			"Machine cannot be released in its current state ('New').")
+	})
+}
+
+// A machine that is off, or that MAAS cannot switch, does not wait for anything.
+func TestReleaseOfAMachineThatIsOffIsDoneAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		got := m.release(t, m.newDeployedMachine(t)).object(t)
+		if got.at("owner") != nil {
+			t.Errorf("owner %v, want nobody", got["owner"])
+		}
+	})
+}
+
+// MAAS makes Ready only what passed commissioning; what never did goes back to the start.
+func TestReleaseOfAnUncommissionedMachineEndsNew(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.allocatedVM(t)
+		m.release(t, vm).object(t)
+		m.awaitStatus(t, vm.str("system_id"), "New")
+	})
+}
+
+func TestReleaseClearsTheAgentName(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		agent := uniqueName()
+		vm := m.deployedVM(t, "agent_name", agent)
+		if len(m.machines(t, "agent_name", agent)) != 1 {
+			t.Fatalf("the deployed machine does not carry the agent name")
+		}
+		m.release(t, vm).object(t)
+		if found := m.machines(t, "agent_name", agent); len(found) != 0 {
+			t.Errorf("%v still carry the agent name right after the release", systemIDs(found))
+		}
+	})
+}
+
+func TestReleaseGivesBackAutoAddresses(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.deployedVM(t)
+		m.release(t, vm).object(t)
+		released := m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+		if got := released.strings("ip_addresses"); len(got) != 0 {
+			t.Errorf("addresses %v after the release, had %v", got, vm.strings("ip_addresses"))
+		}
+		if power := released.str("power_state"); power != "off" {
+			t.Errorf("power %s after the release, want off", power)
+		}
+	})
+}
+
+func TestReleaseKeepsStaticAddresses(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		address := m.giveStaticAddress(t, vm)
+		m.allocate(t, "system_id", vm.str("system_id")).object(t)
+		m.release(t, vm).object(t)
+		released := m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+		if got := released.strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
+			t.Errorf("addresses %v after the release, want %s", got, address)
+		}
+	})
+}
+
+func TestReleaseOfSomebodyElsesMachineIsForbidden(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		plain := m.asPlainUser(t)
+		plain.release(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
+	})
+}
+
+func TestReleaseOfSeveralListsTheReleased(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		allocated, ready := m.allocatedVM(t), m.vm(t)
+		var released []string
+		m.op(t, "machines/", "release",
+			"machines", allocated.str("system_id"), "machines", ready.str("system_id")).ok(t).into(t, &released)
+		if want := []string{allocated.str("system_id")}; !cmp.Equal(released, want) {
+			t.Errorf("released %v, want %v: a Ready machine is none", released, want)
+		}
+	})
+}
+
+func TestReleaseOfSeveralRefusesUnknownIDs(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.op(t, "machines/", "release", "machines", "nosuch").
+			refuses(t, http.StatusBadRequest, "Unknown machine(s): nosuch.")
+	})
+}
+
+func TestReleaseOfSeveralRefusesWrongStates(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.newMachine(t)
+		m.op(t, "machines/", "release", "machines", machine.str("system_id")).refuses(t, http.StatusConflict,
+			"Machine(s) cannot be released in their current state: "+machine.str("system_id")+" ('New').")
+	})
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestSubnetsHaveTheirShape(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnets := m.get(t, "subnets/").list(t)
+		if len(subnets) == 0 {
+			t.Skip("there are no subnets")
+		}
+		for _, subnet := range subnets {
+			checkShape(t, "subnet "+subnet.str("cidr"), subnet, shapes["subnet"])
+			checkNoOtherKeys(t, "subnet "+subnet.str("cidr"), subnet, shapes["subnet"])
+			checkShape(t, "VLAN of "+subnet.str("cidr"), subnet.part("vlan"), shapes["vlan"])
+		}
+	})
+}
+
+func TestSubnetIsReadByIDCIDRAndName(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		names := []string{subnet.id("id"), subnet.str("cidr")}
+		if subnet.str("name") != subnet.str("cidr") {
+			names = append(names, subnet.str("name"), "name:"+subnet.str("name"))
+		}
+		for _, name := range names {
+			if got := m.get(t, "subnets/"+name+"/").object(t); got.id("id") != subnet.id("id") {
+				t.Errorf("subnet %s is %s, want %s", name, got.id("id"), subnet.id("id"))
+			}
+		}
+	})
+}
+
+func TestSubnetStatisticsCountWhatIsReserved(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		before := m.get(t, subnetPath(subnet), "op", "statistics").object(t)
+		checkShape(t, "statistics", before, shape{
+			"num_available": "i", "largest_available": "i", "num_unavailable": "i", "total_addresses": "i", "usage": "n",
+			"usage_string": "s", "available_string": "s", "first_address": "s", "last_address": "s", "ip_version": "i",
+		})
+		m.reserve(t, "ip", m.freeAddress(t, subnet))
+		after := m.get(t, subnetPath(subnet), "op", "statistics").object(t)
+		if got, want := after.num("num_available"), before.num("num_available")-1; got != want {
+			t.Errorf("%v available after one was reserved, want %v", got, want)
+		}
+	})
+}
+
+func TestReservedAddressIsInTheReservedRanges(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		address := m.freeAddress(t, subnet)
+		m.reserve(t, "ip", address)
+		for op, want := range map[string]bool{"reserved_ip_ranges": true, "unreserved_ip_ranges": false} {
+			ranges := m.get(t, subnetPath(subnet), "op", op).list(t)
+			for _, r := range ranges {
+				checkShape(t, op, r, shape{"start": "s", "end": "s", "num_addresses": "i"})
+			}
+			if got := find(ranges, func(r object) bool { return inRange(r, address) }) != nil; got != want {
+				t.Errorf("%s has %s: %v, want %v", op, address, got, want)
+			}
+		}
+	})
+}
+
+func inRange(r object, address string) bool {
+	start, err1 := netip.ParseAddr(r.str("start"))
+	end, err2 := netip.ParseAddr(r.str("end"))
+	at, err3 := netip.ParseAddr(address)
+	return err1 == nil && err2 == nil && err3 == nil && !at.Less(start) && !end.Less(at)
+}
+
+func TestSubnetListsItsAddresses(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		address := m.giveStaticAddress(t, vm)
+		subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
+		listed := m.get(t, subnetPath(subnet), "op", "ip_addresses").list(t)
+		found := find(listed, func(o object) bool { return o.str("ip") == address })
+		if found == nil || found.str("node_summary", "system_id") != vm.str("system_id") {
+			t.Errorf("%v is the entry of %s, want the machine %s in it", found, address, vm.str("system_id"))
+		}
+	})
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+)
+
+// Fault is something that goes wrong with calls to the API. It matches a call by Method, Endpoint and Op (empty: any),
+// does what its action fields say, and does it as often as its last fields say (none: every time).
+type Fault struct {
+	ID string `json:"id,omitempty"`
+
+	Method   string `json:"method,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"` // a pattern as Call.Endpoint shows it
+	Op       string `json:"op,omitempty"`
+	// NoOp matches only calls without an operation: plain reads, creations, updates and deletions.
+	NoOp     bool   `json:"no_op,omitempty"`
+	SystemID string `json:"system_id,omitempty"`
+
+	// Status, with Body and Headers, is answered instead of doing anything.
+	Status  int               `json:"status,omitempty"`
+	Body    string            `json:"body,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Delay passes before anything else, in real time.
+	Delay Duration `json:"delay,omitempty"`
+	// DropBefore cuts the connection before anything happened, DropAfter when all of it has.
+	DropBefore bool `json:"drop_before,omitempty"`
+	DropAfter  bool `json:"drop_after,omitempty"`
+	// Truncate sends half of the body and cuts the connection; Garbage sends a 200 with something that is no JSON.
+	Truncate bool `json:"truncate,omitempty"`
+	Garbage  bool `json:"garbage,omitempty"`
+
+	// First is how many matching calls it happens to; Every lets it happen to each n-th; Probability, from 0 to 1, to
+	// some, by the seed.
+	First       int     `json:"first,omitempty"`
+	Every       int     `json:"every,omitempty"`
+	Probability float64 `json:"probability,omitempty"`
+
+	// Seen and Done count the calls that matched and those it happened to.
+	Seen int `json:"seen"`
+	Done int `json:"done"`
+}
+
+// AddFault lets a fault happen from now on; id is its ID, or one made up.
+func (s *Simulator) AddFault(f Fault) (id string, err error) {
+	if err := f.validate(); err != nil {
+		return "", fmt.Errorf("fault: %w", err)
+	}
+	fs := &s.faults
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.next++
+	if f.ID == "" {
+		f.ID = fmt.Sprintf("fault-%d", fs.next)
+	}
+	for _, old := range fs.list {
+		if old.ID == f.ID {
+			return "", fmt.Errorf("fault: there is one called %s", f.ID)
+		}
+	}
+	f.Seen, f.Done = 0, 0
+	fs.list = append(fs.list, &f)
+	return f.ID, nil
+}
+
+// ClearFaults ends all faults.
+func (s *Simulator) ClearFaults() {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.list = nil
+}
+
+// RemoveFault ends one fault; false when there is none with that id.
+func (s *Simulator) RemoveFault(id string) bool {
+	fs := &s.faults
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for i, f := range fs.list {
+		if f.ID == id {
+			fs.list = append(fs.list[:i:i], fs.list[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Faults are those that may still happen, with their counts.
+func (s *Simulator) Faults() []Fault {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	out := make([]Fault, 0, len(s.faults.list))
+	for _, f := range s.faults.list {
+		out = append(out, *f)
+	}
+	return out
+}
+
+func (f Fault) validate() error {
+	if f.Status == 0 && f.Delay == 0 && !f.DropBefore && !f.DropAfter && !f.Truncate && !f.Garbage {
+		return fmt.Errorf("it does nothing: give status, delay, drop_before, drop_after, truncate or garbage")
+	}
+	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
+		return fmt.Errorf("status %d is no HTTP status of a reply", f.Status)
+	}
+	if f.Probability < 0 || f.Probability > 1 {
+		return fmt.Errorf("probability %v is not between 0 and 1", f.Probability)
+	}
+	if f.First < 0 || f.Every < 0 {
+		return fmt.Errorf("first and every must not be negative")
+	}
+	if f.Op != "" && f.NoOp {
+		return fmt.Errorf("op and no_op exclude each other")
+	}
+	return nil
+}
+
+type faultSet struct {
+	mu   sync.Mutex
+	rng  *rand.Rand
+	next int
+	list []*Fault
+}
+
+func (fs *faultSet) init(seed int64) { fs.rng = rand.New(rand.NewPCG(uint64(seed), 0x6661756c)) }
+
+// match counts the call on each fault that it matches and returns the first that happens to it, or nil.
+func (fs *faultSet) match(call Call) *Fault {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	var hit *Fault
+	for _, f := range fs.list {
+		if !f.matches(call) {
+			continue
+		}
+		f.Seen++
+		if hit == nil && f.happens(fs.rng) {
+			f.Done++
+			once := *f
+			hit = &once
+		}
+	}
+	return hit
+}
+
+func (f *Fault) matches(call Call) bool {
+	return (f.Method == "" || f.Method == call.Method) &&
+		(f.Endpoint == "" || f.Endpoint == call.Endpoint) &&
+		(f.Op == "" || f.Op == call.Op) &&
+		(!f.NoOp || call.Op == "") &&
+		(f.SystemID == "" || f.SystemID == call.SystemID)
+}
+
+func (f *Fault) happens(rng *rand.Rand) bool {
+	if f.Probability > 0 && rng.Float64() >= f.Probability {
+		return false
+	}
+	if f.Every > 0 && f.Seen%f.Every != 0 {
+		return false
+	}
+	return f.First == 0 || f.Done < f.First
+}
+
+// wait is the fault's delay, cut short when the simulator closes.
+func (f *Fault) wait(s *Simulator) {
+	if f == nil || f.Delay == 0 {
+		return
+	}
+	t := s.time.clock.NewTimer(timeOf(f.Delay))
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-s.stop:
+	}
+}
+
+func (f *Fault) dropsBefore() bool { return f != nil && f.DropBefore }
+func (f *Fault) dropsAfter() bool  { return f != nil && f.DropAfter }
+func (f *Fault) cutsBody() bool    { return f != nil && f.Truncate }
+
+// reply is the answer in place of MAAS's, or nil.
+func (f *Fault) reply() *reply {
+	if f == nil || f.Status == 0 {
+		return nil
+	}
+	out := &reply{status: f.Status, header: http.Header{"Content-Type": {contentText}}, body: []byte(f.Body)}
+	for key, value := range f.Headers {
+		out.header.Set(key, value)
+	}
+	return out
+}
+
+// spoil makes garbage of MAAS's answer where the fault says so.
+func (f *Fault) spoil(r *reply) *reply {
+	if f == nil || !f.Garbage {
+		return r
+	}
+	return &reply{status: http.StatusOK, header: r.header, body: bytes.Repeat([]byte("{\x00\xff<html>"), 16)}
+}

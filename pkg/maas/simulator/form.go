@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxBody bounds what a request may carry: an image upload is not among the things the simulator takes.
+const maxBody = 32 << 20
+
+// form is what a request brings: values by key, keys in the order in which they came (MAAS repeats it in messages).
+type form struct {
+	order  []string
+	values map[string][]string
+}
+
+func newForm() form { return form{values: map[string][]string{}} }
+
+func (f *form) add(key, value string) {
+	if _, ok := f.values[key]; !ok {
+		f.order = append(f.order, key)
+	}
+	f.values[key] = append(f.values[key], value)
+}
+
+// has tells whether the key was sent, with whatever value.
+func (f form) has(key string) bool { return len(f.values[key]) > 0 }
+
+// get is the key's last value, as Django's QueryDict gives it, or "".
+func (f form) get(key string) string {
+	values := f.values[key]
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// list is all the key's values.
+func (f form) list(key string) []string { return f.values[key] }
+
+// without is the form without some keys.
+func (f form) without(keys ...string) form {
+	out := newForm()
+	for _, key := range f.order {
+		if !slices.Contains(keys, key) {
+			for _, value := range f.values[key] {
+				out.add(key, value)
+			}
+		}
+	}
+	return out
+}
+
+// boolean reads an optional parameter as formencode's StringBool does; a value that is none is a 400.
+func (f form) boolean(key string, fallback bool) (bool, error) {
+	if !f.has(key) {
+		return fallback, nil
+	}
+	switch strings.ToLower(strings.TrimSpace(f.get(key))) {
+	case "true", "t", "yes", "y", "on", "1":
+		return true, nil
+	case "false", "f", "no", "n", "off", "0":
+		return false, nil
+	}
+	return false, badRequest("Invalid %s: Value should be 'true' or 'false'", key)
+}
+
+// checkbox reads a value as the fields of Django's forms do: whatever is neither empty nor a word for false is true.
+func (f form) checkbox(key string, fallback bool) bool {
+	if f.get(key) == "" {
+		return fallback
+	}
+	return f.get(key) != "0" && !strings.EqualFold(f.get(key), "false")
+}
+
+// integer reads a number for a form's field; complaints go to errs.
+func (f form) integer(key string, fallback int, errs formErrors) int {
+	if f.get(key) == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(f.get(key)))
+	if err != nil {
+		errs.add(key, "Enter a whole number.")
+		return fallback
+	}
+	return n
+}
+
+// number reads a float for a form's field; complaints go to errs.
+func (f form) number(key string, fallback float64, errs formErrors) float64 {
+	if f.get(key) == "" {
+		return fallback
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(f.get(key)), 64)
+	if err != nil {
+		errs.add(key, "Enter a number.")
+		return fallback
+	}
+	return n
+}
+
+// parseQuery reads application/x-www-form-urlencoded text, keeping the order. As Django does, it takes what it can.
+func parseQuery(text string) form {
+	out := newForm()
+	for part := range strings.SplitSeq(text, "&") {
+		if part == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(part, "=")
+		k, err1 := url.QueryUnescape(key)
+		v, err2 := url.QueryUnescape(value)
+		if err1 == nil && err2 == nil {
+			out.add(k, v)
+		}
+	}
+	return out
+}
+
+// body is a request's body read both ways: post is what Django's request.POST has (forms only), data what the API's
+// request.data has (JSON objects too).
+type body struct{ post, data form }
+
+func parseBody(contentType string, raw []byte) (body, error) {
+	kind, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		kind = ""
+	}
+	switch kind {
+	case "multipart/form-data":
+		f, err := parseMultipart(raw, params["boundary"])
+		return body{post: f, data: f}, err
+	case "application/json":
+		f, err := parseJSON(raw)
+		return body{post: newForm(), data: f}, err
+	case "application/x-www-form-urlencoded":
+		f := parseQuery(string(raw))
+		return body{post: f, data: f}, nil
+	}
+	return body{post: newForm(), data: newForm()}, nil
+}
+
+func parseMultipart(raw []byte, boundary string) (form, error) {
+	out := newForm()
+	reader := multipart.NewReader(bytes.NewReader(raw), boundary)
+	for {
+		part, err := reader.NextPart()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, badRequest("Bad Request")
+		}
+		value, err := io.ReadAll(part)
+		if err != nil {
+			return out, badRequest("Bad Request")
+		}
+		out.add(part.FormName(), string(value))
+	}
+}
+
+// parseJSON reads a JSON object; lists become repeated values.
+func parseJSON(raw []byte) (form, error) {
+	out := newForm()
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return out, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
+		return out, badRequest("Bad Request")
+	}
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return out, badRequest("Bad Request")
+		}
+		var value any
+		if err := decoder.Decode(&value); err != nil {
+			return out, badRequest("Bad Request")
+		}
+		addJSON(&out, fmt.Sprint(key), value)
+	}
+	return out, nil
+}
+
+func addJSON(out *form, key string, value any) {
+	switch v := value.(type) {
+	case nil:
+		out.add(key, "")
+	case []any:
+		for _, item := range v {
+			addJSON(out, key, item)
+		}
+	case map[string]any:
+		text, err := json.Marshal(v)
+		if err == nil {
+			out.add(key, string(text))
+		}
+	case bool:
+		out.add(key, strconv.FormatBool(v))
+	default:
+		out.add(key, fmt.Sprint(v))
+	}
+}
+
+// firstPart is the text before the separator, or all of it.
+func firstPart(text string, separator byte) string {
+	if i := strings.IndexByte(text, separator); i >= 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// splitList reads "a,b c" as MAAS reads lists in one field.
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
+}

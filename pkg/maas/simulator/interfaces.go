@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func parseIP(text string) (netip.Addr, error) { return netip.ParseAddr(strings.TrimSpace(text)) }
+
+func (rq *request) listInterfaces() (any, error) {
+	m := rq.machineByID(rq.vars[0])
+	if m == nil {
+		return nil, notFound("Node")
+	}
+	if !allowed(rq.user, m, mayView) {
+		return nil, forbidden("")
+	}
+	out := []any{}
+	for _, nic := range m.ifaces {
+		out = append(out, renderInterface(nic))
+	}
+	return out, nil
+}
+
+// interfaceFor finds the interface of the path.
+func (rq *request) interfaceFor(want permission) (*iface, error) {
+	m := rq.machineByID(rq.vars[0])
+	if m == nil {
+		return nil, notFound("Node")
+	}
+	id, err := strconv.Atoi(rq.vars[1])
+	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return nic.id == id && err == nil || nic.name == rq.vars[1] })
+	if at < 0 {
+		return nil, notFound("Interface")
+	}
+	if !allowed(rq.user, m, want) {
+		return nil, forbidden("")
+	}
+	return m.ifaces[at], nil
+}
+
+func (rq *request) readInterface() (any, error) {
+	nic, err := rq.interfaceFor(mayView)
+	if err != nil {
+		return nil, err
+	}
+	return renderInterface(nic), nil
+}
+
+// changeable finds the interface and refuses where the machine's status forbids changing it.
+func (rq *request) changeable(what string) (*iface, error) {
+	nic, err := rq.interfaceFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	switch nic.machine.status {
+	case statusNew, statusReady, statusAllocated, statusBroken, statusFailedTesting:
+		return nic, nil
+	}
+	return nil, conflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", what)
+}
+
+func (rq *request) linkSubnet() (any, error) {
+	nic, err := rq.changeable("link subnet")
+	if err != nil {
+		return nil, err
+	}
+	force := rq.data.checkbox("force", false)
+	kind, sn, ip, err := rq.linkForm(nic, force)
+	if err != nil {
+		return nil, err
+	}
+	m := nic.machine
+	before := joinAddrs(m.addresses())
+	if force {
+		for _, link := range slices.Clone(nic.links) {
+			rq.dropAddress(link)
+		}
+	} else {
+		for _, link := range slices.Clone(nic.links) {
+			if link.mode() == "link_up" {
+				rq.dropAddress(link)
+			}
+		}
+	}
+	link := rq.addLink(nic, kind, sn, ip)
+	link.user = rq.user
+	if kind != allocSticky {
+		link.user = nil
+	}
+	if sn != nil {
+		nic.vlan = sn.vlan
+	}
+	if rq.data.checkbox("default_gateway", false) {
+		m.gatewayLink = link
+	}
+	rq.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	return renderInterface(nic), nil
+}
+
+// linkForm reads and checks what shall be linked.
+func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet, ip netip.Addr, err error) {
+	errs, f := formErrors{}, rq.data
+	mode := strings.ToLower(f.get("mode"))
+	kinds := map[string]allocType{"auto": allocAuto, "dhcp": allocDHCP, "static": allocSticky, "link_up": allocSticky}
+	kind, ok := kinds[mode]
+	if mode == "" {
+		errs.add("mode", "This field is required.")
+	} else if !ok {
+		errs.add("mode", "'%s' is not a valid mode.  It should be one of: 'auto', 'dhcp', 'static', 'link_up'.", f.get("mode"))
+	}
+	if spec := f.get("subnet"); spec != "" {
+		if sn = rq.subnetBySpecifier(spec); sn == nil || !force && nic.vlan != nil && sn.vlan != nic.vlan {
+			errs.add("subnet", noSuchChoice)
+		}
+	} else if mode == "auto" || mode == "static" {
+		errs.add("subnet", "This field is required.")
+	}
+	if len(errs) > 0 {
+		return 0, nil, noAddress, errs.err()
+	}
+	if mode == "link_up" && !force && slices.ContainsFunc(nic.links, func(a *address) bool { return a.mode() != "link_up" }) {
+		errs.add("mode", "Cannot configure interface to link up (with no IP address) while other links are already configured. Specify force=True to override this behavior and delete all links.")
+		return 0, nil, noAddress, errs.err()
+	}
+	if mode == "dhcp" && slices.ContainsFunc(nic.links, func(a *address) bool { return a.kind == allocDHCP }) {
+		errs.add("mode", "Interface is already set to DHCP.")
+	}
+	if mode != "static" {
+		return kind, sn, noAddress, errs.err()
+	}
+	ip, err = rq.staticAddress(nic, sn, f.get("ip_address"), force)
+	return kind, sn, ip, err
+}
+
+// staticAddress checks the address for a STATIC link, or finds a free one.
+func (rq *request) staticAddress(nic *iface, sn *subnet, text string, force bool) (netip.Addr, error) {
+	if text == "" {
+		ip, free := rq.freeAddress(sn)
+		if !free {
+			return noAddress, unavailable("No more IPs available in subnet: %s.", sn.cidr)
+		}
+		return ip, nil
+	}
+	ip, err := parseIP(text)
+	if err != nil {
+		return noAddress, invalidField("ip_address", "Enter a valid IPv4 or IPv6 address.")
+	}
+	if !sn.cidr.Contains(ip) {
+		return noAddress, invalidField("ip_address", "IP address is not in the given subnet '%s'.", subnetLabel(sn))
+	}
+	if rq.dynamicRangeOf(ip) != nil {
+		return noAddress, invalidField("ip_address", "IP address is inside a dynamic range %s.", rq.dynamicRangeText(ip))
+	}
+	if other := rq.addressInUse(ip); other != nil && !(force && slices.Contains(nic.links, other)) {
+		return noAddress, notFoundText("IP address is already in use.")
+	}
+	return ip, nil
+}
+
+func (rq *request) dynamicRangeText(ip netip.Addr) string {
+	r := rq.dynamicRangeOf(ip)
+	return r.start.String() + " to " + r.end.String()
+}
+
+// subnetLabel is how MAAS prints a subnet in messages.
+func subnetLabel(sn *subnet) string {
+	if sn.name == sn.cidr.String() {
+		return sn.cidr.String()
+	}
+	return sn.name + " (" + sn.cidr.String() + ")"
+}
+
+func (rq *request) linkOf(nic *iface, text string) *address {
+	id, err := strconv.Atoi(text)
+	if err != nil {
+		return nil
+	}
+	for _, link := range nic.links {
+		if link.id == id {
+			return link
+		}
+	}
+	return nil
+}
+
+func (rq *request) unlinkSubnet() (any, error) {
+	nic, err := rq.changeable("unlink subnet")
+	if err != nil {
+		return nil, err
+	}
+	if rq.data.get("id") == "" {
+		return nil, invalidField("id", "This field is required.")
+	}
+	link := rq.linkOf(nic, rq.data.get("id"))
+	if link == nil {
+		return nil, invalidField("id", "'%s' is not a valid id.  It should be one of: %s.", rq.data.get("id"), linkIDs(nic))
+	}
+	rq.unlink(nic, []*address{link})
+	return renderInterface(nic), nil
+}
+
+func linkIDs(nic *iface) string {
+	ids := []string{}
+	for _, link := range nic.links {
+		ids = append(ids, "'"+strconv.Itoa(link.id)+"'")
+	}
+	return strings.Join(ids, ", ")
+}
+
+// unlink takes links away; an interface that has none left is at least up.
+func (rq *request) unlink(nic *iface, links []*address) {
+	before := joinAddrs(nic.machine.addresses())
+	for _, link := range links {
+		rq.dropAddress(link)
+	}
+	rq.tell(nic.machine, ChangeAddresses, before, joinAddrs(nic.machine.addresses()))
+}
+
+func (rq *request) disconnect() (any, error) {
+	nic, err := rq.changeable("disconnect")
+	if err != nil {
+		return nil, err
+	}
+	rq.unlink(nic, slices.Clone(nic.links))
+	nic.vlan = nil
+	return renderInterface(nic), nil
+}
+
+func (rq *request) setDefaultGateway() (any, error) {
+	nic, err := rq.changeable("set default gateway on")
+	if err != nil {
+		return nil, err
+	}
+	var candidates []*address
+	for _, link := range nic.links {
+		if link.subnet != nil && link.subnet.gateway.IsValid() && (link.mode() == "auto" || link.mode() == "static") {
+			candidates = append(candidates, link)
+		}
+	}
+	if text := rq.data.get("link_id"); text != "" {
+		link := rq.linkOf(nic, text)
+		if link == nil || !slices.Contains(candidates, link) {
+			return nil, invalidField("link_id", "'%s' is not a valid link_id.  It should be one of: %s.", text, linkIDs(nic))
+		}
+		candidates = []*address{link}
+	}
+	switch len(candidates) {
+	case 0:
+		return nil, invalidField("__all__", "This interface has no usable gateways.")
+	case 1:
+	default:
+		return nil, invalidField("link_id", "This field is required; Interface has more than one usable IPv4 and IPv6 gateway.")
+	}
+	nic.machine.gatewayLink = candidates[0]
+	return renderInterface(nic), nil
+}
+
+func (rq *request) addInterfaceTag() (any, error) {
+	return rq.changeInterfaceTag(func(tags []string, name string) []string {
+		if slices.Contains(tags, name) {
+			return tags
+		}
+		return append(tags, name)
+	})
+}
+
+func (rq *request) removeInterfaceTag() (any, error) {
+	return rq.changeInterfaceTag(func(tags []string, name string) []string {
+		return slices.DeleteFunc(tags, func(other string) bool { return other == name })
+	})
+}
+
+func (rq *request) changeInterfaceTag(change func([]string, string) []string) (any, error) {
+	nic, err := rq.interfaceFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	name := rq.post.get("tag")
+	if name == "" {
+		return nil, badRequest("No provided tag!")
+	}
+	nic.tags = change(slices.Clone(nic.tags), name)
+	return renderInterface(nic), nil
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"net/netip"
+	"strings"
+)
+
+func (rq *request) listAddresses() (any, error) {
+	all, err := rq.query.boolean("all", false)
+	if err != nil {
+		return nil, err
+	}
+	owner := rq.query.get("owner")
+	var wanted netip.Addr
+	if rq.query.has("ip") {
+		if wanted, err = parseIP(rq.query.get("ip")); err != nil {
+			return nil, badRequest("Parameter 'ip' must contain an IP address.")
+		}
+	}
+	if all && !rq.user.admin {
+		return nil, forbidden("Listing all IP addresses requires admin privileges.")
+	}
+	if owner != "" && !rq.user.admin {
+		return nil, forbidden("Listing another user's IP addresses requires admin privileges.")
+	}
+	out := []any{}
+	for _, a := range sortedAddresses(rq.db.addrs) {
+		if !a.ip.IsValid() || wanted.IsValid() && a.ip != wanted {
+			continue
+		}
+		mine := a.user == rq.user
+		if owner != "" {
+			mine = a.user != nil && a.user.name == owner
+		}
+		if all && (mine || owner == "") || mine && a.kind == allocUserReserved {
+			out = append(out, renderAddress(a))
+		}
+	}
+	return out, nil
+}
+
+// reserveAddress takes an address out of circulation for the caller.
+func (rq *request) reserveAddress() (any, error) {
+	f := rq.post
+	ipText := orDefault(f.get("ip"), f.get("ip_address"))
+	sn, ip, err := rq.reservation(f.get("subnet"), ipText)
+	if err != nil {
+		return nil, err
+	}
+	mac := f.get("mac")
+	if mac != "" && !validMAC(mac) {
+		return nil, invalidField("mac_address", "'%s' is not a valid MAC address.", mac)
+	}
+	var r *dnsResource
+	if hostname := f.get("hostname"); hostname != "" {
+		if r, err = rq.nameForAddress(hostname, f.get("domain")); err != nil {
+			return nil, err
+		}
+	}
+	a := &address{
+		id: rq.db.next("ip"), ip: ip, kind: allocUserReserved, subnet: sn, user: rq.user, created: rq.time.clock.Now().UTC(),
+	}
+	rq.db.addrs = append(rq.db.addrs, a)
+	if r != nil {
+		r.addrs = append(r.addrs, a)
+	}
+	return renderAddress(a), nil
+}
+
+// reservation finds the address: the one that is named, or a free one of the subnet.
+func (rq *request) reservation(subnetText, ipText string) (*subnet, netip.Addr, error) {
+	if subnetText == "" && ipText == "" {
+		return nil, noAddress, badRequest("Must supply either the 'subnet' or the 'ip' parameter.")
+	}
+	var sn *subnet
+	if subnetText != "" && ipText == "" {
+		if sn = rq.subnetBySpecifier(subnetText); sn == nil {
+			return nil, noAddress, badRequest("Unable to identify subnet: %s.", subnetText)
+		}
+	}
+	if ipText == "" {
+		ip, free := rq.freeAddress(sn)
+		if !free {
+			return nil, noAddress, unavailable("No more IPs available in subnet: %s.", sn.cidr)
+		}
+		return sn, ip, nil
+	}
+	ip, err := parseIP(ipText)
+	if err != nil {
+		return nil, noAddress, invalidField("ip_address", "Enter a valid IPv4 or IPv6 address.")
+	}
+	if sn == nil {
+		if sn = rq.subnetOf(ip); sn == nil {
+			return nil, noAddress, badRequest("No known subnet for IP address: %s.", ip)
+		}
+	}
+	if rq.dynamicRangeOf(ip) != nil {
+		return nil, noAddress, forbidden("IP address " + ip.String() + " belongs to an existing dynamic range. To reserve this IP address, a MAC address is required. (Create a device instead.)")
+	}
+	if rq.addressInUse(ip) != nil {
+		return nil, noAddress, notFoundText("The IP address %s is already in use.", ip)
+	}
+	return sn, ip, nil
+}
+
+// nameForAddress finds or makes the DNS resource that a reservation asks for.
+func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, error) {
+	name, d := hostname, rq.defaultDomain()
+	if domainText != "" {
+		if d = rq.domainBySpecifier(domainText); d == nil {
+			return nil, notFound("Domain")
+		}
+	} else if strings.Contains(hostname, ".") {
+		var domainName string
+		name, domainName = rq.splitFQDN(hostname)
+		if d = rq.domainByName(domainName); d == nil {
+			return nil, notFound("Domain")
+		}
+	}
+	for _, r := range rq.db.dns {
+		if r.name == name && r.domain == d {
+			return r, nil
+		}
+	}
+	r := &dnsResource{id: rq.db.next("dnsresource"), name: name, domain: d}
+	rq.db.dns = append(rq.db.dns, r)
+	return r, nil
+}
+
+func (rq *request) releaseAddress() (any, error) {
+	text := rq.post.get("ip")
+	if text == "" {
+		return nil, badRequest("No provided ip!")
+	}
+	ip, err := parseIP(text)
+	if err != nil {
+		return nil, invalidField("ip", "Enter a valid IPv4 or IPv6 address.")
+	}
+	force, err := rq.post.boolean("force", false)
+	if err != nil {
+		return nil, err
+	}
+	if force && !rq.user.admin {
+		return nil, forbidden("Force-releasing an IP address requires admin privileges.")
+	}
+	a := rq.addressInUse(ip)
+	if a == nil && force {
+		return nil, badRequest("IP address %s does not exist.", ip)
+	}
+	if a == nil || !force && (a.kind != allocUserReserved || a.user != rq.user) {
+		return nil, badRequest("IP address %s does not exist, is not the correct type of address, or does not belong to the requesting user.\nIf you are sure you want to release this address, use force=true as a MAAS administrator.", ip)
+	}
+	rq.dropAddress(a)
+	return noContent{}, nil
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// nodeTimeout is how long MAAS waits for a machine that commissions or deploys before it fails it.
+const nodeTimeout = 30 * time.Minute
+
+// setStatus takes a machine to another status. Handlers check whether that is allowed before they call it.
+func (s *Simulator) setStatus(m *machine, next status) {
+	from := m.status
+	if !slices.Contains(rememberedNever, from) {
+		m.previous = from
+	}
+	m.status = next
+	if next == statusNew || next == statusReady {
+		m.owner = nil
+	}
+	m.epoch++
+	s.addEvent(m, levelInfo, next.String(), "")
+	s.tell(m, ChangeStatus, from.String(), next.String())
+}
+
+// setPowerState notes what MAAS knows of the machine's power, and what follows from it.
+func (s *Simulator) setPowerState(m *machine, state string) {
+	from := m.powerState
+	m.powerState = state
+	s.tell(m, ChangePower, from, state)
+	if state == "off" && !slices.Contains(keepsAutoAddresses, m.status) {
+		s.releaseAutoAddresses(m)
+	}
+}
+
+// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu; a simulated host answers
+// at once.
+func (s *Simulator) onHost(call func() error, then func(error)) {
+	then(call())
+}
+
+// switchPower asks the BMC to switch the machine; when that has worked, or failed, then goes on.
+func (s *Simulator) switchPower(m *machine, on bool, then func(error)) {
+	took, state := s.timings.powerOff(), "off"
+	if on {
+		took, state = s.timings.powerOn(), "on"
+	}
+	s.later(m, took, func() {
+		s.flip(m, on, func(err error) {
+			if err != nil {
+				s.setPowerState(m, "error")
+			} else {
+				s.setPowerState(m, state)
+			}
+			then(err)
+		})
+	})
+}
+
+// flip really switches the machine.
+func (s *Simulator) flip(m *machine, on bool, then func(error)) {
+	if text := s.takeFailure(m, failPower); text != "" {
+		then(fmt.Errorf("%s", text))
+		return
+	}
+	hv, name := s.behind(m)
+	if hv == nil {
+		m.running = on
+		then(nil)
+		return
+	}
+	s.onHost(func() error { return hv.SetPower(name, on) }, func(err error) {
+		if err == nil {
+			m.running = on
+		}
+		then(err)
+	})
+}
+
+// Operations that can be told to fail.
+const (
+	failDeploy     = "deploy"
+	failCommission = "commission"
+	failRelease    = "release"
+	failErase      = "erase"
+	failPower      = "power"
+	failTest       = "test"
+)
+
+var failable = []string{failDeploy, failCommission, failRelease, failErase, failPower, failTest}
+
+// takeFailure tells whether the operation shall fail this time, and with which message.
+func (s *Simulator) takeFailure(m *machine, operation string) string {
+	if text, ok := m.failing[operation]; ok {
+		delete(m.failing, operation)
+		return text
+	}
+	text := s.failNext[operation]
+	delete(s.failNext, operation)
+	return text
+}
+
+// fail takes the machine to the status that failures of the present one lead to.
+func (s *Simulator) fail(m *machine, reason string) {
+	next := statuses[m.status].failed
+	if next == noFailure {
+		return
+	}
+	was := m.status
+	s.setStatus(m, next)
+	m.errorDescription = reason
+	s.addEvent(m, levelError, "Marking node failed", reason)
+	switch was {
+	case statusCommissioning:
+		m.commissionStatus = scriptFailed
+	case statusTesting:
+		m.testStatus = scriptFailed
+	}
+}
+
+// failSoon lets the operation that is under way time out.
+func (s *Simulator) failSoon(m *machine) {
+	s.later(m, nodeTimeout, func() {
+		operation := strings.ToLower(m.status.String())
+		s.fail(m, fmt.Sprintf("Node operation '%s' timed out after 30 minutes.", operation))
+	})
+}
+
+// acquire gives a Ready machine to a user.
+func (s *Simulator) acquire(m *machine, u *user, agentName string, bridgeAll bool) {
+	m.owner, m.agentName, m.bridged = u, agentName, bridgeAll
+	s.setStatus(m, statusAllocated)
+}
+
+// startDeploy lets an acquired machine deploy what has been set on it.
+func (s *Simulator) startDeploy(m *machine) {
+	s.setStatus(m, statusDeploying)
+	m.errorDescription = ""
+	m.installResult = s.db.next("scriptset")
+	s.switchPower(m, true, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power on for the node failed: %v", err))
+			return
+		}
+		s.addEvent(m, levelInfo, "Loading ephemeral", "")
+		s.later(m, s.timings.deploy(m.isVM()), func() { s.finishDeploy(m) })
+	})
+}
+
+func (s *Simulator) finishDeploy(m *machine) {
+	if text := s.takeFailure(m, failDeploy); text != "" {
+		s.fail(m, text)
+		return
+	}
+	if !m.running {
+		s.failSoon(m)
+		return
+	}
+	m.netboot = false
+	s.leaseDHCP(m)
+	if im := s.imageOf(m); im != nil {
+		im.lastDeployed = s.time.clock.Now().UTC()
+	}
+	s.addEvent(m, levelInfo, "Image Deployed", fmt.Sprintf("deployed %s/%s/%s", m.osystem, m.series, m.architecture))
+	s.setStatus(m, statusDeployed)
+	if m.willHost != "" {
+		s.registerDeployed(m)
+	}
+}
+
+// startRelease takes an acquired machine back; erase is how its disks are erased, or "".
+func (s *Simulator) startRelease(m *machine, erase string) {
+	if erase != "" && !m.ephemeral {
+		s.startErase(m, erase)
+		return
+	}
+	s.stopAndFinish(m)
+}
+
+// startErase boots the machine into an environment that erases its disks, and releases it afterwards.
+func (s *Simulator) startErase(m *machine, kind string) {
+	s.setStatus(m, statusDiskErasing)
+	took := map[string]time.Duration{
+		"quick": s.timings.eraseQuick(), "secure": s.timings.eraseSecure(), "full": s.timings.eraseFull(),
+	}[kind]
+	s.switchPower(m, true, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
+			return
+		}
+		s.later(m, took, func() {
+			if text := s.takeFailure(m, failErase); text != "" {
+				s.fail(m, text)
+				return
+			}
+			s.stopAndFinish(m)
+		})
+	})
+}
+
+// stopAndFinish switches the machine off, if it is on, and gives it back to the pool.
+func (s *Simulator) stopAndFinish(m *machine) {
+	s.letGo(m)
+	wasOn := m.powerState != "off"
+	s.setStatus(m, statusReleasing)
+	if !wasOn || m.powerType == "manual" {
+		s.finishRelease(m)
+		return
+	}
+	if text := s.takeFailure(m, failRelease); text != "" {
+		s.later(m, s.timings.powerOff(), func() { s.fail(m, text) })
+		return
+	}
+	s.switchPower(m, false, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power off for the node failed: %v", err))
+			return
+		}
+		s.finishRelease(m)
+	})
+}
+
+// finishRelease ends a release: the machine is Ready for somebody else, New if it never commissioned, or gone if an
+// allocation had made it.
+func (s *Simulator) finishRelease(m *machine) {
+	if m.dynamic {
+		s.deleteMachine(m)
+		return
+	}
+	s.clearOwnership(m)
+	next := statusReady
+	if !m.commissioned {
+		next = statusNew
+	}
+	s.setStatus(m, next)
+	s.addEvent(m, levelInfo, "Released", "")
+}
+
+// clearOwnership takes from a machine, when its release has finished, what its owner had.
+func (s *Simulator) clearOwnership(m *machine) {
+	s.releaseAutoAddresses(m)
+	m.bridged = false
+	m.owner, m.ownerData = nil, map[string]string{}
+}
+
+// letGo takes from a machine, when its release starts, what its acquisition and deployment have set. The owner stays
+// until the machine is Ready.
+func (s *Simulator) letGo(m *machine) {
+	m.agentName, m.osystem, m.series, m.hweKernel, m.userData = "", "", "", "", nil
+	m.hwSync, m.netboot, m.willHost = false, true, ""
+	for key, lab := range s.lab {
+		if lab.installedOn == m.systemID {
+			delete(s.lab, key)
+		}
+	}
+	for _, nic := range m.ifaces {
+		s.dropLease(nic)
+	}
+}
+
+// startCommission lets a machine be looked at; u owns it meanwhile. Its links go, unless keepNetwork says otherwise: it
+// gets new ones in the end.
+func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
+	m.owner = u
+	s.setStatus(m, statusCommissioning)
+	if !keepNetwork {
+		s.clearLinks(m)
+	}
+	m.commissionStatus, m.testStatus = scriptPending, scriptPending
+	m.commissionResult, m.testResult = s.db.next("scriptset"), s.db.next("scriptset")
+	m.errorDescription = ""
+	s.switchPower(m, true, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
+			return
+		}
+		m.commissionStatus = scriptRunning
+		s.later(m, s.timings.commission(), func() { s.finishCommission(m) })
+	})
+}
+
+func (s *Simulator) finishCommission(m *machine) {
+	if text := s.takeFailure(m, failCommission); text != "" {
+		s.fail(m, text)
+		return
+	}
+	if !m.running {
+		s.failSoon(m)
+		return
+	}
+	m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
+	s.discover(m)
+	s.connectInterfaces(m)
+	s.setStatus(m, statusTesting)
+	m.testStatus = scriptRunning
+	s.later(m, s.timings.test(), func() {
+		if text := s.takeFailure(m, failTest); text != "" {
+			s.fail(m, text)
+			return
+		}
+		m.testStatus = scriptPassed
+		s.becomeReady(m)
+	})
+}
+
+// becomeReady ends commissioning: nobody owns the machine and it is switched off.
+func (s *Simulator) becomeReady(m *machine) {
+	m.owner = nil
+	s.setStatus(m, statusReady)
+	s.switchPower(m, false, func(error) {})
+}
+
+// clearLinks takes all links from a machine.
+func (s *Simulator) clearLinks(m *machine) {
+	before := joinAddrs(m.addresses())
+	for _, nic := range m.ifaces {
+		for _, link := range slices.Clone(nic.links) {
+			s.dropAddress(link)
+		}
+		s.dropLease(nic)
+	}
+	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+}
+
+// connectInterfaces gives links to interfaces that have none, as commissioning does: AUTO on the boot interface, or DHCP
+// where MAAS knows no subnet; the others are just up.
+func (s *Simulator) connectInterfaces(m *machine) {
+	for _, nic := range m.ifaces {
+		if len(nic.links) > 0 {
+			continue
+		}
+		sn := s.subnetOn(nic.vlan)
+		switch {
+		case nic != m.bootIface():
+			s.addLink(nic, allocSticky, sn, noAddress)
+		case sn != nil:
+			s.addLink(nic, allocAuto, sn, noAddress)
+		default:
+			s.addLink(nic, allocDHCP, nil, noAddress)
+		}
+	}
+}
+
+// subnetOn is the first subnet on the VLAN, or nil.
+func (s *Simulator) subnetOn(v *vlan) *subnet {
+	for _, sn := range s.db.subnets {
+		if v != nil && sn.vlan == v {
+			return sn
+		}
+	}
+	return nil
+}
+
+// removeMachine takes the row out of MAAS.
+func (s *Simulator) removeMachine(m *machine) {
+	for _, nic := range m.ifaces {
+		for _, link := range slices.Clone(nic.links) {
+			s.dropAddress(link)
+		}
+		s.dropLease(nic)
+	}
+	s.db.machines = slices.DeleteFunc(s.db.machines, func(other *machine) bool { return other == m })
+	s.db.events = slices.DeleteFunc(s.db.events, func(e *event) bool { return e.machine == m })
+	m.epoch++
+	m.gone = true
+	s.tell(m, ChangeDeleted, m.status.String(), "")
+}
+
+// deleteMachine takes a machine out of MAAS and, if it is a VM, off its host.
+func (s *Simulator) deleteMachine(m *machine) {
+	s.removeMachine(m)
+	s.decompose(m)
+}
+
+// decompose takes a VM off its host. MAAS does not care whether that works: its row is gone already.
+func (s *Simulator) decompose(m *machine) {
+	h := m.host
+	if h == nil {
+		return
+	}
+	s.onHost(func() error { return h.hv.Delete(m.vm) }, func(err error) {
+		s.noteDecompose(h, m, err)
+		s.recount(h)
+	})
+}
+
+// noteDecompose is all that MAAS does about a VM that it could not delete.
+func (s *Simulator) noteDecompose(h *vmHost, m *machine, err error) {
+	if err != nil {
+		s.log.Info("Decomposing failed; the VM stays on its host", "host", h.name, "vm", m.vm, "reason", err.Error())
+	}
+}

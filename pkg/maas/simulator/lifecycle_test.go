@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"encoding/base64"
+	"testing"
+	"time"
+)
+
+// step is how a machine is after some time has passed.
+type step struct {
+	after         time.Duration
+	status, power string
+}
+
+func (b *bed) expect(systemID string, steps []step) {
+	b.t.Helper()
+	for _, want := range steps {
+		b.pass(want.after)
+		m, ok := b.Machine(systemID)
+		if !ok {
+			b.t.Fatalf("machine %s is gone, want %s", systemID, want.status)
+		}
+		if m.Status != want.status || m.Power != want.power {
+			b.t.Errorf("after %v more: %s, power %s; want %s, power %s", want.after, m.Status, m.Power, want.status, want.power)
+		}
+	}
+}
+
+func TestTimings(t *testing.T) {
+	const s = time.Second
+	deployed := func(b *bed, id string) {
+		b.do(post, "machines/"+id+"/", "op", "deploy").object(b.t)
+		b.pass(6 * time.Minute)
+	}
+	tests := map[string]struct {
+		prepare func(*bed, string)
+		pairs   []string
+		steps   []step
+	}{
+		"deploy": {nil, []string{"op", "deploy"}, []step{
+			{0, "Deploying", "off"}, {19 * s, "Deploying", "off"}, {s, "Deploying", "on"},
+			{299 * s, "Deploying", "on"}, {s, "Deployed", "on"},
+		}},
+		"commission": {nil, []string{"op", "commission"}, []step{
+			{0, "Commissioning", "off"}, {20 * s, "Commissioning", "on"}, {119 * s, "Commissioning", "on"}, {s, "Testing", "on"},
+			{29 * s, "Testing", "on"}, {s, "Ready", "on"}, {10 * s, "Ready", "off"},
+		}},
+		"release": {deployed, []string{"op", "release"}, []step{
+			{0, "Releasing", "on"}, {9 * s, "Releasing", "on"}, {s, "Ready", "off"},
+		}},
+		"quick erase": {deployed, []string{"op", "release", "erase", "true", "quick_erase", "true", "secure_erase", "false"}, []step{
+			{0, "Disk erasing", "on"}, {79 * s, "Disk erasing", "on"}, {s, "Releasing", "on"}, {10 * s, "Ready", "off"},
+		}},
+		"full erase": {deployed, []string{"op", "release", "erase", "true", "secure_erase", "false"}, []step{
+			{59 * time.Minute, "Disk erasing", "on"}, {80 * s, "Releasing", "on"}, {10 * s, "Ready", "off"},
+		}},
+		"abort of a deployment": {func(b *bed, id string) {
+			b.do(post, "machines/"+id+"/", "op", "deploy").object(b.t)
+			b.pass(time.Minute)
+		}, []string{"op", "abort"}, []step{
+			{0, "Deploying", "on"}, {10 * s, "Allocated", "off"}, {10 * time.Minute, "Allocated", "off"},
+		}},
+		"power off while deployed": {deployed, []string{"op", "power_off"}, []step{
+			{9 * s, "Deployed", "on"}, {s, "Deployed", "off"},
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			id := b.named("small").SystemID
+			if test.prepare != nil {
+				test.prepare(b, id)
+			}
+			b.do(post, "machines/"+id+"/", test.pairs...).object(t)
+			b.expect(id, test.steps)
+		})
+	}
+}
+
+func TestTimeScale(t *testing.T) {
+	b := newBedWith(t, testRegion, Options{TimeScale: 60})
+	id := b.named("small").SystemID
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+	b.clock.Step(5 * time.Second)
+	b.runDue()
+	b.clock.Step(time.Second)
+	b.runDue()
+	if m, _ := b.Machine(id); m.Status != "Deploying" {
+		t.Fatalf("%s a minute of the region after it went on, want Deploying", m.Status)
+	}
+	if err := b.SetTimeScale(600); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(500 * time.Millisecond)
+	b.runDue()
+	if m, _ := b.Machine(id); m.Status != "Deployed" {
+		t.Errorf("%s after the scale changed, want Deployed", m.Status)
+	}
+}
+
+func TestTheClockDrivesTheRegionByItself(t *testing.T) {
+	b := newBed(t)
+	id := b.named("small").SystemID
+	changed := make(chan Change, 16)
+	defer b.Subscribe(func(_ MachineSnapshot, c Change) { changed <- c })()
+	b.do(post, "machines/"+id+"/", "op", "power_on")
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+	deadline := time.After(10 * time.Second)
+	for {
+		select {
+		case c := <-changed:
+			if c.Kind == ChangeStatus && c.To == "Deployed" {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the machine did not deploy")
+		default:
+			if b.clock.HasWaiters() {
+				b.clock.Step(time.Second)
+			}
+		}
+	}
+}
+
+func TestDeployClaimsAddressesAfterItsReply(t *testing.T) {
+	b := newBed(t)
+	id := b.named("small").SystemID
+	data := []byte("#cloud-config\n")
+	reply := b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "own-image",
+		"user_data", base64.StdEncoding.EncodeToString(data)).object(t)
+	if ips := reply["ip_addresses"].([]any); len(ips) != 0 {
+		t.Errorf("the reply has the addresses %v already", ips)
+	}
+	m, _ := b.Machine(id)
+	if len(m.Addresses) != 1 {
+		t.Fatalf("addresses %v, want one", m.Addresses)
+	}
+	if m.Image != "custom/own-image" || string(m.UserData) != string(data) {
+		t.Errorf("image %s with user data %q", m.Image, m.UserData)
+	}
+	b.pass(6 * time.Minute)
+	b.do(post, "machines/"+id+"/", "op", "release").object(t)
+	b.pass(time.Minute)
+	if m, _ := b.Machine(id); len(m.Addresses) != 0 || m.Owner != "" || m.UserData != nil {
+		t.Errorf("released, it still has addresses %v, owner %q, user data %q", m.Addresses, m.Owner, m.UserData)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	tests := map[string]struct {
+		failure string
+		pairs   []string
+		want    string
+	}{
+		"deploy":     {`{"operation": "deploy", "message": "curtin failed"}`, []string{"op", "deploy"}, "Failed deployment"},
+		"commission": {`{"operation": "commission"}`, []string{"op", "commission"}, "Failed commissioning"},
+		"test":       {`{"operation": "test"}`, []string{"op", "commission"}, "Failed testing"},
+		"power":      {`{"operation": "power", "message": "BMC is silent"}`, []string{"op", "deploy"}, "Failed deployment"},
+	}
+	for name, test := range tests {
+		for _, path := range []string{"fail-next", "machines/small/fail"} {
+			t.Run(name+" by "+path, func(t *testing.T) {
+				b := newBed(t)
+				if got := b.control(post, path, test.failure); got.status >= 300 {
+					t.Fatalf("control: %d %s", got.status, got.body)
+				}
+				id := b.named("small").SystemID
+				b.do(post, "machines/"+id+"/", test.pairs...).object(t)
+				b.pass(10 * time.Minute)
+				if m, _ := b.Machine(id); m.Status != test.want {
+					t.Errorf("%s, want %s", m.Status, test.want)
+				}
+			})
+		}
+	}
+}
+
+func TestMachineThatIsOffNeverDeploys(t *testing.T) {
+	b := newBed(t)
+	id := b.named("small").SystemID
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+	b.pass(time.Minute)
+	if got := b.control(post, "machines/small/power", `{"power": "off"}`); got.status != 200 {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
+	b.expect(id, []step{{10 * time.Minute, "Deploying", "off"}, {30 * time.Minute, "Failed deployment", "off"}})
+}
+
+func TestEveryStatusOfTheTableIsReachable(t *testing.T) {
+	for st, info := range statuses {
+		for _, next := range info.next {
+			if _, ok := statuses[next]; !ok {
+				t.Errorf("%s may become %d, which is no status", st, next)
+			}
+		}
+		if info.failed != noFailure && !st.mayBecome(info.failed) {
+			t.Errorf("%s fails as %s, which the table forbids", st, info.failed)
+		}
+	}
+}

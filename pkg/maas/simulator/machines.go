@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import "slices"
+
+// permission is what a call wants to do with a machine.
+type permission int
+
+const (
+	mayView permission = iota
+	mayEdit
+	mayLock
+	mayAdminRead
+	mayAdmin
+)
+
+// machineFor finds the machine of the path for somebody who wants to do something with it: 404 when there is none, 403
+// without a text when it is not theirs to do.
+func (rq *request) machineFor(want permission) (*machine, error) {
+	m := rq.machineByID(rq.vars[0])
+	if m == nil {
+		return nil, notFound("Machine")
+	}
+	if !allowed(rq.user, m, want) {
+		return nil, forbidden("")
+	}
+	return m, nil
+}
+
+// allowed is MAAS's idea of permissions without RBAC.
+func allowed(u *user, m *machine, want permission) bool {
+	own := m.owner == nil || m.owner == u
+	switch want {
+	case mayView:
+		return u.admin || own
+	case mayEdit:
+		return !m.locked && (u.admin || own)
+	case mayLock:
+		return u.admin || own
+	case mayAdminRead:
+		return u.admin
+	default:
+		return !m.locked && u.admin
+	}
+}
+
+func (rq *request) readMachine() (any, error) {
+	m, err := rq.machineFor(mayView)
+	if err != nil {
+		return nil, err
+	}
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) listMachines() (any, error) {
+	return rq.filteredMachines(func(*machine) bool { return true })
+}
+
+// listAllocated lists what the caller owns.
+func (rq *request) listAllocated() (any, error) {
+	return rq.filteredMachines(func(m *machine) bool {
+		return m.owner == rq.user && m.status == statusAllocated
+	})
+}
+
+func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
+	filter, err := rq.machineFilter(rq.query.without("op"), listFilters)
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for _, m := range rq.db.machines {
+		if allowed(rq.user, m, mayView) && also(m) && filter.matches(m) {
+			out = append(out, rq.renderMachine(m))
+		}
+	}
+	return out, nil
+}
+
+func (rq *request) isRegistered() (any, error) {
+	return rq.interfaceByMAC(rq.query.get("mac_address")) != nil, nil
+}
+
+func (rq *request) machineDetails() (any, error) {
+	m, err := rq.machineFor(mayView)
+	if err != nil {
+		return nil, err
+	}
+	return object{"lshw": nil, "lldp": nil, "system_id": m.systemID}, nil
+}
+
+// hostsOn are the VM hosts that run on a machine.
+func (s *Simulator) hostsOn(m *machine) []*vmHost {
+	var out []*vmHost
+	for _, h := range s.db.hosts {
+		if h.machine == m {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// containsAny tells whether the lists share a text.
+func containsAny(list, wanted []string) bool {
+	return slices.ContainsFunc(list, func(text string) bool { return slices.Contains(wanted, text) })
+}

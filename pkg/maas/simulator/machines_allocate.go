@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"strings"
+)
+
+// allocate picks a Ready machine for the caller.
+func (rq *request) allocate() (any, error) {
+	options, err := rq.allocationOptions()
+	if err != nil {
+		return nil, err
+	}
+	dryRun, err := rq.post.boolean("dry_run", false)
+	if err != nil {
+		return nil, err
+	}
+	verbose, err := rq.post.boolean("verbose", false)
+	if err != nil {
+		return nil, err
+	}
+	constraints := rq.data.without("op", "agent_name", "comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd",
+		"dry_run", "verbose")
+	filter, err := rq.machineFilter(constraints, allocateFilters)
+	if err != nil {
+		return nil, err
+	}
+	defer rq.acquireAlone()()
+	m := rq.pick(filter)
+	if m == nil && !constraints.has("system_id") {
+		m = rq.composeForAllocate(constraints)
+	}
+	if m == nil {
+		return nil, nothingFits(constraints, filter)
+	}
+	if !dryRun {
+		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
+	}
+	rq.call.SystemID = m.systemID
+	out := rq.renderMachine(m)
+	out["constraints_by_type"] = rq.constraintMap(m, constraints, verbose)
+	return out, nil
+}
+
+// acquireAlone waits until nobody else acquires a machine: MAAS has one lock for that, for all users, and holds it while
+// it composes too. The caller unlocks it with what is returned.
+func (rq *request) acquireAlone() func() {
+	rq.unlocked(rq.acquiring.Lock)
+	return rq.acquiring.Unlock
+}
+
+// pick takes the cheapest machine that is free for the caller and fits: the one with the least cores and GiB together.
+func (rq *request) pick(filter *machineQuery) *machine {
+	var best *machine
+	for _, m := range rq.db.machines {
+		if m.status == statusReady && allowed(rq.user, m, mayEdit) && filter.matches(m) &&
+			(best == nil || m.cost() < best.cost()) {
+			best = m
+		}
+	}
+	return best
+}
+
+func (m *machine) cost() float64 { return float64(m.cpuCount) + float64(m.memory)/1024 }
+
+func nothingFits(constraints form, filter *machineQuery) error {
+	described := filter.String()
+	switch {
+	case described == "":
+		return conflict("No machine available.")
+	case constraints.has("system_id"):
+		return conflict("No machine with system ID %s available.", constraints.get("system_id"))
+	}
+	return conflict("No available machine matches constraints: %s (resolved to \"%s\")", pythonList(constraints), described)
+}
+
+// pythonList writes constraints as Python prints a list of pairs.
+func pythonList(f form) string {
+	pairs := make([]string, 0, len(f.order))
+	for _, name := range f.order {
+		values := make([]string, 0, len(f.list(name)))
+		for _, value := range f.list(name) {
+			values = append(values, pythonText(value))
+		}
+		pairs = append(pairs, "("+pythonText(name)+", ["+strings.Join(values, ", ")+"])")
+	}
+	return "[" + strings.Join(pairs, ", ") + "]"
+}
+
+// pythonText writes a text as Python's repr does.
+func pythonText(text string) string {
+	quote := "'"
+	if strings.Contains(text, "'") && !strings.Contains(text, `"`) {
+		quote = `"`
+	} else {
+		text = strings.ReplaceAll(text, "'", `\'`)
+	}
+	return quote + text + quote
+}
+
+// constraintMap tells which disks and interfaces fulfil the labelled constraints.
+func (rq *request) constraintMap(m *machine, f form, verbose bool) object {
+	out := object{}
+	if wishes, complaint := parseStorage(f.get("storage")); complaint == "" {
+		storage := map[string][]int{}
+		for i, d := range matchDisks(m, wishes) {
+			storage[wishes[i].label] = append(storage[wishes[i].label], d.id)
+		}
+		out["storage"] = storage
+	}
+	if f.get("interfaces") != "" {
+		if wishes, complaint := parseInterfaces(f.get("interfaces")); complaint == "" {
+			out["interfaces"] = rq.matchInterfaces(m, wishes)
+		}
+	}
+	if verbose {
+		out["verbose_storage"], out["verbose_interfaces"] = object{}, object{}
+	}
+	return out
+}
+
+// allocationOptions are what allocate and deploy share.
+type allocationOptions struct {
+	agentName                                        string
+	bridgeAll, installKVM, registerVMHost, ephemeral bool
+	hwSync                                           bool
+}
+
+func (rq *request) allocationOptions() (allocationOptions, error) {
+	o := allocationOptions{agentName: rq.data.get("agent_name")}
+	for _, flag := range []struct {
+		name string
+		to   *bool
+	}{
+		{"install_kvm", &o.installKVM}, {"register_vmhost", &o.registerVMHost}, {"ephemeral_deploy", &o.ephemeral},
+		{"enable_hw_sync", &o.hwSync},
+	} {
+		var err error
+		if *flag.to, err = rq.post.boolean(flag.name, false); err != nil {
+			return o, err
+		}
+	}
+	var err error
+	if o.bridgeAll, err = rq.post.boolean("bridge_all", (o.installKVM || o.registerVMHost) && !o.ephemeral); err != nil {
+		return o, err
+	}
+	if _, err = rq.post.boolean("bridge_stp", false); err != nil {
+		return o, err
+	}
+	if kind := rq.post.get("bridge_type"); kind != "" && kind != "standard" && kind != "ovs" {
+		return o, invalidField("bridge_type", "'%s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'.", kind)
+	}
+	if len(o.agentName) > 255 {
+		return o, invalidField("agent_name", "Ensure this value has at most 255 characters (it has %d).", len(o.agentName))
+	}
+	return o, nil
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+)
+
+// commissionable are the statuses in which MAAS offers commissioning.
+var commissionable = []status{
+	statusNew, statusFailedCommissioning, statusReady, statusBroken, statusFailedTesting, statusMissing,
+}
+
+func (rq *request) commission() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(commissionable, m.status) {
+		return nil, invalidField("__all__", "Commission is not available because of the current state of the node.")
+	}
+	rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
+	return rq.renderMachine(m), nil
+}
+
+// testable are the statuses in which MAAS offers tests.
+var testable = []status{
+	statusNew, statusFailedCommissioning, statusReady, statusAllocated, statusDeployed, statusBroken, statusFailedDeployment,
+	statusFailedTesting, statusRescueMode, statusReserved, statusMissing, statusFailedReleasing, statusFailedDiskErasing,
+}
+
+func (rq *request) testMachine() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(testable, m.status) {
+		return nil, invalidField("__all__", "Test is not available because of the current state of the node.")
+	}
+	before, wasOn := m.status, m.running
+	rq.setStatus(m, statusTesting)
+	m.testStatus, m.testResult = scriptPending, rq.db.next("scriptset")
+	rq.switchPower(m, true, func(err error) {
+		if err != nil {
+			rq.fail(m, "Power cycle for the node failed: "+err.Error())
+			return
+		}
+		m.testStatus = scriptRunning
+		rq.later(m, rq.timings.test(), func() { rq.finishTest(m, before, wasOn) })
+	})
+	return rq.renderMachine(m), nil
+}
+
+// finishTest puts a machine back to where it was before its tests.
+func (s *Simulator) finishTest(m *machine, before status, wasOn bool) {
+	if text := s.takeFailure(m, failTest); text != "" {
+		s.fail(m, text)
+		return
+	}
+	m.testStatus = scriptPassed
+	if before == statusFailedTesting || before == statusFailedCommissioning {
+		before = statusReady
+	}
+	s.setStatus(m, before)
+	if !wasOn {
+		s.switchPower(m, false, func(error) {})
+	}
+}
+
+func (rq *request) markBroken() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	if m.owner != rq.user {
+		return nil, forbidden("")
+	}
+	reason := orDefault(rq.post.get("comment"), rq.post.get("error_description"))
+	if m.status != statusBroken {
+		if err := m.refuseTransition(statusBroken); err != nil {
+			return nil, err
+		}
+		rq.breakMachine(m)
+	}
+	rq.addEvent(m, levelInfo, "User marking node broken", fmt.Sprintf("(%s) - %s", rq.user.name, reason))
+	m.errorDescription = reason
+	return rq.renderMachine(m), nil
+}
+
+// breakMachine takes a machine out of service, releasing it first. One that is on goes off later, and keeps its owner.
+func (s *Simulator) breakMachine(m *machine) {
+	release := slices.Contains(releasable, m.status)
+	if release {
+		s.letGo(m)
+		if m.powerState == "off" {
+			s.clearOwnership(m)
+		}
+	}
+	s.setStatus(m, statusBroken)
+	if release && m.powerState != "off" {
+		s.switchPower(m, false, func(error) {})
+	}
+}
+
+func (rq *request) markFixed() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if m.status != statusBroken {
+		return nil, conflict("Can't mark a non-broken node as 'Ready'.")
+	}
+	m.osystem, m.series, m.hweKernel, m.installResult, m.errorDescription = "", "", "", 0, ""
+	if m.previous == statusDeployed {
+		rq.setStatus(m, statusDeployed)
+	} else {
+		rq.setStatus(m, statusReady)
+	}
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) lockMachine() (any, error) {
+	m, err := rq.machineFor(mayLock)
+	if err != nil {
+		return nil, err
+	}
+	if m.locked {
+		return nil, conflict("Machine is already locked")
+	}
+	if m.status != statusDeployed && m.status != statusDeploying {
+		return nil, conflict("Can't lock, node is not deployed or deploying")
+	}
+	m.locked = true
+	rq.addEvent(m, levelInfo, "Locking", rq.post.get("comment"))
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) unlockMachine() (any, error) {
+	m, err := rq.machineFor(mayLock)
+	if err != nil {
+		return nil, err
+	}
+	if !m.locked {
+		return nil, conflict("Machine is not locked")
+	}
+	m.locked = false
+	rq.addEvent(m, levelInfo, "Unlocking", rq.post.get("comment"))
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) rescueMode() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.refuseTransition(statusEnteringRescueMode); err != nil {
+		return nil, err
+	}
+	before := m.status
+	rq.setStatus(m, statusEnteringRescueMode)
+	m.owner = rq.user
+	rq.switchPower(m, true, func(err error) {
+		if err != nil {
+			rq.fail(m, err.Error())
+			return
+		}
+		rq.later(m, rq.timings.rescueMode(), func() {
+			rq.setStatus(m, statusRescueMode)
+			m.previous = before
+		})
+	})
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) exitRescueMode() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.refuseTransition(statusExitingRescueMode); err != nil {
+		return nil, err
+	}
+	back := m.previous
+	rq.setStatus(m, statusExitingRescueMode)
+	on := back == statusDeployed
+	rq.switchPower(m, on, func(err error) {
+		if err != nil {
+			rq.fail(m, err.Error())
+			return
+		}
+		if !on {
+			m.owner = nil
+		}
+		rq.setStatus(m, back)
+	})
+	return rq.renderMachine(m), nil
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"regexp"
+	"strings"
+)
+
+var macPattern = regexp.MustCompile(`^([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}$`)
+
+func validMAC(text string) bool { return macPattern.MatchString(text) }
+
+// createMachine enlists a machine. Unless told otherwise, an administrator's is commissioned at once, and errors of
+// that are swallowed.
+func (rq *request) createMachine() (any, error) {
+	commission, err := rq.data.boolean("commission", true)
+	if err != nil {
+		return nil, err
+	}
+	deployed, err := rq.data.boolean("deployed", false)
+	if err != nil {
+		return nil, err
+	}
+	m, err := rq.enlist(deployed)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case deployed:
+		m.owner, m.status, m.previous = rq.user, statusDeployed, statusNew
+		rq.tell(m, ChangeCreated, "", m.status.String())
+	case rq.user.admin && commission:
+		rq.tell(m, ChangeCreated, "", m.status.String())
+		rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
+	default:
+		rq.tell(m, ChangeCreated, "", m.status.String())
+	}
+	rq.call.SystemID = m.systemID
+	return rq.renderMachine(m), nil
+}
+
+// enlistMachine is what a machine does that boots for the first time: without credentials, and it stays New.
+func (rq *request) enlistMachine() (any, error) {
+	m, err := rq.enlist(false)
+	if err != nil {
+		return nil, err
+	}
+	rq.tell(m, ChangeCreated, "", m.status.String())
+	return object{
+		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": rq.renderDomain(m.domain),
+		"architecture": m.architecture, "status": m.status, "status_name": m.status.String(), "power_type": m.powerType,
+		"power_state": m.powerState, "zone": renderZone(m.zone), "status_action": "", "status_message": nil, "node_type": 0,
+		"resource_uri": machineURI(m),
+	}, nil
+}
+
+// enlist makes the row of a new machine.
+func (rq *request) enlist(deployed bool) (*machine, error) {
+	errs := formErrors{}
+	arch := rq.data.get("architecture")
+	if arch == "" && !deployed {
+		errs.add("architecture", "This field is required.")
+	}
+	macs := rq.data.list("mac_addresses")
+	if len(macs) == 0 && !deployed && rq.data.get("power_type") != "ipmi" {
+		errs.add("mac_addresses", "This field is required.")
+	}
+	for _, mac := range macs {
+		if !validMAC(mac) {
+			errs.add("mac_addresses", "One or more MAC addresses is invalid. ('%s' is not a valid MAC address.)", mac)
+		} else if nic := rq.interfaceByMAC(strings.ToLower(mac)); nic != nil {
+			errs.add("mac_addresses", "MAC address %s already in use on %s.", strings.ToLower(mac), nic.machine.hostname)
+		}
+	}
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	m := rq.newMachine("")
+	m.architecture = arch
+	if err := rq.editMachine(m, rq.data); err != nil {
+		return nil, err
+	}
+	if m.hostname == "" {
+		m.hostname = rq.petname()
+	}
+	for _, mac := range macs {
+		nic := &iface{
+			id: rq.db.next("interface"), name: "eth" + string(rune('0'+len(m.ifaces)%10)), kind: "physical",
+			mac: strings.ToLower(mac), enabled: true, machine: m,
+		}
+		if len(rq.db.vlans) > 0 {
+			nic.vlan = rq.db.vlans[0]
+		}
+		m.ifaces = append(m.ifaces, nic)
+	}
+	m.status = statusNew
+	rq.db.machines = append(rq.db.machines, m)
+	if rq.version.hasVMHosts() {
+		rq.joinHost(m)
+	}
+	rq.addEvent(m, levelInfo, "New", "")
+	return m, nil
+}
+
+// acceptAll starts commissioning of all New machines.
+func (rq *request) acceptAll() (any, error) {
+	if !rq.user.admin {
+		return nil, forbidden("")
+	}
+	out := []any{}
+	for _, m := range rq.db.machines {
+		if m.status == statusNew {
+			rq.startCommission(m, rq.user, false)
+			out = append(out, rq.renderMachine(m))
+		}
+	}
+	return out, nil
+}
+
+// setZones moves machines to a zone.
+func (rq *request) setZones() (any, error) {
+	if err := rq.requireAdmin(); err != nil {
+		return nil, err
+	}
+	z := rq.zoneByName(rq.post.get("zone"))
+	if z == nil {
+		return nil, invalidField("zone", "Select a valid choice. That choice is not one of the available choices.")
+	}
+	for _, id := range rq.post.list("nodes") {
+		if m := rq.machineByID(id); m != nil {
+			m.zone = z
+		}
+	}
+	return nil, nil
+}

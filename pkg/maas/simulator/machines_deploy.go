@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+)
+
+// deploy acquires a Ready machine, if it is one, and lets it deploy. AUTO addresses come after the reply.
+func (rq *request) deploy() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	options, err := rq.allocationOptions()
+	if err != nil {
+		return nil, err
+	}
+	if err := rq.refuseVMHostDeploy(m, options); err != nil {
+		return nil, err
+	}
+	if m.status == statusReady {
+		defer rq.acquireAlone()()
+		if m, err = rq.machineFor(mayEdit); err != nil {
+			return nil, err
+		}
+	}
+	ready := m.status == statusReady
+	if ready && m.owner != nil && m.owner != rq.user {
+		return nil, conflict("Can't allocate a machine belonging to another user.")
+	}
+	if !ready && !m.status.mayBecome(statusDeploying) {
+		return nil, conflict("Can't deploy a machine that is in the '%s' state", m.status)
+	}
+	osystem, series, err := rq.chooseImage(m)
+	if err != nil {
+		return nil, err
+	}
+	userData, err := decodeUserData(rq.post.get("user_data"))
+	if err != nil {
+		return nil, err
+	}
+	if err := rq.checkBootable(m, osystem); err != nil {
+		return nil, err
+	}
+	if err := rq.checkAddresses(m); err != nil {
+		return nil, err
+	}
+	if ready {
+		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
+	}
+	m.osystem, m.series, m.userData = osystem, series, userData
+	m.hweKernel, m.minHWEKernel = rq.post.get("hwe_kernel"), ""
+	if kernel := seriesKernel[series]; osystem == "ubuntu" && m.hweKernel == "" && kernel != "" {
+		m.hweKernel = "ga-" + kernel
+	}
+	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
+	if m.crashDump, err = rq.post.boolean("enable_kernel_crash_dump", false); err != nil {
+		return nil, err
+	}
+	m.willHost = options.hostKind()
+	rq.startDeploy(m)
+	out := rq.renderMachine(m)
+	rq.afterCommit(func() {
+		if !rq.claimAutoAddresses(m) {
+			rq.fail(m, "No more IPs available in subnet.")
+		}
+	})
+	return out, nil
+}
+
+func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
+	if !o.installKVM && !o.registerVMHost {
+		return nil
+	}
+	if !rq.version.hasVMHosts() {
+		name := "register_vmhost"
+		if o.installKVM {
+			name = "install_kvm"
+		}
+		return badRequest("Support for %s allocation parameter has been removed.", name)
+	}
+	if !allowed(rq.user, m, mayAdmin) {
+		return forbidden("Only administratros can deploy VM hosts")
+	}
+	if o.ephemeral || len(m.disks) == 0 {
+		return badRequest("A machine can not be a VM host if it is deployed to memory.")
+	}
+	return nil
+}
+
+// hostKind is the type of VM host that the deployed machine shall become, or "".
+func (o allocationOptions) hostKind() string {
+	switch {
+	case o.registerVMHost:
+		return "lxd"
+	case o.installKVM:
+		return "virsh"
+	}
+	return ""
+}
+
+func decodeUserData(text string) ([]byte, error) {
+	if text == "" {
+		return nil, nil
+	}
+	compact := strings.Join(strings.Fields(text), "")
+	raw, err := base64.StdEncoding.DecodeString(compact)
+	if err != nil {
+		return nil, textError(500, "Incorrect padding")
+	}
+	return raw, nil
+}
+
+// chooseImage finds what distro_series asks for: "jammy", "ubuntu/jammy", "custom/name" or the bare name.
+func (rq *request) chooseImage(m *machine) (osystem, series string, err error) {
+	wanted := orDefault(rq.post.get("distro_series"), rq.configText("default_distro_series"))
+	for _, im := range rq.db.images {
+		if im.arch() != firstPart(m.architecture, '/') {
+			continue
+		}
+		osystem, series = im.release()
+		if wanted == series || wanted == osystem+"/"+series || wanted == osystem+"/"+seriesKernel[series] || wanted == seriesKernel[series] {
+			return osystem, series, nil
+		}
+	}
+	return "", "", invalidField("distro_series", "'%s' is not a valid distro_series.  It should be one of: %s.",
+		wanted, strings.Join(rq.releaseChoices(), ", "))
+}
+
+// release is the image's operating system and series.
+func (im *image) release() (osystem, series string) {
+	if im.uploaded && !strings.Contains(im.name, "/") {
+		return "custom", im.name
+	}
+	osystem, series, _ = strings.Cut(im.name, "/")
+	return osystem, series
+}
+
+func (s *Simulator) releaseChoices() []string {
+	choices := []string{"''"}
+	for _, im := range s.db.images {
+		osystem, series := im.release()
+		if text := "'" + osystem + "/" + series + "'"; !slices.Contains(choices, text) {
+			choices = append(choices, text)
+		}
+	}
+	slices.Sort(choices)
+	return choices
+}
+
+// imageOf is the image that a machine has been deployed with, or nil.
+func (s *Simulator) imageOf(m *machine) *image {
+	for _, im := range s.db.images {
+		if osystem, series := im.release(); osystem == m.osystem && series == m.series {
+			return im
+		}
+	}
+	return nil
+}
+
+// checkBootable refuses a deployment whose ephemeral environment is not there: an own image boots into the commissioning
+// series first.
+func (rq *request) checkBootable(m *machine, osystem string) error {
+	if osystem == "ubuntu" {
+		return nil
+	}
+	ephemeral := rq.configText("commissioning_distro_series")
+	for _, im := range rq.db.images {
+		if im.name == "ubuntu/"+ephemeral && im.arch() == firstPart(m.architecture, '/') {
+			return nil
+		}
+	}
+	if rq.version.atLeast(5) {
+		return badRequest("Ephemeral operating system ubuntu/%s for %s is unavailable.", ephemeral, m.architecture)
+	}
+	return badRequest("Ephemeral operating system ubuntu %s is unavailable.", ephemeral)
+}
+
+// checkAddresses refuses a deployment without any network, or whose subnets have no address left.
+func (rq *request) checkAddresses(m *machine) error {
+	linked := false
+	for _, nic := range m.ifaces {
+		for _, link := range nic.links {
+			linked = linked || link.subnet != nil || link.kind == allocDHCP
+			if link.kind == allocAuto && !link.ip.IsValid() && link.subnet != nil {
+				if _, free := rq.freeAddress(link.subnet); !free {
+					return unavailable("No more IPs available in subnet: %s.", link.subnet.cidr)
+				}
+			}
+		}
+	}
+	if !linked {
+		return invalidField("network", "Node has no address family in common with the server")
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// annotationKey is what keys of annotations look like; MAAS fails at others.
+var annotationKey = regexp.MustCompile(`^[\w.-]+$`)
+
+// setWorkloadAnnotations notes the owner's keys; an empty value removes its key. Not even administrators may do it for
+// somebody else.
+func (rq *request) setWorkloadAnnotations() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	if m.owner != rq.user {
+		return nil, conflict("Cannot set workload annotation: it hasn't been acquired.")
+	}
+	keys := slices.DeleteFunc(slices.Clone(rq.post.order), func(key string) bool { return key == "op" })
+	for _, key := range keys {
+		if rq.post.get(key) != "" && !annotationKey.MatchString(key) {
+			return nil, textError(http.StatusInternalServerError, "Invalid character in key name")
+		}
+	}
+	for _, key := range keys {
+		if value := rq.post.get(key); value == "" {
+			delete(m.ownerData, key)
+		} else {
+			m.ownerData[key] = value
+		}
+	}
+	return rq.renderMachine(m), nil
+}
+
+var hostLabel = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
+
+// checkHostname complains about hostnames as MAAS does.
+func checkHostname(name string) string {
+	switch {
+	case name == "" || hostLabel.MatchString(name) && len(name) <= 63:
+		return ""
+	case len(name) > 63:
+		return "Hostnames must be 63 characters or less: '" + name + "'."
+	case strings.Contains(name, "_"):
+		return "Host label cannot contain underscore: '" + name + "'."
+	case strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-"):
+		return "Host label cannot start or end with hyphen: '" + name + "'."
+	}
+	return "Invalid hostname: Label contains disallowed characters: '" + name + "'."
+}
+
+func (rq *request) updateMachine() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	if err := rq.editMachine(m, rq.data); err != nil {
+		return nil, err
+	}
+	return rq.renderMachine(m), nil
+}
+
+// editMachine changes what the form has, all or nothing.
+func (rq *request) editMachine(m *machine, f form) error {
+	errs, changes := formErrors{}, []func(){}
+	then := func(change func()) { changes = append(changes, change) }
+	if f.get("hostname") != "" {
+		rq.editHostname(m, f.get("hostname"), errs, then)
+	}
+	if name := f.get("domain"); name != "" {
+		d := rq.domainByName(name)
+		if id, err := strconv.Atoi(name); d == nil && err == nil {
+			d = rq.domainByID(id)
+		}
+		if d == nil {
+			errs.add("domain", "Unable to find domain %s.", name)
+		}
+		then(func() { m.domain = d })
+	}
+	if name := f.get("zone"); name != "" {
+		z := rq.zoneByName(name)
+		if z == nil {
+			errs.add("zone", "Select a valid choice. That choice is not one of the available choices.")
+		}
+		then(func() { m.zone = z })
+	}
+	if name := f.get("pool"); name != "" {
+		p := rq.poolByName(name)
+		if p == nil {
+			errs.add("pool", "Select a valid choice. That choice is not one of the available choices.")
+		}
+		then(func() { m.pool = p })
+	}
+	rq.editHardware(m, f, errs, then)
+	rq.editPower(m, f, errs, then)
+	if err := errs.err(); err != nil {
+		return err
+	}
+	old := maps.Clone(m.powerParams)
+	for _, change := range changes {
+		change()
+	}
+	rq.shareChassis(m, old)
+	return nil
+}
+
+func (rq *request) editHostname(m *machine, name string, errs formErrors, then func(func())) {
+	label, domainName, qualified := strings.Cut(name, ".")
+	if complaint := checkHostname(label); complaint != "" {
+		errs.add("hostname", "%s", complaint)
+		return
+	}
+	if other := rq.machineByHostname(label); other != nil && other != m {
+		errs.add("hostname", "Node with hostname '%s' already exists", label)
+		return
+	}
+	if qualified {
+		d := rq.domainByName(domainName)
+		if d == nil {
+			errs.add("hostname", "Nonexistant domain.")
+			return
+		}
+		then(func() { m.domain = d })
+	}
+	then(func() { m.hostname = label })
+}
+
+func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(func())) {
+	if f.has("description") {
+		then(func() { m.description = f.get("description") })
+	}
+	if f.get("swap_size") != "" {
+		size := f.integer("swap_size", 0, errs)
+		then(func() { m.swapSize = &size })
+	}
+	if arch := f.get("architecture"); arch != "" {
+		if !strings.Contains(arch, "/") {
+			arch += "/" + orDefault(f.get("subarchitecture"), "generic")
+		}
+		if !slices.Contains(rq.architectures(), arch) {
+			errs.add("architecture", "'%s' is not a valid architecture.  It should be one of: %s.", arch, quoted(rq.architectures()))
+		}
+		then(func() { m.architecture = arch })
+	}
+	if f.get("cpu_count") != "" {
+		n := f.integer("cpu_count", 0, errs)
+		then(func() { m.cpuCount = n })
+	}
+	if f.get("memory") != "" {
+		n := f.integer("memory", 0, errs)
+		then(func() { m.memory = n })
+	}
+}
+
+// powerTypes are the power drivers that the simulator knows by name.
+var powerTypes = []string{
+	"amt", "apc", "dli", "eaton", "hmc", "ipmi", "lxd", "manual", "moonshot", "mscm", "msftocs", "nova", "openbmc",
+	"proxmox", "raritan", "recs_box", "redfish", "sm15k", "ucsm", "virsh", "vmware", "webhook", "wedge",
+}
+
+const powerParameterPrefix = "power_parameters_"
+
+func (rq *request) editPower(m *machine, f form, errs formErrors, then func(func())) {
+	if kind := f.get("power_type"); kind != "" {
+		if !slices.Contains(powerTypes, kind) {
+			errs.add("power_type", "Select a valid choice. %s is not one of the available choices.", kind)
+		}
+		then(func() { m.powerType = kind })
+	}
+	for _, key := range f.order {
+		if name, ok := strings.CutPrefix(key, powerParameterPrefix); ok && name != "skip_check" {
+			then(func() { m.powerParams[name] = f.get(key) })
+		}
+	}
+}
+
+func quoted(list []string) string {
+	out := make([]string, 0, len(list))
+	for _, text := range list {
+		out = append(out, "'"+text+"'")
+	}
+	return strings.Join(out, ", ")
+}
+
+// deleteMachineCall is DELETE. The VM of a composed machine is deleted first, inside the request; the row goes whether
+// that worked or not.
+func (rq *request) deleteMachineCall() (any, error) {
+	m, err := rq.machineFor(mayAdmin)
+	if err != nil {
+		return nil, err
+	}
+	force, err := rq.query.boolean("force", false)
+	if err != nil {
+		return nil, err
+	}
+	if err := rq.refuseWhileHost(m, force); err != nil {
+		return nil, err
+	}
+	if h := m.host; h != nil {
+		rq.unlocked(func() {
+			rq.sleep(rq.timings.decompose())
+			err = h.hv.Delete(m.vm)
+		})
+		rq.noteDecompose(h, m, err)
+	}
+	if !m.gone {
+		rq.removeMachine(m)
+	}
+	if m.host != nil {
+		rq.recount(m.host)
+	}
+	return noContent{}, nil
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+// powerOn switches a machine on; MAAS shows it when the BMC has answered.
+func (rq *request) powerOn() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	if m.owner == nil {
+		return nil, conflict("Can't start node: it hasn't been allocated.")
+	}
+	if m.status == statusAllocated {
+		// Starting an acquired machine is deploying it, as MAAS sees it.
+		return rq.deploy()
+	}
+	rq.switchPower(m, true, func(error) {})
+	return rq.renderMachine(m), nil
+}
+
+func (rq *request) powerOff() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	if m.powerType == "manual" {
+		return nil, nil
+	}
+	rq.switchPower(m, false, func(error) {})
+	return rq.renderMachine(m), nil
+}
+
+// queryPowerState asks the BMC, and MAAS knows from then on.
+func (rq *request) queryPowerState() (any, error) {
+	m, err := rq.machineFor(mayView)
+	if err != nil {
+		return nil, err
+	}
+	rq.pollPower(m)
+	return object{"state": m.powerState}, nil
+}
+
+// pollPower asks the machine's BMC, or what executes it, whether it is on.
+func (s *Simulator) pollPower(m *machine) {
+	hv, name := s.behind(m)
+	if hv == nil {
+		if m.powerType != "manual" && m.powerType != "" {
+			s.setPowerState(m, onOff(m.running))
+		}
+		return
+	}
+	on := false
+	s.onHost(func() (err error) { on, err = hv.Power(name); return err }, func(err error) {
+		if err != nil {
+			s.setPowerState(m, "error")
+			return
+		}
+		m.running = on
+		s.setPowerState(m, onOff(on))
+	})
+}
+
+// pollAll is what MAAS does every few minutes.
+func (s *Simulator) pollAll() {
+	for _, m := range s.db.machines {
+		switch m.status {
+		case statusReady, statusAllocated, statusDeployed, statusBroken, statusFailedDeployment, statusNew:
+			if m.powerState != "unknown" {
+				s.pollPower(m)
+			}
+		}
+	}
+	s.in(s.timings.powerPoll(), s.pollAll)
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func (rq *request) powerParameters() (any, error) {
+	m, err := rq.machineFor(mayAdminRead)
+	if err != nil {
+		return nil, err
+	}
+	return m.parameters(), nil
+}
+
+// parameters are what MAAS tells its power driver.
+func (m *machine) parameters() map[string]string {
+	out := map[string]string{}
+	for key, value := range m.powerParams {
+		out[key] = value
+	}
+	if m.host != nil {
+		for key, value := range m.host.params {
+			out[key] = value
+		}
+		out[instanceName] = m.vm
+	}
+	return out
+}
+
+func (rq *request) allPowerParameters() (any, error) {
+	if err := rq.requireAdmin(); err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]string{}
+	wanted := rq.query.list("id")
+	for _, m := range rq.db.machines {
+		if len(wanted) == 0 || containsAny([]string{m.systemID}, wanted) {
+			out[m.systemID] = m.parameters()
+		}
+	}
+	return out, nil
+}

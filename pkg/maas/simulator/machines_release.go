@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// release gives a machine back. One that is Ready or on its way there is left alone.
+func (rq *request) release() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	erase, err := rq.eraseKind()
+	if err != nil {
+		return nil, err
+	}
+	force, err := rq.releaseFlag("force", false)
+	if err != nil {
+		return nil, err
+	}
+	if m.status != statusReady && m.status != statusReleasing {
+		if !slices.Contains(releasable, m.status) {
+			return nil, conflict("Machine cannot be released in its current state ('%s').", m.status)
+		}
+		if err := rq.refuseWhileHost(m, force); err != nil {
+			return nil, err
+		}
+		rq.startRelease(m, erase)
+	}
+	return rq.renderMachine(m), nil
+}
+
+// releaseFlag reads a flag of op=release, which has been a form since 3.5.
+func (rq *request) releaseFlag(key string, fallback bool) (bool, error) {
+	if rq.version.atLeast(5) {
+		return rq.data.checkbox(key, fallback), nil
+	}
+	return rq.data.boolean(key, fallback)
+}
+
+// eraseKind reads how disks shall be erased: "", "quick", "secure" or "full".
+func (rq *request) eraseKind() (string, error) {
+	erase, err := rq.releaseFlag("erase", rq.configBool("enable_disk_erasing_on_release"))
+	if err != nil {
+		return "", err
+	}
+	secure, err := rq.releaseFlag("secure_erase", rq.configBool("disk_erase_with_secure_erase"))
+	if err != nil {
+		return "", err
+	}
+	quick, err := rq.releaseFlag("quick_erase", rq.configBool("disk_erase_with_quick_erase"))
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case !erase:
+		return "", nil
+	case secure:
+		return "secure", nil
+	case quick:
+		return "quick", nil
+	}
+	return "full", nil
+}
+
+// refuseWhileHost refuses to take away a machine that VM hosts run on, unless forced: then they go too.
+func (rq *request) refuseWhileHost(m *machine, force bool) error {
+	hosts := rq.hostsOn(m)
+	if len(hosts) == 0 {
+		return nil
+	}
+	if !force {
+		names := make([]string, 0, len(hosts))
+		for _, h := range hosts {
+			names = append(names, h.name)
+		}
+		return badRequest("The following VM hosts must be removed first: %s", strings.Join(names, ", "))
+	}
+	for _, h := range hosts {
+		rq.forgetHost(h, false)
+	}
+	return nil
+}
+
+// releaseMany releases all given machines or, when one cannot be, none.
+func (rq *request) releaseMany() (any, error) {
+	ids := slices.Compact(slices.Sorted(slices.Values(rq.post.list("machines"))))
+	var found []*machine
+	var unknown, denied, wrong []string
+	for _, id := range ids {
+		m := rq.machineByID(id)
+		switch {
+		case m == nil:
+			unknown = append(unknown, id)
+		case !allowed(rq.user, m, mayEdit):
+			denied = append(denied, id)
+		default:
+			found = append(found, m)
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, badRequest("Unknown machine(s): %s.", strings.Join(unknown, ", "))
+	}
+	if len(denied) > 0 {
+		return nil, forbidden("You don't have the required permission to release the following machine(s): " +
+			strings.Join(denied, ", ") + ".")
+	}
+	released := []string{}
+	for _, m := range found {
+		if !slices.Contains(releasable, m.status) && m.status != statusReady && m.status != statusReleasing {
+			wrong = append(wrong, fmt.Sprintf("%s ('%s')", m.systemID, m.status))
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, conflict("Machine(s) cannot be released in their current state: %s.", strings.Join(wrong, ", "))
+	}
+	for _, m := range found {
+		if slices.Contains(releasable, m.status) {
+			rq.startRelease(m, "")
+			released = append(released, m.systemID)
+		}
+	}
+	return released, nil
+}
+
+// abort stops what the machine is being made to do.
+func (rq *request) abort() (any, error) {
+	m, err := rq.machineFor(mayEdit)
+	if err != nil {
+		return nil, err
+	}
+	switch m.status {
+	case statusDeploying:
+		rq.stopAnd(m, func() { rq.setStatus(m, statusAllocated) })
+	case statusCommissioning:
+		m.owner = nil
+		rq.stopAnd(m, func() { rq.setStatus(m, statusNew) })
+	case statusTesting:
+		next := m.previous
+		rq.stopAnd(m, func() { rq.setStatus(m, next) })
+	case statusDiskErasing:
+		rq.stopAnd(m, func() { rq.setStatus(m, statusFailedDiskErasing) })
+	default:
+		return nil, conflict("Cannot abort in current state: node %s is in state %s.", m.systemID, m.status)
+	}
+	return rq.renderMachine(m), nil
+}
+
+// stopAnd switches the machine off, whatever it was doing, and then goes on.
+func (s *Simulator) stopAnd(m *machine, then func()) {
+	m.epoch++
+	s.switchPower(m, false, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power off for the node failed: %v", err))
+			return
+		}
+		then()
+		if !slices.Contains(keepsAutoAddresses, m.status) {
+			s.releaseAutoAddresses(m)
+		}
+	})
+}

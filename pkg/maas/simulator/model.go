@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// store is everything MAAS keeps. Slices are in the order of creation, which is the order in which MAAS lists.
+type store struct {
+	seq map[string]int
+
+	users    []*user
+	zones    []*zone
+	pools    []*pool
+	domains  []*domain
+	vlans    []*vlan
+	subnets  []*subnet
+	ranges   []*ipRange
+	tags     []*tag
+	images   []*image
+	machines []*machine
+	hosts    []*vmHost
+	addrs    []*address
+	dns      []*dnsResource
+	events   []*event
+	config   map[string]any
+}
+
+// next gives the next id of a kind of object, beginning with 1.
+func (st *store) next(kind string) int {
+	st.seq[kind]++
+	return st.seq[kind]
+}
+
+type apiKey struct{ consumer, token, secret string }
+
+type user struct {
+	name, email string
+	admin       bool
+	keys        []apiKey
+}
+
+type zone struct {
+	id                int
+	name, description string
+}
+
+type pool struct {
+	id                int
+	name, description string
+}
+
+type domain struct {
+	id            int
+	name          string
+	authoritative bool
+	ttl           *int
+	isDefault     bool
+}
+
+type vlan struct {
+	id, vid, fabricID int
+	fabric, name      string
+	mtu               int
+	dhcpOn            bool
+	space             string
+	rack              string
+}
+
+type subnet struct {
+	id                int
+	name, description string
+	cidr              netip.Prefix
+	gateway           netip.Addr
+	dnsServers        []string
+	managed           bool
+	vlan              *vlan
+}
+
+// Kinds of ipRange, as MAAS names them.
+const (
+	rangeDynamic  = "dynamic"
+	rangeReserved = "reserved"
+)
+
+type ipRange struct {
+	id         int
+	kind       string
+	start, end netip.Addr
+	subnet     *subnet
+	comment    string
+	user       *user
+}
+
+func (r *ipRange) contains(ip netip.Addr) bool { return !ip.Less(r.start) && !r.end.Less(ip) }
+
+type tag struct {
+	name, comment, definition, kernelOpts string
+}
+
+type image struct {
+	id           int
+	name         string // synced: "ubuntu/jammy"; uploaded: bare
+	architecture string
+	uploaded     bool
+	lastDeployed time.Time
+}
+
+// arch is the main architecture, such as amd64.
+func (im *image) arch() string { return firstPart(im.architecture, '/') }
+
+// allocType tells why an address exists, with MAAS's numbers.
+type allocType int
+
+const (
+	allocAuto         allocType = 0
+	allocSticky       allocType = 1
+	allocUserReserved allocType = 4
+	allocDHCP         allocType = 5
+	allocDiscovered   allocType = 6
+)
+
+var allocTypeNames = map[allocType]string{
+	allocAuto: "Automatic", allocSticky: "Sticky", allocUserReserved: "User reserved", allocDHCP: "DHCP",
+	allocDiscovered: "Discovered",
+}
+
+// address is MAAS's StaticIPAddress: an address in use, and, where it hangs on an interface, that interface's link. A
+// link without an address (AUTO before it is claimed, LINK_UP) has no ip.
+type address struct {
+	id      int
+	ip      netip.Addr
+	kind    allocType
+	subnet  *subnet
+	user    *user
+	iface   *iface
+	created time.Time
+}
+
+// mode is the link's mode as interfaces show it.
+func (a *address) mode() string {
+	switch {
+	case a.kind == allocAuto:
+		return "auto"
+	case a.kind == allocDHCP:
+		return "dhcp"
+	case a.kind == allocSticky && a.ip.IsValid():
+		return "static"
+	default:
+		return "link_up"
+	}
+}
+
+type iface struct {
+	id      int
+	name    string
+	kind    string
+	mac     string
+	enabled bool
+	vlan    *vlan
+	links   []*address
+	// leased is what DHCP gave to the interface, shown as "discovered".
+	leased  *address
+	tags    []string
+	machine *machine
+}
+
+type disk struct {
+	id          int
+	name        string
+	size        int64 // bytes
+	serial      string
+	idPath      string
+	storagePool string
+	tags        []string
+	partIDs     [2]int
+	uuids       [4]string
+}
+
+// dnsResource is a name with addresses in a domain.
+type dnsResource struct {
+	id     int
+	name   string
+	domain *domain
+	ttl    *int
+	addrs  []*address
+}
+
+func (d *dnsResource) fqdn() string {
+	if d.name == "@" {
+		return d.domain.name
+	}
+	return d.name + "." + d.domain.name
+}
+
+type event struct {
+	id          int
+	machine     *machine
+	username    string
+	level       int
+	kind        string
+	description string
+	created     time.Time
+}
+
+// machine is MAAS's row of a machine, and, in the fields at its end, what the machine really does.
+type machine struct {
+	id          int
+	systemID    string
+	hostname    string
+	domain      *domain
+	description string
+
+	status, previous status
+	statusMessage    string
+	errorDescription string
+	owner            *user
+	agentName        string
+	ownerData        map[string]string
+	locked           bool
+	netboot          bool
+
+	powerState  string
+	powerType   string
+	powerParams map[string]string
+
+	architecture     string
+	cpuCount         int
+	cpuSpeed         int
+	memory           int // MiB
+	swapSize         *int
+	disks            []*disk
+	ifaces           []*iface
+	zone             *zone
+	pool             *pool
+	tags             []*tag
+	osystem, series  string
+	hweKernel        string
+	minHWEKernel     string
+	ephemeral        bool
+	hwSync           bool
+	crashDump        bool
+	userData         []byte
+	gatewayLink      *address
+	commissioned     bool // has passed commissioning results: a release ends in Ready, not New
+	layout           bool // its boot disk is partitioned
+	commissionResult int
+	testResult       int
+	installResult    int
+	commissionStatus int
+	testStatus       int
+	bridged          bool // bridge_all made bridges
+
+	host     *vmHost // the VM host that it is a VM of
+	vm       string  // its name there
+	vmID     int
+	dynamic  bool   // composed by allocate: release deletes it
+	willHost string // the type of VM host that it becomes when it is deployed, or ""
+	hostOnly bool   // made by registering a VM host: goes with it
+
+	created time.Time
+	running bool              // really on, whatever MAAS believes
+	epoch   int               // counts changes of what the machine is doing; a timer of an older epoch does nothing
+	failing map[string]string // operations that shall fail next, with what MAAS is told
+	gone    bool
+}
+
+func (m *machine) fqdn() string { return m.hostname + "." + m.domain.name }
+
+// bootIface is the interface that the machine boots from.
+func (m *machine) bootIface() *iface {
+	if len(m.ifaces) == 0 {
+		return nil
+	}
+	return m.ifaces[0]
+}
+
+func (m *machine) isVM() bool { return m.host != nil }
+
+// addresses are what the API calls ip_addresses: of all links, in the order of the interfaces.
+func (m *machine) addresses() []netip.Addr {
+	var out []netip.Addr
+	for _, nic := range m.ifaces {
+		for _, link := range nic.links {
+			if link.ip.IsValid() && !slices.Contains(out, link.ip) {
+				out = append(out, link.ip)
+			}
+		}
+		if nic.leased != nil && !slices.Contains(out, nic.leased.ip) {
+			out = append(out, nic.leased.ip)
+		}
+	}
+	return out
+}
+
+func (m *machine) hasTag(name string) bool {
+	return slices.ContainsFunc(m.tags, func(t *tag) bool { return t.name == name })
+}
+
+// vmHost is MAAS's row of a VM host: what it learned at the last refresh.
+type vmHost struct {
+	id                      int
+	name                    string
+	kind                    string // "lxd" or "virsh"
+	version                 string
+	architectures           []string
+	params                  map[string]string
+	zone                    *zone
+	pool                    *pool
+	tags                    []string
+	cpuRatio, memRatio      float64
+	macvlanMode             *string
+	machine                 *machine
+	totalCores, totalMemory int // memory MiB
+	usedCores, usedMemory   int
+	storage                 []storagePool
+	defaultPool             string
+	hv                      hypervisor
+	known                   bool // cores and memory have arrived
+}
+
+type storagePool struct {
+	id, name, kind, path string
+	total, used          int64 // bytes
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// systemIDDigits are the characters of system ids.
+const systemIDDigits = "34678abcdefghkmnpqrstwxy"
+
+// newSystemID makes an id of six characters that no machine has.
+func (s *Simulator) newSystemID() string {
+	for {
+		id := make([]byte, 6)
+		for i := range id {
+			id[i] = systemIDDigits[s.rng.IntN(len(systemIDDigits))]
+		}
+		if text := string(id); id[0] != '3' && s.machineByID(text) == nil {
+			return text
+		}
+	}
+}
+
+// vmMACPrefix is LXD's; metalMACPrefix stands for any maker's.
+const (
+	vmMACPrefix    = "00:16:3e"
+	metalMACPrefix = "52:54:00"
+)
+
+func (s *Simulator) newMAC(prefix string) string {
+	for {
+		n := s.rng.IntN(1 << 24)
+		mac := fmt.Sprintf("%s:%02x:%02x:%02x", prefix, n>>16&0xff, n>>8&0xff, n&0xff)
+		if s.interfaceByMAC(mac) == nil {
+			return mac
+		}
+	}
+}
+
+func (s *Simulator) newUUID() string {
+	a, b := s.rng.Uint64(), s.rng.Uint64()
+	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, 0x8000|b>>48&0x3fff, b&0xffffffffffff)
+}
+
+func (s *Simulator) randomText(n int) string {
+	const letters = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = letters[s.rng.IntN(len(letters))]
+	}
+	return string(out)
+}
+
+// The halves of made-up hostnames.
+var (
+	petAdjectives = []string{"able", "brave", "calm", "daring", "eager", "fair", "gentle", "happy", "keen", "lively",
+		"merry", "noble", "proud", "quick", "rapid", "sharp", "tidy", "usable", "valid", "wise"}
+	petAnimals = []string{"ant", "bear", "crow", "deer", "eel", "fox", "goat", "hare", "ibex", "jay", "kite", "lynx",
+		"mole", "newt", "otter", "pug", "quail", "ram", "seal", "toad"}
+)
+
+// petname makes up a hostname that is free.
+func (s *Simulator) petname() string {
+	for {
+		name := petAdjectives[s.rng.IntN(len(petAdjectives))] + "-" + petAnimals[s.rng.IntN(len(petAnimals))]
+		if s.machineByHostname(name) != nil {
+			name += strconv.Itoa(s.rng.IntN(100000))
+		}
+		if s.machineByHostname(name) == nil {
+			return name
+		}
+	}
+}
+
+func (s *Simulator) machineByID(id string) *machine {
+	for _, m := range s.db.machines {
+		if m.systemID == id {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) machineByHostname(name string) *machine {
+	for _, m := range s.db.machines {
+		if m.hostname == name {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) interfaceByMAC(mac string) *iface {
+	for _, m := range s.db.machines {
+		for _, nic := range m.ifaces {
+			if nic.mac == mac {
+				return nic
+			}
+		}
+	}
+	return nil
+}
+
+// machineByMACs finds the machine that has one of the addresses.
+func (s *Simulator) machineByMACs(macs []string) *machine {
+	for _, mac := range macs {
+		if nic := s.interfaceByMAC(mac); nic != nil {
+			return nic.machine
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) hostByID(id int) *vmHost {
+	for _, h := range s.db.hosts {
+		if h.id == id {
+			return h
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) zoneByName(name string) *zone {
+	for _, z := range s.db.zones {
+		if z.name == name {
+			return z
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) poolByName(name string) *pool {
+	for _, p := range s.db.pools {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) domainByName(name string) *domain {
+	for _, d := range s.db.domains {
+		if d.name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) defaultDomain() *domain {
+	for _, d := range s.db.domains {
+		if d.isDefault {
+			return d
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) userByName(name string) *user {
+	for _, u := range s.db.users {
+		if u.name == name {
+			return u
+		}
+	}
+	return nil
+}
+
+func (s *Simulator) tagByName(name string) *tag {
+	for _, t := range s.db.tags {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// ensureTag finds a tag or makes it.
+func (s *Simulator) ensureTag(name string) *tag {
+	if t := s.tagByName(name); t != nil {
+		return t
+	}
+	t := &tag{name: name}
+	s.db.tags = append(s.db.tags, t)
+	return t
+}
+
+// subnetBySpecifier finds a subnet by id, CIDR, name, or "cidr:..", "name:..", "id:..".
+func (s *Simulator) subnetBySpecifier(spec string) *subnet {
+	kind, value, ok := strings.Cut(spec, ":")
+	if !ok || (kind != "cidr" && kind != "name" && kind != "id") {
+		kind, value = "", spec
+	}
+	for _, sn := range s.db.subnets {
+		switch {
+		case (kind == "" || kind == "id") && strconv.Itoa(sn.id) == value,
+			(kind == "" || kind == "cidr") && sn.cidr.String() == value,
+			(kind == "" || kind == "name") && sn.name == value:
+			return sn
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestLoadRegionNamesWhatIsWrong(t *testing.T) {
+	tests := map[string]struct{ yaml, names string }{
+		"unknown key":           {"zonez: []", "zonez"},
+		"unknown key of a host": {"vm_hosts: [{name: h, cores: 1, memory: 1, ram: 2}]", "ram"},
+		"unknown timing":        {"timings: {reboot: 1s}", "reboot"},
+		"bad duration":          {"timings: {deploy: soon}", "soon"},
+		"negative duration":     {"timings: {deploy: -1s}", "-1s"},
+		"no zone":               {"machines: [{name: m, cores: 1, memory: 1, disks: [1], zone: nosuch}]", "nosuch"},
+		"no pool":               {"machines: [{name: m, cores: 1, memory: 1, disks: [1], pool: nosuch}]", "nosuch"},
+		"no such status":        {"machines: [{name: m, cores: 1, memory: 1, disks: [1], status: happy}]", "happy"},
+		"no cores":              {"machines: [{name: lazy, memory: 1, disks: [1]}]", "lazy"},
+		"no name":               {"machines: [{cores: 1, memory: 1, disks: [1]}]", "name"},
+		"name taken":            {"machines: [{names: [twin, twin], cores: 1, memory: 1, disks: [1]}]", "twin"},
+		"host named as machine": {"machines: [{name: m, cores: 1, memory: 1, disks: [1]}]\nvm_hosts: [{name: m, cores: 1, memory: 1}]", "m"},
+		"no subnet":             {"machines: [{name: m, cores: 1, memory: 1, disks: [1], nics: [{subnet: 10.9.0.0/24}]}]", "10.9.0.0/24"},
+		"bad CIDR":              {"subnets: [{cidr: 10.0.0.0/99}]", "10.0.0.0/99"},
+		"host bits":             {"subnets: [{cidr: 10.0.0.1/24}]", "10.0.0.1/24"},
+		"range outside":         {"subnets: [{cidr: 10.0.0.0/24, dynamic_ranges: [{start: 10.0.1.1, end: 10.0.1.9}]}]", "10.0.1.1"},
+		"bad key":               {"users: [{name: eve, keys: [half]}]", "eve"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := LoadRegion(strings.NewReader(test.yaml))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if !strings.Contains(err.Error(), test.names) {
+				t.Errorf("%q does not name %q", err, test.names)
+			}
+		})
+	}
+}
+
+func TestNewRefusesBadOptions(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"unknown version":      {Version: "2.9"},
+		"no version":           {Version: "latest"},
+		"time runs backwards":  {TimeScale: -1},
+		"patch is no number":   {Version: "3.6.x"},
+		"only a major version": {Version: "3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := New(&Region{}, opts)
+			if err == nil {
+				s.Close()
+				t.Fatal("no error")
+			}
+		})
+	}
+}
+
+func TestNewRefusesARegionThatMakesNoSense(t *testing.T) {
+	s, err := New(&Region{Groups: []RegionMachine{{Name: "m", Cores: 1, Memory: 1, Zone: "nosuch"}}}, Options{})
+	if err == nil {
+		s.Close()
+		t.Fatal("no error")
+	}
+}
+
+func TestExampleRegion(t *testing.T) {
+	file, err := os.Open("../../../e2e/sandbox/region.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	region, err := LoadRegion(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
+		s, err := New(region, Options{Version: version})
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		zones := map[string]int{}
+		for _, h := range s.db.hosts {
+			zones[h.zone.name]++
+		}
+		s.Close()
+		if version != "3.8" && (zones["zone-a"] < 2 || zones["zone-b"] < 1 || zones["zone-c"] < 1) {
+			t.Errorf("%s: VM hosts by zone are %v", version, zones)
+		}
+	}
+}
+
+func TestSameSeedMakesTheSameRegion(t *testing.T) {
+	a, b := newBed(t), newBed(t)
+	if string(a.State()) != string(b.State()) {
+		t.Error("two regions of one seed differ")
+	}
+	other := newBedWith(t, testRegion, Options{Seed: 2})
+	if string(a.State()) == string(other.State()) {
+		t.Error("regions of different seeds are the same")
+	}
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+)
+
+// Results of scripts, as MAAS numbers them.
+const (
+	scriptNone    = -1
+	scriptPending = 0
+	scriptRunning = 1
+	scriptPassed  = 2
+	scriptFailed  = 3
+)
+
+var scriptNames = map[int]string{
+	scriptNone: "Unknown", scriptPending: "Pending", scriptRunning: "Running", scriptPassed: "Passed",
+	scriptFailed: "Failed",
+}
+
+var hardwareKeys = []string{
+	"system_vendor", "system_product", "system_family", "system_version", "system_sku", "system_serial", "cpu_model",
+	"mainboard_vendor", "mainboard_product", "mainboard_serial", "mainboard_version", "mainboard_firmware_vendor",
+	"mainboard_firmware_date", "mainboard_firmware_version", "chassis_vendor", "chassis_type", "chassis_serial",
+	"chassis_version",
+}
+
+func machineURI(m *machine) string { return apiRoot + "machines/" + m.systemID + "/" }
+
+// renderMachine writes the machine with all the fields that this MAAS has.
+func (s *Simulator) renderMachine(m *machine) object {
+	out := object{
+		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": s.renderDomain(m.domain),
+		"description": m.description, "hardware_uuid": nil, "status": m.status, "status_name": m.status.String(),
+		"status_message": nilIfEmpty(m.statusMessage), "status_action": s.statusAction(m), "owner": nil,
+		"owner_data": m.ownerData, "workload_annotations": m.ownerData, "locked": m.locked,
+		"node_type": 0, "node_type_name": "Machine", "power_state": m.powerState, "power_type": m.powerType,
+		"architecture": m.architecture, "cpu_count": m.cpuCount, "cpu_speed": m.cpuSpeed, "memory": m.memory,
+		"swap_size": m.swapSize, "storage": storageMB(m), "osystem": m.osystem, "distro_series": m.series,
+		"hwe_kernel": nilIfEmpty(m.hweKernel), "min_hwe_kernel": nil, "ephemeral_deploy": m.ephemeral,
+		"netboot": m.netboot, "tag_names": tagNames(m.tags), "address_ttl": nil,
+		"zone": renderZone(m.zone), "pool": renderPool(m.pool), "disable_ipv4": false,
+		"bios_boot_method": "uefi", "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
+		"cache_sets": []any{}, "bcaches": []any{}, "raids": []any{}, "volume_groups": []any{}, "special_filesystems": []any{},
+		"last_sync": nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
+		"hardware_info": hardwareInfo(), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
+	}
+	if m.owner != nil {
+		out["owner"] = m.owner.name
+	}
+	if m.minHWEKernel != "" || m.hweKernel != "" {
+		out["min_hwe_kernel"] = m.minHWEKernel
+	}
+	if h := m.host; h != nil {
+		out["pod"] = object{"id": h.id, "name": h.name, "resource_uri": fmt.Sprintf("%spods/%d/", apiRoot, h.id)}
+		if h.machine != nil {
+			out["parent"] = object{
+				"system_id": h.machine.systemID, "resource_uri": machineURI(h.machine), "__incomplete__": true,
+			}
+		}
+	}
+	if s.version.atLeast(5) {
+		out["error_description"] = m.errorDescription
+	}
+	if s.version.atLeast(6) {
+		out["enable_kernel_crash_dump"] = m.crashDump
+	}
+	if s.version.atLeast(7) {
+		out["is_dpu"] = false
+	}
+	renderMachineNetwork(m, out)
+	renderMachineDisks(m, out)
+	renderMachineTests(m, out)
+	return out
+}
+
+// statusAction is what MAAS shows of a running script: empty once there was one, null before.
+func (s *Simulator) statusAction(m *machine) any {
+	if m.isVM() || m.statusMessage != "" {
+		return ""
+	}
+	return nil
+}
+
+func renderMachineNetwork(m *machine, out object) {
+	ips := []string{}
+	for _, ip := range m.addresses() {
+		ips = append(ips, ip.String())
+	}
+	nics := []any{}
+	for _, nic := range m.ifaces {
+		nics = append(nics, renderInterface(nic))
+	}
+	out["ip_addresses"], out["interface_set"], out["boot_interface"] = ips, nics, nil
+	if len(nics) > 0 {
+		out["boot_interface"] = nics[0]
+	}
+	out["default_gateways"] = defaultGateways(m)
+}
+
+func defaultGateways(m *machine) object {
+	v4, v6 := object{"gateway_ip": nil, "link_id": nil}, object{"gateway_ip": nil, "link_id": nil}
+	for _, nic := range m.ifaces {
+		for _, link := range nic.links {
+			if link.subnet == nil || !link.subnet.gateway.IsValid() || link.mode() == "dhcp" {
+				continue
+			}
+			family := v4
+			if link.subnet.gateway.Is6() {
+				family = v6
+			}
+			if family["gateway_ip"] == nil {
+				family["gateway_ip"] = link.subnet.gateway.String()
+			}
+		}
+	}
+	if link := m.gatewayLink; link != nil && link.subnet != nil {
+		family := v4
+		if link.subnet.gateway.Is6() {
+			family = v6
+		}
+		family["gateway_ip"], family["link_id"] = textOrNil(link.subnet.gateway), link.id
+	}
+	return object{"ipv4": v4, "ipv6": v6}
+}
+
+func renderMachineDisks(m *machine, out object) {
+	disks := []any{}
+	for i, d := range m.disks {
+		disks = append(disks, renderDisk(m, d, i == 0 && m.layout))
+	}
+	out["blockdevice_set"], out["physicalblockdevice_set"], out["virtualblockdevice_set"] = disks, disks, []any{}
+	out["boot_disk"] = nil
+	if len(disks) > 0 {
+		out["boot_disk"] = disks[0]
+	}
+}
+
+// What a boot disk has for its EFI partition, and what partition tables take at its ends, in bytes.
+const (
+	efiSize     = 512 << 20
+	diskOverlap = 6 << 20
+)
+
+func renderDisk(m *machine, d *disk, partitioned bool) object {
+	uri := fmt.Sprintf("%snodes/%s/blockdevices/%d/", apiRoot, m.systemID, d.id)
+	tags := d.tags
+	if tags == nil {
+		tags = []string{}
+	}
+	out := object{
+		"id": d.id, "name": d.name, "type": "physical", "path": "/dev/disk/by-dname/" + d.name, "id_path": d.idPath,
+		"serial": d.serial, "model": "QEMU HARDDISK", "size": d.size, "block_size": 512, "tags": tags, "uuid": nil,
+		"system_id": m.systemID, "firmware_version": nil, "numa_node": 0, "storage_pool": nilIfEmpty(d.storagePool),
+		"filesystem": nil, "partition_table_type": nil, "partitions": []any{}, "used_for": "Unused", "used_size": int64(0),
+		"available_size": d.size - diskOverlap + 512*1024, "resource_uri": uri,
+	}
+	if partitioned && d.size > efiSize+2*diskOverlap {
+		root := d.size - efiSize - diskOverlap
+		root -= root % (4 << 20)
+		out["partition_table_type"], out["used_for"] = "GPT", "GPT partitioned with 2 partitions"
+		out["used_size"], out["available_size"] = d.size-d.size%512-512*1024, 0
+		out["partitions"] = []any{
+			partition(m, d, 0, efiSize, "fat32", "efi", "/boot/efi", uri),
+			partition(m, d, 1, root, "ext4", "root", "/", uri),
+		}
+	}
+	return out
+}
+
+func partition(m *machine, d *disk, i int, size int64, fstype, label, mount, uri string) object {
+	return object{
+		"id": d.partIDs[i], "uuid": d.uuids[2*i], "size": size, "bootable": i == 0, "tags": []string{},
+		"path": fmt.Sprintf("/dev/disk/by-dname/%s-part%d", d.name, i+1), "device_id": d.id, "type": "partition",
+		"used_for": fmt.Sprintf("%s formatted filesystem mounted at %s", fstype, mount), "system_id": m.systemID,
+		"filesystem": object{
+			"fstype": fstype, "label": label, "uuid": d.uuids[2*i+1], "mount_point": mount, "mount_options": nil,
+		},
+		"resource_uri": fmt.Sprintf("%spartition/%d", uri, d.partIDs[i]),
+	}
+}
+
+func renderMachineTests(m *machine, out object) {
+	tests := map[string]int{
+		"commissioning": m.commissionStatus, "testing": m.testStatus, "cpu_test": scriptNone, "memory_test": scriptNone,
+		"network_test": scriptNone, "storage_test": m.testStatus, "interface_test": scriptNone, "other_test": scriptNone,
+	}
+	for name, result := range tests {
+		out[name+"_status"], out[name+"_status_name"] = result, scriptNames[result]
+	}
+	out["current_commissioning_result_id"] = nilIfZero(m.commissionResult)
+	out["current_testing_result_id"] = nilIfZero(m.testResult)
+	out["current_installation_result_id"] = nilIfZero(m.installResult)
+}
+
+func hardwareInfo() object {
+	info := object{}
+	for _, key := range hardwareKeys {
+		info[key] = "Unknown"
+	}
+	return info
+}
+
+func numaNodes(m *machine) []any {
+	cores := make([]int, m.cpuCount)
+	for i := range cores {
+		cores[i] = i
+	}
+	return []any{object{"index": 0, "memory": m.memory, "cores": cores, "hugepages_set": []any{}}}
+}
+
+// storageMB is the disks' size in units of 10^6 bytes.
+func storageMB(m *machine) pyFloat {
+	var sum int64
+	for _, d := range m.disks {
+		sum += d.size
+	}
+	return pyFloat(float64(sum) / 1e6)
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// handler answers one kind of call. It runs with Simulator.mu held.
+type handler func(*request) (any, error)
+
+// signature is what MAAS tells calls of an endpoint apart by.
+type signature struct{ method, op string }
+
+type methods map[signature]handler
+
+func (m methods) allow(method string) bool {
+	for sig := range m {
+		if sig.method == method {
+			return true
+		}
+	}
+	return false
+}
+
+func (m methods) allowed() string {
+	var list []string
+	for sig := range m {
+		if !slices.Contains(list, sig.method) {
+			list = append(list, sig.method)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// route is an endpoint. In its pattern {id} and the like stand for one part of the path, which may contain a slash where
+// it is {subnet} (CIDRs).
+type route struct {
+	pattern   string
+	methods   methods
+	anonymous methods // what may be called without credentials; nil: nothing, not even to be told that it is wrong
+	vmHosts   bool    // gone from MAAS 3.8
+	systemID  bool    // the first variable is a machine
+}
+
+const (
+	get  = http.MethodGet
+	post = http.MethodPost
+	put  = http.MethodPut
+	del  = http.MethodDelete
+)
+
+// findRoute finds the endpoint of a path below apiRoot.
+func findRoute(path string) (*route, []string) {
+	for i := range routes {
+		if vars, ok := matchPattern(routes[i].pattern, path); ok {
+			return &routes[i], vars
+		}
+	}
+	return nil, nil
+}
+
+func matchPattern(pattern, path string) (vars []string, ok bool) {
+	for {
+		open := strings.IndexByte(pattern, '{')
+		if open < 0 {
+			return vars, pattern == path
+		}
+		if !strings.HasPrefix(path, pattern[:open]) {
+			return nil, false
+		}
+		path = path[open:]
+		shut := strings.IndexByte(pattern, '}')
+		name := pattern[open+1 : shut]
+		pattern = pattern[shut+1:]
+		end := strings.IndexByte(path, '/')
+		if name == "subnet" && strings.Count(path, "/") > 1 {
+			end = strings.LastIndexByte(path, '/')
+		}
+		if end <= 0 {
+			return nil, false
+		}
+		vars = append(vars, path[:end])
+		path = path[end:]
+	}
+}
+
+// apiHash stands for MAAS's hash of its API's description: the same for one version.
+func apiHash(v maasVersion) string {
+	sum := sha1.Sum([]byte(v.full))
+	return hex.EncodeToString(sum[:])
+}
+
+// routes are all endpoints.
+var routes = []route{
+	{pattern: "version/", anonymous: methods{{get, ""}: (*request).readVersion}, methods: methods{{get, ""}: (*request).readVersion}},
+	{pattern: "users/", methods: methods{{get, ""}: (*request).listUsers, {get, "whoami"}: (*request).whoami}},
+	{pattern: "users/{name}/", methods: methods{{get, ""}: (*request).readUser}},
+
+	{pattern: "machines/", anonymous: methods{
+		{post, ""}: (*request).enlistMachine, {get, "is_registered"}: (*request).isRegistered,
+	}, methods: methods{
+		{get, ""}:                 (*request).listMachines,
+		{post, ""}:                (*request).createMachine,
+		{post, "allocate"}:        (*request).allocate,
+		{post, "release"}:         (*request).releaseMany,
+		{get, "list_allocated"}:   (*request).listAllocated,
+		{get, "power_parameters"}: (*request).allPowerParameters,
+		{post, "set_zone"}:        (*request).setZones,
+		{post, "accept_all"}:      (*request).acceptAll,
+		{get, "is_registered"}:    (*request).isRegistered,
+	}},
+	{pattern: "machines/{id}/", systemID: true, methods: methods{
+		{get, ""}:                          (*request).readMachine,
+		{put, ""}:                          (*request).updateMachine,
+		{del, ""}:                          (*request).deleteMachineCall,
+		{post, "deploy"}:                   (*request).deploy,
+		{post, "release"}:                  (*request).release,
+		{post, "abort"}:                    (*request).abort,
+		{post, "commission"}:               (*request).commission,
+		{post, "test"}:                     (*request).testMachine,
+		{post, "power_on"}:                 (*request).powerOn,
+		{post, "power_off"}:                (*request).powerOff,
+		{get, "query_power_state"}:         (*request).queryPowerState,
+		{get, "power_parameters"}:          (*request).powerParameters,
+		{post, "mark_broken"}:              (*request).markBroken,
+		{post, "mark_fixed"}:               (*request).markFixed,
+		{post, "lock"}:                     (*request).lockMachine,
+		{post, "unlock"}:                   (*request).unlockMachine,
+		{post, "rescue_mode"}:              (*request).rescueMode,
+		{post, "exit_rescue_mode"}:         (*request).exitRescueMode,
+		{post, "set_workload_annotations"}: (*request).setWorkloadAnnotations,
+		{post, "set_owner_data"}:           (*request).setWorkloadAnnotations,
+		{get, "details"}:                   (*request).machineDetails,
+	}},
+	{pattern: "nodes/{id}/interfaces/", systemID: true, methods: methods{{get, ""}: (*request).listInterfaces}},
+	{pattern: "nodes/{id}/interfaces/{iface}/", systemID: true, methods: methods{
+		{get, ""}:                     (*request).readInterface,
+		{post, "link_subnet"}:         (*request).linkSubnet,
+		{post, "unlink_subnet"}:       (*request).unlinkSubnet,
+		{post, "disconnect"}:          (*request).disconnect,
+		{post, "set_default_gateway"}: (*request).setDefaultGateway,
+		{post, "add_tag"}:             (*request).addInterfaceTag,
+		{post, "remove_tag"}:          (*request).removeInterfaceTag,
+	}},
+
+	{pattern: "vm-hosts/", vmHosts: true, methods: vmHostsMethods},
+	{pattern: "pods/", vmHosts: true, methods: vmHostsMethods},
+	{pattern: "vm-hosts/{id}/", vmHosts: true, methods: vmHostMethods},
+	{pattern: "pods/{id}/", vmHosts: true, methods: vmHostMethods},
+
+	{pattern: "zones/", methods: methods{{get, ""}: (*request).listZones, {post, ""}: (*request).createZone}},
+	{pattern: "zones/{name}/", methods: methods{
+		{get, ""}: (*request).readZone, {put, ""}: (*request).updateZone, {del, ""}: (*request).deleteZone,
+	}},
+	{pattern: "resourcepools/", methods: methods{{get, ""}: (*request).listPools, {post, ""}: (*request).createPool}},
+	{pattern: "resourcepool/{id}/", methods: methods{
+		{get, ""}: (*request).readPool, {put, ""}: (*request).updatePool, {del, ""}: (*request).deletePool,
+	}},
+	{pattern: "domains/", methods: methods{{get, ""}: (*request).listDomains, {post, ""}: (*request).createDomain}},
+	{pattern: "domains/{id}/", methods: methods{
+		{get, ""}: (*request).readDomain, {put, ""}: (*request).updateDomain, {del, ""}: (*request).deleteDomain,
+	}},
+	{pattern: "dnsresources/", methods: methods{
+		{get, ""}: (*request).listDNSResources, {post, ""}: (*request).createDNSResource,
+	}},
+	{pattern: "dnsresources/{id}/", methods: methods{
+		{get, ""}: (*request).readDNSResource, {put, ""}: (*request).updateDNSResource,
+		{del, ""}: (*request).deleteDNSResource,
+	}},
+	{pattern: "ipaddresses/", methods: methods{
+		{get, ""}: (*request).listAddresses, {post, "reserve"}: (*request).reserveAddress,
+		{post, "release"}: (*request).releaseAddress,
+	}},
+	{pattern: "subnets/", methods: methods{{get, ""}: (*request).listSubnets, {post, ""}: (*request).createSubnet}},
+	{pattern: "subnets/{subnet}/", methods: methods{
+		{get, ""}:                     (*request).readSubnet,
+		{put, ""}:                     (*request).updateSubnet,
+		{del, ""}:                     (*request).deleteSubnet,
+		{get, "statistics"}:           (*request).subnetStatistics,
+		{get, "ip_addresses"}:         (*request).subnetAddresses,
+		{get, "reserved_ip_ranges"}:   (*request).subnetReservedRanges,
+		{get, "unreserved_ip_ranges"}: (*request).subnetUnreservedRanges,
+	}},
+	{pattern: "ipranges/", methods: methods{{get, ""}: (*request).listRanges, {post, ""}: (*request).createRange}},
+	{pattern: "ipranges/{id}/", methods: methods{
+		{get, ""}: (*request).readRange, {put, ""}: (*request).updateRange, {del, ""}: (*request).deleteRange,
+	}},
+	{pattern: "tags/", methods: methods{{get, ""}: (*request).listTags, {post, ""}: (*request).createTag}},
+	{pattern: "tags/{name}/", methods: methods{
+		{get, ""}: (*request).readTag, {put, ""}: (*request).updateTag, {del, ""}: (*request).deleteTag,
+		{get, "machines"}: (*request).tagMachines, {get, "nodes"}: (*request).tagMachines,
+		{post, "update_nodes"}: (*request).updateTagNodes,
+	}},
+	{pattern: "events/", methods: methods{{get, "query"}: (*request).queryEvents}},
+	{pattern: "boot-resources/", methods: methods{
+		{get, ""}: (*request).listImages, {get, "is_importing"}: (*request).isImporting, {post, "import"}: (*request).importImages,
+	}},
+	{pattern: "boot-resources/{id}/", methods: methods{{get, ""}: (*request).readImage}},
+	{pattern: "maas/", methods: methods{{get, "get_config"}: (*request).getConfig}},
+}
+
+var vmHostsMethods = methods{{get, ""}: (*request).listVMHosts, {post, ""}: (*request).createVMHost}
+
+var vmHostMethods = methods{
+	{get, ""}:            (*request).readVMHost,
+	{put, ""}:            (*request).updateVMHost,
+	{del, ""}:            (*request).deleteVMHost,
+	{post, "refresh"}:    (*request).refreshVMHost,
+	{get, "parameters"}:  (*request).vmHostParameters,
+	{post, "compose"}:    (*request).compose,
+	{post, "add_tag"}:    (*request).addVMHostTag,
+	{post, "remove_tag"}: (*request).removeVMHostTag,
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// apiRoot is where MAAS serves its API.
+const apiRoot = "/MAAS/api/2.0/"
+
+// object is a JSON object of an answer.
+type object = map[string]any
+
+// textReply is a success that is no JSON.
+type textReply string
+
+// noContent is piston's rc.DELETED: 204 without a body.
+type noContent struct{}
+
+// request is one API call on its way through a handler.
+type request struct {
+	*Simulator
+	http  *http.Request
+	user  *user // nil: anonymous
+	vars  []string
+	query form
+	body
+	call *Call
+	// commit are the things MAAS does after the transaction, when the answer is already written.
+	commit []func()
+}
+
+// afterCommit lets fn happen when the reply has been written down but not yet sent.
+func (rq *request) afterCommit(fn func()) { rq.commit = append(rq.commit, fn) }
+
+// unlocked lets something slow happen without holding up the rest of the region.
+func (rq *request) unlocked(fn func()) {
+	rq.mu.Unlock()
+	defer rq.mu.Lock()
+	fn()
+}
+
+// requireAdmin refuses plain users.
+func (rq *request) requireAdmin() error {
+	if !rq.user.admin {
+		return adminOnly()
+	}
+	return nil
+}
+
+// Handler serves the API below /MAAS/api/2.0/ and the tester's endpoints below /control/.
+func (s *Simulator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+	})
+	mux.HandleFunc("/MAAS/api/", s.serveAPI)
+	mux.Handle("/control/", s.controlHandler())
+	return mux
+}
+
+// reply is an answer that is ready to be sent.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
+	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		// The client went away or sent too much: there is nobody to answer, or nothing to do.
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+		return
+	}
+	rq := &request{Simulator: s, http: r, call: &call, query: parseQuery(r.URL.RawQuery)}
+	route, parseErr := rq.resolve(raw)
+	s.calls.begin(&call)
+	fault := s.faults.match(call)
+	dropped := true
+	defer func() {
+		if dropped {
+			call.Status = 0
+		}
+		s.calls.end(call)
+		s.log.V(1).Info("Call", "number", call.Number, "method", call.Method, "path", call.Path, "op", call.Op,
+			"systemID", call.SystemID, "status", call.Status)
+	}()
+	fault.wait(s)
+	if fault.dropsBefore() || s.runHook(call, Before) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out := fault.reply()
+	if out == nil {
+		out = rq.handle(route, parseErr)
+	}
+	call.Status = out.status
+	if fault.dropsAfter() || s.runHook(call, After) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out = fault.spoil(out)
+	dropped = false
+	out.send(w, fault.cutsBody())
+}
+
+// resolve finds the endpoint and the operation.
+func (rq *request) resolve(raw []byte) (*route, error) {
+	body, err := parseBody(rq.http.Header.Get("Content-Type"), raw)
+	rq.body = body
+	path, ok := strings.CutPrefix(rq.http.URL.Path, apiRoot)
+	op := rq.query.get("op")
+	if op == "" {
+		op = rq.post.get("op")
+	}
+	if at := strings.LastIndex(path, "/op-"); at >= 0 && !strings.Contains(path[at+4:], "/") {
+		if op == "" {
+			op = path[at+4:]
+		}
+		path = path[:at+1]
+	}
+	rq.call.Op = op
+	if !ok {
+		return nil, err
+	}
+	route, vars := findRoute(path)
+	if route != nil {
+		rq.vars = vars
+		rq.call.Endpoint = route.pattern
+		if route.systemID {
+			rq.call.SystemID = vars[0]
+		}
+	}
+	return route, err
+}
+
+// handle does the call under the region's lock.
+func (rq *request) handle(rt *route, parseErr error) *reply {
+	rq.mu.Lock()
+	defer rq.mu.Unlock()
+	value, err := rq.dispatch(rt, parseErr)
+	out := makeReply(value, err)
+	if rt != nil {
+		out.header.Set("X-MAAS-API-Hash", apiHash(rq.version))
+		out.header.Set("Vary", "Authorization, Cookie")
+	}
+	if err == nil {
+		for _, fn := range rq.commit {
+			fn()
+		}
+	}
+	return out
+}
+
+// dispatch answers like MAAS's own: no endpoint, no credentials, verb not allowed, unknown operation, or the handler.
+func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			rq.log.Error(fmt.Errorf("%v", p), "Handler panicked", "path", rq.call.Path, "stack", string(debug.Stack()))
+			err = textError(http.StatusInternalServerError, "%v", p)
+		}
+	}()
+	if rt == nil {
+		return nil, notFoundText("Unknown API endpoint: %s.", rq.http.URL.Path)
+	}
+	if rq.user, err = rq.authenticate(rq.http); err != nil {
+		return nil, err
+	}
+	methods := rt.methods
+	if rq.user == nil {
+		if rt.anonymous == nil {
+			return nil, unauthorized("Forbidden")
+		}
+		methods = rt.anonymous
+	}
+	if parseErr != nil {
+		return nil, parseErr
+	}
+	if !methods.allow(rq.http.Method) {
+		return nil, &apiError{status: http.StatusMethodNotAllowed, contentType: "text/html; charset=utf-8",
+			header: http.Header{"Allow": {methods.allowed()}}}
+	}
+	handler, ok := methods[signature{rq.http.Method, rq.call.Op}]
+	if !ok {
+		op := rq.call.Op
+		if op == "" {
+			op = "None"
+		}
+		return nil, badRequest("Unrecognised signature: method=%s op=%s", rq.http.Method, op)
+	}
+	if rt.vmHosts && !rq.version.hasVMHosts() {
+		return nil, vmHostsGone()
+	}
+	return handler(rq)
+}
+
+func makeReply(value any, err error) *reply {
+	out := &reply{status: http.StatusOK, header: http.Header{}}
+	if err != nil {
+		var refusal *apiError
+		if !errors.As(err, &refusal) {
+			refusal = textError(http.StatusInternalServerError, "%v", err)
+		}
+		out.status, out.body = refusal.status, refusal.body
+		for key, values := range refusal.header {
+			out.header[key] = values
+		}
+		out.header.Set("Content-Type", refusal.contentType)
+		return out
+	}
+	switch v := value.(type) {
+	case noContent:
+		out.status = http.StatusNoContent
+	case textReply:
+		out.header.Set("Content-Type", contentText)
+		out.body = []byte(v)
+	default:
+		raw, err := json.MarshalIndent(v, "", "    ")
+		if err != nil {
+			return makeReply(nil, err)
+		}
+		out.header.Set("Content-Type", contentJSON)
+		out.body = raw
+	}
+	return out
+}
+
+// send writes the reply; cut leaves out the second half of the body after having promised all of it.
+func (r *reply) send(w http.ResponseWriter, cut bool) {
+	for key, values := range r.header {
+		w.Header()[key] = values
+	}
+	body := r.body
+	if r.status != http.StatusNoContent {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(r.status)
+	if cut {
+		body = body[:len(body)/2]
+	}
+	if _, err := w.Write(body); err != nil {
+		// The client is gone; it will see that itself.
+		return
+	}
+	if cut {
+		panic(http.ErrAbortHandler)
+	}
+}

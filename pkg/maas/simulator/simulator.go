@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// defaultVersion is the MAAS that the simulator is when nobody says otherwise.
+const defaultVersion = "3.6.5"
+
+// Options say which MAAS the simulator is and how its time runs.
+type Options struct {
+	// Version is "3.3" to "3.8", or a full one such as "3.4.10"; default "3.6.5". From 3.8 VM hosts are gone (410).
+	Version string
+	// TimeScale is how fast the region's timings pass: at 60 a minute passes in a second. Default 1.
+	TimeScale float64
+	// Seed makes system ids, made-up hostnames, MAC addresses and the chances of faults what they are.
+	Seed int64
+	// Logger gets one line per request (V(1)) and per change of a machine (V(1)); the zero Logger is silent.
+	Logger logr.Logger
+}
+
+// Simulator is a running region. Its methods are safe for concurrent use.
+type Simulator struct {
+	opts    Options
+	log     logr.Logger
+	version maasVersion
+	timings Timings
+
+	// acquiring is MAAS's lock for acquiring machines. It is taken without mu, and mu may be let go while it is held.
+	acquiring sync.Mutex
+
+	mu       sync.Mutex // guards everything down to failNext
+	db       *store
+	lab      map[string]*simulatedHost // what really exists on VM hosts, by power address
+	time     *regionTime
+	timers   timerHeap
+	timerSeq int
+	rng      *rand.Rand
+	nonces   map[nonceKey]int64
+
+	nonceSweep int64
+	failNext   map[string]string // operations that shall fail on the next machine that does them
+
+	calls  callRecorder
+	faults faultSet
+	hook   hookHolder
+	events dispatcher
+
+	wake    chan struct{}
+	stop    chan struct{}
+	closing sync.Once
+	running sync.WaitGroup
+}
+
+// New starts a region. The caller ends it with Close.
+func New(region *Region, opts Options) (*Simulator, error) {
+	return newSimulator(region, opts, clock.RealClock{})
+}
+
+func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, error) {
+	described := *region
+	described.setDefaults()
+	if err := described.validate(); err != nil {
+		return nil, fmt.Errorf("region description: %w", err)
+	}
+	region = &described
+	if opts.Version == "" {
+		opts.Version = defaultVersion
+	}
+	version, err := parseVersion(opts.Version)
+	if err != nil {
+		return nil, err
+	}
+	if opts.TimeScale == 0 {
+		opts.TimeScale = 1
+	}
+	if opts.TimeScale < 0 {
+		return nil, fmt.Errorf("time scale %v: time does not run backwards", opts.TimeScale)
+	}
+	s := &Simulator{
+		opts: opts, log: opts.Logger, version: version, timings: region.Timings,
+		lab:      map[string]*simulatedHost{},
+		time:     newRegionTime(c, opts.TimeScale),
+		rng:      rand.New(rand.NewPCG(uint64(opts.Seed), 0x6d616173)),
+		nonces:   map[nonceKey]int64{},
+		failNext: map[string]string{},
+		wake:     make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+	}
+	s.faults.init(opts.Seed)
+	s.calls.init(c)
+	s.events.init()
+	if err := s.build(region); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.in(s.timings.powerPoll(), s.pollAll)
+	s.mu.Unlock()
+	s.running.Add(2)
+	go s.schedule()
+	go func() { defer s.running.Done(); s.events.run() }()
+	return s, nil
+}
+
+// Close stops the region's time and waits until nothing of it runs any more. Changes that happened before are still
+// told to subscribers. It must not be called from a subscriber.
+func (s *Simulator) Close() {
+	s.closing.Do(func() {
+		close(s.stop)
+		s.events.close()
+	})
+	s.running.Wait()
+}
+
+// SetTimeScale changes how fast the region's timings pass, also of what is under way.
+func (s *Simulator) SetTimeScale(scale float64) error {
+	if scale <= 0 {
+		return fmt.Errorf("time scale %v is not positive", scale)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.time.setScale(scale)
+	s.wakeScheduler()
+	return nil
+}
+
+// maasVersion is a MAAS release.
+type maasVersion struct {
+	major, minor, patch int
+	full                string
+}
+
+// latestPatch completes versions that are given without a patch level.
+var latestPatch = map[string]string{
+	"3.3": "3.3.11", "3.4": "3.4.10", "3.5": "3.5.12", "3.6": "3.6.5", "3.7": "3.7.3", "3.8": "3.8.0",
+}
+
+func parseVersion(text string) (maasVersion, error) {
+	parts := strings.Split(text, ".")
+	if len(parts) < 2 {
+		return maasVersion{}, fmt.Errorf("MAAS version %q: want something like 3.6 or 3.6.5", text)
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	short := parts[0] + "." + parts[1]
+	if err1 != nil || err2 != nil || latestPatch[short] == "" {
+		return maasVersion{}, fmt.Errorf("MAAS version %q: known are 3.3 to 3.8", text)
+	}
+	if text == short {
+		text = latestPatch[short]
+	}
+	_, patchText, _ := strings.Cut(text[len(parts[0])+1:], ".")
+	digits := strings.IndexFunc(patchText+"-", func(r rune) bool { return r < '0' || r > '9' })
+	patch, err := strconv.Atoi(patchText[:digits])
+	if err != nil {
+		return maasVersion{}, fmt.Errorf("MAAS version %q: %w", text, err)
+	}
+	return maasVersion{major, minor, patch, text}, nil
+}
+
+// atLeast tells whether this MAAS is 3.minor or newer.
+func (v maasVersion) atLeast(minor int) bool { return v.major > 3 || v.minor >= minor }
+
+// since tells whether this MAAS is 3.minor.patch or newer.
+func (v maasVersion) since(minor, patch int) bool {
+	return v.major > 3 || v.minor > minor || v.minor == minor && v.patch >= patch
+}
+
+// hasVMHosts tells whether this MAAS still manages VM hosts.
+func (v maasVersion) hasVMHosts() bool { return !v.atLeast(8) }

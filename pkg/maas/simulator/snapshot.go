@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// MachineSnapshot is a machine at one moment, with what the API does not show too (AgentName, UserData, Running).
+type MachineSnapshot struct {
+	SystemID string `json:"system_id"`
+	Hostname string `json:"hostname"`
+	FQDN     string `json:"fqdn"`
+	// Status is MAAS's name of the status, such as "Deployed".
+	Status string `json:"status"`
+	// Power is what MAAS believes: on, off, unknown or error. Running is what is true.
+	Power     string `json:"power"`
+	Running   bool   `json:"running"`
+	PowerType string `json:"power_type"`
+	Owner     string `json:"owner"`
+	AgentName string `json:"agent_name"`
+	Locked    bool   `json:"locked"`
+	// VMHost names the VM host that the machine is a VM of, or is empty; VMHostID is its id.
+	VMHost     string              `json:"vm_host"`
+	VMHostID   int                 `json:"vm_host_id"`
+	Zone       string              `json:"zone"`
+	Pool       string              `json:"pool"`
+	Tags       []string            `json:"tags"`
+	Cores      int                 `json:"cores"`
+	Memory     int                 `json:"memory"` // MiB
+	Disks      []int64             `json:"disks"`  // bytes
+	Addresses  []netip.Addr        `json:"addresses"`
+	Interfaces []InterfaceSnapshot `json:"interfaces"`
+	// Image is osystem/series, such as "ubuntu/jammy" or "custom/u-2204-k8s"; empty before a deploy.
+	Image       string            `json:"image"`
+	Ephemeral   bool              `json:"ephemeral"`
+	UserData    []byte            `json:"user_data,omitempty"` // decoded
+	Annotations map[string]string `json:"annotations"`
+}
+
+// InterfaceSnapshot is one network card of a machine and its addresses, with subnet masks.
+type InterfaceSnapshot struct {
+	Name      string         `json:"name"`
+	MAC       string         `json:"mac"`
+	Addresses []netip.Prefix `json:"addresses"`
+	Gateway   string         `json:"gateway,omitempty"`
+}
+
+// Machines are all machines, in the order in which MAAS lists them.
+func (s *Simulator) Machines() []MachineSnapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]MachineSnapshot, 0, len(s.db.machines))
+	for _, m := range s.db.machines {
+		out = append(out, s.snapshot(m))
+	}
+	return out
+}
+
+// Machine finds one machine.
+func (s *Simulator) Machine(systemID string) (MachineSnapshot, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machineByID(systemID)
+	if m == nil {
+		return MachineSnapshot{}, false
+	}
+	return s.snapshot(m), true
+}
+
+func (s *Simulator) snapshot(m *machine) MachineSnapshot {
+	snap := MachineSnapshot{
+		SystemID: m.systemID, Hostname: m.hostname, FQDN: m.fqdn(), Status: m.status.String(),
+		Power: m.powerState, Running: m.running, PowerType: m.powerType, AgentName: m.agentName, Locked: m.locked,
+		Zone: m.zone.name, Pool: m.pool.name, Tags: tagNames(m.tags), Cores: m.cpuCount, Memory: m.memory,
+		Addresses: m.addresses(), Image: imageName(m), Ephemeral: m.ephemeral,
+		UserData: slices.Clone(m.userData), Annotations: maps.Clone(m.ownerData),
+	}
+	if m.owner != nil {
+		snap.Owner = m.owner.name
+	}
+	if m.host != nil {
+		snap.VMHost, snap.VMHostID = m.host.name, m.host.id
+	}
+	for _, d := range m.disks {
+		snap.Disks = append(snap.Disks, d.size)
+	}
+	for _, nic := range m.ifaces {
+		snap.Interfaces = append(snap.Interfaces, snapshotInterface(nic))
+	}
+	return snap
+}
+
+func snapshotInterface(nic *iface) InterfaceSnapshot {
+	out := InterfaceSnapshot{Name: nic.name, MAC: nic.mac}
+	links := nic.links
+	if nic.leased != nil {
+		links = append(slices.Clone(links), nic.leased)
+	}
+	for _, link := range links {
+		if !link.ip.IsValid() {
+			continue
+		}
+		out.Addresses = append(out.Addresses, netip.PrefixFrom(link.ip, link.subnet.cidr.Bits()))
+		if out.Gateway == "" && link.subnet.gateway.IsValid() {
+			out.Gateway = link.subnet.gateway.String()
+		}
+	}
+	return out
+}
+
+func imageName(m *machine) string {
+	if m.osystem == "" {
+		return ""
+	}
+	return m.osystem + "/" + m.series
+}
+
+func tagNames(tags []*tag) []string {
+	names := make([]string, 0, len(tags))
+	for _, t := range tags {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// Lookup answers as MAAS's DNS server would: the addresses of the DNS resource or machine with that name, sorted; none
+// when there is no such name. A trailing dot and the case of letters do not matter.
+func (s *Simulator) Lookup(fqdn string) []netip.Addr {
+	name := strings.ToLower(strings.TrimSuffix(fqdn, "."))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []netip.Addr
+	for _, d := range s.db.dns {
+		if strings.ToLower(d.fqdn()) == name {
+			for _, a := range d.addrs {
+				if a.ip.IsValid() {
+					out = append(out, a.ip)
+				}
+			}
+		}
+	}
+	for _, m := range s.db.machines {
+		if strings.ToLower(m.fqdn()) == name {
+			out = append(out, m.addresses()...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func (rq *request) listSubnets() (any, error) {
+	out := []any{}
+	for _, sn := range rq.db.subnets {
+		out = append(out, renderSubnet(sn))
+	}
+	return out, nil
+}
+
+func (rq *request) subnetFor() (*subnet, error) {
+	if sn := rq.subnetBySpecifier(rq.vars[0]); sn != nil {
+		return sn, nil
+	}
+	return nil, notFound("Subnet")
+}
+
+func (rq *request) readSubnet() (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	return renderSubnet(sn), nil
+}
+
+func (rq *request) createSubnet() (any, error) {
+	if err := rq.requireAdmin(); err != nil {
+		return nil, err
+	}
+	errs := formErrors{}
+	if rq.data.get("cidr") == "" {
+		errs.add("cidr", "This field is required.")
+		return nil, errs.err()
+	}
+	cidr, err := netip.ParsePrefix(rq.data.get("cidr"))
+	if err != nil {
+		return nil, invalidField("cidr", "Invalid network: %s.", rq.data.get("cidr"))
+	}
+	cidr = cidr.Masked()
+	for _, other := range rq.db.subnets {
+		if other.cidr == cidr {
+			return nil, invalidField("cidr", "Subnet with this Cidr already exists.")
+		}
+	}
+	if len(rq.db.vlans) == 0 {
+		rq.buildVLAN(RegionSubnet{})
+	}
+	sn := &subnet{name: cidr.String(), cidr: cidr, managed: true, vlan: rq.db.vlans[0]}
+	if err := rq.editSubnet(sn); err != nil {
+		return nil, err
+	}
+	sn.id = rq.db.next("subnet")
+	rq.db.subnets = append(rq.db.subnets, sn)
+	return renderSubnet(sn), nil
+}
+
+func (rq *request) updateSubnet() (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	if !rq.user.admin {
+		return nil, forbidden("")
+	}
+	if err := rq.editSubnet(sn); err != nil {
+		return nil, err
+	}
+	return renderSubnet(sn), nil
+}
+
+func (rq *request) editSubnet(sn *subnet) error {
+	errs, changed := formErrors{}, *sn
+	if rq.data.get("name") != "" {
+		changed.name = rq.data.get("name")
+	}
+	if rq.data.has("description") {
+		changed.description = rq.data.get("description")
+	}
+	if text := rq.data.get("gateway_ip"); text != "" {
+		ip, err := parseIP(text)
+		switch {
+		case err != nil:
+			errs.add("gateway_ip", "Enter a valid IPv4 or IPv6 address.")
+		case !sn.cidr.Contains(ip):
+			errs.add("gateway_ip", "Gateway IP must be within CIDR range.")
+		}
+		changed.gateway = ip
+	}
+	if rq.data.has("dns_servers") {
+		changed.dnsServers = splitList(strings.Join(rq.data.list("dns_servers"), ","))
+	}
+	if text := rq.data.get("vlan"); text != "" {
+		at := slices.IndexFunc(rq.db.vlans, func(v *vlan) bool { return strconv.Itoa(v.id) == text })
+		if at < 0 {
+			errs.add("vlan", noSuchChoice)
+		} else {
+			changed.vlan = rq.db.vlans[at]
+		}
+	}
+	changed.managed = rq.data.checkbox("managed", changed.managed)
+	if err := errs.err(); err != nil {
+		return err
+	}
+	*sn = changed
+	return nil
+}
+
+func (rq *request) deleteSubnet() (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	if !rq.user.admin {
+		return nil, forbidden("")
+	}
+	for _, a := range slices.Clone(rq.db.addrs) {
+		if a.subnet == sn {
+			rq.dropAddress(a)
+		}
+	}
+	rq.db.ranges = slices.DeleteFunc(rq.db.ranges, func(r *ipRange) bool { return r.subnet == sn })
+	rq.db.subnets = slices.DeleteFunc(rq.db.subnets, func(o *subnet) bool { return o == sn })
+	return noContent{}, nil
+}
+
+// usedRange is a run of addresses that are not free, and why.
+type usedRange struct {
+	start, end netip.Addr
+	purpose    []string
+}
+
+func (u usedRange) render() object {
+	return object{
+		"start": u.start.String(), "end": u.end.String(), "num_addresses": u.count(), "purpose": u.purpose,
+	}
+}
+
+func (u usedRange) count() int64 { return addrNumber(u.end) - addrNumber(u.start) + 1 }
+
+// addrNumber is an address as a number, of which differences make sense; IPv6 by its last 8 bytes.
+func addrNumber(ip netip.Addr) int64 {
+	raw := ip.AsSlice()
+	var n int64
+	for _, b := range raw[max(0, len(raw)-8):] {
+		n = n<<8 | int64(b)
+	}
+	return n
+}
+
+// usedRanges are the subnet's addresses that MAAS would not give away, in order.
+func (s *Simulator) usedRanges(sn *subnet) []usedRange {
+	var out []usedRange
+	add := func(start, end netip.Addr, purpose string) {
+		if start.IsValid() && sn.cidr.Contains(start) {
+			out = append(out, usedRange{start, end, []string{purpose}})
+		}
+	}
+	add(sn.gateway, sn.gateway, "gateway-ip")
+	for _, text := range sn.dnsServers {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			add(ip, ip, "dns-server")
+		}
+	}
+	for _, r := range s.db.ranges {
+		if r.subnet == sn {
+			add(r.start, r.end, r.kind)
+		}
+	}
+	for _, a := range s.db.addrs {
+		if a.subnet == sn && s.dynamicRangeOf(a.ip) == nil {
+			add(a.ip, a.ip, "assigned-ip")
+		}
+	}
+	slices.SortFunc(out, func(a, b usedRange) int { return a.start.Compare(b.start) })
+	var merged []usedRange
+	for _, u := range out {
+		if n := len(merged); n > 0 && merged[n-1].start == u.start {
+			merged[n-1].purpose = append(merged[n-1].purpose, u.purpose...)
+			continue
+		}
+		merged = append(merged, u)
+	}
+	return merged
+}
+
+// unusedRanges are the gaps between the used ones.
+func (s *Simulator) unusedRanges(sn *subnet) []usedRange {
+	var out []usedRange
+	last := lastAddr(sn.cidr)
+	next := sn.cidr.Addr().Next()
+	for _, u := range s.usedRanges(sn) {
+		if next.Less(u.start) {
+			out = append(out, usedRange{next, u.start.Prev(), []string{"unused"}})
+		}
+		if !u.end.Less(next) {
+			next = u.end.Next()
+		}
+	}
+	if next.Less(last) {
+		out = append(out, usedRange{next, last.Prev(), []string{"unused"}})
+	}
+	return out
+}
+
+func (rq *request) subnetReservedRanges() (any, error) { return rq.subnetRanges(rq.usedRanges) }
+
+func (rq *request) subnetUnreservedRanges() (any, error) {
+	value, err := rq.subnetRanges(rq.unusedRanges)
+	if list, ok := value.([]any); ok {
+		for _, item := range list {
+			delete(item.(object), "purpose")
+		}
+	}
+	return value, err
+}
+
+func (rq *request) subnetRanges(of func(*subnet) []usedRange) (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for _, u := range of(sn) {
+		out = append(out, u.render())
+	}
+	return out, nil
+}
+
+func (rq *request) subnetStatistics() (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	withRanges, err := rq.query.boolean("include_ranges", false)
+	if err != nil {
+		return nil, err
+	}
+	total := addrNumber(lastAddr(sn.cidr)) - addrNumber(sn.cidr.Addr()) - 1
+	var available, largest int64
+	for _, u := range rq.unusedRanges(sn) {
+		available, largest = available+u.count(), max(largest, u.count())
+	}
+	usage := float64(total-available) / float64(max(total, 1))
+	out := object{
+		"num_available": available, "largest_available": largest, "num_unavailable": total - available,
+		"total_addresses": total, "usage": usage, "usage_string": fmt.Sprintf("%d%%", int(math.Round(usage*100))),
+		"available_string": fmt.Sprintf("%d%%", int(math.Round((1-usage)*100))),
+		"first_address":    sn.cidr.Addr().Next().String(), "last_address": lastAddr(sn.cidr).Prev().String(),
+		"ip_version": 4,
+	}
+	if sn.cidr.Addr().Is6() {
+		out["ip_version"] = 6
+	}
+	if withRanges {
+		ranges := []any{}
+		for _, u := range rq.usedRanges(sn) {
+			ranges = append(ranges, u.render())
+		}
+		out["ranges"] = ranges
+	}
+	return out, nil
+}
+
+func (rq *request) subnetAddresses() (any, error) {
+	sn, err := rq.subnetFor()
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for _, a := range sortedAddresses(rq.db.addrs) {
+		if a.subnet != sn || !a.ip.IsValid() {
+			continue
+		}
+		entry := object{"ip": a.ip.String(), "alloc_type": a.kind, "created": httpTime(a.created), "updated": httpTime(a.created)}
+		if a.user != nil {
+			entry["user"] = a.user.name
+		}
+		if a.iface != nil {
+			m := a.iface.machine
+			entry["node_summary"] = object{
+				"system_id": m.systemID, "node_type": 0, "fqdn": m.fqdn(), "hostname": m.hostname, "via": a.iface.name,
+				"is_container": false,
+			}
+		}
+		var names []any
+		for _, r := range rq.db.dns {
+			if slices.Contains(r.addrs, a) {
+				names = append(names, object{"id": r.id, "name": r.name, "domain": r.domain.name})
+			}
+		}
+		if len(names) > 0 {
+			entry["dns_records"] = names
+		}
+		out = append(out, entry)
+	}
+	return out, nil
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import "sync"
+
+// ChangeKind says what of a machine changed.
+type ChangeKind string
+
+// The kinds of changes that subscribers are told.
+const (
+	ChangeCreated   ChangeKind = "created"
+	ChangeStatus    ChangeKind = "status"
+	ChangePower     ChangeKind = "power"
+	ChangeAddresses ChangeKind = "addresses"
+	ChangeDeleted   ChangeKind = "deleted"
+)
+
+// Change is one transition of a machine: status names, power states, or addresses joined with commas.
+type Change struct {
+	Kind ChangeKind `json:"kind"`
+	From string     `json:"from"`
+	To   string     `json:"to"`
+}
+
+// Subscribe lets fn be called after each transition of a machine, with the machine as it was right after it, one call at
+// a time and in the order in which things happened. fn may call the simulator, except Close. cancel does not wait for a
+// call that is under way.
+func (s *Simulator) Subscribe(fn func(MachineSnapshot, Change)) (cancel func()) {
+	return s.events.subscribe(fn)
+}
+
+// tell notes a change for the subscribers. The caller holds s.mu.
+func (s *Simulator) tell(m *machine, kind ChangeKind, from, to string) {
+	if from == to {
+		return
+	}
+	s.log.V(1).Info("Machine changed", "systemID", m.systemID, "hostname", m.hostname, "kind", kind, "from", from, "to", to)
+	s.events.put(s.snapshot(m), Change{Kind: kind, From: from, To: to})
+}
+
+// dispatcher tells changes in order, apart from the lock under which they happen.
+type dispatcher struct {
+	mu          sync.Mutex
+	filled      *sync.Cond
+	queue       []told
+	subscribers map[int]func(MachineSnapshot, Change)
+	next        int
+	closed      bool
+}
+
+type told struct {
+	machine MachineSnapshot
+	change  Change
+}
+
+func (d *dispatcher) init() {
+	d.filled = sync.NewCond(&d.mu)
+	d.subscribers = map[int]func(MachineSnapshot, Change){}
+}
+
+func (d *dispatcher) subscribe(fn func(MachineSnapshot, Change)) func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next++
+	id := d.next
+	d.subscribers[id] = fn
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.subscribers, id)
+	}
+}
+
+func (d *dispatcher) put(m MachineSnapshot, c Change) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.subscribers) == 0 {
+		return
+	}
+	d.queue = append(d.queue, told{m, c})
+	d.filled.Signal()
+}
+
+func (d *dispatcher) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.filled.Signal()
+}
+
+// run tells until close, and then what is left.
+func (d *dispatcher) run() {
+	for {
+		d.mu.Lock()
+		for len(d.queue) == 0 && !d.closed {
+			d.filled.Wait()
+		}
+		if len(d.queue) == 0 {
+			d.mu.Unlock()
+			return
+		}
+		first := d.queue[0]
+		d.queue = d.queue[1:]
+		var fns []func(MachineSnapshot, Change)
+		for id := 1; id <= d.next; id++ {
+			if fn, ok := d.subscribers[id]; ok {
+				fns = append(fns, fn)
+			}
+		}
+		d.mu.Unlock()
+		for _, fn := range fns {
+			fn(first.machine, first.change)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// consoleTag is put on all VM hosts by MAAS.
+const consoleTag = "pod-console-logging"
+
+func vmHostsGone() *apiError {
+	return textError(http.StatusGone, "VM host (KVM) support has been removed from MAAS.")
+}
+
+// hostFor finds the VM host of the path. Reading says "Not Found", everything else names the model.
+func (rq *request) hostFor(reading bool) (*vmHost, error) {
+	id, err := strconv.Atoi(rq.vars[0])
+	if h := rq.hostByID(id); err == nil && h != nil {
+		return h, nil
+	}
+	if reading {
+		return nil, &apiError{status: http.StatusNotFound, contentType: "text/plain", body: []byte("Not Found")}
+	}
+	return nil, notFound("Pod")
+}
+
+// hostForAdmin is hostFor for calls that only administrators may make.
+func (rq *request) hostForAdmin() (*vmHost, error) {
+	if err := rq.requireAdmin(); err != nil {
+		return nil, err
+	}
+	return rq.hostFor(false)
+}
+
+func (rq *request) listVMHosts() (any, error) {
+	out := []any{}
+	for _, h := range rq.db.hosts {
+		out = append(out, renderVMHost(h))
+	}
+	return out, nil
+}
+
+func (rq *request) readVMHost() (any, error) {
+	h, err := rq.hostFor(true)
+	if err != nil {
+		return nil, err
+	}
+	return renderVMHost(h), nil
+}
+
+func renderVMHost(h *vmHost) object {
+	pools := []any{}
+	var total, used int64
+	for _, p := range h.storage {
+		pools = append(pools, object{
+			"id": p.id, "name": p.name, "type": p.kind, "path": p.path, "total": p.total, "used": p.used,
+			"available": p.total - p.used, "default": p.name == h.defaultPool,
+		})
+		total, used = total+p.total, used+p.used
+	}
+	host := object{"system_id": nil, "__incomplete__": true}
+	if h.machine != nil {
+		host["system_id"] = h.machine.systemID
+	}
+	architectures, capabilities := h.architectures, []string{}
+	if architectures == nil {
+		architectures = []string{}
+	} else {
+		capabilities = []string{"composable", "dynamic_local_storage", "over_commit", "storage_pools"}
+	}
+	return object{
+		"id": h.id, "name": h.name, "type": h.kind, "version": h.version, "architectures": architectures,
+		"capabilities": capabilities, "zone": renderZone(h.zone), "pool": renderPool(h.pool), "tags": h.tags, "host": host,
+		"total": object{"cores": h.totalCores, "memory": h.totalMemory, "local_storage": total},
+		"used":  object{"cores": h.usedCores, "memory": h.usedMemory, "local_storage": used},
+		"available": object{
+			"cores": h.totalCores - h.usedCores, "memory": h.totalMemory - h.usedMemory, "local_storage": total - used,
+		},
+		"storage_pools": pools, "cpu_over_commit_ratio": pyFloat(h.cpuRatio), "memory_over_commit_ratio": pyFloat(h.memRatio),
+		"default_macvlan_mode": h.macvlanMode, "resource_uri": fmt.Sprintf("%svm-hosts/%d/", apiRoot, h.id),
+	}
+}
+
+// createVMHost registers a host. When it cannot be reached it is registered all the same.
+func (rq *request) createVMHost() (any, error) {
+	if err := rq.requireAdmin(); err != nil {
+		return nil, err
+	}
+	h, err := rq.newVMHost()
+	if err != nil {
+		return nil, err
+	}
+	rq.db.hosts = append(rq.db.hosts, h)
+	if err := rq.syncHost(h); err != nil {
+		rq.log.Info("Discovering the VM host failed; it is registered all the same", "host", h.name, "reason", err.Error())
+	}
+	return renderVMHost(h), nil
+}
+
+// newVMHost reads the form.
+func (rq *request) newVMHost() (*vmHost, error) {
+	errs := formErrors{}
+	h := &vmHost{
+		kind: rq.data.get("type"), name: rq.data.get("name"), zone: rq.db.zones[0], pool: rq.db.pools[0],
+		cpuRatio: 1, memRatio: 1, params: map[string]string{}, tags: []string{},
+	}
+	switch h.kind {
+	case "lxd", "virsh":
+	case "":
+		errs.add("type", "This field is required.")
+	default:
+		errs.add("type", "Select a valid choice. %s is not one of the available choices.", h.kind)
+	}
+	if rq.data.get("power_address") == "" && len(errs) == 0 {
+		errs.add("power_address", "This field is required.")
+	}
+	rq.editVMHost(h, errs)
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
+		if rq.data.has(key) {
+			h.params[key] = rq.data.get(key)
+		}
+	}
+	if h.kind == "lxd" {
+		h.params["project"] = orDefault(h.params["project"], defaultProject)
+		if h.params["certificate"] == "" && h.params["key"] == "" {
+			h.params["certificate"], h.params["key"] = rq.fakePEM("CERTIFICATE"), rq.fakePEM("PRIVATE KEY")
+		}
+		if !slices.Contains(h.tags, consoleTag) {
+			h.tags = append([]string{consoleTag}, h.tags...)
+		}
+		rq.ensureTag(consoleTag)
+	}
+	h.id = rq.db.next("bmc")
+	if h.name == "" {
+		h.name = rq.petname()
+	}
+	return h, nil
+}
+
+// fakePEM stands for the key pair that MAAS makes when it is given none.
+func (s *Simulator) fakePEM(kind string) string {
+	return "-----BEGIN " + kind + "-----\n" + s.randomText(64) + "\n-----END " + kind + "-----\n"
+}
+
+// editVMHost reads the fields that creating and updating share.
+func (rq *request) editVMHost(h *vmHost, errs formErrors) {
+	f := rq.data
+	if name := f.get("zone"); name != "" {
+		if h.zone = rq.zoneByName(name); h.zone == nil {
+			errs.add("zone", "Select a valid choice. That choice is not one of the available choices.")
+		}
+	}
+	if name := f.get("pool"); name != "" {
+		if h.pool = rq.poolByName(name); h.pool == nil {
+			errs.add("pool", "Select a valid choice. That choice is not one of the available choices.")
+		}
+	}
+	if complaint := checkHostname(f.get("name")); complaint != "" {
+		errs.add("hostname", "%s", complaint)
+	}
+	h.cpuRatio = rq.ratio("cpu_over_commit_ratio", h.cpuRatio, errs)
+	h.memRatio = rq.ratio("memory_over_commit_ratio", h.memRatio, errs)
+	if f.has("tags") {
+		h.tags = []string{}
+		for _, name := range splitList(strings.Join(f.list("tags"), ",")) {
+			if !slices.Contains(h.tags, name) {
+				h.tags = append(h.tags, name)
+				rq.ensureTag(name)
+			}
+		}
+	}
+	if f.get("default_macvlan_mode") != "" {
+		mode := f.get("default_macvlan_mode")
+		if !slices.Contains([]string{"bridge", "passthru", "private", "vepa"}, mode) {
+			errs.add("default_macvlan_mode", "Select a valid choice. %s is not one of the available choices.", mode)
+		}
+		h.macvlanMode = &mode
+	}
+}
+
+func (rq *request) ratio(key string, fallback float64, errs formErrors) float64 {
+	n := rq.data.number(key, fallback, errs)
+	if n < 0 {
+		errs.add(key, "Ensure this value is greater than or equal to 0.")
+	}
+	if n > 10 {
+		errs.add(key, "Ensure this value is less than or equal to 10.")
+	}
+	return n
+}
+
+func (rq *request) updateVMHost() (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	errs, changed := formErrors{}, *h
+	rq.editVMHost(&changed, errs)
+	if wanted := rq.data.get("default_storage_pool"); wanted != "" {
+		if !slices.ContainsFunc(h.storage, func(p storagePool) bool { return p.id == wanted || p.name == wanted }) {
+			errs.add("default_storage_pool", "Select a valid choice. %s is not one of the available choices.", wanted)
+		}
+		changed.defaultPool = wanted
+	}
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	if rq.data.get("name") != "" {
+		changed.name = rq.data.get("name")
+	}
+	*h = changed
+	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
+		if rq.data.has(key) {
+			h.params[key] = rq.data.get(key)
+		}
+	}
+	if err := rq.syncHost(h); err != nil {
+		rq.log.Info("Discovering the VM host failed; it is changed all the same", "host", h.name, "reason", err.Error())
+	}
+	return renderVMHost(h), nil
+}
+
+// refreshVMHost asks the host what it has. VMs that MAAS does not know become machines and are commissioned; machines
+// whose VM is gone are deleted.
+func (rq *request) refreshVMHost() (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	if err := rq.syncHost(h); err != nil {
+		return nil, unavailable("Failed talking to pod: %v", err)
+	}
+	return renderVMHost(h), nil
+}
+
+func (rq *request) vmHostParameters() (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	return h.params, nil
+}
+
+func (rq *request) addVMHostTag() (any, error) {
+	return rq.changeVMHostTag(func(tags []string, name string) []string {
+		if slices.Contains(tags, name) {
+			return tags
+		}
+		return append(tags, name)
+	})
+}
+
+func (rq *request) removeVMHostTag() (any, error) {
+	return rq.changeVMHostTag(func(tags []string, name string) []string {
+		return slices.DeleteFunc(tags, func(other string) bool { return other == name })
+	})
+}
+
+func (rq *request) changeVMHostTag(change func([]string, string) []string) (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	name := rq.post.get("tag")
+	if name == "" {
+		return nil, badRequest("No provided tag!")
+	}
+	rq.ensureTag(name)
+	h.tags = change(slices.Clone(h.tags), name)
+	return renderVMHost(h), nil
+}
+
+// deleteVMHost forgets a host and its machines; decompose=true deletes their VMs first.
+func (rq *request) deleteVMHost() (any, error) {
+	h, err := rq.hostForAdmin()
+	if err != nil {
+		return nil, err
+	}
+	rq.forgetHost(h, rq.query.checkbox("decompose", false))
+	return noContent{}, nil
+}
+
+func (s *Simulator) forgetHost(h *vmHost, decompose bool) {
+	for _, m := range slices.Clone(s.db.machines) {
+		if m.host != h {
+			continue
+		}
+		s.removeMachine(m)
+		if decompose {
+			s.decompose(m)
+		}
+	}
+	s.db.hosts = slices.DeleteFunc(s.db.hosts, func(other *vmHost) bool { return other == h })
+	if m := h.machine; m != nil && m.hostOnly && len(s.hostsOn(m)) == 0 {
+		s.removeMachine(m)
+	}
+}

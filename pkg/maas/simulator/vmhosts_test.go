@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// realVMs are the VMs that are on the host, and how many of them MAAS does not know.
+func (b *bed) realVMs() (all, unknown int) {
+	for _, vm := range b.VMHosts()[0].VMs {
+		all++
+		if vm.SystemID == "" {
+			unknown++
+		}
+	}
+	return all, unknown
+}
+
+func (b *bed) breakHost(how string) {
+	b.t.Helper()
+	if got := b.control(post, "vm-hosts/host", how); got.status != http.StatusOK {
+		b.t.Fatalf("control: %d %s", got.status, got.body)
+	}
+}
+
+func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.breakHost(`{"unreachable": true}`)
+	if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
+		t.Fatalf("deletion: %d %s", got.status, got.body)
+	}
+	if got := b.do(get, "machines/"+id+"/"); got.status != http.StatusNotFound {
+		t.Errorf("the row is still there: %d", got.status)
+	}
+	if all, unknown := b.realVMs(); all != 1 || unknown != 1 {
+		t.Fatalf("%d VMs on the host, %d of them unknown to MAAS; want one that is leaked", all, unknown)
+	}
+	if got := b.do(post, "vm-hosts/1/", "op", "refresh"); got.status != http.StatusServiceUnavailable {
+		t.Errorf("refresh of a broken host: %d %s", got.status, got.body)
+	}
+	b.breakHost(`{}`)
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	back := b.named("vm1")
+	if back.SystemID == id || back.Status != "Commissioning" || back.VMHost != "host" {
+		t.Errorf("the VM came back as %+v", back)
+	}
+	if all, unknown := b.realVMs(); all != 1 || unknown != 0 {
+		t.Errorf("%d VMs on the host, %d of them unknown to MAAS", all, unknown)
+	}
+	b.expect(back.SystemID, []step{{5 * time.Minute, "Ready", "off"}})
+}
+
+func TestHostThatLosesVMs(t *testing.T) {
+	b := newBed(t)
+	b.breakHost(`{"unreachable": true, "losing": true}`)
+	before := len(b.Machines())
+	got := b.do(post, "vm-hosts/1/", "op", "compose", "hostname", "lost", "skip_commissioning", "true")
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", got.status, got.body)
+	}
+	if all, unknown := b.realVMs(); all != 1 || unknown != 1 || len(b.Machines()) != before {
+		t.Errorf("%d VMs, %d unknown, %d machines more", all, unknown, len(b.Machines())-before)
+	}
+}
+
+func TestUnreachableHostComposesNothing(t *testing.T) {
+	b := newBed(t)
+	b.breakHost(`{"unreachable": true}`)
+	got := b.do(post, "vm-hosts/1/", "op", "compose", "hostname", "none")
+	if all, _ := b.realVMs(); got.status != http.StatusServiceUnavailable || all != 0 {
+		t.Errorf("status %d with %d VMs", got.status, all)
+	}
+}
+
+func TestVMThatSomebodyDeleted(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	if got := b.control(del, "vm-hosts/host/vms/vm1", ""); got.status != http.StatusNoContent {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
+	if got := b.do(get, "machines/"+id+"/", "op", "query_power_state").object(t)["state"]; got != "error" {
+		t.Errorf("power state %v of a VM that is not there, want error", got)
+	}
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+	b.expect(id, []step{{time.Minute, "Failed deployment", "error"}})
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	if _, ok := b.Machine(id); ok {
+		t.Error("the refresh left a machine without a VM")
+	}
+}
+
+func TestVMThatSomebodyMadeIsEnlisted(t *testing.T) {
+	b := newBed(t)
+	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "cores": 1, "memory": 2048, "disks": [10]}`); got.status != http.StatusOK {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	if m := b.named("guest"); m.Status != "Commissioning" || m.Zone != "zone-a" || m.Pool != "capi" {
+		t.Errorf("enlisted as %+v", m)
+	}
+}
+
+func TestRegistration(t *testing.T) {
+	b := newBedWith(t, testRegion+`
+`, Options{})
+	b.mu.Lock()
+	b.lab[hostKey("10.99.0.1")] = &simulatedHost{facts: hostFacts{
+		name: "fresh", version: "5.0.2", cores: 4, memory: 8192, pools: []storagePool{{id: "default", name: "default", total: 1e12}},
+	}}
+	b.mu.Unlock()
+	h := b.do(post, "vm-hosts/", "type", "lxd", "power_address", "https://10.99.0.1:8443", "name", "fresh", "zone", "zone-b",
+		"password", "secret").object(t)
+	if h["version"] != "5.0.2" || h["total"].(map[string]any)["cores"] != 0.0 {
+		t.Errorf("version %v, total %v in the reply", h["version"], h["total"])
+	}
+	path := "vm-hosts/" + jsonNumber(h["id"]) + "/"
+	if _, kept := b.do(get, path, "op", "parameters").object(t)["password"]; kept {
+		t.Error("the trust password is kept")
+	}
+	b.pass(30 * time.Second)
+	total := b.do(get, path).object(t)["total"].(map[string]any)
+	if total["cores"] != 4.0 || total["memory"] != 8192.0 {
+		t.Errorf("total %v half a minute later", total)
+	}
+	if m := b.named("fresh"); m.Status != "Deployed" {
+		t.Errorf("the host's machine is %s", m.Status)
+	}
+	if got := b.do(del, path); got.status != http.StatusNoContent {
+		t.Fatalf("deletion: %d %s", got.status, got.body)
+	}
+	for _, m := range b.Machines() {
+		if m.Hostname == "fresh" {
+			t.Error("the host's machine stayed")
+		}
+	}
+}
+
+func TestControlRefusals(t *testing.T) {
+	b := newBed(t)
+	for name, test := range map[string]struct {
+		method, path, body string
+		want               int
+	}{
+		"no machine":      {post, "machines/nosuch/power", `{"power": "off"}`, 404},
+		"power":           {post, "machines/small/power", `{"power": "maybe"}`, 400},
+		"unknown key":     {post, "machines/small/power", `{"pover": "off"}`, 400},
+		"operation":       {post, "fail-next", `{"operation": "sleep"}`, 400},
+		"nothing to fail": {post, "machines/small/fail", `{"now": true}`, 400},
+		"status":          {post, "machines/small/status", `{"status": "happy"}`, 400},
+		"no host":         {post, "vm-hosts/nosuch", `{}`, 404},
+		"no VM":           {del, "vm-hosts/host/vms/nosuch", "", 404},
+		"empty fault":     {post, "faults", `{}`, 400},
+		"no fault":        {del, "faults/nosuch", "", 404},
+		"time":            {put, "time", `{"scale": 0}`, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := b.control(test.method, test.path, test.body)
+			if got.status != test.want || !json.Valid([]byte(got.body)) {
+				t.Errorf("%d %s, want %d with JSON", got.status, got.body, test.want)
+			}
+		})
+	}
+}
+
+func TestControlShows(t *testing.T) {
+	b := newBed(t)
+	for _, path := range []string{"state", "machines", "machines/small", "vm-hosts", "calls", "faults", "time"} {
+		if got := b.control(get, path, ""); got.status != http.StatusOK || !json.Valid([]byte(got.body)) {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	id := b.named("small").SystemID
+	b.control(post, "machines/small/status", `{"status": "missing"}`)
+	b.expect(id, []step{{0, "Missing", "off"}})
+	b.control(post, "machines/small/power", `{"power": "on", "unnoticed": true}`)
+	b.expect(id, []step{{0, "Missing", "off"}})
+	if got := b.do(get, "machines/"+id+"/", "op", "query_power_state").object(t)["state"]; got != "on" {
+		t.Errorf("power state %v, want on", got)
+	}
+}
+
+func TestVMHostsAreGoneFrom38(t *testing.T) {
+	b := newBedWith(t, testRegion, Options{Version: "3.8"})
+	for _, path := range []string{"vm-hosts/", "pods/", "vm-hosts/1/", "pods/1/"} {
+		if got := b.do(get, path); got.status != http.StatusGone {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	if got := b.do(post, "machines/", "op", "allocate", "cpu_count", "99"); got.status != http.StatusConflict {
+		t.Errorf("allocate composed on a MAAS without VM hosts: %d %s", got.status, got.body)
+	}
+}
+
+func TestProjectsOfAHostAreApart(t *testing.T) {
+	b := newBed(t)
+	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "project": "other", "cores": 1, "memory": 2048}`); got.status != http.StatusOK {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
+	before := len(b.Machines())
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	if after := len(b.Machines()); after != before {
+		t.Errorf("the refresh enlisted %d VMs of another project", after-before)
+	}
+}
+
+// lxdMachine enlists a VM of the host as a machine with the lxd power driver.
+func (b *bed) lxdMachine(address, project string) string {
+	b.t.Helper()
+	b.control(post, "vm-hosts/host/vms", `{"name": "guest", "project": "`+project+`", "cores": 3, "memory": 4096, "disks": [30]}`)
+	return b.do(post, "machines/", "power_type", "lxd", "power_parameters_power_address", address,
+		"power_parameters_instance_name", "guest", "power_parameters_project", project, "hostname", "guest",
+		"architecture", "amd64/generic", "mac_addresses", "00:16:3e:00:00:01").object(b.t)["system_id"].(string)
+}
+
+func TestMachineWithTheLXDDriver(t *testing.T) {
+	for _, version := range []string{"3.6", "3.8"} {
+		t.Run(version, func(t *testing.T) {
+			b := newBedWith(t, testRegion, Options{Version: version})
+			id := b.lxdMachine("https://10.254.0.1:8443", "own")
+			b.pass(5 * time.Minute)
+			m, _ := b.Machine(id)
+			if m.Status != "Ready" || m.Cores != 3 || m.Memory != 4096 || m.VMHost != "" {
+				t.Fatalf("commissioned, it is %+v", m)
+			}
+			b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+			b.pass(6 * time.Minute)
+			if m, _ := b.Machine(id); m.Status != "Deployed" || len(m.Addresses) != 1 {
+				t.Fatalf("deployed, it is %+v", m)
+			}
+			if vm := b.VMHosts()[0].VMs[0]; !vm.Running {
+				t.Error("the VM does not run")
+			}
+			b.do(del, "machines/"+id+"/")
+			if all, _ := b.realVMs(); all != 1 {
+				t.Error("deleting the machine deleted the VM")
+			}
+		})
+	}
+}
+
+func TestMachineWithAVMHostsParametersBecomesItsVM(t *testing.T) {
+	b := newBed(t)
+	id := b.lxdMachine("10.254.0.1:8443", "default")
+	if m, _ := b.Machine(id); m.VMHost != "host" {
+		t.Fatalf("VM host %q, want host", m.VMHost)
+	}
+	b.do(del, "machines/"+id+"/")
+	if all, _ := b.realVMs(); all != 0 {
+		t.Error("deleting the machine left the VM")
+	}
+}
+
+func TestSlowComposeTimesOutAndMakesTheVM(t *testing.T) {
+	b := newBedWith(t, strings.Replace(testRegion, "compose: 0s", "compose: 3m", 1), Options{})
+	answered := make(chan answer, 1)
+	go func() {
+		got, err := b.send(adminKey, post, "vm-hosts/1/", url.Values{"op": {"compose"}, "hostname": {"late"}})
+		if err != nil {
+			got.body = err.Error()
+		}
+		answered <- got
+	}()
+	var got answer
+	look, deadline := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	defer look.Stop()
+	for got.status == 0 && got.body == "" {
+		select {
+		case got = <-answered:
+		case <-look.C:
+			b.pass(time.Second)
+		case <-deadline:
+			t.Fatal("no answer")
+		}
+	}
+	if got.status != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", got.status, got.body)
+	}
+	b.pass(3 * time.Minute)
+	if all, unknown := b.realVMs(); all != 1 || unknown != 1 {
+		t.Errorf("%d VMs, %d of them unknown to MAAS; want the late one", all, unknown)
+	}
+}
+
+func TestMachineDeployedAsAVMHost(t *testing.T) {
+	b := newBed(t)
+	id := b.named("big").SystemID
+	b.do(post, "machines/"+id+"/", "op", "deploy", "register_vmhost", "true").object(t)
+	b.pass(6 * time.Minute)
+	hosts := b.do(get, "vm-hosts/").list(t)
+	if len(hosts) != 2 || hosts[1]["name"] != "big" || hosts[1]["total"].(map[string]any)["cores"] != 16.0 {
+		t.Fatalf("VM hosts %v", hosts)
+	}
+	if got := b.do(post, "machines/"+id+"/", "op", "release"); got.status != http.StatusBadRequest {
+		t.Errorf("release of a VM host's machine: %d %s", got.status, got.body)
+	}
+	b.do(post, "machines/"+id+"/", "op", "release", "force", "true").object(t)
+	b.pass(time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Ready" || len(b.do(get, "vm-hosts/").list(t)) != 1 || len(b.VMHosts()) != 1 {
+		t.Errorf("released by force, it is %s, and its VM host is still there", m.Status)
+	}
+}
