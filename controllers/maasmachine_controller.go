@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -85,7 +84,7 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	}
 	options.ReconciliationTimeout = reconcileTimeout
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasMachine{}, builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, log, r.WatchFilter))).
+		For(&infrav1.MaasMachine{}).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
@@ -143,6 +142,9 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	maasMachine := &infrav1.MaasMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !watched(maasMachine, r.WatchFilter) {
+		return ctrl.Result{}, nil
 	}
 	m, err := r.belongings(ctx, maasMachine)
 	if err != nil || m == nil {

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -30,6 +31,12 @@ func patchNow[T any, P patchable[T]](ctx context.Context, c client.Client, objec
 	// The resource version stays as it was read: the patch at the end of the reconcile would take a new one for a change.
 	change(object)
 	return nil
+}
+
+// watched tells whether an object is ours to reconcile. It is asked in the reconcilers, because watches on other objects wake them
+// past the predicates of their own kind.
+func watched(object client.Object, filter string) bool {
+	return filter == "" || labels.HasWatchLabel(object, filter)
 }
 
 // ignoreGone drops what a patch says when the object went with its last finalizer.

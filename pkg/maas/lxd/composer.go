@@ -38,6 +38,8 @@ type Host struct {
 	Largest Resources
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
+	// FailedLately tells that the host could not compose a VM a short while ago.
+	FailedLately bool
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
 }

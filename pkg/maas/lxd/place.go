@@ -56,6 +56,10 @@ var checks = []func(Host, VMSpec) string{
 	func(h Host, _ VMSpec) string {
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)")
 	},
+	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
+	func(h Host, s VMSpec) string {
+		return when(h.FailedLately && s.HostName == "", "failed to compose a VM lately")
+	},
 	func(h Host, s VMSpec) string {
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool "+s.StoragePool)
 	},

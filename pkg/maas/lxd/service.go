@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -13,16 +15,23 @@ import (
 // supportedProfile is the LXD profile that MAAS gives to each VM, where the host has it. It can't be told to use another.
 const supportedProfile = "maas"
 
+// avoidance is how long a host is left alone after it could not compose a VM.
+const avoidance = 3 * time.Minute
+
 // Service places and composes VMs on the LXD hosts of one MAAS. It must be shared by all who place VMs there, because it
-// holds the reservations.
+// holds the reservations, and which hosts failed.
 type Service struct {
 	composer     Composer
 	reservations *reservations
+	clock        func() time.Time
+
+	mu     sync.Mutex
+	failed map[string]time.Time // when a host last failed, by its name
 }
 
 // NewService makes a service on a composer.
 func NewService(composer Composer) *Service {
-	return &Service{composer: composer, reservations: newReservations()}
+	return &Service{composer: composer, reservations: newReservations(), clock: time.Now, failed: map[string]time.Time{}}
 }
 
 // GetAvailableLXDHosts answers the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
@@ -32,8 +41,12 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 			"set lxdConfig.profile to maas, or remove it"}
 	}
 	hosts, err := s.composer.Hosts(ctx)
-	if err != nil || spec.Project == "" {
-		return hosts, err
+	if err != nil {
+		return nil, err
+	}
+	s.markFailed(hosts)
+	if spec.Project == "" {
+		return hosts, nil
 	}
 	var with []Host
 	for _, host := range hosts {
@@ -70,9 +83,33 @@ func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, er
 		s.reservations.cancel(spec.Hostname)
 	}
 	if err != nil {
+		s.note(host, err)
 		return VM{}, &LXDError{Type: VMCreationFailed, Host: host.Name, Message: maas.Message(err), cause: err}
 	}
 	return vm, nil
+}
+
+// note remembers that a host failed, unless it was the VM's name that MAAS refused.
+func (s *Service) note(host Host, err error) {
+	if maas.InvalidField(err, "hostname") {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed[host.Name] = s.clock()
+}
+
+// markFailed says which hosts failed lately, and forgets what is long ago.
+func (s *Service) markFailed(hosts []Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range hosts {
+		at, failed := s.failed[hosts[i].Name]
+		hosts[i].FailedLately = failed && s.clock().Sub(at) < avoidance
+		if !hosts[i].FailedLately {
+			delete(s.failed, hosts[i].Name)
+		}
+	}
 }
 
 // DeleteVM removes a VM. The caller verifies that it is gone.
