@@ -26,6 +26,9 @@ const (
 	capacityRetry = 30 * time.Second
 	// mendRetry: a person must mend something in MAAS.
 	mendRetry = time.Minute
+	// unknownRetry: the inventory wakes us when it knows the machine, unless it was faster than our cache with the system id. Looking
+	// again costs no call.
+	unknownRetry = 5 * time.Second
 	// safetyRetry: the inventory wakes us when something changes; this is only in case it does not.
 	safetyRetry = 5 * time.Minute
 )

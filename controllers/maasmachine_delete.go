@@ -84,7 +84,7 @@ func (r *MaasMachineReconciler) findForDeletion(ctx context.Context, l *life) (o
 		if err := l.Inventory.Health(); err != nil {
 			return proceed, fmt.Errorf("reading the machine: %w", err)
 		}
-		return waitAtMost(safetyRetry), nil
+		return waitAtMost(unknownRetry), nil
 	}
 	l.maas = seen.Machine
 	return proceed, nil
@@ -116,7 +116,7 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
-	return waitAtMost(safetyRetry), nil
+	return waitAtMost(unknownRetry), nil
 }
 
 var (

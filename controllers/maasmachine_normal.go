@@ -32,7 +32,7 @@ func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error
 		if err := l.Inventory.Health(); err != nil {
 			return proceed, fmt.Errorf("reading the machine: %w", err)
 		}
-		return waitAtMost(safetyRetry), nil
+		return waitAtMost(unknownRetry), nil
 	}
 	if seen.Machine == nil {
 		fail(l.MaasMachine, infrav1.MachineMissingReason, "MAAS has no machine %s any more: delete the Machine", l.MaasMachine.Spec.SystemID)
@@ -151,7 +151,7 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, true)
 	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
-	return waitAtMost(safetyRetry), nil
+	return waitAtMost(unknownRetry), nil
 }
 
 // peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the

@@ -122,7 +122,8 @@ type MaasClusterSpec struct {
 	// +optional
 	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
-	// failureDomains are the MAAS zones that machines are spread over. Default: all zones that MAAS has.
+	// failureDomains are the MAAS zones that machines are spread over. Default: all zones that MAAS has; its built-in zone, default, only
+	// where there is no other.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
