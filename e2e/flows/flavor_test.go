@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
 )
 
 const (
@@ -28,7 +30,7 @@ func generate(t *testing.T, name, flavor string, controlPlanes, workers string) 
 		t.Fatalf("hack/manifests: %v\n%s", err, out)
 	}
 	clusterctl := exec.CommandContext(t.Context(), filepath.Join(bin, "clusterctl"), "--config", filepath.Join(dir, "clusterctl.yaml"),
-		"generate", "cluster", name, "--infrastructure", "maas:"+providerVersion, "--flavor", flavor, "--target-namespace", namespace,
+		"generate", "cluster", name, "--infrastructure", "maas:"+providerVersion, "--flavor", flavor, "--target-namespace", life.Namespace,
 		"--kubernetes-version", kubernetesVersion, "--control-plane-machine-count", controlPlanes, "--worker-machine-count", workers)
 	clusterctl.Env = []string{
 		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
@@ -45,19 +47,19 @@ func generate(t *testing.T, name, flavor string, controlPlanes, workers string) 
 
 // The flavor lxd, without a ClusterClass.
 func TestLXDFlavor(t *testing.T) {
-	f := begin(t, "flavor")
-	f.create(generate(t, "flavor", "lxd", "1", "1"))
-	f.available(2)
-	controlPlanes, workers := f.maasMachines()
-	for _, m := range f.held(controlPlanes) {
+	l := life.Begin(t, box, "flavor")
+	l.Create(generate(t, "flavor", "lxd", "1", "1"))
+	l.Available(2)
+	controlPlanes, workers := l.MaasMachines()
+	for _, m := range l.Held(controlPlanes) {
 		if m.VMHost == "" {
 			t.Errorf("the control plane %s is no VM", m.Hostname)
 		}
 	}
-	for _, m := range f.held(workers) {
+	for _, m := range l.Held(workers) {
 		if m.VMHost != "" {
 			t.Errorf("the worker %s is a VM", m.Hostname)
 		}
 	}
-	f.delete()
+	l.Delete()
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
 )
 
 // topology is a Cluster of the ClusterClass capmaas, as JSON.
@@ -27,7 +29,7 @@ func topology(t *testing.T, name string, controlPlanes, workers int, variables m
 	machineDeployment := map[string]any{"class": "default-worker", "name": "md-0", "replicas": workers}
 	manifest, err := json.Marshal(map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(), "kind": "Cluster",
-		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"metadata": map[string]any{"name": name, "namespace": life.Namespace},
 		"spec": map[string]any{
 			"clusterNetwork": map[string]any{
 				"pods": map[string]any{"cidrBlocks": []string{"10.244.0.0/16"}}, "services": map[string]any{"cidrBlocks": []string{"10.96.0.0/12"}},
@@ -52,13 +54,12 @@ var lxd = map[string]any{"lxdConfig": map[string]any{}}
 // The main job: control planes as VMs on different hosts in different zones, workers on bare metal. Later the control
 // plane is rolled to a new image.
 func TestLXDTopologyAndRollout(t *testing.T) {
-	connections := box.MAAS.Calls().Connections
-	f := begin(t, "lxd")
-	f.create(topology(t, "lxd", 3, 2, lxd))
-	f.available(5)
-	controlPlanes, workers := f.maasMachines()
+	l := life.Begin(t, box, "lxd")
+	l.Create(topology(t, "lxd", 3, 2, lxd))
+	l.Available(5)
+	controlPlanes, workers := l.MaasMachines()
 	zones, hosts := map[string]bool{}, map[string]bool{}
-	for _, m := range f.held(controlPlanes) {
+	for _, m := range l.Held(controlPlanes) {
 		zones[m.Zone], hosts[m.VMHost] = true, true
 	}
 	want := map[string]bool{"zone-a": true, "zone-b": true, "zone-c": true}
@@ -68,16 +69,16 @@ func TestLXDTopologyAndRollout(t *testing.T) {
 	if len(hosts) != 3 || hosts[""] {
 		t.Errorf("the control planes are on the hosts %v, want 3", slices.Sorted(maps.Keys(hosts)))
 	}
-	for _, m := range f.held(workers) {
+	for _, m := range l.Held(workers) {
 		if m.VMHost != "" {
 			t.Errorf("the worker %s is a VM", m.Hostname)
 		}
 	}
-	f.checkCreation(f.begin, 5)
-	f.checkIdle()
+	l.CheckCost("creation", l.Began, 5)
+	l.CheckIdle()
 
-	rolling := f.book.Mark()
-	f.change(func(cluster *clusterv1.Cluster) {
+	old, rolling := names(l.Machines(), util.IsControlPlaneMachine), l.Book.Mark()
+	l.Change(func(cluster *clusterv1.Cluster) {
 		raw, err := json.Marshal(newImage)
 		if err != nil {
 			t.Fatal(err)
@@ -86,91 +87,88 @@ func TestLXDTopologyAndRollout(t *testing.T) {
 		variable.Value.Raw = raw
 		cluster.Spec.Topology.ControlPlane.Variables.Overrides = []clusterv1.ClusterVariable{variable}
 	})
-	old := names(f.machines(), util.IsControlPlaneMachine)
-	f.wait("the control plane to be rolled", func() (bool, string, error) {
-		now := names(f.machines(), util.IsControlPlaneMachine)
+	l.Wait("the control plane to be rolled", func() (bool, string, error) {
+		now := names(l.Machines(), util.IsControlPlaneMachine)
 		done := len(now) == 3 && !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(old, name) })
 		return done, fmt.Sprint(now), nil
 	})
-	f.available(5)
-	controlPlanes, _ = f.maasMachines()
-	for _, m := range f.held(controlPlanes) {
+	l.Available(5)
+	controlPlanes, _ = l.MaasMachines()
+	for _, m := range l.Held(controlPlanes) {
 		if m.Image != "custom/"+newImage {
 			t.Errorf("%s has the image %s", m.Hostname, m.Image)
 		}
 	}
-	f.logAccount("rollout", f.book.Between(rolling, f.book.Mark()))
-	if opened := box.MAAS.Calls().Connections - connections; opened > mostConnections {
-		t.Errorf("%d connections were opened, want at most %d", opened, mostConnections)
-	}
-	deleting := f.book.Mark()
-	f.delete()
-	f.checkDeletion(deleting, 5)
+	l.CheckCost("rollout", rolling, 6)
+	l.CheckConnections()
+	deleting := l.Book.Mark()
+	l.Delete()
+	l.CheckCost("deletion", deleting, 5)
 }
 
 // Everything on bare metal, and workers that come and go.
 func TestBareMetalTopologyAndScaling(t *testing.T) {
-	f := begin(t, "metal")
-	f.create(topology(t, "metal", 1, 2, nil))
-	f.available(3)
-	f.checkCreation(f.begin, 3)
+	l := life.Begin(t, box, "metal")
+	l.Create(topology(t, "metal", 1, 2, nil))
+	l.Available(3)
+	l.CheckCost("creation", l.Began, 3)
 
-	growing := f.book.Mark()
-	f.scaleWorkers(5)
-	f.available(6)
-	f.checkCreation(growing, 3)
+	growing := l.Book.Mark()
+	l.ScaleWorkers(5)
+	l.Available(6)
+	l.CheckCost("creation", growing, 3)
 
-	shrinking := f.book.Mark()
-	f.scaleWorkers(1)
-	f.available(2)
-	f.checkDeletion(shrinking, 4)
+	shrinking := l.Book.Mark()
+	l.ScaleWorkers(1)
+	l.Available(2)
+	l.CheckCost("deletion", shrinking, 4)
 
-	controlPlanes, workers := f.maasMachines()
-	for _, m := range f.held(append(controlPlanes, workers...)) {
+	controlPlanes, workers := l.MaasMachines()
+	for _, m := range l.Held(append(controlPlanes, workers...)) {
 		if m.VMHost != "" {
 			t.Errorf("%s is a VM", m.Hostname)
 		}
 	}
-	f.delete()
+	l.Delete()
 }
 
 // The only control plane has the address that was asked for.
 func TestStaticIP(t *testing.T) {
 	const address = "10.77.0.50"
-	f := begin(t, "static")
+	l := life.Begin(t, box, "static")
 	variables := maps.Clone(lxd)
 	variables["staticIP"] = address
-	f.create(topology(t, "static", 1, 1, variables))
-	f.available(2)
-	if diff := cmp.Diff([]string{address}, f.record.now()); diff != "" {
+	l.Create(topology(t, "static", 1, 1, variables))
+	l.Available(2)
+	if diff := cmp.Diff([]string{address}, l.Record.Addresses()); diff != "" {
 		t.Errorf("the API endpoint (-want +got):\n%s", diff)
 	}
-	controlPlanes, _ := f.maasMachines()
-	for _, m := range f.held(controlPlanes) {
+	controlPlanes, _ := l.MaasMachines()
+	for _, m := range l.Held(controlPlanes) {
 		if len(m.Addresses) != 1 || m.Addresses[0].String() != address {
 			t.Errorf("%s has the addresses %v, want %s", m.Hostname, m.Addresses, address)
 		}
 	}
-	f.checkCreation(f.begin, 2)
-	deleting := f.book.Mark()
-	f.delete()
-	f.checkDeletion(deleting, 2)
+	l.CheckCost("creation", l.Began, 2)
+	deleting := l.Book.Mark()
+	l.Delete()
+	l.CheckCost("deletion", deleting, 2)
 }
 
 // All machines are in the zone that was asked for.
 func TestZone(t *testing.T) {
-	f := begin(t, "zone")
+	l := life.Begin(t, box, "zone")
 	variables := maps.Clone(lxd)
 	variables["zone"] = "zone-c"
-	f.create(topology(t, "zone", 1, 2, variables))
-	f.available(3)
-	controlPlanes, workers := f.maasMachines()
-	for _, m := range f.held(append(controlPlanes, workers...)) {
+	l.Create(topology(t, "zone", 1, 2, variables))
+	l.Available(3)
+	controlPlanes, workers := l.MaasMachines()
+	for _, m := range l.Held(append(controlPlanes, workers...)) {
 		if m.Zone != "zone-c" {
 			t.Errorf("%s is in zone %s", m.Hostname, m.Zone)
 		}
 	}
-	f.delete()
+	l.Delete()
 }
 
 func names(machines []clusterv1.Machine, which func(*clusterv1.Machine) bool) []string {

@@ -161,7 +161,7 @@ func (l *Ledger) classify(call simulator.Call) (systemID string, what purpose) {
 	if err != nil {
 		return "", forNobody
 	}
-	names := append(query["hostname"], query["agent_name"]...)
+	names := slices.Concat(query["hostname"], query["agent_name"])
 	switch {
 	case len(names) > 0 && len(query["id"]) == 1:
 		return query.Get("id"), forMachine

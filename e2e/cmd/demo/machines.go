@@ -34,7 +34,6 @@ const (
 type row struct {
 	name, role, zone, host, address, phase, message string
 	took                                            time.Duration
-	finished                                        bool // it needs no more time in this phase
 }
 
 // roster follows the machines of a cluster.
@@ -85,11 +84,10 @@ func (r *roster) clock(of *row, now time.Time) {
 	if r.first[key].IsZero() {
 		r.first[key] = now
 	}
-	if of.phase == phaseRunning && r.settled[key].IsZero() {
-		r.settled[key] = now
-	}
-	of.finished = of.phase == phaseRunning
-	if of.finished {
+	if of.phase == phaseRunning {
+		if r.settled[key].IsZero() {
+			r.settled[key] = now
+		}
 		now = r.settled[key]
 	}
 	of.took = now.Sub(r.first[key])

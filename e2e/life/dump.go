@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package flows_test
+package life
 
 import (
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,21 +26,12 @@ const (
 	lastCalls   = 40
 )
 
-func lookup(name string) []string {
-	var addresses []string
-	for _, address := range box.MAAS.Lookup(name) {
-		addresses = append(addresses, address.String())
-	}
-	slices.Sort(addresses)
-	return addresses
-}
-
 // dump shows how everything is.
-func dump(t *testing.T) {
+func dump(t *testing.T, box *sandbox.Sandbox) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dumpTimeout)
 	defer cancel()
 	var out strings.Builder
-	dumpObjects(ctx, &out)
+	dumpObjects(ctx, box, &out)
 	out.WriteString("\nMachines in MAAS:\n")
 	for _, m := range box.MAAS.Machines() {
 		fmt.Fprintf(&out, "  %s %s %s power=%s zone=%s host=%s agent=%s addresses=%v\n",
@@ -61,7 +51,7 @@ func dump(t *testing.T) {
 	t.Log(out.String())
 }
 
-func dumpObjects(ctx context.Context, out *strings.Builder) {
+func dumpObjects(ctx context.Context, box *sandbox.Sandbox, out *strings.Builder) {
 	show := func(kind, name string, conditions []metav1.Condition, more string) {
 		fmt.Fprintf(out, "%s %s %s\n  %s\n", kind, name, more, strings.ReplaceAll(sandbox.Conditions(conditions), "; ", "\n  "))
 	}
@@ -74,7 +64,7 @@ func dumpObjects(ctx context.Context, out *strings.Builder) {
 		}
 	}
 	for _, o := range clusters.Items {
-		show("Cluster", o.Name, o.Status.Conditions, o.Spec.ControlPlaneEndpoint.Host+" "+strings.Join(lookup(o.Spec.ControlPlaneEndpoint.Host), " "))
+		show("Cluster", o.Name, o.Status.Conditions, fmt.Sprint(o.Spec.ControlPlaneEndpoint.Host, " ", box.MAAS.Lookup(o.Spec.ControlPlaneEndpoint.Host)))
 	}
 	for _, o := range maasClusters.Items {
 		show("MaasCluster", o.Name, o.Status.Conditions, "")

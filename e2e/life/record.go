@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package flows_test
+package life
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // recordInterval is how often the DNS record is looked at.
 const recordInterval = 20 * time.Millisecond
 
-// recordWatch looks at the DNS record of an API endpoint all the time: once it leads somewhere, it always must.
-type recordWatch struct {
+// Record looks at the DNS record of an API endpoint all the time: once it leads somewhere, it always must.
+type Record struct {
 	t    *testing.T
+	maas *simulator.Simulator
 	name string
 	end  func()
 	done sync.WaitGroup
@@ -23,9 +27,9 @@ type recordWatch struct {
 	empty []time.Time // when it led nowhere after that
 }
 
-func watchRecord(t *testing.T, name string) *recordWatch {
+func watchRecord(t *testing.T, maas *simulator.Simulator, name string) *Record {
 	ended := make(chan struct{})
-	w := &recordWatch{t: t, name: name, end: sync.OnceFunc(func() { close(ended) })}
+	w := &Record{t: t, maas: maas, name: name, end: sync.OnceFunc(func() { close(ended) })}
 	w.done.Go(func() {
 		tick := time.NewTicker(recordInterval)
 		defer tick.Stop()
@@ -41,8 +45,8 @@ func watchRecord(t *testing.T, name string) *recordWatch {
 	return w
 }
 
-func (w *recordWatch) note() {
-	leads := len(box.MAAS.Lookup(w.name)) > 0
+func (w *Record) note() {
+	leads := len(w.maas.Lookup(w.name)) > 0
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if w.led && !leads {
@@ -51,17 +55,24 @@ func (w *recordWatch) note() {
 	w.led = w.led || leads
 }
 
-// now is where the record leads, sorted as text.
-func (w *recordWatch) now() []string { return lookup(w.name) }
+// Addresses are where the record leads now, sorted as text.
+func (w *Record) Addresses() []string {
+	var addresses []string
+	for _, address := range w.maas.Lookup(w.name) {
+		addresses = append(addresses, address.String())
+	}
+	slices.Sort(addresses)
+	return addresses
+}
 
 // stop ends the watch.
-func (w *recordWatch) stop() {
+func (w *Record) stop() {
 	w.end()
 	w.done.Wait()
 }
 
 // check fails the test if the record has led nowhere.
-func (w *recordWatch) check() {
+func (w *Record) check() {
 	w.t.Helper()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
