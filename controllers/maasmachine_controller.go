@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
@@ -23,10 +24,12 @@ import (
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -84,7 +87,7 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	}
 	options.ReconciliationTimeout = reconcileTimeout
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasMachine{}).
+		For(&infrav1.MaasMachine{}, builder.WithPredicates(moreThanAcquiring)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
@@ -97,6 +100,24 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
 	}
 	return nil
+}
+
+// moreThanAcquiring lets pass what changed more than our note that MAAS is being asked for a machine: that note comes and goes with
+// each try, and would make the next try follow at once.
+var moreThanAcquiring = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
+	return resync || !equality.Semantic.DeepEqual(withoutNote(e.ObjectOld), withoutNote(e.ObjectNew))
+}}
+
+// withoutNote is an object without the note, and without what changes with each write.
+func withoutNote(object client.Object) client.Object {
+	object = object.DeepCopyObject().(client.Object)
+	object.SetResourceVersion("")
+	object.SetManagedFields(nil)
+	annotations := object.GetAnnotations()
+	delete(annotations, infrav1.AcquireStartedAnnotation)
+	object.SetAnnotations(annotations)
+	return object
 }
 
 func systemIDOf(object client.Object) []string {

@@ -55,7 +55,7 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 	if len(found) == 0 {
 		if left := r.unsettled(l.MaasMachine); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-				"the answer of MAAS was lost; waiting for a machine to turn up before asking for another one")
+				"MAAS did not say what became of the request for a machine; looking for it before asking again")
 			return waitAtMost(min(left, capacityRetry)), nil
 		}
 		return proceed, nil
@@ -95,10 +95,15 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	if l.IsLXD() {
 		return r.compose(ctx, l)
 	}
+	constraints := l.Constraints()
+	var err error
+	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
+		return proceed, err
+	}
 	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
 		return proceed, err
 	}
-	allocated, err := l.Machines.Allocate(ctx, l.Identity(), l.Constraints())
+	allocated, err := l.Machines.Allocate(ctx, l.Identity(), constraints)
 	if err != nil {
 		if !errors.Is(err, maas.Unavailable) {
 			// MAAS answered: nothing will turn up.
@@ -129,21 +134,19 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	if err != nil {
 		return proceed, err
 	}
-	setTrue(l.MaasMachine, infrav1.LXDHostSelectedCondition, infrav1.HostSelectedReason)
-	l.MaasMachine.Status.LXDHost, l.MaasMachine.Status.FailureDomain = host.Name, host.Zone
 	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
 		placer.Cancel(spec.Hostname)
 		return proceed, err
 	}
 	vm, err := placer.ComposeVM(ctx, host, spec)
 	if err != nil {
-		conditions.Delete(l.MaasMachine, infrav1.LXDHostSelectedCondition)
 		if !errors.Is(err, maas.Unavailable) {
 			err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
 		}
 		return proceed, err
 	}
-	l.MaasMachine.Status.LXDProject = vm.Project
+	status := &l.MaasMachine.Status
+	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
 	if err := r.record(ctx, l, vm.SystemID); err != nil {
 		return proceed, err

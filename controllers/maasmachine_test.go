@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -354,4 +356,44 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 	w.delete(m)
 	w.unchanged(before)
+}
+
+// What MAAS refuses is asked for again now and then, and not all the time.
+func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec infrav1.MaasMachineSpec
+		op   string
+		prep func(*world)
+	}{
+		"no machine fits": {infrav1.MaasMachineSpec{MinCPU: 64}, "allocate", func(*world) {}},
+		"compose is refused": {vm, "compose", func(w *world) {
+			_, err := w.maas.AddFault(simulator.Fault{Op: "compose", Status: http.StatusBadRequest, Body: `{"hostname": ["no"]}`})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			tc.prep(w)
+			m := w.newMachine("m", false, tc.spec)
+			tries := func() (n int, last time.Time) {
+				for _, call := range w.maas.Calls().Log {
+					if call.Op == tc.op {
+						n, last = n+1, call.Time
+					}
+				}
+				return n, last
+			}
+			w.await("MAAS is left alone", m, func(context.Context) bool {
+				n, last := tries()
+				return n > 0 && time.Since(last) > 4*time.Second
+			})
+			if n, _ := tries(); n > 4 {
+				t.Errorf("MAAS was asked %d times before it was left alone", n)
+			}
+		})
+	}
 }

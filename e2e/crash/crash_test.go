@@ -5,6 +5,7 @@ package crash_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
 kind: MaasMachine
 metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
-spec: {provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: 10.77.0.60, minCPU: 2, minMemory: 4096, minDiskSize: 20}
+spec: {provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ` + staticIP + `, minCPU: 2, minMemory: 4096, minDiskSize: 20}
 ---
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Machine
@@ -55,6 +56,7 @@ spec:
 `
 
 const (
+	staticIP = "10.77.0.60"
 	// mostLists is at how many lists of all machines the manager is killed: how many there are is a matter of time.
 	mostLists = 2
 	// lookTimeout bounds how long a manager may take to start and to look for its machine.
@@ -69,6 +71,9 @@ func (k *killer) live(t *testing.T, name string) {
 	defer box.MAAS.SetHook(nil)
 	l.Create(strings.ReplaceAll(oneVM, "NAME", name))
 	waitProvisioned(l)
+	if got := l.Record.Addresses(); !slices.Equal(got, []string{staticIP}) {
+		t.Errorf("the API endpoint is at %v, want %s", got, staticIP)
+	}
 	var vms []string
 	for _, m := range box.MAAS.Machines() {
 		if m.VMHost != "" {

@@ -87,16 +87,22 @@ func (s *Service) IsOurs(ctx context.Context, id Identity, machine *maas.Machine
 	return len(machines) == 1, nil
 }
 
-// Allocate takes a bare-metal machine. maas.Conflict means that none fits. Unless told otherwise, MAAS would compose a VM on one of
-// its VM hosts then; should it do so on a host that we did not know yet, the VM is given back, which deletes it.
-func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
+// VMHostNames are the hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
+func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	hosts, _, err := s.inventory.VMHosts(ctx, vmHostsMaxAge)
 	if err != nil && !errors.Is(err, maas.Gone) {
 		return nil, fmt.Errorf("listing the VM hosts that must not be used: %w", err)
 	}
+	names := make([]string, 0, len(hosts))
 	for _, host := range hosts {
-		constraints.NotOnVMHosts = append(constraints.NotOnVMHosts, host.Name)
+		names = append(names, host.Name)
 	}
+	return names, nil
+}
+
+// Allocate takes a bare-metal machine. maas.Conflict means that none fits. MAAS would compose a VM then on a VM host that is not in
+// constraints.NotOnVMHosts; should it do so on a host that we did not know yet, the VM is given back, which deletes it.
+func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	constraints.AgentName = id.AgentName
 	constraints.Comment = comment
 	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
