@@ -298,7 +298,7 @@ func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} 
 func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
 	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
 	if waiting := notYet(m); waiting != nil {
-		notDeployed(m.maasMachine, waiting.reason, "%s", waiting.message)
+		cantSee(m.maasMachine, *waiting)
 		return ctrl.Result{}, nil
 	}
 	s, err := r.scope(ctx, m)
@@ -333,12 +333,12 @@ func through(ctx context.Context, l *life, steps ...step) (outcome, error) {
 
 // notYet tells what must be there before MAAS is asked for anything.
 func notYet(m *belongings) *problem {
-	if m.maasMachine.Spec.ProviderID != "" {
-		return nil
-	}
+	deployed := m.maasMachine.Spec.ProviderID != ""
 	switch {
-	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || !provisioned(m.cluster):
+	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster)):
 		return &problem{reason: infrav1.WaitingForClusterInfrastructureReason, message: "the cluster's infrastructure is not provisioned yet"}
+	case deployed:
+		return nil
 	case m.machine.Spec.Bootstrap.DataSecretName == nil:
 		return &problem{reason: infrav1.WaitingForBootstrapDataReason, message: "the bootstrap provider has not made the user data yet"}
 	case m.maasMachine.Spec.StaticIPPoolRef != nil:
@@ -365,13 +365,17 @@ func (r *MaasMachineReconciler) stopped(ctx context.Context, m *infrav1.MaasMach
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.reason, "Reconcile", "%s", p.message)
 	}
 	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
-	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
-		// The machine was deployed, and what we can't see now may well be so still.
-		setUnknown(m, infrav1.MachineDeployedCondition, p.reason, p.message)
-	} else {
-		notDeployed(m, p.reason, "%s", p.message)
-	}
+	cantSee(m, p)
 	return p.result(err)
+}
+
+// cantSee says why it is not known whether the machine is deployed. What was deployed before may well be so still.
+func cantSee(m *infrav1.MaasMachine, p problem) {
+	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
+		setUnknown(m, infrav1.MachineDeployedCondition, p.reason, p.message)
+		return
+	}
+	notDeployed(m, p.reason, "%s", p.message)
 }
 
 // notDeployed says in the first condition that is not true yet why the machine is not deployed.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -395,5 +396,29 @@ func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
 				t.Errorf("MAAS was asked %d times before it was left alone", n)
 			}
 		})
+	}
+}
+
+// Without its MaasCluster nothing can be said of a machine; it may well run, and is neither changed nor lost.
+func TestAMachineWhoseMaasClusterIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("m", false, vm)
+	w.deployed(m)
+	if err := w.client.Delete(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	forced := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Namespace: cluster.Namespace}}
+	if err := w.client.Patch(t.Context(), forced, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	w.poke(m)
+	w.eventually(m, "unknown", func() bool {
+		return conditions.IsUnknown(m, infrav1.MachineDeployedCondition) && conditions.IsUnknown(m, infrav1.ReadyCondition)
+	})
+	if seen, ok := w.maas.Machine(m.Spec.SystemID); !ok || seen.Status != "Deployed" {
+		t.Errorf("MAAS has %+v", seen)
 	}
 }
