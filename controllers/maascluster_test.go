@@ -120,13 +120,19 @@ func TestClusterLife(t *testing.T) {
 			t.Errorf("DNSReady is %s, want %s", got, infrav1.WaitingForControlPlaneReason)
 		}
 	})
-	t.Run("a user who breaks the record gets it back, and the last address stays", func(t *testing.T) {
+	t.Run("the record leads to the control plane, and is not taken away when the last one goes", func(t *testing.T) {
 		m := w.newMachine("cp", true, vm)
 		w.deployed(m)
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+		if got := w.endpoint(cluster); !slices.Equal(got, []string{m.Status.Addresses[0].Address}) {
+			t.Errorf("the endpoint leads to %v, want %v", got, m.Status.Addresses)
+		}
+		w.maas.ResetCalls()
 		w.delete(m)
-		if got := w.endpoint(cluster); len(got) > 1 {
-			t.Errorf("the endpoint leads to %v", got)
+		for key := range w.maas.Calls().ByKey {
+			if strings.HasPrefix(key.Endpoint, "dnsresources") && key.Method != http.MethodGet {
+				t.Errorf("the record of a live cluster was written: %+v", key)
+			}
 		}
 	})
 	t.Run("nothing is left of it", func(t *testing.T) {

@@ -213,7 +213,7 @@ func (r *MaasMachineReconciler) vmExists(l *life, taken lxd.Resources) {
 	setTrue(l.MaasMachine, infrav1.LXDResourcesAllocatedCondition, infrav1.AllocatedReason)
 	setTrue(l.MaasMachine, infrav1.LXDVMCreatedCondition, infrav1.CreatedReason)
 	l.MaasMachine.Status.VMResourceUsage = &infrav1.VMResourceUsage{
-		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk), //nolint:gosec // From int32.
+		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk), // From int32.
 	}
 }
 

@@ -141,9 +141,6 @@ const (
 	// ExternalEndpointReason: the user provides the endpoint; MAAS's DNS is not touched.
 	ExternalEndpointReason = "ExternalEndpoint"
 
-	// DNSConflictReason: the endpoint's DNS record exists and is not this cluster's.
-	DNSConflictReason = "DNSConflict"
-
 	// DomainNotFoundReason: MAAS does not serve spec.dnsDomain.
 	DomainNotFoundReason = "DomainNotFound"
 

@@ -25,11 +25,6 @@ func (c *Client) ListZones(ctx context.Context) ([]Ref, error) {
 	return list[Ref](ctx, c, "zones/")
 }
 
-// ListResourcePools answers GET resourcepools/.
-func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
-	return list[Ref](ctx, c, "resourcepools/")
-}
-
 // ListSubnets answers GET subnets/.
 func (c *Client) ListSubnets(ctx context.Context) ([]Subnet, error) {
 	return list[Subnet](ctx, c, "subnets/")

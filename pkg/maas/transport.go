@@ -22,7 +22,7 @@ func newTransport(tlsConfig *tls.Config) *http.Transport {
 // exchange is the round tripper of a single call. It puts right what gomaasapi does to requests: no context, connections
 // closed after each request, an empty op where there is none, and sleeping (uninterruptible) when MAAS says Retry-After.
 type exchange struct {
-	ctx  context.Context //nolint:containedctx // It lives exactly as long as the call; the library between takes none.
+	ctx  context.Context // It lives exactly as long as the call; the library between takes none.
 	base http.RoundTripper
 
 	status     int

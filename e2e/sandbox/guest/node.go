@@ -191,7 +191,7 @@ func (c *cluster) etcdAnnotations() (map[string]string, error) {
 }
 
 func newEtcdID() string {
-	return strconv.FormatInt(1+rand.Int64N(1<<31), 10) //nolint:gosec // an id, no secret
+	return strconv.FormatInt(1+rand.Int64N(1<<31), 10) // an id, no secret
 }
 
 // etcdMembers are the pods of all members that nobody has removed, whether they run or not.

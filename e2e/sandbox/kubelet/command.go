@@ -215,7 +215,7 @@ func mapPorts(declared []corev1.ContainerPort) (map[int32]int32, error) {
 		}
 		// All stay open until the last port is found, so that no port is found twice.
 		defer func() { _ = listener.Close() }()
-		ports[port.ContainerPort] = int32(listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port fits
+		ports[port.ContainerPort] = int32(listener.Addr().(*net.TCPAddr).Port) // a port fits
 	}
 	return ports, nil
 }

@@ -86,7 +86,7 @@ func (c *container) restartHung(ctx context.Context) {
 // probeTransport doesn't verify certificates, like the real kubelet's, and keeps no connections.
 var probeTransport = &http.Transport{
 	DisableKeepAlives: true,
-	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // as the kubelet
+	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, // as the kubelet
 }
 
 func (c *container) check(ctx context.Context, probe *corev1.Probe) bool {

@@ -49,7 +49,6 @@ type Inventory struct {
 
 	vmHosts  cached[[]maas.VMHost]
 	zones    cached[[]maas.Ref]
-	pools    cached[[]maas.Ref]
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]
 	projects keyed[int, string]

@@ -14,7 +14,7 @@ type Registry struct {
 	opts Options
 
 	mu    sync.Mutex
-	ctx   context.Context //nolint:containedctx // The life of the inventories, set by Start.
+	ctx   context.Context // The life of the inventories, set by Start.
 	ready chan struct{}
 	users map[string]string // user -> identity
 	kept  map[string]*kept  // identity -> inventory

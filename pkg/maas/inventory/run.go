@@ -72,5 +72,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // jitter adds up to a fifth, so that several managers don't ask in step.
 func jitter(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // Not a secret.
+	return d + time.Duration(rand.Int64N(int64(d)/5+1)) // Not a secret.
 }
