@@ -126,6 +126,10 @@ func describe(status int, body string) (message string, fields map[string][]stri
 		return joinFields(fields), fields
 	}
 	text := strings.Join(strings.Fields(body), " ")
+	if status == http.StatusUnauthorized {
+		// To a key with a wrong secret MAAS answers with the right one.
+		text, _, _ = strings.Cut(text, " Expected signature")
+	}
 	switch {
 	case text == "" || strings.HasPrefix(text, "<"):
 		text = http.StatusText(status)

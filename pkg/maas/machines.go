@@ -99,12 +99,14 @@ func (m *Machine) HostName() string {
 // MachineFilter limits a list of machines; empty fields don't. Values of one field are alternatives.
 type MachineFilter struct {
 	SystemIDs, Hostnames, AgentNames []string
+	// VMHosts are names of VM hosts: the machines that are VMs there. Invalid: there is no such host.
+	VMHosts []string
 }
 
 // ListMachines answers GET machines/ with a filter. An unknown agent name or hostname gives an empty list.
 func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
 	params := url.Values{}
-	for key, values := range map[string][]string{"id": filter.SystemIDs, "hostname": filter.Hostnames, "agent_name": filter.AgentNames} {
+	for key, values := range map[string][]string{"id": filter.SystemIDs, "hostname": filter.Hostnames, "agent_name": filter.AgentNames, "pod": filter.VMHosts} {
 		for _, value := range values {
 			params.Add(key, value)
 		}
@@ -190,6 +192,13 @@ func (c *Client) ReleaseMachine(ctx context.Context, systemID, comment string) (
 	form := url.Values{}
 	set(form, "comment", comment)
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true}, systemID)
+}
+
+// PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.
+func (c *Client) PowerOffMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+	form := url.Values{}
+	set(form, "comment", comment)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true}, systemID)
 }
 
 // SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict:

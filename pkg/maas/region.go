@@ -12,6 +12,10 @@ type Subnet struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
 	CIDR string `json:"cidr"`
+	VLAN struct {
+		// DHCP: MAAS serves DHCP there, so that machines can boot from it.
+		DHCP bool `json:"dhcp_on"`
+	} `json:"vlan"`
 }
 
 // Domain is a DNS domain that MAAS serves.
@@ -33,6 +37,34 @@ func (c *Client) ListSubnets(ctx context.Context) ([]Subnet, error) {
 // ListDomains answers GET domains/.
 func (c *Client) ListDomains(ctx context.Context) ([]Domain, error) {
 	return list[Domain](ctx, c, "domains/")
+}
+
+// ListResourcePools answers GET resourcepools/.
+func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
+	return list[Ref](ctx, c, "resourcepools/")
+}
+
+// User is the MAAS user that an API key belongs to.
+type User struct {
+	Username string `json:"username"`
+	// Administrator: VM hosts, DNS and the deletion of machines are for administrators.
+	Administrator bool `json:"is_superuser"`
+}
+
+// WhoAmI answers GET users/ op=whoami.
+func (c *Client) WhoAmI(ctx context.Context) (User, error) {
+	var user User
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "users/", op: "whoami"}, &user)
+	return user, err
+}
+
+// Version answers MAAS's version, for example 3.6.5 (GET version/, which needs no key).
+func (c *Client) Version(ctx context.Context) (string, error) {
+	var version struct {
+		Version string `json:"version"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "version/"}, &version)
+	return version.Version, err
 }
 
 func list[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {

@@ -55,15 +55,88 @@ func (c *Client) ListVMHosts(ctx context.Context) ([]VMHost, error) {
 	return hosts, err
 }
 
-// VMHostProject answers the LXD project that MAAS uses on a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
-func (c *Client) VMHostProject(ctx context.Context, hostID int) (string, error) {
-	var parameters struct {
-		Project string `json:"project"`
-	}
+// GetVMHost answers GET vm-hosts/{id}/. NotFound: it is gone.
+func (c *Client) GetVMHost(ctx context.Context, hostID int) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodGet}, hostID)
+}
+
+// VMHostPower is how MAAS reaches an LXD host.
+type VMHostPower struct {
+	PowerAddress string `json:"power_address"` // host:port, or a URL
+	Project      string `json:"project"`
+	// Certificate and Key are PEM. They are MAAS's identity towards the host.
+	Certificate string `json:"certificate"`
+	Key         string `json:"key"`
+}
+
+// VMHostPower answers how MAAS reaches a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
+func (c *Client) VMHostPower(ctx context.Context, hostID int) (VMHostPower, error) {
+	var power VMHostPower
 	err := c.do(ctx, call{
 		method: http.MethodGet, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "parameters",
-	}, &parameters)
-	return parameters.Project, err
+	}, &power)
+	return power, err
+}
+
+// VMHostParams are the parameters of creating and updating a VM host; what is empty is left out.
+type VMHostParams struct {
+	VMHostPower
+	Name string
+	// Zone and Pool are names here, unlike in ComposeParams.
+	Zone, Pool string
+}
+
+func (p VMHostParams) form() url.Values {
+	form := url.Values{}
+	set(form, "name", p.Name)
+	set(form, "power_address", p.PowerAddress)
+	set(form, "project", p.Project)
+	set(form, "certificate", p.Certificate)
+	set(form, "key", p.Key)
+	set(form, "zone", p.Zone)
+	set(form, "pool", p.Pool)
+	return form
+}
+
+// CreateLXDHost registers an LXD host (POST vm-hosts/, for administrators). MAAS registers it also when it can't reach it: then
+// Version is "" in the answer. Cores and memory are 0 in the answer and known a moment later. The same host can be registered
+// twice: look before. Invalid with the field zone or pool: there is none of that name.
+func (c *Client) CreateLXDHost(ctx context.Context, p VMHostParams) (VMHost, error) {
+	form := p.form()
+	form.Set("type", VMHostTypeLXD)
+	var host VMHost
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true}, &host)
+	return host, err
+}
+
+// UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators) and has MAAS look at it again. What p leaves empty
+// stays as it is.
+func (c *Client) UpdateVMHost(ctx context.Context, hostID int, p VMHostParams) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodPut, params: p.form(), slow: true}, hostID)
+}
+
+// RefreshVMHost has MAAS look at what the host has (POST vm-hosts/{id}/ op=refresh, for administrators). Unavailable: MAAS can't
+// reach it, or it does not trust MAAS's certificate.
+func (c *Client) RefreshVMHost(ctx context.Context, hostID int) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true}, hostID)
+}
+
+// AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it has is no error.
+func (c *Client) AddVMHostTag(ctx context.Context, hostID int, tag string) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}}, hostID)
+}
+
+// DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their VMs stay on
+// the host.
+func (c *Client) DeleteVMHost(ctx context.Context, hostID int) error {
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, slow: true}, nil)
+}
+
+func (c *Client) vmHostCall(ctx context.Context, call call, hostID int) (VMHost, error) {
+	call.endpoint, call.args = "vm-hosts/{id}/", []string{strconv.Itoa(hostID)}
+	var host VMHost
+	err := c.do(ctx, call, &host)
+	return host, err
 }
 
 // ComposeParams are the parameters of op=compose.

@@ -41,6 +41,13 @@ func (c *cached[T]) set(value T) {
 	c.value, c.at = value, time.Now()
 }
 
+// drop forgets the answer.
+func (c *cached[T]) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
 // keyed is a cached value for each key.
 type keyed[K comparable, T any] struct {
 	mu     sync.Mutex
@@ -70,6 +77,9 @@ func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.V
 	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
 }
 
+// DistrustVMHosts makes the next VMHosts ask MAAS: one was changed or removed.
+func (i *Inventory) DistrustVMHosts() { i.vmHosts.drop() }
+
 // Zones answers MAAS's zones.
 func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
 	zones, _, err := i.zones.get(ctx, maxAge, i.client.ListZones)
@@ -91,7 +101,8 @@ func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.D
 // VMHostProject answers the LXD project that MAAS uses on a VM host.
 func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
 	project, _, err := i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {
-		return i.client.VMHostProject(ctx, hostID)
+		power, err := i.client.VMHostPower(ctx, hostID)
+		return power.Project, err
 	})
 	return project, err
 }

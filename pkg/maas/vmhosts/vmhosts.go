@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vmhosts registers LXD hosts as VM hosts of MAAS, finds them again, and removes them. MAAS itself takes the same host
+// twice without a word, and keeps hosts that it never reached: here it is looked before anything is written.
+package vmhosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Registration is an LXD host as it should be in MAAS.
+type Registration struct {
+	// Name of the VM host; with the initializer, the node's.
+	Name string
+	// PowerAddress is where MAAS reaches LXD: host:port.
+	PowerAddress string
+	// Project that MAAS uses in LXD. The same LXD with another project is another VM host.
+	Project string
+	// Certificate and Key are what LXD knows MAAS by, PEM. Both empty: what MAAS has is left alone.
+	Certificate, Key string
+	// Zone and ResourcePool by name. Empty: what MAAS has is left alone.
+	Zone, ResourcePool string
+	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another name.
+	SystemID string
+}
+
+// Result is what Ensure found and did.
+type Result struct {
+	Host maas.VMHost
+	// Created: the host was not registered before.
+	Created bool
+	// Changes names what was updated: name, power address, certificate, zone, resource pool.
+	Changes []string
+}
+
+// AmbiguousError is returned when more than one VM host in MAAS may be the one: a person has to remove the wrong ones.
+type AmbiguousError struct {
+	Name string
+	IDs  []int
+}
+
+// Error names the candidates and the remedy.
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("MAAS has %d VM hosts that may be %s (ids %v): remove all but one", len(e.IDs), e.Name, e.IDs)
+}
+
+// Service registers hosts in one MAAS. Its client's user must be an administrator.
+type Service struct {
+	client *maas.Client
+}
+
+// NewService makes a Service.
+func NewService(client *maas.Client) *Service { return &Service{client: client} }
+
+// found is a VM host with its power parameters, which the list does not show.
+type found struct {
+	host  maas.VMHost
+	power maas.VMHostPower
+}
+
+// Find answers the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the same
+// machine, else the one of the same name (its node may have a new address). Several are an *AmbiguousError.
+func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error) {
+	f, err := s.find(ctx, r)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	return &f.host, nil
+}
+
+func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
+	hosts, err := s.client.ListVMHosts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the VM host: %w", err)
+	}
+	hosts = slices.DeleteFunc(hosts, func(h maas.VMHost) bool { return h.Type != maas.VMHostTypeLXD })
+	slices.SortStableFunc(hosts, func(a, b maas.VMHost) int { return likelihood(b, r) - likelihood(a, r) })
+	var same, named []found
+	for _, h := range hosts {
+		if len(same) > 0 && likelihood(h, r) == 0 {
+			break // The likely ones were asked first; it costs a call for each of the others.
+		}
+		power, err := s.client.VMHostPower(ctx, h.ID)
+		if errors.Is(err, maas.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading how MAAS reaches VM host %s: %w", h.Name, err)
+		}
+		switch f := (found{h, power}); {
+		case power.Project != r.Project:
+			// A host of its own in MAAS: VMs of other projects are none of ours.
+		case runsOn(h, r) || normal(power.PowerAddress) == normal(r.PowerAddress):
+			same = append(same, f)
+		case h.Name == r.Name:
+			named = append(named, f)
+		}
+	}
+	return only(r.Name, same, named)
+}
+
+// likelihood sorts hosts so that the right one is asked first.
+func likelihood(h maas.VMHost, r Registration) int {
+	switch {
+	case runsOn(h, r):
+		return 2
+	case h.Name == r.Name:
+		return 1
+	}
+	return 0
+}
+
+func runsOn(h maas.VMHost, r Registration) bool {
+	return r.SystemID != "" && h.Host.SystemID == r.SystemID
+}
+
+// only answers the one host of the first list that is not empty.
+func only(name string, lists ...[]found) (*found, error) {
+	for _, list := range lists {
+		switch len(list) {
+		case 0:
+		case 1:
+			return &list[0], nil
+		default:
+			ambiguous := &AmbiguousError{Name: name}
+			for _, f := range list {
+				ambiguous.IDs = append(ambiguous.IDs, f.host.ID)
+			}
+			return nil, ambiguous
+		}
+	}
+	return nil, nil
+}
+
+// lxdPort is LXD's, where an address has none.
+const lxdPort = "8443"
+
+// normal is host:port of an address that may be a URL or have no port.
+func normal(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		address = u.Host
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(strings.Trim(address, "[]"), lxdPort)
+	}
+	return strings.ToLower(address)
+}
+
+// Check tells, without changing anything, what Ensure would find and change. The host is nil where there is none.
+func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []string, error) {
+	f, err := s.find(ctx, r)
+	if err != nil || f == nil {
+		return nil, nil, err
+	}
+	_, changes := f.differs(r)
+	return &f.host, changes, nil
+}
+
+// Ensure registers the host, or brings its registration up to date. Where MAAS did not reach the host, or does not know its cores
+// and memory yet, it is made to look again: the answer may still lack them (ResourcesKnown), and an error that is maas.Unavailable
+// says why MAAS can't reach it.
+func (s *Service) Ensure(ctx context.Context, r Registration) (Result, error) {
+	f, err := s.find(ctx, r)
+	if err != nil {
+		return Result{}, err
+	}
+	if f == nil {
+		host, err := s.client.CreateLXDHost(ctx, r.params())
+		if err != nil {
+			return Result{}, fmt.Errorf("registering VM host %s: %w", r.Name, err)
+		}
+		return s.refresh(ctx, Result{Host: host, Created: true})
+	}
+	wanted, changes := f.differs(r)
+	result := Result{Host: f.host, Changes: changes}
+	if len(changes) > 0 {
+		if result.Host, err = s.client.UpdateVMHost(ctx, f.host.ID, wanted); err != nil {
+			return Result{}, fmt.Errorf("updating %s of VM host %s: %w", strings.Join(changes, ", "), f.host.Name, err)
+		}
+	}
+	return s.refresh(ctx, result)
+}
+
+// refresh makes MAAS look at a host that it has not reached. A host that it has reached gets its figures by itself, a moment later.
+func (s *Service) refresh(ctx context.Context, result Result) (Result, error) {
+	if result.Host.Version != "" {
+		return result, nil
+	}
+	host, err := s.client.RefreshVMHost(ctx, result.Host.ID)
+	if err != nil {
+		return result, fmt.Errorf("VM host %s is registered, but MAAS can't use it: %w", result.Host.Name, err)
+	}
+	result.Host = host
+	return result, nil
+}
+
+// Remove takes a VM host out of MAAS; the VMs on it stay where they are. One that is gone is no error.
+func (s *Service) Remove(ctx context.Context, id int) error {
+	if err := s.client.DeleteVMHost(ctx, id); err != nil && !errors.Is(err, maas.NotFound) {
+		return fmt.Errorf("removing VM host %d: %w", id, err)
+	}
+	return nil
+}
+
+// ResourcesKnown tells whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
+func ResourcesKnown(h maas.VMHost) bool {
+	return h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0
+}
+
+// OnMachine answers the VM hosts that run on a machine; there is at most one for each LXD project.
+func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
+	var on []maas.VMHost
+	for _, h := range hosts {
+		if systemID != "" && h.Host.SystemID == systemID {
+			on = append(on, h)
+		}
+	}
+	return on
+}
+
+func (r Registration) params() maas.VMHostParams {
+	return maas.VMHostParams{
+		Name: r.Name, Zone: r.Zone, Pool: r.ResourcePool,
+		VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project, Certificate: r.Certificate, Key: r.Key},
+	}
+}
+
+// differs answers what has to be changed, as parameters and as words.
+func (f *found) differs(r Registration) (maas.VMHostParams, []string) {
+	var params maas.VMHostParams
+	var changes []string
+	change := func(what string, differs bool, apply func()) {
+		if differs {
+			apply()
+			changes = append(changes, what)
+		}
+	}
+	change("name", r.Name != "" && f.host.Name != r.Name, func() { params.Name = r.Name })
+	change("power address", normal(f.power.PowerAddress) != normal(r.PowerAddress), func() { params.PowerAddress = r.PowerAddress })
+	change("certificate", r.Certificate != "" && (!samePEM(f.power.Certificate, r.Certificate) || !samePEM(f.power.Key, r.Key)), func() {
+		params.Certificate, params.Key = r.Certificate, r.Key
+	})
+	change("zone", r.Zone != "" && f.host.Zone.Name != r.Zone, func() { params.Zone = r.Zone })
+	change("resource pool", r.ResourcePool != "" && f.host.Pool.Name != r.ResourcePool, func() { params.Pool = r.ResourcePool })
+	return params, changes
+}
+
+// samePEM ignores how the lines end: forms change that.
+func samePEM(a, b string) bool {
+	return slices.Equal(strings.Fields(a), strings.Fields(b))
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmhosts_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+const region = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: joe, keys: ["joe:token:secret"]}]
+zones: [{name: zone-a}, {name: zone-b}]
+pools: [{name: hosts}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true}]
+vm_hosts:
+  - {name: node-1, address: "10.77.0.11:8443", unregistered: true, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+  - {name: node-2, address: "10.77.0.12:8443", unregistered: true, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+`
+
+type bed struct {
+	t      *testing.T
+	maas   *simulator.Simulator
+	url    string
+	client *maas.Client
+	*vmhosts.Service
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(parsed, simulator.Options{TimeScale: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	b := &bed{t: t, maas: sim, url: server.URL + "/MAAS"}
+	b.client = b.as("admin:token:secret")
+	b.Service = vmhosts.NewService(b.client)
+	return b
+}
+
+func (b *bed) as(key string) *maas.Client {
+	b.t.Helper()
+	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return client
+}
+
+func (b *bed) ensure(r vmhosts.Registration) vmhosts.Result {
+	b.t.Helper()
+	result, err := b.Ensure(b.t.Context(), r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// hosts are those that MAAS has.
+func (b *bed) hosts() []maas.VMHost {
+	b.t.Helper()
+	hosts, err := b.client.ListVMHosts(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return hosts
+}
+
+// writes counts the calls so far that could change something.
+func (b *bed) writes() (n int) {
+	for _, call := range b.maas.Calls().Log {
+		if call.Method != http.MethodGet {
+			n++
+		}
+	}
+	return n
+}
+
+// keys are two pairs that MAAS takes.
+var keys = [2]struct{ certificate, key string }{newKeys(), newKeys()}
+
+func newKeys() struct{ certificate, key string } {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		panic(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		panic(err)
+	}
+	return struct{ certificate, key string }{
+		strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}))),
+		strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))),
+	}
+}
+
+func node(n string) vmhosts.Registration {
+	return vmhosts.Registration{
+		Name: "node-" + n, PowerAddress: "10.77.0.1" + n + ":8443", Project: "maas", Certificate: keys[0].certificate, Key: keys[0].key,
+		Zone: "zone-a", ResourcePool: "hosts",
+	}
+}
+
+func TestEnsureRegistersOnceAndThenOnlyReads(t *testing.T) {
+	b := newBed(t)
+	created := b.ensure(node("1"))
+	if !created.Created || created.Host.Zone.Name != "zone-a" || created.Host.Pool.Name != "hosts" || created.Host.Name != "node-1" {
+		t.Fatalf("registered: %+v", created)
+	}
+	power, err := b.client.VMHostPower(t.Context(), created.Host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(maas.VMHostPower{PowerAddress: "10.77.0.11:8443", Project: "maas", Certificate: keys[0].certificate, Key: keys[0].key}, power); diff != "" {
+		t.Errorf("how MAAS reaches it (-want +got):\n%s", diff)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		h, err := b.client.GetVMHost(ctx, created.Host.ID)
+		return vmhosts.ResourcesKnown(h), err
+	})
+	if err != nil {
+		t.Fatalf("MAAS never learned the host's resources: %v", err)
+	}
+	before := b.writes()
+	again := b.ensure(node("1"))
+	if again.Created || len(again.Changes) > 0 || again.Host.ID != created.Host.ID || b.writes() != before || len(b.hosts()) != 1 {
+		t.Errorf("the second time: %+v, %d writes, %d hosts", again, b.writes()-before, len(b.hosts()))
+	}
+}
+
+func TestEnsureUpdatesWhatDiffers(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*vmhosts.Registration)
+		want   []string
+	}{
+		"zone":                   {func(r *vmhosts.Registration) { r.Zone = "zone-b" }, []string{"zone"}},
+		"pool":                   {func(r *vmhosts.Registration) { r.ResourcePool = "default" }, []string{"resource pool"}},
+		"certificate":            {func(r *vmhosts.Registration) { r.Certificate, r.Key = keys[1].certificate, keys[1].key }, []string{"certificate"}},
+		"address":                {func(r *vmhosts.Registration) { r.PowerAddress = "10.77.0.12:8443" }, []string{"power address"}},
+		"name":                   {func(r *vmhosts.Registration) { r.Name = "renamed" }, []string{"name"}},
+		"zone and pool are free": {func(r *vmhosts.Registration) { r.Zone, r.ResourcePool = "", "" }, nil},
+		"address as a URL":       {func(r *vmhosts.Registration) { r.PowerAddress = "https://10.77.0.11:8443" }, nil},
+		"address without a port": {func(r *vmhosts.Registration) { r.PowerAddress = "10.77.0.11" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			id := b.ensure(node("1")).Host.ID
+			r := node("1")
+			test.change(&r)
+			host, would, err := b.Check(t.Context(), r)
+			if err != nil || host == nil || host.ID != id {
+				t.Fatalf("Check found %+v: %v", host, err)
+			}
+			result := b.ensure(r)
+			if diff := cmp.Diff(test.want, result.Changes); diff != "" || !cmp.Equal(would, result.Changes) || result.Host.ID != id || len(b.hosts()) != 1 {
+				t.Errorf("changed %v (check said %v), of %d hosts", result.Changes, would, len(b.hosts()))
+			}
+			if again := b.ensure(r); len(again.Changes) > 0 {
+				t.Errorf("once more: %v", again.Changes)
+			}
+		})
+	}
+}
+
+func TestEnsureFindsTheHostOfTheMachineUnderAnotherNameAndAddress(t *testing.T) {
+	b := newBed(t)
+	first := b.ensure(node("1")).Host
+	r := node("2")
+	r.SystemID = first.Host.SystemID
+	if found := b.ensure(r); found.Host.ID != first.ID || len(b.hosts()) != 1 {
+		t.Errorf("%+v, %d hosts", found, len(b.hosts()))
+	}
+}
+
+func TestEnsureLeavesHostsOfOtherProjectsAlone(t *testing.T) {
+	b := newBed(t)
+	other := node("1")
+	other.Project = "somebodys"
+	theirs := b.ensure(other).Host
+	ours := b.ensure(node("1"))
+	if !ours.Created || ours.Host.ID == theirs.ID || len(b.hosts()) != 2 {
+		t.Errorf("%+v, %d hosts", ours, len(b.hosts()))
+	}
+}
+
+func TestSeveralCandidatesAreAnError(t *testing.T) {
+	b := newBed(t)
+	r := node("1")
+	for range 2 {
+		params := maas.VMHostParams{Name: r.Name, VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project}}
+		if _, err := b.client.CreateLXDHost(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.writes()
+	var ambiguous *vmhosts.AmbiguousError
+	if _, err := b.Ensure(t.Context(), r); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
+		t.Errorf("%v, %d writes", err, b.writes()-before)
+	}
+}
+
+func TestAHostThatMAASCannotReachIsLookedAtAgain(t *testing.T) {
+	b := newBed(t)
+	b.maas.BreakVMHost("node-1", true, false)
+	for range 2 {
+		result, err := b.Ensure(t.Context(), node("1"))
+		if !errors.Is(err, maas.Unavailable) || vmhosts.ResourcesKnown(result.Host) || len(b.hosts()) != 1 {
+			t.Fatalf("unreachable: %+v, %v, %d hosts", result, err, len(b.hosts()))
+		}
+	}
+	b.maas.BreakVMHost("node-1", false, false)
+	if result := b.ensure(node("1")); result.Created || result.Host.Version == "" {
+		t.Errorf("reachable: %+v", result)
+	}
+}
+
+func TestPlainUsersAreRefused(t *testing.T) {
+	b := newBed(t)
+	service := vmhosts.NewService(b.as("joe:token:secret"))
+	if _, err := service.Ensure(t.Context(), node("1")); !errors.Is(err, maas.Forbidden) {
+		t.Errorf("a plain user: %v", err)
+	}
+}
+
+func TestRemoveIsDoneWhenTheHostIsGone(t *testing.T) {
+	b := newBed(t)
+	id := b.ensure(node("1")).Host.ID
+	for range 2 {
+		if err := b.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if host, err := b.Find(t.Context(), node("1")); host != nil || err != nil {
+		t.Errorf("found %+v: %v", host, err)
+	}
+}
