@@ -4,19 +4,6 @@ package simulator
 
 import "slices"
 
-// unreachableHypervisor is an LXD address at which nothing answers.
-type unreachableHypervisor struct{ address string }
-
-func (u unreachableHypervisor) err() error {
-	return hostErrorf("Failed to connect to the LXD REST API at %s.", u.address)
-}
-
-func (u unreachableHypervisor) Discover() (hostFacts, error)   { return hostFacts{}, u.err() }
-func (u unreachableHypervisor) Create(vmSpec) (vmFacts, error) { return vmFacts{}, u.err() }
-func (u unreachableHypervisor) Delete(string) error            { return u.err() }
-func (u unreachableHypervisor) SetPower(string, bool) error    { return u.err() }
-func (u unreachableHypervisor) Power(string) (bool, error)     { return false, u.err() }
-
 // defaultProject is the LXD project of who names none.
 const defaultProject = "default"
 
@@ -33,11 +20,7 @@ func (s *Simulator) behind(m *machine) (hypervisor, string) {
 	if m.powerType != "lxd" || name == "" {
 		return nil, ""
 	}
-	address := m.powerParams["power_address"]
-	if lab := s.lab[hostKey(address)]; lab != nil {
-		return labProject{lab, orDefault(m.powerParams["project"], defaultProject)}, name
-	}
-	return unreachableHypervisor{address}, name
+	return s.hypervisorAt(m.powerParams, m.id), name
 }
 
 // chassisParams are the power parameters of an LXD host; the others are the VM's own.
@@ -93,18 +76,27 @@ const (
 	unknownDisk   = 100  // GB
 )
 
-// discover is what commissioning finds out about a machine: what its VM has, or something usual.
-func (s *Simulator) discover(m *machine) {
-	found := vmFacts{Cores: unknownCores, Memory: unknownMemory, Disks: []int64{unknownDisk * 1000 * 1000 * 1000}}
-	if hv, name := s.behind(m); hv != nil {
-		facts, err := hv.Discover()
-		at := slices.IndexFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == name })
-		if err != nil || at < 0 {
-			return
-		}
-		found = facts.vms[at]
-		m.cpuCount, m.memory = found.Cores, found.Memory
+// discover is what commissioning finds out about a machine: what its VM has, or something usual. Then it goes on.
+func (s *Simulator) discover(m *machine, then func()) {
+	hv, name := s.behind(m)
+	if hv == nil {
+		s.takeOver(m, vmFacts{Cores: unknownCores, Memory: unknownMemory, Disks: []int64{unknownDisk * 1000 * 1000 * 1000}})
+		then()
+		return
 	}
+	var facts hostFacts
+	s.onHostFor(m, hv, func() (err error) { facts, err = hv.Discover(); return err }, func(err error) {
+		at := slices.IndexFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == name })
+		if err == nil && at >= 0 {
+			m.cpuCount, m.memory = 0, 0
+			s.takeOver(m, facts.vms[at])
+		}
+		then()
+	})
+}
+
+// takeOver fills in what MAAS does not know of a machine yet.
+func (s *Simulator) takeOver(m *machine, found vmFacts) {
 	if m.cpuCount == 0 {
 		m.cpuCount, m.memory = found.Cores, found.Memory
 	}

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -327,8 +328,9 @@ func (s *Simulator) addLink(nic *iface, kind allocType, sn *subnet, ip netip.Add
 func hostKey(address string) string {
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "https://"), "http://")
 	address = strings.TrimSuffix(address, "/")
-	if _, err := netip.ParseAddr(address); err == nil || !strings.Contains(address, ":") {
-		return address + ":8443"
+	bare := strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+	if _, err := netip.ParseAddr(bare); err == nil || !strings.Contains(address, ":") {
+		return net.JoinHostPort(bare, "8443")
 	}
 	return address
 }

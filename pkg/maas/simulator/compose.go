@@ -3,7 +3,9 @@
 package simulator
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,13 +205,18 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	if spec.hostname == "" {
 		spec.hostname = rq.petname()
 	}
-	wanted := vmSpec{name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks}
+	wanted := vmSpec{
+		name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks, nics: rq.attachments(h, spec.subnets),
+	}
 	for range spec.subnets {
 		wanted.macs = append(wanted.macs, rq.newMAC(vmMACPrefix))
 	}
+	h.making = append(h.making, spec.hostname)
 	made, err := rq.createVM(h, wanted)
+	at := slices.Index(h.making, spec.hostname)
+	h.making = slices.Delete(h.making, at, at+1)
 	if err != nil {
-		return nil, unavailable("Unable to compose machine because: %v", err)
+		return nil, err
 	}
 	if rq.hostByID(h.id) != h {
 		return nil, notFound("Pod")
@@ -237,19 +244,26 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 	takes := rq.timings.compose()
 	if takes > composeTimeout {
 		rq.in(takes, func() {
-			if _, err := h.hv.Create(wanted); err != nil {
-				rq.log.Info("The late VM could not be made", "host", h.name, "vm", wanted.name, "reason", err.Error())
-			}
+			rq.onHost(h.hv, func() error { _, err := h.hv.Create(wanted); return err }, func(err error) {
+				if err != nil {
+					rq.log.Info("The late VM could not be made", "host", h.name, "vm", wanted.name, "reason", err.Error())
+				}
+			})
 		})
 		rq.unlocked(func() { rq.sleep(composeTimeout) })
-		return made, hostErrorf("'%s' driver timed out after %d seconds.", h.kind, int(composeTimeout.Seconds()))
+		return made, unavailable("Unable to compose a machine because '%s' driver timed out after %d seconds.",
+			h.kind, int(composeTimeout.Seconds()))
 	}
 	rq.unlocked(func() {
 		rq.sleep(takes)
 		made, err = h.hv.Create(wanted)
 	})
-	if err != nil {
-		err = hostErrorf("Failed talking to pod: %v", err)
+	var full noRoomError
+	switch {
+	case errors.As(err, &full):
+		err = textError(http.StatusInternalServerError, "%v", err)
+	case err != nil:
+		err = unavailable("Unable to compose machine because: Failed talking to pod: %v", err)
 	}
 	return made, err
 }
@@ -285,7 +299,7 @@ func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	}
 	m := s.newMachine(name)
 	m.host, m.vm, m.vmID = h, vm.Name, s.db.next("virtualmachine")
-	m.architecture, m.cpuCount, m.memory = "amd64/generic", vm.Cores, vm.Memory
+	m.architecture, m.cpuCount, m.memory = h.architectures[0], vm.Cores, vm.Memory
 	m.zone, m.pool, m.powerType = spec.zone, spec.pool, h.kind
 	if spec.domain != nil {
 		m.domain = spec.domain
@@ -293,7 +307,10 @@ func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	m.running, m.powerState = vm.Running, onOff(vm.Running)
 	for i, size := range vm.Disks {
 		pool := h.defaultPool
-		if i < len(spec.disks) {
+		switch {
+		case i < len(vm.pools):
+			pool = vm.pools[i]
+		case i < len(spec.disks):
 			pool = spec.disks[i].pool
 		}
 		s.addDisk(m, size, diskName(i), pool)

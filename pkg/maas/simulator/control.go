@@ -139,21 +139,26 @@ func (s *Simulator) controlPower(r *http.Request) (any, error) {
 	if in.Power != "on" && in.Power != "off" {
 		return nil, controlRefusal("power is %q: want on or off", in.Power)
 	}
-	return s.withMachine(r, func(m *machine) error { return s.setPower(m, in.Power == "on", in.Unnoticed) })
-}
-
-// setPower switches a machine as a person at the rack would; MAAS notices at once, or when it looks.
-func (s *Simulator) setPower(m *machine, on, unnoticed bool) error {
-	m.running = on
-	if m.host != nil {
-		if err := m.host.hv.SetPower(m.vm, on); err != nil {
-			return controlRefusal("%v", err)
+	on := in.Power == "on"
+	var hv hypervisor
+	name := ""
+	if _, err := s.withMachine(r, func(m *machine) error { hv, name = s.behind(m); return nil }); err != nil {
+		return nil, err
+	}
+	if hv != nil {
+		if err := hv.SetPower(name, on); err != nil {
+			return nil, controlRefusal("%v", err)
 		}
 	}
+	return s.withMachine(r, func(m *machine) error { s.switched(m, on, in.Unnoticed); return nil })
+}
+
+// switched notes that a person at the rack has switched a machine; MAAS notices at once, or when it looks.
+func (s *Simulator) switched(m *machine, on, unnoticed bool) {
+	m.running = on
 	if !unnoticed {
 		s.setPowerState(m, onOff(on))
 	}
-	return nil
 }
 
 // failure is how an operation is told to fail.

@@ -7,13 +7,15 @@ import (
 	"sort"
 )
 
-// VMHost is a VM host as it really is, registered in MAAS or not, with the VMs that are on it.
+// VMHost is a VM host as it really is, with the VMs that are on it: one of the region's description, registered in MAAS or
+// not, or a real LXD that MAAS has discovered.
 type VMHost struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
 	Cores   int    `json:"cores"`
 	Memory  int    `json:"memory"` // MiB
-	// Unreachable: it refuses every call. Losing: it makes VMs, but MAAS is told that it could not.
+	// Unreachable: it refuses every call, or, if it is real, does not answer. Losing: it makes VMs, but MAAS is told that it
+	// could not.
 	Unreachable bool `json:"unreachable"`
 	Losing      bool `json:"losing"`
 	VMs         []VM `json:"vms"`
@@ -25,19 +27,58 @@ type VM struct {
 	SystemID string `json:"system_id"`
 }
 
-// VMHosts are all VM hosts of the description, sorted by name.
+// VMHosts are all VM hosts of the description and all real ones that MAAS has discovered, sorted by name. Real ones are
+// asked: each answers, or is unreachable, within two minutes.
 func (s *Simulator) VMHosts() []VMHost {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	out := make([]VMHost, 0, len(s.lab))
 	for address, lab := range s.lab {
-		out = append(out, s.realHost(address, lab))
+		out = append(out, s.simulatedVMHost(address, lab))
+	}
+	var found []*vmHost
+	for _, h := range s.db.hosts {
+		if remote(h.hv) && h.architectures != nil {
+			found = append(found, h)
+		}
+	}
+	s.mu.Unlock()
+	for _, h := range found {
+		out = append(out, s.realVMHost(h))
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 
-func (s *Simulator) realHost(address string, lab *simulatedHost) VMHost {
+// realVMHost asks a registered LXD what is on it. The caller does not hold s.mu.
+func (s *Simulator) realVMHost(h *vmHost) VMHost {
+	s.mu.Lock()
+	hv, ok := h.hv.(*lxdHost)
+	out := VMHost{Name: h.name, Address: h.params["power_address"], VMs: []VM{}}
+	s.mu.Unlock()
+	if !ok {
+		return out
+	}
+	out.Unreachable, out.Losing = hv.link.state()
+	facts, err := hv.look()
+	if err != nil {
+		s.log.V(1).Info("The VM host does not answer", "host", out.Name, "reason", err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Cores, out.Memory, out.Unreachable = facts.cores, facts.memory, out.Unreachable || err != nil
+	for _, found := range facts.vms {
+		vm := VM{vmFacts: found}
+		for _, m := range s.db.machines {
+			if m.host == h && m.vm == found.Name {
+				vm.SystemID = m.systemID
+			}
+		}
+		out.VMs = append(out.VMs, vm)
+	}
+	return out
+}
+
+func (s *Simulator) simulatedVMHost(address string, lab *simulatedHost) VMHost {
 	lab.mu.Lock()
 	defer lab.mu.Unlock()
 	h := VMHost{
@@ -57,11 +98,16 @@ func (s *Simulator) realHost(address string, lab *simulatedHost) VMHost {
 }
 
 // BreakVMHost lets a VM host refuse every call (unreachable), or make VMs although it reports that it could not
-// (losing); both false mend it. False when there is no host of that name.
+// (losing); both false mend it. It is the way from MAAS to a real host that breaks. False when there is no host of that
+// name.
 func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
-	_, lab := s.labByName(name)
+	lab := s.labByName(name)
 	if lab == nil {
-		return false
+		lxd := s.realByName(name)
+		if lxd != nil {
+			lxd.link.set(unreachable, losing)
+		}
+		return lxd != nil
 	}
 	lab.mu.Lock()
 	defer lab.mu.Unlock()
@@ -71,19 +117,37 @@ func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
 
 // DeleteVM takes a VM off its host behind MAAS's back; false when it is not there.
 func (s *Simulator) DeleteVM(host, name string) bool {
-	_, lab := s.labByName(host)
+	if lxd := s.realByName(host); lxd != nil {
+		if _, err := lxd.Power(name); err != nil {
+			return false
+		}
+		return lxd.Delete(name) == nil
+	}
+	lab := s.labByName(host)
 	return lab != nil && lab.remove(name)
 }
 
-func (s *Simulator) labByName(name string) (string, *simulatedHost) {
+// realByName finds a registered VM host that is a real LXD, or nil.
+func (s *Simulator) realByName(name string) *lxdHost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for address, lab := range s.lab {
-		if lab.facts.name == name {
-			return address, lab
+	for _, h := range s.db.hosts {
+		if lxd, ok := h.hv.(*lxdHost); ok && h.name == name {
+			return lxd
 		}
 	}
-	return "", nil
+	return nil
+}
+
+func (s *Simulator) labByName(name string) *simulatedHost {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lab := range s.lab {
+		if lab.facts.name == name {
+			return lab
+		}
+	}
+	return nil
 }
 
 func (s *Simulator) controlBreakHost(r *http.Request) (any, error) {
@@ -98,10 +162,12 @@ func (s *Simulator) controlBreakHost(r *http.Request) (any, error) {
 	if !s.BreakVMHost(name, in.Unreachable, in.Losing) {
 		return nil, controlMissing("VM host", name)
 	}
-	address, lab := s.labByName(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.realHost(address, lab), nil
+	for _, h := range s.VMHosts() {
+		if h.Name == name {
+			return h, nil
+		}
+	}
+	return nil, controlMissing("VM host", name)
 }
 
 func (s *Simulator) controlMakeVM(r *http.Request) (any, error) {
@@ -115,7 +181,7 @@ func (s *Simulator) controlMakeVM(r *http.Request) (any, error) {
 	if err := readControl(r, &in); err != nil {
 		return nil, err
 	}
-	_, lab := s.labByName(r.PathValue("name"))
+	lab := s.labByName(r.PathValue("name"))
 	if lab == nil {
 		return nil, controlMissing("VM host", r.PathValue("name"))
 	}

@@ -10,9 +10,13 @@
 // Where the simulator and a real MAAS differ, the simulator is wrong. The conformance suite in the package's
 // subdirectory tells the two apart.
 //
+// VM hosts of the description are simulated. One that is registered with any other address is a real LXD: the simulator
+// connects to it (Options.Dial) with the certificate and key that it was registered with, as MAAS does.
+//
 // How it is laid out: server.go takes a request through authentication, faults and hooks to a handler of the one table
 // in routes.go; each family of endpoints has its own file (machines_*.go, vmhosts.go, compose.go, interfaces.go, ...)
 // and its objects are written as MAAS writes them in render_*.go; form.go is the only reader of request bodies and
 // errors.go the only writer of refusals; status.go has the table of the machine's state machine and lifecycle.go walks
-// it; scheduler.go lets time pass; hypervisor.go is what executes on a VM host.
+// it; scheduler.go lets time pass; hypervisor.go is what executes on a VM host, and hypervisor_lxd*.go drive
+// a real one.
 package simulator

@@ -33,12 +33,16 @@ func hostErrorf(format string, args ...any) error { return hostError(fmt.Sprintf
 
 // hostFacts are what a VM host tells of itself.
 type hostFacts struct {
-	name    string
-	version string
-	cores   int
-	memory  int // MiB
-	pools   []storagePool
-	vms     []vmFacts
+	name         string
+	version      string
+	architecture string // as MAAS names it; empty: amd64/generic
+	cores        int
+	memory       int // MiB
+	pools        []storagePool
+	networks     []hostNetwork // nil on simulated hosts
+	macs         []string      // by which MAAS finds the host's machine
+	vms          []vmFacts
+	foreign      []vmFacts // VMs of other projects: they use the host, and are no machines
 }
 
 // vmSpec is a VM to be made.
@@ -47,7 +51,8 @@ type vmSpec struct {
 	cores  int
 	memory int // MiB
 	disks  []vmDisk
-	macs   []string
+	macs   []string     // what simulated hosts give the VM
+	nics   []attachment // what real hosts hang it on
 }
 
 type vmDisk struct {
@@ -64,6 +69,8 @@ type vmFacts struct {
 	Disks   []int64  `json:"disks"`  // bytes
 	MACs    []string `json:"macs"`
 	Running bool     `json:"running"`
+
+	pools []string // of the disks, where the host tells
 }
 
 // simulatedHost is a VM host without any real VMs. It lives apart from what MAAS knows of it, so that leaked VMs can be
@@ -102,6 +109,8 @@ func (p labProject) Discover() (hostFacts, error) {
 	for _, vm := range h.vms {
 		if vm.Project == p.project {
 			facts.vms = append(facts.vms, *vm)
+		} else {
+			facts.foreign = append(facts.foreign, *vm)
 		}
 	}
 	return facts, nil

@@ -37,10 +37,37 @@ func (s *Simulator) setPowerState(m *machine, state string) {
 	}
 }
 
-// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu; a simulated host answers
-// at once.
-func (s *Simulator) onHost(call func() error, then func(error)) {
-	then(call())
+// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu, and so will then: a
+// simulated host answers at once, a real one when it has.
+func (s *Simulator) onHost(hv hypervisor, call func() error, then func(error)) {
+	if !remote(hv) {
+		then(call())
+		return
+	}
+	if s.closed {
+		return
+	}
+	s.running.Add(1)
+	go func() {
+		defer s.running.Done()
+		err := call()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			then(err)
+		}
+	}()
+}
+
+// onHostFor is onHost for something that the machine does: nothing follows if the machine has been given something else
+// to do meanwhile, or is gone.
+func (s *Simulator) onHostFor(m *machine, hv hypervisor, call func() error, then func(error)) {
+	epoch := m.epoch
+	s.onHost(hv, call, func(err error) {
+		if !m.gone && m.epoch == epoch {
+			then(err)
+		}
+	})
 }
 
 // switchPower asks the BMC to switch the machine; when that has worked, or failed, then goes on.
@@ -73,7 +100,7 @@ func (s *Simulator) flip(m *machine, on bool, then func(error)) {
 		then(nil)
 		return
 	}
-	s.onHost(func() error { return hv.SetPower(name, on) }, func(err error) {
+	s.onHostFor(m, hv, func() error { return hv.SetPower(name, on) }, func(err error) {
 		if err == nil {
 			m.running = on
 		}
@@ -292,8 +319,12 @@ func (s *Simulator) finishCommission(m *machine) {
 		s.failSoon(m)
 		return
 	}
+	s.discover(m, func() { s.finishScripts(m) })
+}
+
+// finishScripts goes on with commissioning when it is known what the machine has.
+func (s *Simulator) finishScripts(m *machine) {
 	m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
-	s.discover(m)
 	s.connectInterfaces(m)
 	s.setStatus(m, statusTesting)
 	m.testStatus = scriptRunning
@@ -382,7 +413,7 @@ func (s *Simulator) decompose(m *machine) {
 	if h == nil {
 		return
 	}
-	s.onHost(func() error { return h.hv.Delete(m.vm) }, func(err error) {
+	s.onHost(h.hv, func() error { return h.hv.Delete(m.vm) }, func(err error) {
 		s.noteDecompose(h, m, err)
 		s.recount(h)
 	})

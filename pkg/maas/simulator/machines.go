@@ -90,11 +90,11 @@ func (rq *request) machineDetails() (any, error) {
 	return object{"lshw": nil, "lldp": nil, "system_id": m.systemID}, nil
 }
 
-// hostsOn are the VM hosts that run on a machine.
+// hostsOn are the VM hosts that run on a machine: those that MAAS found it behind, and those with one of its addresses.
 func (s *Simulator) hostsOn(m *machine) []*vmHost {
 	var out []*vmHost
 	for _, h := range s.db.hosts {
-		if h.machine == m {
+		if h.machine == m || s.machineAt(h.params["power_address"]) == m {
 			out = append(out, h)
 		}
 	}

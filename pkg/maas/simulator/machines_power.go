@@ -37,8 +37,24 @@ func (rq *request) queryPowerState() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rq.pollPower(m)
+	if hv, name := rq.behind(m); remote(hv) {
+		on := false
+		rq.unlocked(func() { on, err = hv.Power(name) })
+		rq.notePower(m, on, err)
+	} else {
+		rq.pollPower(m)
+	}
 	return object{"state": m.powerState}, nil
+}
+
+// notePower takes over what a VM's host says of its power.
+func (s *Simulator) notePower(m *machine, on bool, err error) {
+	if err != nil {
+		s.setPowerState(m, "error")
+		return
+	}
+	m.running = on
+	s.setPowerState(m, onOff(on))
 }
 
 // pollPower asks the machine's BMC, or what executes it, whether it is on.
@@ -50,14 +66,16 @@ func (s *Simulator) pollPower(m *machine) {
 		}
 		return
 	}
-	on := false
-	s.onHost(func() (err error) { on, err = hv.Power(name); return err }, func(err error) {
-		if err != nil {
-			s.setPowerState(m, "error")
-			return
+	if m.polling {
+		return // a fast region asks again before a real host has answered
+	}
+	m.polling = true
+	on, epoch := false, m.epoch
+	s.onHost(hv, func() (err error) { on, err = hv.Power(name); return err }, func(err error) {
+		m.polling = false
+		if !m.gone && m.epoch == epoch {
+			s.notePower(m, on, err)
 		}
-		m.running = on
-		s.setPowerState(m, onOff(on))
 	})
 }
 

@@ -81,7 +81,7 @@ func (rq *request) refuseWhileHost(m *machine, force bool) error {
 		return badRequest("The following VM hosts must be removed first: %s", strings.Join(names, ", "))
 	}
 	for _, h := range hosts {
-		rq.forgetHost(h, false)
+		rq.forgetHost(h)
 	}
 	return nil
 }

@@ -266,6 +266,7 @@ type machine struct {
 	epoch   int               // counts changes of what the machine is doing; a timer of an older epoch does nothing
 	failing map[string]string // operations that shall fail next, with what MAAS is told
 	gone    bool
+	polling bool // its host is being asked for its power
 }
 
 func (m *machine) fqdn() string { return m.hostname + "." + m.domain.name }
@@ -318,8 +319,11 @@ type vmHost struct {
 	usedCores, usedMemory   int
 	storage                 []storagePool
 	defaultPool             string
+	networks                []hostNetwork // of a real host
+	foreign                 []vmFacts     // VMs of other projects
 	hv                      hypervisor
-	known                   bool // cores and memory have arrived
+	making                  []string // VMs that are being composed
+	known                   bool     // cores and memory have arrived
 }
 
 type storagePool struct {

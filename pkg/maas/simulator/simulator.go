@@ -3,8 +3,10 @@
 package simulator
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +26,9 @@ type Options struct {
 	TimeScale float64
 	// Seed makes system ids, made-up hostnames, MAC addresses and the chances of faults what they are.
 	Seed int64
+	// Dial connects the region to LXD hosts. A VM host whose power address is none of the region description's is a real
+	// LXD: it is driven over HTTPS as MAAS's LXD driver does it. Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger gets one line per request (V(1)) and per change of a machine (V(1)); the zero Logger is silent.
 	Logger logr.Logger
 }
@@ -41,6 +46,8 @@ type Simulator struct {
 	mu       sync.Mutex // guards everything down to failNext
 	db       *store
 	lab      map[string]*simulatedHost // what really exists on VM hosts, by power address
+	links    map[string]*hostLink      // the ways to real hosts, by power address
+	closed   bool
 	time     *regionTime
 	timers   timerHeap
 	timerSeq int
@@ -55,6 +62,9 @@ type Simulator struct {
 	hook   hookHolder
 	events dispatcher
 
+	// ctx is over when the region is closed: calls to real hosts end then.
+	ctx     context.Context //nolint:containedctx // it is the region's life
+	cancel  context.CancelFunc
 	wake    chan struct{}
 	stop    chan struct{}
 	closing sync.Once
@@ -83,12 +93,16 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 	if opts.TimeScale == 0 {
 		opts.TimeScale = 1
 	}
+	if opts.Dial == nil {
+		opts.Dial = new(net.Dialer).DialContext
+	}
 	if opts.TimeScale < 0 {
 		return nil, fmt.Errorf("time scale %v: time does not run backwards", opts.TimeScale)
 	}
 	s := &Simulator{
 		opts: opts, log: opts.Logger, version: version, timings: region.Timings,
 		lab:      map[string]*simulatedHost{},
+		links:    map[string]*hostLink{},
 		time:     newRegionTime(c, opts.TimeScale),
 		rng:      rand.New(rand.NewPCG(uint64(opts.Seed), 0x6d616173)),
 		nonces:   map[nonceKey]int64{},
@@ -96,10 +110,12 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.faults.init(opts.Seed)
 	s.calls.init(c)
 	s.events.init()
 	if err := s.build(region); err != nil {
+		s.cancel()
 		return nil, err
 	}
 	s.mu.Lock()
@@ -111,10 +127,14 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 	return s, nil
 }
 
-// Close stops the region's time and waits until nothing of it runs any more. Changes that happened before are still
+// Close stops the region's time, ends its calls to LXD hosts and waits until nothing of it runs any more. Changes that happened before are still
 // told to subscribers. It must not be called from a subscriber.
 func (s *Simulator) Close() {
 	s.closing.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.cancel()
 		close(s.stop)
 		s.events.close()
 	})

@@ -24,15 +24,16 @@ type MachineSnapshot struct {
 	AgentName string `json:"agent_name"`
 	Locked    bool   `json:"locked"`
 	// VMHost names the VM host that the machine is a VM of, or is empty; VMHostID is its id.
-	VMHost     string              `json:"vm_host"`
-	VMHostID   int                 `json:"vm_host_id"`
-	Zone       string              `json:"zone"`
-	Pool       string              `json:"pool"`
-	Tags       []string            `json:"tags"`
-	Cores      int                 `json:"cores"`
-	Memory     int                 `json:"memory"` // MiB
-	Disks      []int64             `json:"disks"`  // bytes
-	Addresses  []netip.Addr        `json:"addresses"`
+	VMHost    string       `json:"vm_host"`
+	VMHostID  int          `json:"vm_host_id"`
+	Zone      string       `json:"zone"`
+	Pool      string       `json:"pool"`
+	Tags      []string     `json:"tags"`
+	Cores     int          `json:"cores"`
+	Memory    int          `json:"memory"` // MiB
+	Disks     []int64      `json:"disks"`  // bytes
+	Addresses []netip.Addr `json:"addresses"`
+	// Interfaces begin with the one that the machine boots from.
 	Interfaces []InterfaceSnapshot `json:"interfaces"`
 	// Image is osystem/series, such as "ubuntu/jammy" or "custom/u-2204-k8s"; empty before a deploy.
 	Image       string            `json:"image"`

@@ -71,7 +71,7 @@ func (s *Simulator) stateMachines() []any {
 func (s *Simulator) stateHosts() []any {
 	out := make([]any, 0, len(s.db.hosts))
 	for _, h := range s.db.hosts {
-		one := renderVMHost(h)
+		one := s.renderVMHost(h)
 		one["parameters"] = h.params
 		out = append(out, one)
 	}

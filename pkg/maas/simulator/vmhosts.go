@@ -3,6 +3,7 @@
 package simulator
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -40,7 +41,7 @@ func (rq *request) hostForAdmin() (*vmHost, error) {
 func (rq *request) listVMHosts() (any, error) {
 	out := []any{}
 	for _, h := range rq.db.hosts {
-		out = append(out, renderVMHost(h))
+		out = append(out, rq.renderVMHost(h))
 	}
 	return out, nil
 }
@@ -50,10 +51,10 @@ func (rq *request) readVMHost() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return renderVMHost(h), nil
+	return rq.renderVMHost(h), nil
 }
 
-func renderVMHost(h *vmHost) object {
+func (s *Simulator) renderVMHost(h *vmHost) object {
 	pools := []any{}
 	var total, used int64
 	for _, p := range h.storage {
@@ -64,8 +65,8 @@ func renderVMHost(h *vmHost) object {
 		total, used = total+p.total, used+p.used
 	}
 	host := object{"system_id": nil, "__incomplete__": true}
-	if h.machine != nil {
-		host["system_id"] = h.machine.systemID
+	if m := s.hostNode(h); m != nil {
+		host["system_id"] = m.systemID
 	}
 	architectures, capabilities := h.architectures, []string{}
 	if architectures == nil {
@@ -97,9 +98,14 @@ func (rq *request) createVMHost() (any, error) {
 	}
 	rq.db.hosts = append(rq.db.hosts, h)
 	if err := rq.syncHost(h); err != nil {
+		var refusal *apiError
+		if errors.As(err, &refusal) {
+			rq.db.hosts = slices.DeleteFunc(rq.db.hosts, func(other *vmHost) bool { return other == h })
+			return nil, err
+		}
 		rq.log.Info("Discovering the VM host failed; it is registered all the same", "host", h.name, "reason", err.Error())
 	}
-	return renderVMHost(h), nil
+	return rq.renderVMHost(h), nil
 }
 
 // newVMHost reads the form.
@@ -123,15 +129,17 @@ func (rq *request) newVMHost() (*vmHost, error) {
 	if err := errs.err(); err != nil {
 		return nil, err
 	}
-	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
-		if rq.data.has(key) {
-			h.params[key] = rq.data.get(key)
-		}
+	if err := rq.readPowerParams(h); err != nil {
+		return nil, err
 	}
 	if h.kind == "lxd" {
-		h.params["project"] = orDefault(h.params["project"], defaultProject)
-		if h.params["certificate"] == "" && h.params["key"] == "" {
-			h.params["certificate"], h.params["key"] = rq.fakePEM("CERTIFICATE"), rq.fakePEM("PRIVATE KEY")
+		if complaint := checkKeyPair(h.params["certificate"], h.params["key"]); complaint != "" {
+			return nil, textError(http.StatusInternalServerError, "%s", complaint)
+		}
+		for _, other := range rq.db.hosts {
+			if other.kind == h.kind && sameBMC(other.params, h.params) {
+				return nil, badRequest("Pod %s with type and parameters already exist.", other.name)
+			}
 		}
 		if !slices.Contains(h.tags, consoleTag) {
 			h.tags = append([]string{consoleTag}, h.tags...)
@@ -145,9 +153,28 @@ func (rq *request) newVMHost() (*vmHost, error) {
 	return h, nil
 }
 
-// fakePEM stands for the key pair that MAAS makes when it is given none.
-func (s *Simulator) fakePEM(kind string) string {
-	return "-----BEGIN " + kind + "-----\n" + s.randomText(64) + "\n-----END " + kind + "-----\n"
+// sameBMC tells whether two LXD hosts are one row in MAAS: their parameters are the same, secrets apart.
+func sameBMC(a, b map[string]string) bool {
+	return a["power_address"] == b["power_address"] && a["project"] == b["project"] && a["certificate"] == b["certificate"]
+}
+
+// readPowerParams takes over the power parameters of the form. An LXD host that has neither certificate nor key gets a
+// pair of MAAS's making.
+func (rq *request) readPowerParams(h *vmHost) error {
+	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
+		if rq.data.has(key) {
+			h.params[key] = strings.TrimSpace(rq.data.get(key)) // as Django's forms do: a PEM text loses its last newline
+		}
+	}
+	if h.kind != "lxd" {
+		return nil
+	}
+	h.params["project"] = orDefault(h.params["project"], defaultProject)
+	var err error
+	if h.params["certificate"] == "" && h.params["key"] == "" {
+		h.params["certificate"], h.params["key"], err = newKeyPair()
+	}
+	return err
 }
 
 // editVMHost reads the fields that creating and updating share.
@@ -173,7 +200,6 @@ func (rq *request) editVMHost(h *vmHost, errs formErrors) {
 		for _, name := range splitList(strings.Join(f.list("tags"), ",")) {
 			if !slices.Contains(h.tags, name) {
 				h.tags = append(h.tags, name)
-				rq.ensureTag(name)
 			}
 		}
 	}
@@ -210,6 +236,12 @@ func (rq *request) updateVMHost() (any, error) {
 		}
 		changed.defaultPool = wanted
 	}
+	if rq.data.has("power_address") && rq.data.get("power_address") == "" {
+		errs.add("power_address", "This field is required.")
+	}
+	if kind := rq.data.get("type"); kind != "" && kind != h.kind {
+		errs.add("type", "Cannot change the type of a pod. Delete and re-create the pod with a different type.")
+	}
 	if err := errs.err(); err != nil {
 		return nil, err
 	}
@@ -217,15 +249,13 @@ func (rq *request) updateVMHost() (any, error) {
 		changed.name = rq.data.get("name")
 	}
 	*h = changed
-	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
-		if rq.data.has(key) {
-			h.params[key] = rq.data.get(key)
-		}
+	if err := rq.readPowerParams(h); err != nil {
+		return nil, err
 	}
 	if err := rq.syncHost(h); err != nil {
 		rq.log.Info("Discovering the VM host failed; it is changed all the same", "host", h.name, "reason", err.Error())
 	}
-	return renderVMHost(h), nil
+	return rq.renderVMHost(h), nil
 }
 
 // refreshVMHost asks the host what it has. VMs that MAAS does not know become machines and are commissioned; machines
@@ -236,9 +266,13 @@ func (rq *request) refreshVMHost() (any, error) {
 		return nil, err
 	}
 	if err := rq.syncHost(h); err != nil {
+		var refusal *apiError
+		if errors.As(err, &refusal) {
+			return nil, err
+		}
 		return nil, unavailable("Failed talking to pod: %v", err)
 	}
-	return renderVMHost(h), nil
+	return rq.renderVMHost(h), nil
 }
 
 func (rq *request) vmHostParameters() (any, error) {
@@ -249,7 +283,11 @@ func (rq *request) vmHostParameters() (any, error) {
 	return h.params, nil
 }
 
+// addVMHostTag adds a text to the host's list. It becomes a tag of machines when the host's next VM gets it.
 func (rq *request) addVMHostTag() (any, error) {
+	if strings.Contains(rq.post.get("tag"), ",") {
+		return nil, badRequest(`Tag may not contain a ",".`)
+	}
 	return rq.changeVMHostTag(func(tags []string, name string) []string {
 		if slices.Contains(tags, name) {
 			return tags
@@ -273,9 +311,8 @@ func (rq *request) changeVMHostTag(change func([]string, string) []string) (any,
 	if name == "" {
 		return nil, badRequest("No provided tag!")
 	}
-	rq.ensureTag(name)
 	h.tags = change(slices.Clone(h.tags), name)
-	return renderVMHost(h), nil
+	return rq.renderVMHost(h), nil
 }
 
 // deleteVMHost forgets a host and its machines; decompose=true deletes their VMs first.
@@ -284,18 +321,33 @@ func (rq *request) deleteVMHost() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rq.forgetHost(h, rq.query.checkbox("decompose", false))
+	if rq.query.checkbox("decompose", false) {
+		rq.decomposeAll(h)
+	}
+	rq.forgetHost(h)
 	return noContent{}, nil
 }
 
-func (s *Simulator) forgetHost(h *vmHost, decompose bool) {
-	for _, m := range slices.Clone(s.db.machines) {
-		if m.host != h {
+// decomposeAll deletes the VMs of a host's machines, up to the first that cannot be deleted: MAAS does not try the others.
+func (rq *request) decomposeAll(h *vmHost) {
+	for _, m := range slices.Clone(rq.db.machines) {
+		if m.host != h || h.hv == nil {
 			continue
 		}
-		s.removeMachine(m)
-		if decompose {
-			s.decompose(m)
+		var err error
+		rq.unlocked(func() { err = h.hv.Delete(m.vm) })
+		rq.noteDecompose(h, m, err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// forgetHost takes a host and its machines out of MAAS.
+func (s *Simulator) forgetHost(h *vmHost) {
+	for _, m := range slices.Clone(s.db.machines) {
+		if m.host == h {
+			s.removeMachine(m)
 		}
 	}
 	s.db.hosts = slices.DeleteFunc(s.db.hosts, func(other *vmHost) bool { return other == h })

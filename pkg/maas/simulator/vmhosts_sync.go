@@ -15,16 +15,17 @@ const (
 
 // learn takes over what a host tells of itself.
 func (s *Simulator) learn(h *vmHost, facts hostFacts) {
-	h.version, h.architectures = facts.version, []string{"amd64/generic"}
+	h.version, h.architectures = facts.version, []string{orDefault(facts.architecture, "amd64/generic")}
 	h.totalCores, h.totalMemory = facts.cores, facts.memory
-	h.storage = facts.pools
-	if h.defaultPool == "" && len(facts.pools) > 0 {
+	h.storage, h.networks, h.foreign = facts.pools, facts.networks, facts.foreign
+	if !slices.ContainsFunc(facts.pools, func(p storagePool) bool { return p.name == h.defaultPool }) && len(facts.pools) > 0 {
 		h.defaultPool = facts.pools[0].name
 	}
 	s.recount(h)
 }
 
-// recount is what MAAS thinks is used on a host: the sum over the machines that it knows there.
+// recount is what MAAS thinks is used on a host: the sum over the machines that it knows there, and over the VMs of other
+// projects that it saw.
 func (s *Simulator) recount(h *vmHost) {
 	h.usedCores, h.usedMemory = 0, 0
 	used := map[string]int64{}
@@ -38,18 +39,27 @@ func (s *Simulator) recount(h *vmHost) {
 			used[d.storagePool] += d.size
 		}
 	}
+	for _, vm := range h.foreign {
+		h.usedCores += vm.Cores
+		h.usedMemory += vm.Memory
+		for i, size := range vm.Disks {
+			pool := h.defaultPool
+			if i < len(vm.pools) {
+				pool = vm.pools[i]
+			}
+			used[pool] += size
+		}
+	}
 	for i := range h.storage {
 		h.storage[i].used = used[h.storage[i].name]
 	}
 }
 
-// syncHost asks the host what it has and takes that over. Its cores and memory come a moment after the first time.
+// syncHost asks the host what it has and takes that over. Its cores and memory come a moment after the first time. The
+// error is a hostError, or an *apiError if MAAS cannot keep what it learned.
 func (rq *request) syncHost(h *vmHost) error {
-	lab := rq.lab[hostKey(h.params["power_address"])]
-	if lab == nil {
-		return hostErrorf("Pod %d: Failed to connect to the LXD REST API.", h.id)
-	}
-	h.hv = labProject{lab, orDefault(h.params["project"], defaultProject)}
+	h.hv = rq.hypervisorAt(h.params, h.id)
+	known := slices.DeleteFunc(slices.Clone(rq.db.machines), func(m *machine) bool { return m.host != h })
 	var facts hostFacts
 	var err error
 	rq.unlocked(func() {
@@ -62,12 +72,19 @@ func (rq *request) syncHost(h *vmHost) error {
 	if rq.hostByID(h.id) != h {
 		return hostErrorf("Pod %d: deleted while it was discovered.", h.id)
 	}
-	delete(h.params, "password")
-	if h.machine == nil {
-		h.machine = rq.hostMachine(h, facts)
-	}
 	rq.learn(h, facts)
-	rq.enlistFound(h, facts)
+	m, err := rq.hostMachine(h, facts)
+	if err != nil {
+		return err
+	}
+	h.machine = m
+	if from := m.status; from != statusDeployed {
+		// MAAS writes the status and nothing else: what the machine is doing goes on.
+		m.status = statusDeployed
+		rq.tell(m, ChangeStatus, from.String(), m.status.String())
+	}
+	delete(h.params, "password")
+	rq.enlistFound(h, known, facts)
 	if !h.known {
 		h.totalCores, h.totalMemory = 0, 0
 		rq.in(rq.timings.vmHostSync(), func() {
@@ -77,27 +94,71 @@ func (rq *request) syncHost(h *vmHost) error {
 	return nil
 }
 
-// hostMachine finds the machine that a VM host runs on, or makes it: Deployed, because something runs on it.
-func (rq *request) hostMachine(h *vmHost, facts hostFacts) *machine {
-	address, err := netip.ParseAddrPort(hostKey(h.params["power_address"]))
-	for _, m := range rq.db.machines {
-		if err == nil && slices.Contains(m.addresses(), address.Addr()) {
+// hostNode is the machine that MAAS shows a VM host on: the one that it found behind it, or, as long as it could not ask
+// it, the one with its address. nil: none.
+func (s *Simulator) hostNode(h *vmHost) *machine {
+	if h.machine != nil {
+		return h.machine
+	}
+	return s.machineAt(h.params["power_address"])
+}
+
+// machineAt is the machine that has the address of a power address, or nil.
+func (s *Simulator) machineAt(powerAddress string) *machine {
+	address, err := netip.ParseAddrPort(hostKey(powerAddress))
+	if err != nil {
+		return nil
+	}
+	for _, m := range s.db.machines {
+		if slices.Contains(m.addresses(), address.Addr()) {
 			return m
 		}
 	}
-	if m := rq.machineByHostname(facts.name); m != nil {
-		return m
+	return nil
+}
+
+// hostMachine finds the machine that a VM host runs on, by the MAC addresses that it reports or by its address, or makes
+// it: Deployed, because something runs on it, and in the default zone and pool, whatever the VM host's are.
+func (rq *request) hostMachine(h *vmHost, facts hostFacts) (*machine, error) {
+	if m := rq.machineByMACs(facts.macs); m != nil {
+		return m, nil
+	}
+	if h.machine != nil && !h.machine.gone {
+		return h.machine, nil
+	}
+	if m := rq.machineAt(h.params["power_address"]); m != nil {
+		return m, nil
 	}
 	hostname := h.name
-	if rq.machineByHostname(hostname) != nil {
-		hostname = rq.petname()
+	if len(facts.macs) == 0 {
+		if m := rq.machineByHostname(facts.name); m != nil {
+			return m, nil
+		}
+		if rq.machineByHostname(hostname) != nil {
+			hostname = rq.petname()
+		}
 	}
+	if rq.machineByHostname(hostname) != nil {
+		return nil, invalidField("hostname", "Node with this Hostname already exists.")
+	}
+	return rq.makeHostMachine(h, hostname, facts), nil
+}
+
+func (rq *request) makeHostMachine(h *vmHost, hostname string, facts hostFacts) *machine {
 	m := rq.newMachine(hostname)
-	m.cpuCount, m.memory, m.architecture = facts.cores, facts.memory, "amd64/generic"
-	m.zone, m.pool, m.hostOnly = h.zone, h.pool, true
+	m.cpuCount, m.memory, m.architecture = facts.cores, facts.memory, h.architectures[0]
+	m.hostOnly = true
 	m.status, m.powerState, m.running, m.netboot = statusDeployed, "unknown", true, false
 	m.owner, m.powerType = rq.user, "manual"
-	if len(rq.db.subnets) > 0 {
+	for _, n := range facts.networks {
+		if !slices.Contains(facts.macs, n.mac) || slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return nic.mac == n.mac }) {
+			continue
+		}
+		m.ifaces = append(m.ifaces, &iface{
+			id: rq.db.next("interface"), name: n.name, kind: "physical", mac: n.mac, enabled: true, machine: m, vlan: rq.vlanOf(h, n),
+		})
+	}
+	if len(facts.macs) == 0 && len(rq.db.subnets) > 0 {
 		rq.addInterface(m, "eth0", metalMACPrefix, rq.db.subnets[0])
 	}
 	rq.db.machines = append(rq.db.machines, m)
@@ -106,15 +167,20 @@ func (rq *request) hostMachine(h *vmHost, facts hostFacts) *machine {
 }
 
 // enlistFound makes machines of the VMs that MAAS does not know, and commissions them. One that MAAS knows by its MAC
-// addresses moves to this host; machines whose VM is gone are deleted.
-func (rq *request) enlistFound(h *vmHost, facts hostFacts) {
-	for _, m := range slices.Clone(rq.db.machines) {
-		if m.host == h && !slices.ContainsFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == m.vm }) {
+// addresses moves to this host; machines that were known before the host was asked and whose VM is gone are deleted.
+func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
+	for _, m := range known {
+		if m.host == h && !m.gone && !slices.ContainsFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == m.vm }) {
 			rq.removeMachine(m)
 		}
 	}
 	for _, vm := range facts.vms {
-		if slices.ContainsFunc(rq.db.machines, func(m *machine) bool { return m.host == h && m.vm == vm.Name }) {
+		if slices.Contains(h.making, vm.Name) {
+			continue
+		}
+		at := slices.IndexFunc(rq.db.machines, func(m *machine) bool { return m.host == h && m.vm == vm.Name })
+		if at >= 0 {
+			rq.syncVM(rq.db.machines[at], vm)
 			continue
 		}
 		if known := rq.machineByMACs(vm.MACs); known != nil {
@@ -124,6 +190,14 @@ func (rq *request) enlistFound(h *vmHost, facts hostFacts) {
 		m := rq.addVM(h, vm, composeSpec{hostname: vm.Name, zone: h.zone, pool: h.pool})
 		rq.tell(m, ChangeCreated, "", m.status.String())
 		rq.startCommission(m, rq.user, false)
+	}
+}
+
+// syncVM takes over how a VM that MAAS knows is now.
+func (rq *request) syncVM(m *machine, vm vmFacts) {
+	m.cpuCount, m.memory, m.running = vm.Cores, vm.Memory, vm.Running
+	if state := onOff(vm.Running); m.powerState != state {
+		rq.setPowerState(m, state)
 	}
 }
 

@@ -224,14 +224,19 @@ func TestVMHostParametersShowHowItIsReached(t *testing.T) {
 func TestVMHostTags(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
-		added := m.op(t, vmHostPath(host), "add_tag", "tag", "blue").object(t)
-		if !slices.Contains(added.strings("tags"), "blue") {
-			t.Errorf("tags %v, want blue among them", added.strings("tags"))
+		tag := uniqueName()
+		added := m.op(t, vmHostPath(host), "add_tag", "tag", tag).object(t)
+		if !slices.Contains(added.strings("tags"), tag) {
+			t.Errorf("tags %v, want %s among them", added.strings("tags"), tag)
 		}
-		removed := m.op(t, vmHostPath(host), "remove_tag", "tag", "blue").object(t)
-		if slices.Contains(removed.strings("tags"), "blue") {
-			t.Errorf("tags %v, want blue gone", removed.strings("tags"))
+		if has(m.get(t, "tags/").list(t), "name", tag) {
+			t.Error("a tag of machines was made of it")
 		}
+		removed := m.op(t, vmHostPath(host), "remove_tag", "tag", tag).object(t)
+		if slices.Contains(removed.strings("tags"), tag) {
+			t.Errorf("tags %v, want %s gone", removed.strings("tags"), tag)
+		}
+		m.op(t, vmHostPath(host), "add_tag", "tag", "a,b").refuses(t, http.StatusBadRequest, `Tag may not contain a ",".`)
 	})
 }
 

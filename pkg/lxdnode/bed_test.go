@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+)
+
+// waitTimeout bounds every wait for LXD in these tests.
+const waitTimeout = 30 * time.Second
+
+// connect gives a client of the tests' own.
+func connect(t *testing.T, socket string) lxd.InstanceServer {
+	t.Helper()
+	client, err := lxd.ConnectLXDUnixWithContext(t.Context(), socket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Disconnect)
+	return client
+}
+
+func connectNode(t *testing.T, socket string) *Node {
+	t.Helper()
+	n, err := Connect(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// named is a configuration whose objects are all called after name, so that many fit on one daemon.
+func named(name string) Config {
+	return Config{
+		StoragePool: "pool-" + name, StorageBackend: "dir", NetworkBridge: "br0",
+		Project: "project-" + name, Profile: "profile-" + name, ListenAddress: "10.0.2.15:8443",
+	}
+}
+
+// states maps the checks of a report to their states.
+func states(report Report) map[string]State {
+	all := map[string]State{}
+	for _, check := range report.Checks {
+		all[check.Name] = check.State
+	}
+	return all
+}
+
+func allIn(state State) map[string]State {
+	return map[string]State{
+		StepServer: OK, StepPool: state, StepBridge: state, StepProject: state, StepProfile: state, StepListen: state,
+	}
+}
+
+// with is a copy of states in which the named step has another one; with "" it is not there.
+func with(all map[string]State, step string, state State) map[string]State {
+	changed := map[string]State{}
+	for name, each := range all {
+		changed[name] = each
+	}
+	changed[step] = state
+	if state == "" {
+		delete(changed, step)
+	}
+	return changed
+}
+
+func wantStates(t *testing.T, report Report, want map[string]State) {
+	t.Helper()
+	if diff := cmp.Diff(want, states(report)); diff != "" {
+		t.Errorf("checks (-want +got):\n%s\n%+v", diff, report)
+	}
+}
+
+// mustPrepare prepares and wants all checks but the server's and the bridge's in one state.
+func mustPrepare(t *testing.T, n *Node, c Config, want State) Report {
+	t.Helper()
+	report, err := n.Prepare(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, report, with(allIn(want), StepBridge, OK))
+	return report
+}
+
+// stepError finds the error of a step.
+func stepError(t *testing.T, err error, step string) *Error {
+	t.Helper()
+	var found *Error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range joined.Unwrap() {
+			if errors.As(each, &found) && found.Step == step {
+				return found
+			}
+		}
+	}
+	if !errors.As(err, &found) || found.Step != step {
+		t.Fatalf("there is no error of the step %s in %v", step, err)
+	}
+	return found
+}
+
+// wantMentioned wants words in a text for people.
+func wantMentioned(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q does not mention %q", text, word)
+		}
+	}
+}
+
+// belongings is everything on a node that somebody may have put there: name to content.
+type belongings map[string]any
+
+func inventory(t *testing.T, client lxd.InstanceServer) belongings {
+	t.Helper()
+	all := belongings{}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, _, err := client.GetServer()
+	must(err)
+	all["server"] = server.Config
+	pools, err := client.GetStoragePools()
+	must(err)
+	for _, pool := range pools {
+		all["pool "+pool.Name] = pool
+	}
+	networks, err := client.GetNetworks()
+	must(err)
+	for _, network := range networks {
+		network.UsedBy = nil
+		all["network "+network.Name] = network
+	}
+	certificates, err := client.GetCertificates()
+	must(err)
+	for _, certificate := range certificates {
+		all["certificate "+certificate.Fingerprint] = certificate
+	}
+	projects, err := client.GetProjects()
+	must(err)
+	for _, project := range projects {
+		profiles, err := client.UseProject(project.Name).GetProfiles()
+		must(err)
+		for _, profile := range profiles {
+			all[fmt.Sprintf("profile %s/%s", project.Name, profile.Name)] = profile
+		}
+		project.UsedBy = nil
+		all["project "+project.Name] = project
+	}
+	return all
+}
+
+// wantKept wants that nothing in before was changed.
+func wantKept(t *testing.T, before, after belongings) {
+	t.Helper()
+	kept := belongings{}
+	for name := range before {
+		kept[name] = after[name]
+	}
+	if diff := cmp.Diff(before, kept); diff != "" {
+		t.Errorf("what was there was changed (-before +after):\n%s", diff)
+	}
+}
+
+// writesDuring gives the actions of LXD's lifecycle events while do runs.
+func writesDuring(t *testing.T, socket string, do func()) []string {
+	t.Helper()
+	client := connect(t, socket)
+	listener, err := client.GetEventsAllProjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Disconnect()
+	events := make(chan api.Event, 1000)
+	if _, err := listener.AddHandler([]string{api.EventTypeLifecycle}, func(e api.Event) { events <- e }); err != nil {
+		t.Fatal(err)
+	}
+	do()
+	// A write of the test's own comes last: when its event is there, so are those of all before it.
+	last := t.Name()
+	if err := client.CreateProfile(api.ProfilesPost{Name: "last"}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.DeleteProfile("last"); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	var actions []string
+	for {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: LXD sent no event about the last write; it sent %v", last, actions)
+		case e := <-events:
+			var event api.EventLifecycle
+			if err := json.Unmarshal(e.Metadata, &event); err != nil {
+				t.Fatal(err)
+			}
+			if event.Action == api.EventLifecycleProfileCreated && strings.HasSuffix(event.Source, "/last") {
+				return actions
+			}
+			actions = append(actions, event.Action)
+		}
+	}
+}
+
+// trustedNames lists the names of the certificates that LXD trusts.
+func trustedNames(t *testing.T, client lxd.InstanceServer) []string {
+	t.Helper()
+	certificates, err := client.GetCertificates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, certificate := range certificates {
+		names = append(names, certificate.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func newKeys(t *testing.T, name string) Keys {
+	t.Helper()
+	keys, err := NewKeys(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}

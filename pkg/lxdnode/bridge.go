@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"fmt"
+	"strings"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+)
+
+const bridgeType = "bridge"
+
+// ensureBridge wants a bridge that is up, the host's or LXD's: MAAS attaches VMs to its name either way.
+func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
+	network, state, err := ensure(p.write && p.CreateBridge,
+		func() (*api.Network, error) {
+			network, _, err := client.GetNetwork(p.NetworkBridge)
+			return network, err
+		},
+		func() error { return p.createBridge(client) })
+	switch {
+	case err != nil:
+		return Failed, "", asError(StepBridge, "network bridge "+p.NetworkBridge, err)
+	case state == Missing && !p.CreateBridge:
+		return Failed, "", p.noBridge(client)
+	case state == Missing:
+		return Missing, "there is no network bridge " + p.NetworkBridge, nil
+	case network.Type != bridgeType:
+		return Failed, "", &Error{Step: StepBridge, Permanent: true,
+			Problem: fmt.Sprintf("%s is no bridge but a network of type %s", p.NetworkBridge, network.Type),
+			Remedy: fmt.Sprintf("name a bridge in %s; the node's bridges: %s",
+				SettingNetworkBridge, bridgeNames(client))}
+	case network.Managed && network.Status != api.NetworkStatusCreated:
+		return Failed, "", &Error{Step: StepBridge,
+			Problem: fmt.Sprintf("LXD's bridge %s is %s", p.NetworkBridge, strings.ToLower(network.Status)),
+			Remedy: fmt.Sprintf("LXD may still be making it; if it stays so, LXD was stopped meanwhile: `lxc network delete %s`, and it is made again",
+				p.NetworkBridge)}
+	}
+	return p.checkLink(client, state, network.Managed)
+}
+
+// checkLink asks whether the bridge is up.
+func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (State, string, error) {
+	link, err := client.GetNetworkState(p.NetworkBridge)
+	if err != nil {
+		return Failed, "", asError(StepBridge, "asking for the state of "+p.NetworkBridge, err)
+	}
+	if link.State != "up" {
+		return Failed, "", &Error{Step: StepBridge, Problem: fmt.Sprintf("the bridge %s is %s", p.NetworkBridge, link.State),
+			Remedy: fmt.Sprintf("`ip link set %s up`, and see that the node's network configuration does so at boot", p.NetworkBridge)}
+	}
+	owner := "the host's"
+	if managed {
+		owner = "LXD's"
+	}
+	return state, fmt.Sprintf("%s: %s, up", p.NetworkBridge, owner), nil
+}
+
+func (p *pass) noBridge(client lxd.InstanceServer) *Error {
+	return &Error{Step: StepBridge, Permanent: true,
+		Problem: fmt.Sprintf("there is no bridge %s; the node's bridges: %s", p.NetworkBridge, bridgeNames(client)),
+		Remedy: fmt.Sprintf("name one of them in %s, configure it on the node (MAAS can: an interface of type bridge), or set %s=true",
+			SettingNetworkBridge, SettingCreateBridge)}
+}
+
+// bridgeNames lists the node's bridges for people.
+func bridgeNames(client lxd.InstanceServer) string {
+	networks, err := client.GetNetworks()
+	if err != nil {
+		return "unknown"
+	}
+	var names []string
+	for _, network := range networks {
+		if network.Type == bridgeType {
+			names = append(names, network.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// createBridge makes a bridge on which LXD serves neither addresses nor names: MAAS does. LXD picks its subnet, for
+// which it tries to reach the gateways of candidates; where something answers for every address, that fails, and the
+// bridge has to be made by hand with an ipv4.address.
+func (p *pass) createBridge(client lxd.InstanceServer) error {
+	err := client.CreateNetwork(api.NetworksPost{
+		Name: p.NetworkBridge, Type: bridgeType,
+		NetworkPut: api.NetworkPut{Description: description, Config: map[string]string{
+			"dns.mode": "none", "ipv4.dhcp": "false", "ipv6.dhcp": "false",
+		}},
+	})
+	if err == nil {
+		return nil
+	}
+	e := asError(StepBridge, "making the network bridge "+p.NetworkBridge, err)
+	if e.Remedy == "" {
+		e.Remedy = fmt.Sprintf("make it by hand, with a subnet that is free in your network: `lxc network create %s ipv4.address=... "+
+			"ipv4.dhcp=false ipv6.address=none dns.mode=none`", p.NetworkBridge)
+	}
+	return e
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Names of the settings, as errors and remedies use them: environment variables of the initializer. Command line
+// flags have the same names in lower case with dashes.
+const (
+	SettingStoragePool    = "STORAGE_POOL"
+	SettingStorageBackend = "STORAGE_BACKEND"
+	SettingStorageSize    = "STORAGE_SIZE"
+	SettingNetworkBridge  = "NETWORK_BRIDGE"
+	SettingCreateBridge   = "CREATE_BRIDGE"
+	SettingProject        = "LXD_PROJECT"
+	SettingProfile        = "LXD_PROFILE"
+	SettingListen         = "LXD_LISTEN"
+)
+
+// What empty names in a Config stand for. MAAS uses a profile of the name maas when the project has one.
+const (
+	DefaultStoragePool = "default"
+	DefaultProject     = "maas"
+	DefaultProfile     = "maas"
+)
+
+// Config says how a node's LXD has to be.
+type Config struct {
+	// StoragePool is the name of the pool; empty stands for DefaultStoragePool.
+	StoragePool string
+	// StorageBackend is the pool's driver: zfs, btrfs, lvm or dir.
+	StorageBackend string
+	// StorageSizeGB is the size in GB (10^9 bytes) of the loop file under a new pool. The driver dir has no size.
+	StorageSizeGB int
+	// NetworkBridge is the bridge that VMs are attached to.
+	NetworkBridge string
+	// CreateBridge makes a bridge managed by LXD where there is none of that name.
+	CreateBridge bool
+	// Project is the LXD project of MAAS's VMs; empty stands for DefaultProject.
+	Project string
+	// Profile is a profile in the project; empty stands for DefaultProfile.
+	Profile string
+	// ListenAddress is where MAAS reaches LXD (core.https_address): an IP address, or none for all of them, and a port.
+	// Empty: any address that LXD has will do, and where it has none it gets anyListen.
+	ListenAddress string
+}
+
+// SettingError is a setting that can't be used.
+type SettingError struct {
+	Setting, Value, Problem string
+}
+
+// Error names the setting, its value and what it has to be.
+func (e *SettingError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Setting, e.Value, e.Problem) }
+
+func backends() []string { return []string{"zfs", "btrfs", "lvm", "dir"} }
+
+// Names as LXD takes them: for storage pools and profiles, for projects (without underscores), and for interfaces, where
+// Linux sets the length.
+var (
+	objectName    = regexp.MustCompile(`^[a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
+	projectName   = regexp.MustCompile(`^[a-zA-Z0-9][-.a-zA-Z0-9]*$`)
+	interfaceName = regexp.MustCompile(`^[-_.a-zA-Z0-9]{2,15}$`)
+)
+
+// Validate checks the form of all settings without asking LXD. All that is wrong is in the error, each as a
+// *SettingError.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	wrong := func(setting, value, problem string) {
+		errs = append(errs, &SettingError{setting, value, problem})
+	}
+	if !objectName.MatchString(c.StoragePool) {
+		wrong(SettingStoragePool, c.StoragePool, "a pool's name has letters, digits, dots, dashes and underscores")
+	}
+	if !slices.Contains(backends(), c.StorageBackend) {
+		wrong(SettingStorageBackend, c.StorageBackend, "it must be one of "+strings.Join(backends(), ", "))
+	}
+	if c.StorageSizeGB <= 0 && c.StorageBackend != "dir" {
+		wrong(SettingStorageSize, strconv.Itoa(c.StorageSizeGB), "it must be a number of GB above 0")
+	}
+	if !interfaceName.MatchString(c.NetworkBridge) || c.NetworkBridge == ".." {
+		wrong(SettingNetworkBridge, c.NetworkBridge,
+			"a bridge's name has 2 to 15 letters, digits, dots, dashes and underscores")
+	}
+	if !projectName.MatchString(c.Project) {
+		wrong(SettingProject, c.Project, "a project's name has letters, digits, dots and dashes")
+	}
+	if !objectName.MatchString(c.Profile) {
+		wrong(SettingProfile, c.Profile, "a profile's name has letters, digits, dots, dashes and underscores")
+	}
+	if c.ListenAddress != "" {
+		if _, err := parseListen(c.ListenAddress); err != nil {
+			wrong(SettingListen, c.ListenAddress, err.Error())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	c.StoragePool = cmp.Or(c.StoragePool, DefaultStoragePool)
+	c.Project = cmp.Or(c.Project, DefaultProject)
+	c.Profile = cmp.Or(c.Profile, DefaultProfile)
+	return c
+}
+
+// listen is an address that LXD can listen on. The zero Addr stands for all addresses of both families.
+type listen struct {
+	host netip.Addr
+	port uint16
+}
+
+func parseListen(address string) (listen, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return listen{}, errors.New("it must be an IP address and a port, for example 192.0.2.10:8443 or [2001:db8::10]:8443")
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 {
+		return listen{}, errors.New("its port must be a number from 1 to 65535")
+	}
+	l := listen{port: uint16(number)}
+	if host == "" {
+		return l, nil
+	}
+	if l.host, err = netip.ParseAddr(host); err != nil {
+		return listen{}, errors.New("its host must be an IP address, or empty for all addresses")
+	}
+	if l.host == netip.IPv6Unspecified() { // Linux and LXD take it for both families.
+		l.host = netip.Addr{}
+	}
+	l.host = l.host.Unmap()
+	return l, nil
+}
+
+// serves tells whether who listens on l is also reached at the other address.
+func (l listen) serves(other listen) bool {
+	if l.port != other.port {
+		return false
+	}
+	return l.host == other.host || !l.host.IsValid() || l.host == netip.IPv4Unspecified() && other.host.Is4()
+}

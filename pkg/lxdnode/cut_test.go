@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+)
+
+// writesOfPrepare is how many writes a fresh node takes: pool, bridge, project, profile, address, note of the address.
+const writesOfPrepare = 6
+
+// everything is a configuration that makes all that can be made. Bridges' names are short.
+func everything(name string) Config {
+	config := named(name)
+	config.NetworkBridge, config.CreateBridge = "br-"+name, true
+	return config
+}
+
+// remove takes away what was made for a configuration: many bridges make a daemon slow, and the next case has to set the
+// address too.
+func remove(t *testing.T, client lxd.InstanceServer, config Config) {
+	t.Helper()
+	setConfig(t, client, listenKey, "")
+	setConfig(t, client, ownListenKey, "")
+	for _, err := range []error{
+		client.UseProject(config.Project).DeleteProfile(config.Profile), client.DeleteProject(config.Project),
+		client.DeleteNetwork(config.NetworkBridge), client.DeleteStoragePool(config.StoragePool),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// wantResumed prepares again after an interruption, and once more: it must come to rest in the state that was wanted.
+func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config) {
+	t.Helper()
+	report, err := n.Prepare(t.Context(), config)
+	if err != nil || !report.Ready() {
+		t.Fatalf("after the interruption: %+v, %v", report, err)
+	}
+	if report, err = n.Prepare(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, report, allIn(OK))
+	now, err := readListen(client)
+	if err != nil || now.address != config.ListenAddress || now.note != config.ListenAddress {
+		t.Errorf("LXD listens on %q, note %q (%v)", now.address, now.note, err)
+	}
+	profile, _, err := client.UseProject(config.Project).GetProfile(config.Profile)
+	if err != nil || len(profile.Devices) > 0 {
+		t.Errorf("the profile is %+v, %v", profile, err)
+	}
+}
+
+func TestPrepareIsResumedWhereverItWasCutOff(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	client := connect(t, d.Socket())
+	between := startProxy(t, d.Socket())
+	n := &Node{socket: between.socket}
+	cuts := map[string]func(http.Handler, http.ResponseWriter, *http.Request){"before": cutBefore, "after": cutAfter}
+	for write := 1; write <= writesOfPrepare; write++ {
+		for when, cut := range cuts {
+			for _, down := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s write %d, down %t", when, write, down), func(t *testing.T) {
+					config := everything(fmt.Sprintf("%s%d%t", when[:1], write, down)) // at most 10 characters
+					before := inventory(t, client)
+					change, seen := atWrite(write, down, cut)
+					between.set(change)
+					report, err := n.Prepare(t.Context(), config)
+					between.set(nil)
+					if *seen < write {
+						t.Fatalf("there were only %d writes: %+v, %v", *seen, report, err)
+					}
+					if Permanent(err) {
+						t.Errorf("an interruption is no permanent error: %v", err)
+					}
+					if (when == "before" || down) && err == nil {
+						t.Errorf("the interruption went unnoticed: %+v", report)
+					}
+					for i, check := range report.Checks {
+						if check.State == Failed && i < len(report.Checks)-1 {
+							t.Errorf("LXD did not answer, and was asked for more: %+v", report)
+						}
+					}
+					wantResumed(t, n, client, config)
+					delete(before, "server")
+					wantKept(t, before, inventory(t, client))
+					remove(t, client, config)
+				})
+			}
+		}
+	}
+	t.Run("and Trust", func(t *testing.T) { testTrustIsResumed(t, n, client, between) })
+}
+
+func testTrustIsResumed(t *testing.T, n *Node, client lxd.InstanceServer, between *proxy) {
+	for when, cut := range map[string]func(http.Handler, http.ResponseWriter, *http.Request){
+		"before": cutBefore, "after": cutAfter,
+	} {
+		keys := newKeys(t, when)
+		change, _ := atWrite(1, true, cut)
+		between.set(change)
+		if _, err := n.Trust(t.Context(), when, keys.Certificate); err == nil || Permanent(err) {
+			t.Errorf("cut off %s adding it: %v", when, err)
+		}
+		between.set(nil)
+		changed, err := n.Trust(t.Context(), when, keys.Certificate)
+		if err != nil || changed != (when == "before") {
+			t.Errorf("%s: the second Trust = %t, %v", when, changed, err)
+		}
+
+		between.set(change)
+		if _, err := n.Distrust(t.Context(), when, nil); err == nil || Permanent(err) {
+			t.Errorf("cut off %s removing it: %v", when, err)
+		}
+		between.set(nil)
+		if _, err := n.Distrust(t.Context(), when, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if names := trustedNames(t, client); len(names) > 0 {
+		t.Errorf("LXD still trusts %v", names)
+	}
+}
+
+func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	between := startProxy(t, d.Socket())
+	n := &Node{socket: between.socket}
+	kill := map[string]func(http.Handler, http.ResponseWriter, *http.Request){
+		"before": func(http.Handler, http.ResponseWriter, *http.Request) {
+			if err := d.Kill(); err != nil {
+				t.Error(err)
+			}
+			cut()
+		},
+		"after": func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+			lxd.ServeHTTP(w, r)
+			if err := d.Kill(); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	for write := 1; write <= writesOfPrepare; write++ {
+		when := "before"
+		if write%2 == 0 { // half of them each way: a daemon's start takes a second
+			when = "after"
+		}
+		t.Run(fmt.Sprintf("%s write %d", when, write), func(t *testing.T) {
+			config := everything(fmt.Sprintf("kill%d", write))
+			change, _ := atWrite(write, true, kill[when])
+			between.set(change)
+			report, err := n.Prepare(t.Context(), config)
+			if (err == nil && write < writesOfPrepare) || Permanent(err) {
+				t.Errorf("with a dead daemon: %+v, %v", report, err)
+			}
+			between.set(nil)
+			if report, err = n.Prepare(t.Context(), config); !unanswered(err) || Permanent(err) || len(report.Checks) != 1 {
+				t.Errorf("without a daemon: %+v, %v", report, err)
+			}
+			if err := d.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			client := connect(t, d.Socket())
+			wantResumed(t, n, client, config)
+			remove(t, client, config)
+		})
+	}
+}
+
+// A pool that LXD was making when it died is never finished. What the error tells people to do has to be enough.
+func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	between := startProxy(t, d.Socket())
+	n := &Node{socket: between.socket}
+	config := named("half")
+	config.StorageBackend, config.StorageSizeGB = "btrfs", 50
+	change, _ := atWrite(1, true, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+		// The daemon dies as soon as it shows the pool, which is before the pool is made.
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			client := connect(t, d.Socket())
+			for t.Context().Err() == nil {
+				if _, _, err := client.GetStoragePool(config.StoragePool); !notFound(err) {
+					break
+				}
+			}
+			if err := d.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		defer wait.Wait()
+		lxd.ServeHTTP(w, r)
+	})
+	between.set(change)
+	if _, err := n.Prepare(t.Context(), config); err == nil || Permanent(err) {
+		t.Errorf("with a daemon that dies: %v", err)
+	}
+	between.set(nil)
+	if err := d.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := connect(t, d.Socket())
+	report, err := n.Prepare(t.Context(), config)
+	if err != nil {
+		if e := stepError(t, err, StepPool); !e.Permanent {
+			t.Errorf("nothing but a person can help here: %#v", e)
+		}
+		wantMentioned(t, stepError(t, err, StepPool).Remedy, "lxc storage delete "+config.StoragePool)
+		if err := client.DeleteStoragePool(config.StoragePool); err != nil {
+			t.Fatal(err)
+		}
+		report, err = n.Prepare(t.Context(), config)
+	}
+	if err != nil || !report.Ready() {
+		t.Errorf("after the remedy: %+v, %v", report, err)
+	}
+}
+
+func TestTwoThatPrepareOneNodeAtOnceAgree(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	client := connect(t, d.Socket())
+	config := everything("two")
+	config.StorageBackend, config.StorageSizeGB = "btrfs", 2
+	errs := make([]error, 2)
+	var wait sync.WaitGroup
+	for i := range errs {
+		wait.Go(func() { _, errs[i] = (&Node{socket: d.Socket()}).Prepare(t.Context(), config) })
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); Permanent(err) {
+		t.Errorf("a lost race is no permanent error: %v", err)
+	}
+	wantResumed(t, &Node{socket: d.Socket()}, client, config)
+}
+
+func TestPartOfTheStepsIsDoneWhenAnotherFails(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	between := startProxy(t, d.Socket())
+	n := &Node{socket: between.socket}
+	config := everything("part")
+	change, _ := atWrite(1, false, func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusServiceUnavailable, "LXD is starting up")
+	})
+	between.set(change)
+	report, err := n.Prepare(t.Context(), config)
+	e := stepError(t, err, StepPool)
+	if e.Permanent || !api.StatusErrorCheck(err, http.StatusServiceUnavailable) {
+		t.Errorf("got %#v", e)
+	}
+	wantStates(t, report, with(allIn(Changed), StepPool, Failed))
+	between.set(nil)
+	if report, err = n.Prepare(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, report, with(allIn(OK), StepPool, Changed))
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
+// Error is a step that failed, in words for the people who run the node.
+type Error struct {
+	// Step is one of the Step constants.
+	Step string
+	// Problem is what was seen.
+	Problem string
+	// Remedy is what a person can do; empty where waiting is the remedy.
+	Remedy string
+	// Permanent says that trying again is useless until a person has changed something.
+	Permanent bool
+
+	cause error
+}
+
+// Error gives step, problem and remedy on one line.
+func (e *Error) Error() string {
+	text := e.Step + ": " + e.Problem
+	if e.Remedy != "" {
+		text += " (" + e.Remedy + ")"
+	}
+	return text
+}
+
+// Unwrap gives LXD's or the network's error, where there was one.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Permanent tells whether somebody has to change something before err can go away: it holds a permanent *Error or a
+// *SettingError, alone or among others.
+func Permanent(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // It walks the tree itself: errors.As would stop at the first one.
+	case nil:
+		return false
+	case *Error:
+		return e.Permanent
+	case *SettingError:
+		return true
+	case interface{ Unwrap() []error }:
+		for _, each := range e.Unwrap() {
+			if Permanent(each) {
+				return true
+			}
+		}
+		return false
+	}
+	return Permanent(errors.Unwrap(err))
+}
+
+// asError gives an error of LXD or of the way to it the shape of a step's failure. Errors that have it keep it.
+func asError(step, doing string, err error) *Error {
+	var known *Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var status api.StatusError
+	switch {
+	case errors.As(err, &status):
+		return &Error{Step: step, Problem: doing + ": LXD says: " + oneLine(err), cause: err}
+	case errors.Is(err, errConflict):
+		return &Error{Step: step, Problem: doing + ": " + errConflict.Error(), cause: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Step: step, Problem: doing + ": LXD took too long", cause: err,
+			Remedy: "what was asked for may still be under way; LXD's log says what it waits for"}
+	}
+	return &Error{Step: step, Problem: doing + ": no answer from LXD: " + oneLine(err), cause: err}
+}
+
+// unanswered tells whether LXD did not answer at all, so that asking it for more is useless for now.
+func unanswered(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.cause != nil && !api.StatusErrorCheck(e.cause) && !errors.Is(e.cause, errConflict)
+}
+
+func notFound(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(fmt.Sprint(err)), " ") }

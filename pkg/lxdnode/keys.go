@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// keysYears is how long a key pair lives. LXD's own certificates have ten years too.
+const keysYears = 10
+
+// Keys is a client's certificate and its private key, both in PEM.
+type Keys struct {
+	Certificate, Key []byte
+}
+
+// maxCommonName is what X.509 allows.
+const maxCommonName = 64
+
+// NewKeys makes a self-signed client certificate, as LXD's own clients do. A longer common name is cut.
+func NewKeys(commonName string) (Keys, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		return Keys{}, fmt.Errorf("making a private key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return Keys{}, fmt.Errorf("making a serial number: %w", err)
+	}
+	now := time.Now().UTC()
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: commonName[:min(len(commonName), maxCommonName)]},
+		NotBefore:             now.Add(-time.Hour), // clocks differ
+		NotAfter:              now.AddDate(keysYears, 0, 0),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return Keys{}, fmt.Errorf("making a certificate: %w", err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Keys{}, fmt.Errorf("encoding the private key: %w", err)
+	}
+	return Keys{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}),
+	}, nil
+}
+
+// Fingerprint is LXD's name for a certificate (PEM): the SHA-256 of its DER in lower-case hex.
+func Fingerprint(certificate []byte) (string, error) {
+	der, err := decodeCertificate(certificate)
+	if err != nil {
+		return "", err
+	}
+	return fingerprint(der), nil
+}
+
+func fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
+}
+
+// decodeCertificate gives the DER of a certificate in PEM.
+func decodeCertificate(certificate []byte) ([]byte, error) {
+	block, _ := pem.Decode(certificate)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("it is no certificate in PEM")
+	}
+	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		return nil, fmt.Errorf("it is no certificate: %w", err)
+	}
+	return block.Bytes, nil
+}

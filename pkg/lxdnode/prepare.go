@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+)
+
+// description marks for people what was made here. It decides nothing.
+const description = "Made by Cluster API provider MAAS for MAAS's virtual machines"
+
+// Inspect looks at everything that Prepare would do, and changes nothing. The error is what failed: *SettingErrors where the
+// settings themselves are wrong (nothing was looked at then), otherwise an *Error for each failed check.
+func (n *Node) Inspect(ctx context.Context, c Config) (Report, error) {
+	return n.run(ctx, c, false)
+}
+
+// Prepare makes the node's LXD what the settings ask for: storage pool, network bridge, project, profile and
+// https address. On a server that can't be a VM host nothing is changed; steps that don't need each other are
+// taken all the same when one fails. The errors are those of Inspect.
+func (n *Node) Prepare(ctx context.Context, c Config) (Report, error) {
+	return n.run(ctx, c, true)
+}
+
+// pass is one walk over the steps.
+type pass struct {
+	Config
+	write  bool
+	server *api.Server
+}
+
+type step struct {
+	name string
+	// needs names the step without which this one is not taken.
+	needs   string
+	timeout time.Duration
+	run     func(*pass, lxd.InstanceServer) (State, string, error)
+}
+
+// storageTimeout is for making a pool. On a kernel without the device mapper LXD needs half a minute to find out
+// that there is no lvm.
+const storageTimeout = 2 * time.Minute
+
+func steps() []step {
+	return []step{
+		{StepServer, "", callTimeout, (*pass).checkServer},
+		{StepPool, StepServer, storageTimeout, (*pass).ensurePool},
+		{StepBridge, StepServer, callTimeout, (*pass).ensureBridge},
+		{StepProject, StepServer, callTimeout, (*pass).ensureProject},
+		{StepProfile, StepProject, callTimeout, (*pass).ensureProfile},
+		{StepListen, StepServer, callTimeout, (*pass).ensureListen},
+	}
+}
+
+func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
+	if err := c.Validate(); err != nil {
+		return Report{}, err
+	}
+	var report Report
+	var errs []error
+	p := &pass{Config: c.withDefaults(), write: write}
+	for _, s := range steps() {
+		if s.needs != "" && !report.stands(s.needs) {
+			continue
+		}
+		check, err := n.take(ctx, p, s)
+		report.Checks = append(report.Checks, check)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if unanswered(err) {
+			break
+		}
+	}
+	return report, errors.Join(errs...)
+}
+
+// take runs one step within its time.
+func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var state State
+	var found string
+	client, err := n.client(ctx)
+	if err == nil {
+		state, found, err = s.run(p, client)
+	}
+	if err != nil {
+		e := asError(s.name, "asking LXD", err)
+		return Check{Name: s.name, State: Failed, Found: e.Problem, Remedy: e.Remedy}, e
+	}
+	return Check{Name: s.name, State: state, Found: found}, nil
+}
+
+// ensure looks for an object and, where there is none and the pass may write, makes it and looks again: what the
+// second look finds counts, not how making it went, because the answer may have been lost or somebody may have been faster.
+func ensure[T any](write bool, get func() (T, error), create func() error) (object T, state State, err error) {
+	object, err = get()
+	switch {
+	case err == nil:
+		return object, OK, nil
+	case !notFound(err):
+		return object, Failed, err
+	case !write:
+		return object, Missing, nil
+	}
+	createErr := create()
+	object, err = get()
+	if err == nil {
+		return object, Changed, nil
+	}
+	if createErr != nil {
+		return object, Failed, createErr
+	}
+	return object, Failed, err
+}

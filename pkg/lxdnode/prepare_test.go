@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+)
+
+func TestFreshNodeIsPreparedOnce(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	n, client := connectNode(t, d.Socket()), connect(t, d.Socket())
+	config := goodConfig()
+	before := inventory(t, client)
+
+	writes := writesDuring(t, d.Socket(), func() {
+		report, err := n.Inspect(t.Context(), config)
+		if err != nil {
+			t.Error(err)
+		}
+		wantStates(t, report, with(allIn(Missing), StepBridge, OK))
+		if report.Ready() {
+			t.Error("a fresh node counts as ready")
+		}
+	})
+	if len(writes) > 0 {
+		t.Errorf("Inspect wrote: %v", writes)
+	}
+
+	if report := mustPrepare(t, n, config, Changed); !report.Ready() || !report.Changed() {
+		t.Errorf("after Prepare: ready %t, changed %t", report.Ready(), report.Changed())
+	}
+	after := inventory(t, client)
+	wantFreshNode(t, before, after)
+
+	writes = writesDuring(t, d.Socket(), func() {
+		if report := mustPrepare(t, n, config, OK); report.Changed() || !report.Ready() {
+			t.Errorf("the second time: ready %t, changed %t", report.Ready(), report.Changed())
+		}
+	})
+	if len(writes) > 0 {
+		t.Errorf("the second Prepare wrote: %v", writes)
+	}
+	wantKept(t, after, inventory(t, client))
+
+	t.Run("and trusts its client over HTTPS", func(t *testing.T) { testTrust(t, d, n) })
+	t.Run("and is known", func(t *testing.T) { testFacts(t, n) })
+}
+
+// wantFreshNode compares what was made for goodConfig, piece by piece.
+func wantFreshNode(t *testing.T, before, after belongings) {
+	t.Helper()
+	made := belongings{}
+	for name, each := range after {
+		if _, old := before[name]; !old {
+			made[name] = each
+		}
+	}
+	pool, _ := made["pool default"].(api.StoragePool)
+	if pool.Driver != "btrfs" || pool.Config["size"] != "2GB" || pool.Status != api.StoragePoolStatusCreated {
+		t.Errorf("the storage pool is %+v", pool)
+	}
+	delete(made, "pool default")
+	want := belongings{
+		"project maas": api.Project{Name: "maas", Description: description, Config: map[string]string{
+			"features.images": "false", "features.profiles": "true", "features.storage.volumes": "false",
+		}},
+		"profile maas/default": after["profile maas/default"], // LXD's own, empty
+		"profile maas/maas": api.Profile{Name: "maas", Description: description, UsedBy: []string{},
+			Config: map[string]string{}, Devices: map[string]map[string]string{}},
+	}
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Errorf("what was made (-want +got):\n%s", diff)
+	}
+	wantServer := map[string]any{listenKey: "10.0.2.15:8443", ownListenKey: "10.0.2.15:8443"}
+	if diff := cmp.Diff(wantServer, after["server"]); diff != "" {
+		t.Errorf("the server's configuration (-want +got):\n%s", diff)
+	}
+	delete(before, "server")
+	wantKept(t, before, after)
+}
+
+func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
+	client := connect(t, d.Socket())
+	keys, stranger := newKeys(t, "node"), newKeys(t, "somebody")
+	trust := func(name string, keys Keys, want bool) {
+		t.Helper()
+		if changed, err := n.Trust(t.Context(), name, keys.Certificate); err != nil || changed != want {
+			t.Fatalf("Trust(%s) = %t, %v", name, changed, err)
+		}
+	}
+	distrust := func(name string, keep []byte, want int) {
+		t.Helper()
+		if removed, err := n.Distrust(t.Context(), name, keep); err != nil || removed != want {
+			t.Fatalf("Distrust(%s) = %d, %v", name, removed, err)
+		}
+	}
+	if trustedOverHTTPS(t, d, keys) {
+		t.Error("LXD trusts a client that nobody added")
+	}
+	trust("somebody", stranger, true)
+	trust("node", keys, true)
+	if !trustedOverHTTPS(t, d, keys) {
+		t.Error("LXD does not trust the client that was added")
+	}
+	if writes := writesDuring(t, d.Socket(), func() { trust("node", keys, false) }); len(writes) > 0 {
+		t.Errorf("the second Trust wrote: %v", writes)
+	}
+	number, err := Fingerprint(keys.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.DeleteCertificate(number); err != nil { // by hand
+		t.Fatal(err)
+	}
+	trust("node", keys, true)
+	if !trustedOverHTTPS(t, d, keys) {
+		t.Error("the certificate that was removed by hand is not back")
+	}
+
+	trust("node", newKeys(t, "node"), true) // an older one, for example
+	distrust("node", keys.Certificate, 1)
+	distrust("node", keys.Certificate, 0)
+	if got, want := trustedNames(t, client), []string{"node", "somebody"}; !slices.Equal(got, want) {
+		t.Errorf("LXD trusts %v, want %v", got, want)
+	}
+	if !trustedOverHTTPS(t, d, keys) {
+		t.Error("the certificate to keep is gone")
+	}
+	distrust("node", nil, 1)
+	if trustedOverHTTPS(t, d, keys) || !trustedOverHTTPS(t, d, stranger) {
+		t.Error("after Distrust LXD must trust the stranger, and only the stranger")
+	}
+	distrust("node", nil, 0)
+
+	// What can't be put right here needs a person.
+	err = client.CreateCertificate(api.CertificatesPost{
+		Name: "metrics", Type: api.CertificateTypeMetrics, Certificate: base64.StdEncoding.EncodeToString(decode(t, keys)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Trust(t.Context(), "node", keys.Certificate); !stepError(t, err, StepTrust).Permanent {
+		t.Errorf("a certificate of another type: %v", err)
+	}
+	distrust("metrics", nil, 0) // it is none of a client
+	if _, err := n.Trust(t.Context(), "node", keys.Key); !stepError(t, err, StepTrust).Permanent {
+		t.Errorf("no certificate: %v", err)
+	}
+	if _, err := n.Distrust(t.Context(), "node", keys.Key); !stepError(t, err, StepTrust).Permanent {
+		t.Errorf("no certificate to keep: %v", err)
+	}
+}
+
+func decode(t *testing.T, keys Keys) []byte {
+	t.Helper()
+	der, err := decodeCertificate(keys.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// trustedOverHTTPS asks LXD at its address with a client certificate, as MAAS does.
+func trustedOverHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys) bool {
+	t.Helper()
+	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return d.Dial(ctx, network, address)
+		},
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, //nolint:gosec // LXD's is self-signed
+	}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://10.0.2.15:8443/1.0/projects", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	return response.StatusCode == http.StatusOK
+}
+
+func TestSocketPathIsTheOneThatWasNamed(t *testing.T) {
+	t.Setenv("LXD_SOCKET", "/somewhere/else")
+	if path, err := SocketPath(); err != nil || path != "/somewhere/else" {
+		t.Errorf("got %s, %v", path, err)
+	}
+}
+
+func testFacts(t *testing.T, n *Node) {
+	facts, err := n.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.ServerVersion == "" || facts.ServerName == "" || facts.Cores < 1 || facts.MemoryMiB < 1 ||
+		len(facts.Architectures) == 0 || len(facts.CertificateFingerprint) != 64 {
+		t.Errorf("something is not known: %+v", facts)
+	}
+	if !slices.Equal(facts.Addresses, []string{"10.0.2.15:8443"}) {
+		t.Errorf("LXD's addresses are %v", facts.Addresses)
+	}
+	if !facts.VMs || facts.Clustered || len(facts.MissingExtensions) > 0 {
+		t.Errorf("the node is said to be no VM host: %+v", facts)
+	}
+	if !slices.Contains(facts.StorageDrivers, "btrfs") || !slices.Contains(facts.StorageDrivers, "dir") {
+		t.Errorf("storage drivers %v", facts.StorageDrivers)
+	}
+}
+
+func TestConnectSaysWhatIsWrongWithTheSocket(t *testing.T) {
+	t.Parallel()
+	_, err := Connect(t.Context(), t.TempDir()+"/none")
+	if e := stepError(t, err, StepConnect); !errors.Is(err, fs.ErrNotExist) || e.Permanent || e.Remedy == "" {
+		t.Errorf("without a socket: %#v", e)
+	}
+
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as a daemon leaves it that was killed
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Connect(t.Context(), socket)
+	if e := stepError(t, err, StepConnect); !errors.Is(err, syscall.ECONNREFUSED) || e.Permanent || !unanswered(err) {
+		t.Errorf("without a daemon: %#v", e)
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+// Names of the steps, in the order in which they are taken; checks and errors carry them.
+const (
+	StepConnect = "connection"
+	StepServer  = "LXD server"
+	StepPool    = "storage pool"
+	StepBridge  = "network bridge"
+	StepProject = "project"
+	StepProfile = "profile"
+	StepListen  = "https address"
+	StepTrust   = "trust"
+)
+
+// State is how a check went.
+type State string
+
+const (
+	// OK says: as it should be, and nothing was done.
+	OK State = "ok"
+	// Changed says: as it should be, because this run made or changed it.
+	Changed State = "changed"
+	// Missing says: not there, and Prepare would make it. Only Inspect reports it.
+	Missing State = "missing"
+	// Failed says: not as it should be; the error has the details.
+	Failed State = "failed"
+)
+
+// Check is what was found about one thing.
+type Check struct {
+	Name   string // one of the Step constants
+	State  State
+	Found  string
+	Remedy string // what a person can do about it; with Failed, where there is one
+}
+
+// Report is what a run found, in the order of the steps. A step that was not reached has no check.
+type Report struct {
+	Checks []Check
+}
+
+// Changed tells whether the run changed anything.
+func (r Report) Changed() bool { return r.has(Changed) }
+
+// Ready tells whether everything is as it should be.
+func (r Report) Ready() bool {
+	return len(r.Checks) > 0 && !r.has(Failed) && !r.has(Missing)
+}
+
+func (r Report) has(state State) bool {
+	for _, check := range r.Checks {
+		if check.State == state {
+			return true
+		}
+	}
+	return false
+}
+
+// stands tells whether the named step was taken and did not fail.
+func (r Report) stands(name string) bool {
+	for _, check := range r.Checks {
+		if check.Name == name {
+			return check.State != Failed
+		}
+	}
+	return false
+}

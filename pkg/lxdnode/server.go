@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdnode
+
+import (
+	"fmt"
+	"strings"
+
+	lxd "github.com/canonical/lxd/client"
+)
+
+// checkServer finds out whether this LXD can be a VM host of MAAS at all.
+func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
+	server, _, err := client.GetServer()
+	if err != nil {
+		return Failed, "", asError(StepServer, "asking for the server", err)
+	}
+	p.server = server
+	environment := server.Environment
+	if missing := missingExtensions(server); len(missing) > 0 {
+		return Failed, "", &Error{Step: StepServer, Permanent: true,
+			Problem: fmt.Sprintf("LXD %s lacks what MAAS needs: %s", environment.ServerVersion, strings.Join(missing, ", ")),
+			Remedy:  "install LXD 4.0 or newer; MAAS recommends the snap's 5.0 or newer"}
+	}
+	if environment.ServerClustered {
+		return Failed, "", &Error{Step: StepServer, Permanent: true,
+			Problem: "this LXD is a member of an LXD cluster",
+			Remedy:  "use LXD without clustering: MAAS would register every member through each of them"}
+	}
+	if !runsVMs(server) {
+		return Failed, "", &Error{Step: StepServer, Permanent: true,
+			Problem: fmt.Sprintf("LXD %s can't run virtual machines here (its drivers: %s)",
+				environment.ServerVersion, strings.Join(drivers(server), ", ")),
+			Remedy: "switch on virtualization in the firmware, check that /dev/kvm exists and that `modprobe vhost_vsock` works, " +
+				"install QEMU where LXD comes from a Debian package, and restart LXD; LXD's log has the reason"}
+	}
+	return OK, fmt.Sprintf("LXD %s, drivers %s", environment.ServerVersion, strings.Join(drivers(server), ", ")), nil
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+)
+
+// How long MAAS's side of a connection to LXD waits, in real time.
+const (
+	lxdTimeout     = 2 * time.Minute // for all of one order, as MAAS
+	lxdDialTimeout = 5 * time.Second
+	lxdPowerWait   = 30 // seconds, as pylxd
+)
+
+// lxdPowerPauses are between the attempts to switch a VM. MAAS takes its time: 85 seconds in all.
+var lxdPowerPauses = []time.Duration{
+	200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond,
+}
+
+// lxdTrusted is how LXD calls a client whose certificate it knows.
+const lxdTrusted = "trusted"
+
+// lxdExtensions are what MAAS wants of an LXD host.
+var lxdExtensions = []string{"custom_block_volumes", "projects", "virtual-machines"}
+
+// lxdHost is a real LXD, driven over HTTPS as MAAS's LXD driver drives it (provisioningserver/drivers/pod/lxd.py): with
+// nothing but the power parameters, and without verifying who answers.
+type lxdHost struct {
+	sim *Simulator
+	// id is the VM host's, as MAAS's messages have it.
+	id                                int
+	address, project                  string
+	certificate, privateKey, password string
+	link                              *hostLink
+}
+
+// hostLink is the way to a real host, which a tester can break.
+type hostLink struct {
+	mu                  sync.Mutex
+	unreachable, losing bool
+	vms                 map[string]*sync.Mutex // by project and name
+}
+
+// hold lets one order at a time change a VM, until the answer is called: what takes LXD half a second would otherwise
+// take minutes of a fast region's time, and orders meet that never do.
+func (l *hostLink) hold(project, name string) (release func()) {
+	l.mu.Lock()
+	key := project + "/" + name
+	if l.vms == nil {
+		l.vms = map[string]*sync.Mutex{}
+	}
+	if l.vms[key] == nil {
+		l.vms[key] = &sync.Mutex{}
+	}
+	vm := l.vms[key]
+	l.mu.Unlock()
+	vm.Lock()
+	return vm.Unlock
+}
+
+func (l *hostLink) set(unreachable, losing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unreachable, l.losing = unreachable, losing
+}
+
+func (l *hostLink) state() (unreachable, losing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unreachable, l.losing
+}
+
+// remote tells whether calls go over the network and take real time.
+func remote(hv hypervisor) bool {
+	_, ok := hv.(*lxdHost)
+	return ok
+}
+
+// hypervisorAt is what power parameters lead to: a simulated host, or the LXD at their address. The caller holds s.mu.
+func (s *Simulator) hypervisorAt(params map[string]string, id int) hypervisor {
+	key, project := hostKey(params["power_address"]), orDefault(params["project"], defaultProject)
+	if lab := s.lab[key]; lab != nil {
+		return labProject{lab, project}
+	}
+	if s.links[key] == nil {
+		s.links[key] = &hostLink{}
+	}
+	return &lxdHost{
+		sim: s, id: id, address: "https://" + key, project: project, link: s.links[key],
+		certificate: params["certificate"], privateKey: params["key"], password: params["password"],
+	}
+}
+
+// lxdSession is a connection that LXD trusts.
+type lxdSession struct {
+	lxd.InstanceServer
+	server  *api.Server
+	project string
+}
+
+// session connects, unless a tester has broken the way, and lets fn work.
+func (h *lxdHost) session(fn func(*lxdSession) error) error {
+	if unreachable, _ := h.link.state(); unreachable {
+		return h.connectionFailed(errors.New("broken by the tester"))
+	}
+	return h.connect(fn)
+}
+
+// connect connects, as MAAS does for each order, and lets fn work.
+func (h *lxdHost) connect(fn func(*lxdSession) error) error {
+	ctx, cancel := context.WithTimeout(h.sim.ctx, lxdTimeout)
+	defer cancel()
+	if h.certificate == "" || h.privateKey == "" {
+		return h.failed("No certificates available")
+	}
+	if complaint := checkKeyPair(h.certificate, h.privateKey); complaint != "" {
+		return h.failed("%s", complaint)
+	}
+	var transport *http.Transport
+	defer func() {
+		if transport != nil {
+			transport.CloseIdleConnections()
+		}
+	}()
+	server, err := lxd.ConnectLXDWithContext(ctx, h.address, &lxd.ConnectionArgs{
+		TLSClientCert: h.certificate, TLSClientKey: h.privateKey, InsecureSkipVerify: true,
+		TransportWrapper: func(made *http.Transport) lxd.HTTPTransporter {
+			transport = made
+			return dialled(made, h.sim.opts.Dial)
+		},
+	})
+	if err != nil {
+		return h.connectionFailed(err)
+	}
+	c, err := h.authenticate(server)
+	if err != nil {
+		return err
+	}
+	return fn(c)
+}
+
+// authenticate makes sure that LXD trusts the certificate; a trust password helps where LXD still takes one.
+func (h *lxdHost) authenticate(server lxd.InstanceServer) (*lxdSession, error) {
+	c := &lxdSession{InstanceServer: server.UseProject(h.project), project: h.project}
+	var err error
+	if c.server, _, err = server.GetServer(); err != nil {
+		return nil, h.connectionFailed(err)
+	}
+	if c.server.Auth != lxdTrusted && h.password != "" {
+		if err := server.CreateCertificate(api.CertificatesPost{Type: api.CertificateTypeClient, Password: h.password}); err != nil {
+			return nil, h.failed("Password authentication failed: %v", err)
+		}
+		if c.server, _, err = server.GetServer(); err != nil {
+			return nil, h.connectionFailed(err)
+		}
+	}
+	if c.server.Auth != lxdTrusted {
+		return nil, h.failed("Certificate is not trusted and no password was given")
+	}
+	return c, nil
+}
+
+func (h *lxdHost) failed(format string, args ...any) error {
+	return hostErrorf("VM Host %d: %s", h.id, fmt.Sprintf(format, args...))
+}
+
+func (h *lxdHost) connectionFailed(err error) error {
+	return hostErrorf("Pod %d: Failed to connect to the LXD REST API: %v", h.id, err)
+}
+
+// dialTransport lets LXD's client go through a dialer of ours.
+type dialTransport struct{ inner *http.Transport }
+
+func (d dialTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return d.inner.RoundTrip(r)
+}
+func (d dialTransport) Transport() *http.Transport { return d.inner }
+
+// dialled changes how a transport dials. MAAS uses no proxy for LXD either.
+func dialled(made *http.Transport, dial func(context.Context, string, string) (net.Conn, error)) dialTransport {
+	made.Proxy, made.DialTLSContext, made.DisableKeepAlives = nil, nil, false
+	made.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, lxdDialTimeout)
+		defer cancel()
+		return dial(ctx, network, address)
+	}
+	return dialTransport{made}
+}
+
+// operationError is what LXD says of an operation that it began and that failed.
+type operationError string
+
+func (e operationError) Error() string { return string(e) }
+
+// run starts an operation and waits for it, as pylxd does. The error is an operationError when LXD took the order.
+func (c *lxdSession) run(method, path string, body any) error {
+	started, _, err := c.RawQuery(method, path+"?project="+url.QueryEscape(c.project), body, "")
+	if err != nil {
+		return err
+	}
+	op, err := started.MetadataAsOperation()
+	if err != nil {
+		return err
+	}
+	done, _, err := c.GetOperationWait(op.ID, int(lxdTimeout.Seconds()))
+	switch {
+	case err != nil:
+		return err
+	case done.Err != "":
+		return operationError(done.Err)
+	case !done.StatusCode.IsFinal():
+		return fmt.Errorf("operation %s is %s still", done.ID, done.Status)
+	}
+	return nil
+}
+
+// instance finds a VM of the project.
+func (h *lxdHost) instance(c *lxdSession, name string) (*api.Instance, error) {
+	found, _, err := c.GetInstance(name)
+	if api.StatusErrorCheck(err, http.StatusNotFound) {
+		return nil, errVMMissing{hostErrorf("Pod %d: LXD VM %s not found.", h.id, name)}
+	}
+	return found, err
+}
+
+// errVMMissing says that there is no VM of a name.
+type errVMMissing struct{ error }
+
+// isOn reads the power from an instance's status, as MAAS.
+func (h *lxdHost) isOn(vm *api.Instance) (bool, error) {
+	switch vm.StatusCode {
+	case api.Started, api.Running:
+		return true, nil
+	case api.Stopped, api.Frozen:
+		return false, nil
+	}
+	return false, hostErrorf("Pod %d: Unknown power status code: %d", h.id, vm.StatusCode)
+}
+
+func (h *lxdHost) Power(name string) (on bool, err error) {
+	err = h.session(func(c *lxdSession) error {
+		vm, err := h.instance(c, name)
+		if err != nil {
+			return err
+		}
+		on, err = h.isOn(vm)
+		return err
+	})
+	return on, err
+}
+
+// SetPower switches a VM. When LXD takes the order and then fails at it, such as at a stop while the VM is starting, it is
+// tried again, as MAAS does.
+func (h *lxdHost) SetPower(name string, on bool) error {
+	action := "stop"
+	if on {
+		action = "start"
+	}
+	defer h.link.hold(h.project, name)()
+	return h.session(func(c *lxdSession) error {
+		for _, pause := range lxdPowerPauses {
+			vm, err := h.instance(c, name)
+			if err != nil {
+				return err
+			}
+			if is, err := h.isOn(vm); err != nil || is == on {
+				return err
+			}
+			var failed operationError
+			if err := c.switchVM(name, action); !errors.As(err, &failed) {
+				return err
+			}
+			h.sim.log.V(1).Info("LXD could not switch the VM", "vm", name, "action", action, "reason", failed.Error())
+			select {
+			case <-time.After(pause):
+			case <-h.sim.ctx.Done():
+			}
+		}
+		return hostErrorf("Failed to power %s. BMC never transitioned from %s to %s.", name, onOff(!on), onOff(on))
+	})
+}
+
+func (c *lxdSession) switchVM(name, action string) error {
+	return c.run(http.MethodPut, "/1.0/instances/"+name+"/state",
+		api.InstanceStatePut{Action: action, Timeout: lxdPowerWait, Force: true})
+}
+
+// Delete stops and deletes a VM and then its further disks, which are volumes of their own.
+func (h *lxdHost) Delete(name string) error {
+	defer h.link.hold(h.project, name)()
+	return h.session(func(c *lxdSession) error {
+		vm, err := h.instance(c, name)
+		if missing := (errVMMissing{}); errors.As(err, &missing) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if vm.StatusCode != api.Stopped {
+			if err := c.switchVM(name, "stop"); err != nil {
+				return err
+			}
+		}
+		if err := c.run(http.MethodDelete, "/1.0/instances/"+name, nil); err != nil {
+			return err
+		}
+		for _, device := range vm.Devices {
+			if device["type"] != "disk" || device["source"] == "" {
+				continue
+			}
+			if err := c.DeleteStoragePoolVolume(device["pool"], "custom", device["source"]); err != nil {
+				h.sim.log.Info("A VM's volume stays", "vm", name, "volume", device["source"], "pool", device["pool"], "reason", err.Error())
+			}
+		}
+		return nil
+	})
+}

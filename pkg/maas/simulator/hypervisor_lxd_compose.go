@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/canonical/lxd/shared/api"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// lxdProfile is put on VMs by MAAS, in projects that have one of that name.
+const lxdProfile = "maas"
+
+// attachment is what a VM's network card hangs on: a bridge, or a device of the host's.
+type attachment struct {
+	kind   string // LXD's nictype
+	parent string
+}
+
+// noRoomError says that no storage pool takes a disk. MAAS lets it through as an internal error.
+type noRoomError string
+
+func (e noRoomError) Error() string { return string(e) }
+
+// Create composes a VM without an image, as MAAS does: first the volumes of its further disks, then the VM. LXD chooses
+// the MAC addresses.
+func (h *lxdHost) Create(spec vmSpec) (made vmFacts, err error) {
+	defer h.link.hold(h.project, spec.name)()
+	unreachable, losing := h.link.state()
+	if unreachable && !losing {
+		return vmFacts{}, h.connectionFailed(errors.New("broken by the tester"))
+	}
+	err = h.connect(func(c *lxdSession) error {
+		definition, err := c.definition(spec)
+		if err != nil {
+			return err
+		}
+		if err := c.run(http.MethodPost, "/1.0/instances", definition); err != nil {
+			return err
+		}
+		vm, _, err := c.GetInstance(spec.name)
+		if err != nil {
+			return err
+		}
+		made, err = c.describe(vm)
+		return err
+	})
+	if losing && err == nil {
+		return vmFacts{}, h.failed("the answer was lost")
+	}
+	return made, err
+}
+
+// definition is the VM as MAAS asks LXD for it.
+func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
+	if err := c.checkExtensions(); err != nil {
+		return api.InstancesPost{}, err
+	}
+	profiles := []string{}
+	switch _, _, err := c.GetProfile(lxdProfile); {
+	case err == nil:
+		profiles = append(profiles, lxdProfile)
+	case !api.StatusErrorCheck(err, http.StatusNotFound):
+		return api.InstancesPost{}, err
+	}
+	devices, err := c.disks(spec.disks)
+	if err != nil {
+		return api.InstancesPost{}, err
+	}
+	if len(spec.nics) == 0 {
+		return api.InstancesPost{}, hostErrorf("No host network to attach VM interfaces to")
+	}
+	for i, nic := range spec.nics {
+		name := fmt.Sprintf("eth%d", i)
+		devices[name] = map[string]string{"type": "nic", "name": name, "nictype": nic.kind, "parent": nic.parent}
+	}
+	devices["eth0"]["boot.priority"] = "1"
+	return api.InstancesPost{
+		Name: spec.name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
+		InstancePut: api.InstancePut{
+			Architecture: c.server.Environment.KernelArchitecture, Profiles: profiles, Devices: devices,
+			Config: map[string]string{
+				"limits.cpu": strconv.Itoa(spec.cores), "limits.memory": strconv.FormatInt(int64(spec.memory)<<20, 10),
+				"limits.memory.hugepages": "false", "security.secureboot": "false",
+			},
+		},
+	}, nil
+}
+
+// disks are the VM's disks; each but the first is a volume of its own, which is made here.
+func (c *lxdSession) disks(wanted []vmDisk) (map[string]map[string]string, error) {
+	devices := map[string]map[string]string{}
+	for i, d := range wanted {
+		pool, err := c.poolFor(d)
+		if err != nil {
+			return nil, err
+		}
+		size := strconv.FormatInt(d.size, 10)
+		if i == 0 {
+			devices["root"] = map[string]string{"type": "disk", "path": "/", "pool": pool, "size": size, "boot.priority": "0"}
+			continue
+		}
+		volume := "maas-" + string(uuid.NewUUID())
+		err = c.CreateStoragePoolVolume(pool, api.StorageVolumesPost{
+			Name: volume, Type: "custom", ContentType: "block",
+			StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": size}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		devices[fmt.Sprintf("disk%d", i)] = map[string]string{"type": "disk", "path": "", "pool": pool, "source": volume}
+	}
+	return devices, nil
+}
+
+// poolFor finds the storage pool that takes a disk: the one that was asked for, or else any with room.
+func (c *lxdSession) poolFor(d vmDisk) (string, error) {
+	names, err := c.GetStoragePoolNames()
+	if err != nil {
+		return "", err
+	}
+	if d.pool != "" {
+		if !slices.Contains(names, d.pool) {
+			return "", hostErrorf("Default storage pool '%s' doesn't exist.", d.pool)
+		}
+		names = []string{d.pool}
+	}
+	for _, name := range names {
+		resources, err := c.GetStoragePoolResources(name)
+		if err != nil {
+			return "", err
+		}
+		if free := int64(resources.Space.Total - resources.Space.Used); d.size <= free { //nolint:gosec // no disk is that big
+			return name, nil
+		}
+	}
+	if d.pool != "" {
+		return "", noRoomError("Not enough space in default storage pool: " + d.pool)
+	}
+	return "", noRoomError("Not enough storage space on any storage pools: " + strings.Join(names, ", "))
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	lxdclient "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+)
+
+// lxdRegion has one machine for a real LXD host to run on, and timings that are over as soon as time passes.
+const lxdRegion = `
+users: [{name: admin, admin: true, keys: ["adminkey:admintoken:adminsecret"]}]
+zones: [{name: zone-a}, {name: zone-b}]
+pools: [{name: capi}]
+domains: [{name: maas.test}]
+subnets: [{cidr: 10.0.2.0/24, gateway: 10.0.2.1, dhcp: true}]
+images: [{name: ubuntu/jammy}]
+machines: [{name: node, zone: zone-a, pool: capi, cores: 64, memory: 65536, disks: [200], status: deployed}]
+timings: {compose: 0s, decompose: 0s, refresh: 0s, power_on: 1s, power_off: 1s, vm_host_sync: 30s, power_poll: 24h}
+`
+
+const lxdProject = "maas"
+
+// lxdBed is a region with a real LXD behind its machine.
+type lxdBed struct {
+	*bed
+	daemon  *lxd.Daemon
+	server  lxdclient.InstanceServer // over the node's socket
+	node    MachineSnapshot
+	address string
+	// certificate and key are trusted by LXD.
+	certificate, key string
+}
+
+func newLXDBed(t *testing.T) *lxdBed {
+	t.Helper()
+	lxdtest.Require(t)
+	b := &lxdBed{}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return b.daemon.Dial(ctx, network, address)
+	}
+	b.bed = newBedWith(t, lxdRegion, Options{Seed: 1, Dial: dial})
+	b.node = b.named("node")
+	own := b.node.Interfaces[0]
+	b.daemon = lxdtest.Start(t, lxd.Options{Address: own.Addresses[0], MAC: own.MAC})
+	b.address = netip.AddrPortFrom(own.Addresses[0].Addr(), 8443).String()
+	b.connectTo()
+	return b
+}
+
+func (b *lxdBed) configure(key, value string) {
+	b.t.Helper()
+	settings, etag, err := b.server.GetServer()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	put := settings.Writable()
+	put.Config[key] = value
+	if err := b.server.UpdateServer(put, etag); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *lxdBed) trust(certificate string) {
+	b.t.Helper()
+	block, _ := pem.Decode([]byte(certificate))
+	err := b.server.CreateCertificate(api.CertificatesPost{
+		Name: "maas", Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(block.Bytes),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *lxdBed) makePool() {
+	b.t.Helper()
+	if err := b.server.CreateStoragePool(api.StoragePoolsPost{Name: "default", Driver: "dir"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// register registers the LXD as a VM host; the pairs add to the usual ones.
+func (b *lxdBed) register(pairs ...string) answer {
+	b.t.Helper()
+	return b.do(post, "vm-hosts/", append([]string{
+		"type", "lxd", "power_address", b.address, "project", lxdProject, "name", "host", "zone", "zone-b",
+		"certificate", b.certificate, "key", b.key,
+	}, pairs...)...)
+}
+
+// host registers the LXD and lets MAAS learn all of it.
+func (b *lxdBed) host() (path string) {
+	b.t.Helper()
+	h := b.register().object(b.t)
+	if h["version"] == "" {
+		b.t.Fatalf("not discovered: %v", h)
+	}
+	b.pass(time.Minute)
+	return "vm-hosts/" + jsonNumber(h["id"]) + "/"
+}
+
+// await lets a second of the region's time pass again and again until the condition holds.
+func (b *lxdBed) await(what string, condition func() bool) {
+	b.t.Helper()
+	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		b.pass(time.Second)
+		return condition(), nil
+	})
+	if err != nil {
+		b.t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// vm is an instance of the project as LXD has it, or nil.
+func (b *lxdBed) vm(name string) *api.Instance {
+	b.t.Helper()
+	found, _, err := b.server.UseProject(lxdProject).GetInstance(name)
+	if api.StatusErrorCheck(err, http.StatusNotFound) {
+		return nil
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return found
+}
+
+func TestLXDHostIsDiscovered(t *testing.T) {
+	b := newLXDBed(t)
+	b.makePool()
+	h := b.register().object(t)
+	server, _, err := b.server.GetServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h["version"] != server.Environment.ServerVersion || fmt.Sprint(h["architectures"]) != "[amd64/generic]" {
+		t.Errorf("version %v, architectures %v; LXD is %s", h["version"], h["architectures"], server.Environment.ServerVersion)
+	}
+	if got := h["host"].(map[string]any)["system_id"]; got != b.node.SystemID {
+		t.Errorf("it runs on machine %v, want %s", got, b.node.SystemID)
+	}
+	if total := h["total"].(map[string]any); total["cores"] != 0.0 || total["memory"] != 0.0 {
+		t.Errorf("the reply has %v already", total)
+	}
+	b.checkPools(h)
+	b.pass(30 * time.Second)
+	resources, err := b.server.GetServerResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = b.do(get, "vm-hosts/"+jsonNumber(h["id"])+"/").object(t)
+	if total := h["total"].(map[string]any); total["cores"] != float64(resources.CPU.Total) || total["memory"] != float64(resources.Memory.Total>>20) {
+		t.Errorf("half a minute later it has %v, want %d cores and %d bytes", total, resources.CPU.Total, resources.Memory.Total)
+	}
+	projects, err := b.server.GetProjectNames()
+	if err != nil || !slices.Contains(projects, lxdProject) {
+		t.Errorf("projects %v (%v), want %s among them, made by MAAS", projects, err, lxdProject)
+	}
+}
+
+func (b *lxdBed) checkPools(h map[string]any) {
+	b.t.Helper()
+	want, _, err := b.server.GetStoragePool("default")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	space, err := b.server.GetStoragePoolResources("default")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	pools := h["storage_pools"].([]any)
+	if len(pools) != 1 {
+		b.t.Fatalf("storage pools %v, want one", pools)
+	}
+	got := pools[0].(map[string]any)
+	if got["name"] != "default" || got["type"] != want.Driver || got["path"] != want.Config["source"] ||
+		got["total"] != float64(space.Space.Total) || got["default"] != true {
+		b.t.Errorf("storage pool %v, want %+v of %d bytes", got, want, space.Space.Total)
+	}
+}
+
+func TestLXDHostComposesAVM(t *testing.T) {
+	b := newLXDBed(t)
+	b.makePool()
+	path := b.host()
+	id := b.do(post, path, "op", "compose", "hostname", "vm1", "cores", "1", "memory", "1024",
+		"storage", "root:2,data:1", "skip_commissioning", "true").object(t)["system_id"].(string)
+	vm := b.vm("vm1")
+	if vm == nil {
+		t.Fatal("there is no VM in LXD")
+	}
+	if vm.Type != string(api.InstanceTypeVM) || vm.Config["limits.cpu"] != "1" || vm.Config["limits.memory"] != "1073741824" {
+		t.Errorf("a %s with %v", vm.Type, vm.Config)
+	}
+	if root := vm.Devices["root"]; root["size"] != "2000000000" || root["pool"] != "default" || root["path"] != "/" {
+		t.Errorf("root disk %v", root)
+	}
+	nic := vm.Devices["eth0"]
+	if nic["nictype"] != "bridged" || nic["parent"] != "br0" || nic["boot.priority"] != "1" {
+		t.Errorf("network card %v, want it on br0", nic)
+	}
+	m, _ := b.Machine(id)
+	if m.Cores != 1 || m.Memory != 1024 || !slices.Equal(m.Disks, []int64{2e9, 1e9}) || m.VMHost != "host" {
+		t.Errorf("MAAS has %+v", m)
+	}
+	if got := m.Interfaces[0].MAC; got == "" || got != vm.Config["volatile.eth0.hwaddr"] {
+		t.Errorf("MAC address %s in MAAS, %s in LXD", got, vm.Config["volatile.eth0.hwaddr"])
+	}
+	b.checkLife(id)
+}
+
+// checkLife deploys, releases and deletes the VM vm1.
+func (b *lxdBed) checkLife(id string) {
+	b.t.Helper()
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(b.t)
+	b.await("Deployed", func() bool { m, _ := b.Machine(id); return m.Status == "Deployed" })
+	if got := b.vm("vm1").StatusCode; got != api.Running {
+		b.t.Errorf("deployed, the VM is %s in LXD", got)
+	}
+	b.do(post, "machines/"+id+"/", "op", "release").object(b.t)
+	b.await("released", func() bool { m, _ := b.Machine(id); return m.Status == "New" && m.Power == "off" })
+	if got := b.vm("vm1").StatusCode; got != api.Stopped {
+		b.t.Errorf("released, the VM is %s in LXD", got)
+	}
+	if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
+		b.t.Fatalf("deletion: %d %s", got.status, got.body)
+	}
+	if b.vm("vm1") != nil {
+		b.t.Error("deleted in MAAS, the VM is still in LXD")
+	}
+	volumes, err := b.server.UseProject(lxdProject).GetStoragePoolVolumeNames("default")
+	if err != nil || slices.ContainsFunc(volumes, func(name string) bool { return strings.HasPrefix(name, "custom/") }) {
+		b.t.Errorf("volumes %v (%v) are left", volumes, err)
+	}
+}
