@@ -69,13 +69,16 @@ tools: ## Build all pinned tools and control-plane binaries (hack/tools).
 	@$(call build-tools,)
 
 .PHONY: manifests
-manifests: ## Write a clusterctl repository to OUT (default out/), for VERSION and IMG.
-	go run ./hack/manifests --out $(OUT) --version $(VERSION) --image $(IMG)
+manifests: ## Write a clusterctl repository, and lxd-initializer-daemonset.yaml, to OUT (default out/), for VERSION and the images.
+	go run ./hack/manifests --out $(OUT) --version $(VERSION) --image $(IMG) --initializer-image '$(INITIALIZER_MANIFEST_IMG)'
 
 IMAGE_CONTEXT = $(OUT)/image
 TAG ?= $(VERSION)
 REGISTRY ?=
 IMG ?= $(if $(REGISTRY),$(REGISTRY)/)capmaas-manager:$(TAG)
+INITIALIZER_IMG ?= $(if $(REGISTRY),$(REGISTRY)/)capmaas-lxd-initializer:$(TAG)
+# Without a registry the manifest keeps its placeholders ${REGISTRY} and ${TAG}.
+INITIALIZER_MANIFEST_IMG = $(if $(REGISTRY)$(filter-out file,$(origin INITIALIZER_IMG)),$(INITIALIZER_IMG))
 IMAGE_ARCH ?= $(shell go env GOARCH)
 CA_CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
 
@@ -85,21 +88,25 @@ $(shell if docker info >/dev/null 2>&1; then echo docker; elif command -v builda
 endef
 
 .PHONY: docker-build
-docker-build: ## Build the manager's image with docker or buildah (IMG, or REGISTRY and TAG; IMAGE_ARCH).
+docker-build: ## Build the images of manager and initializer with docker or buildah (REGISTRY and TAG, or IMG and INITIALIZER_IMG; IMAGE_ARCH).
 	@tool="$(image-tool)"; \
 	if [[ -z $$tool ]]; then echo "docker-build needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
 	if [[ ! -r $(CA_CERTIFICATES) ]]; then echo "no CA roots at $(CA_CERTIFICATES); set CA_CERTIFICATES" >&2; exit 1; fi; \
 	mkdir -p $(IMAGE_CONTEXT); \
 	install -m 0644 $(CA_CERTIFICATES) $(IMAGE_CONTEXT)/ca-certificates.crt; \
-	GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o $(IMAGE_CONTEXT)/manager ./cmd/manager; \
-	$$tool build --platform linux/$(IMAGE_ARCH) --build-arg VERSION=$(VERSION) -t $(IMG) -f Dockerfile $(IMAGE_CONTEXT)
+	for program in manager lxd-initializer; do \
+		GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o $(IMAGE_CONTEXT)/$$program ./cmd/$$program; \
+		image=$(IMG); if [[ $$program == lxd-initializer ]]; then image=$(INITIALIZER_IMG); fi; \
+		$$tool build --platform linux/$(IMAGE_ARCH) --build-arg VERSION=$(VERSION) --target $$program -t $$image -f Dockerfile $(IMAGE_CONTEXT); \
+	done
 
 .PHONY: docker-push
-docker-push: ## Push the manager's image (IMG, or REGISTRY and TAG).
+docker-push: ## Push both images (REGISTRY and TAG, or IMG and INITIALIZER_IMG).
 	@tool="$(image-tool)"; \
 	if [[ -z $$tool ]]; then echo "docker-push needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
-	if [[ $(IMG) != */* ]]; then echo "say where to push: REGISTRY=... or IMG=..." >&2; exit 1; fi; \
-	$$tool push $(IMG)
+	if [[ $(IMG) != */* || $(INITIALIZER_IMG) != */* ]]; then echo "say where to push: REGISTRY=..., or IMG=... and INITIALIZER_IMG=..." >&2; exit 1; fi; \
+	$$tool push $(IMG); \
+	$$tool push $(INITIALIZER_IMG)
 
 ##@ Try it
 
@@ -118,7 +125,8 @@ HELM_ARGS ?=
 # Values of an earlier deploy stay unless given anew.
 .PHONY: deploy
 deploy: tools-helm ## Install or upgrade the chart (IMG, HELM_ARGS; environment: MAAS_ENDPOINT, and MAAS_API_KEY or MAAS_SECRET).
-	@img=$(IMG); args=(--set-string "image.repository=$${img%:*}" --set-string "image.tag=$${img##*:}"); \
+	@img=$(IMG); lxd=$(INITIALIZER_IMG); args=(--set-string "image.repository=$${img%:*}" --set-string "image.tag=$${img##*:}" \
+		--set-string "lxdInitializer.image.repository=$${lxd%:*}" --set-string "lxdInitializer.image.tag=$${lxd##*:}"); \
 	if [[ -n $${MAAS_ENDPOINT:-} ]]; then args+=(--set-string "maas.endpoint=$$MAAS_ENDPOINT"); fi; \
 	if [[ -n $${MAAS_SECRET:-} ]]; then args+=(--set-string "maas.existingSecret=$$MAAS_SECRET"); fi; \
 	if [[ -n $${MAAS_API_KEY:-} ]]; then \

@@ -87,12 +87,15 @@ type problem struct {
 // explain sorts errors by type; what has no type of its own is retried with back-off.
 func explain(err error) problem {
 	var (
+		notReady    *notReadyError
 		credentials *scope.CredentialsError
 		domain      *dns.DomainNotFoundError
 		address     *machine.AddressError
 		placement   *lxd.LXDError
 	)
 	switch {
+	case errors.As(err, &notReady):
+		return problem{notReady.reason, notReady.message, notReady.retryAfter}
 	case errors.As(err, &credentials):
 		return problem{infrav1.CredentialsInvalidReason, err.Error(), mendRetry}
 	case errors.As(err, &domain):

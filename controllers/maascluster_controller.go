@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -38,13 +39,19 @@ var clusterConditions = []string{
 	infrav1.FailureDomainsReadyCondition, infrav1.DNSReadyCondition, infrav1.LXDReadyCondition,
 }
 
-// MaasClusterReconciler reconciles MaasClusters: zones, the API endpoint and its DNS record.
+// MaasClusterReconciler reconciles MaasClusters: zones, the API endpoint and its DNS record, and the nodes of host clusters.
 type MaasClusterReconciler struct {
-	Client   client.Client
-	Scopes   *scope.Factory
-	Recorder events.EventRecorder
+	Client client.Client
+	Scopes *scope.Factory
+	// ClusterCache connects to host clusters.
+	ClusterCache clustercache.ClusterCache
+	// Initializer is what is run there.
+	Initializer Initializer
+	Recorder    events.EventRecorder
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
+
+	controller capicontroller.Controller
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;update;patch
@@ -59,13 +66,15 @@ type MaasClusterReconciler struct {
 func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
 	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	var err error
+	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasCluster{}).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
 		WithOptions(options).
-		Complete(ctx, r)
+		Build(ctx, r)
 	if err != nil {
 		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
 	}
@@ -215,15 +224,6 @@ func (r *MaasClusterReconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
 		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
 	}
-}
-
-// reconcileHostCluster says what becomes of the nodes of a host cluster.
-func (r *MaasClusterReconciler) reconcileHostCluster(_ context.Context, s *scope.Cluster) error {
-	if s.MaasCluster.Spec.LXDControlPlaneCluster {
-		setFalse(s.MaasCluster, infrav1.LXDReadyCondition, infrav1.InitializerNotSupportedReason,
-			"this version does not prepare nodes as LXD VM hosts: register them in MAAS yourself")
-	}
-	return nil
 }
 
 // reconcileDelete takes the DNS record away once no machine is left, then lets the object go.

@@ -34,7 +34,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.release)
+	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.leaveVMHosts, r.release)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}

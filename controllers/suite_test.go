@@ -102,6 +102,8 @@ type world struct {
 	namespace string
 	maas      *simulator.Simulator
 	workload  client.Client
+	region    string
+	maasURL   string
 	cluster   *clusterv1.Cluster
 }
 
@@ -126,7 +128,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 // newWorld starts a MAAS and a manager. The Cluster API side (Cluster, Machines, bootstrap data) is played by the test.
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
 	scheme := newScheme(t)
 	c, err := client.New(apiConfig, client.Options{Scheme: scheme})
@@ -135,13 +137,16 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{
 		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
-		workload: fake.NewClientBuilder().WithScheme(scheme).Build(),
+		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region,
+	}
+	for _, c := range change {
+		c(w)
 	}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
-	endpoint := w.startMAAS()
+	w.maasURL = w.startMAAS()
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace},
-		StringData: map[string]string{"endpoint": endpoint, "apiKey": "admin:token:secret"},
+		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "admin:token:secret"},
 	})
 	w.startManager(scheme)
 	return w
@@ -163,7 +168,7 @@ vm_hosts:
 `
 
 func (w *world) startMAAS() (endpoint string) {
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	parsed, err := simulator.LoadRegion(strings.NewReader(w.region))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -199,10 +204,17 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		Notify: func(id string) { changes <- event.TypedGenericEvent[string]{Object: id} },
 	})
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}}
-	clusterReconciler := &MaasClusterReconciler{Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("test")}
+	clusterCache := clustercache.NewFakeEmptyClusterCache()
+	if w.workload != nil {
+		clusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch, hostNodeWatch)
+	}
+	clusterReconciler := &MaasClusterReconciler{
+		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Recorder: mgr.GetEventRecorder("test"),
+		Initializer: Initializer{Image: "example.com/lxd-initializer:v1", Socket: "/run/lxd/unix.socket"},
+	}
 	machineReconciler := &MaasMachineReconciler{
 		Client: mgr.GetClient(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
-		ClusterCache: clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch),
+		ClusterCache: clusterCache,
 	}
 	for _, err := range []error{
 		mgr.Add(runnable(registry.Start)),

@@ -153,6 +153,21 @@ const (
 	// ZonesNotFoundReason: MAAS has no zone of that name.
 	ZonesNotFoundReason = "ZonesNotFound"
 
-	// InitializerNotSupportedReason: this version does not prepare the nodes of a host cluster.
-	InitializerNotSupportedReason = "InitializerNotSupported"
+	// WaitingForWorkloadClusterReason: the host cluster's Kubernetes API does not answer yet.
+	WaitingForWorkloadClusterReason = "WaitingForWorkloadCluster"
+
+	// HostsNotReadyReason: some nodes are not VM hosts yet, or MAAS does not know their resources; the message says how many are.
+	HostsNotReadyReason = "HostsNotReady"
+
+	// InitializerNotAppliedReason: the host cluster refuses the initializer's objects.
+	InitializerNotAppliedReason = "InitializerNotApplied"
+)
+
+// Reasons of MachineDeployed while the machine of a host cluster is deleted.
+const (
+	// VMsOnHostReason: VMs of clusters run on the machine. Its deletion goes on when they are gone.
+	VMsOnHostReason = "VMsOnHost"
+
+	// RetiringReason: the node is taken out of service as a VM host.
+	RetiringReason = "Retiring"
 )

@@ -26,6 +26,19 @@ const (
 	// PreferredSubnetKey is the key in PreferredSubnetConfigMap.
 	PreferredSubnetKey = "preferredSubnets"
 
+	// LXDHostLabel is "true" on the Nodes of a host cluster that are VM hosts of MAAS, with resources that MAAS knows.
+	LXDHostLabel = "capmaas.io/lxd-host"
+
+	// LXDHostRetireAnnotation on a Node of a host cluster tells the initializer there to take the node out of service: it stops
+	// registering it, and takes back what it trusted. The manager sets it before a host's machine is released.
+	LXDHostRetireAnnotation = "capmaas.io/lxd-host-retire"
+
+	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that says how far the initializer came.
+	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"
+
+	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service.
+	LXDHostRetiredReason = "Retired"
+
 	// DefaultAPIServerPort is the port of the API endpoint where none is given.
 	DefaultAPIServerPort int32 = 6443
 )
@@ -92,9 +105,8 @@ type LXDHostConfig struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="networkBridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	NetworkBridge string `json:"networkBridge,omitempty"`
 
-	// zone is the MAAS zone that the VM hosts are put into.
+	// zone is the MAAS zone that the VM hosts are put into. Default: each into the zone of its own machine.
 	// +optional
-	// +kubebuilder:default=default
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Zone string `json:"zone,omitempty"`
@@ -104,6 +116,17 @@ type LXDHostConfig struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	ResourcePool string `json:"resourcePool,omitempty"`
+
+	// credentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle, as in
+	// spec.credentialsRef. They are what the nodes of the host cluster register themselves with, and are copied there. The key's
+	// user must be an administrator of MAAS. Default: the credentials that this cluster itself uses.
+	// +optional
+	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
+}
+
+// DefaultLXDHostConfig is what spec.lxdConfig means when it is not given.
+func DefaultLXDHostConfig() LXDHostConfig {
+	return LXDHostConfig{StorageBackend: StorageBackendZFS, StorageSize: "50", NetworkBridge: "br0"}
 }
 
 // MaasClusterSpec is the desired state of a MaasCluster.
@@ -148,7 +171,7 @@ type MaasClusterSpec struct {
 	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
 
 	// lxdControlPlaneCluster makes this a host cluster: its bare-metal nodes are turned into LXD VM hosts of MAAS, for
-	// the control planes of other clusters.
+	// the control planes of other clusters. It can be turned on later, but not off: delete the cluster for that.
 	// +optional
 	LXDControlPlaneCluster bool `json:"lxdControlPlaneCluster,omitempty"`
 
@@ -225,6 +248,7 @@ type MaasCluster struct {
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.lxdControlPlaneCluster) || !oldSelf.lxdControlPlaneCluster || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdControlPlaneCluster",message="lxdControlPlaneCluster can't be turned off: VMs of other clusters may run on the nodes; delete the cluster instead"
 	Spec MaasClusterSpec `json:"spec"`
 
 	// status is the observed state.

@@ -121,7 +121,8 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: opts.concurrency}
 	if err := (&controllers.MaasClusterReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
+		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Initializer: opts.initializer,
+		Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return err
 	}

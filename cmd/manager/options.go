@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/cluster-api/util/flags"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers"
 )
 
 // options are what the command line says.
@@ -21,6 +23,7 @@ type options struct {
 	maasConfigDir              string
 	pollActive, pollIdle       time.Duration
 	settleTime                 time.Duration
+	initializer                controllers.Initializer
 	connectRetry               time.Duration
 	syncPeriod                 time.Duration
 	concurrency                int
@@ -35,6 +38,7 @@ func defaultOptions() options {
 		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
 		maasConfigDir: "/etc/capmaas",
 		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
+		initializer: controllers.Initializer{PullPolicy: "IfNotPresent", Socket: "/var/snap/lxd/common/lxd/unix.socket"},
 		concurrency: 10, kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
@@ -60,6 +64,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
 		"How long a machine may turn up in MAAS after the answer to a request for one was lost. MAAS takes up to two minutes to compose a VM.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")
+	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which is put into host clusters.")
+	fs.StringVar(&o.initializer.PullPolicy, "initializer-image-pull-policy", o.initializer.PullPolicy, "Always, IfNotPresent or Never.")
+	fs.StringVar(&o.initializer.Socket, "initializer-socket", o.initializer.Socket, "LXD's unix socket on the nodes of host clusters.")
 	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time.")
 	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Most requests per second to the Kubernetes API.")

@@ -43,6 +43,21 @@ var everything = values{
 	"affinity":          values{"nodeAffinity": values{}},
 	"priorityClassName": "system-cluster-critical",
 	"fullnameOverride":  "maas",
+	"lxdInitializer": values{
+		"enabled": true,
+		"image":   values{"repository": "registry.example.com:5000/capmaas/lxd-initializer", "tag": "v7", "pullPolicy": "Always"},
+		"socket":  "/var/lib/lxd/unix.socket", "port": 18444,
+		"storageBackend": "lvm", "storageSize": "900", "storagePool": "fast", "networkBridge": "br-vm", "createBridge": true,
+		"project": "vms", "profile": "vm", "zone": "az 1", "resourcePool": "", "checkInterval": "30s",
+		"ports":    values{"health": 19441, "metrics": 18081},
+		"logLevel": "debug", "logFormat": "text", "extraArgs": []any{"--maas-config-dir=/etc/capmaas"},
+		"env":               []any{values{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}},
+		"podLabels":         values{"team": "infra"},
+		"podAnnotations":    values{"prometheus.io/scrape": "true"},
+		"nodeSelector":      values{"lxd": "yes"},
+		"tolerations":       []any{values{"operator": "Exists"}},
+		"priorityClassName": "system-node-critical",
+	},
 }
 
 // matrix are values that render in different ways.
@@ -52,6 +67,7 @@ var matrix = map[string]values{
 	"one namespace":        {"watchNamespace": "team-a"},
 	"existing credentials": {"maas": values{"existingSecret": "my-key", "existingConfigMap": "my-maas"}},
 	"without CRDs":         {"crds": values{"install": false}},
+	"LXD initializer":      {"lxdInitializer": values{"enabled": true}},
 }
 
 func TestLint(t *testing.T) {
@@ -107,6 +123,20 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"key and Secret":            {values{"maas": values{"apiKey": "a:b:c", "existingSecret": "s"}}, "maas.existingSecret"},
 		"endpoint and ConfigMap":    {values{"maas": values{"endpoint": "http://x", "existingConfigMap": "c"}}, "maas.existingConfigMap"},
 		"certificates without key":  {values{"maas": values{"caBundle": "x"}}, "maas.caBundle"},
+		"initializer, unknown key":  {initializer("bridge", "br0"), "/lxdInitializer"},
+		"unknown storage backend":   {initializer("storageBackend", "ceph"), "/lxdInitializer/storageBackend"},
+		"storage size is a number":  {initializer("storageSize", 50), "/lxdInitializer/storageSize"},
+		"storage size with a unit":  {initializer("storageSize", "50GB"), "/lxdInitializer/storageSize"},
+		"bridge too long for Linux": {initializer("networkBridge", "a-bridge-too-far"), "/lxdInitializer/networkBridge"},
+		"project with a slash":      {initializer("project", "a/b"), "/lxdInitializer/project"},
+		"zone with a comma":         {initializer("zone", "a,b"), "/lxdInitializer/zone"},
+		"socket is no path":         {initializer("socket", "unix.socket"), "/lxdInitializer/socket"},
+		"socket outside its path":   {initializer("socket", "/var/../etc/shadow"), "/lxdInitializer/socket"},
+		"all of LXD's directory":    {initializer("socket", "/var/lib/lxd/"), "/lxdInitializer/socket"},
+		"port of LXD is 0":          {initializer("port", 0), "/lxdInitializer/port"},
+		"initializer's metrics":     {initializer("ports", values{"metrics": "http"}), "/lxdInitializer/ports/metrics"},
+		"initializer's pull policy": {initializer("image", values{"pullPolicy": "Sometimes"}), "/lxdInitializer/image/pullPolicy"},
+		"interval without a unit":   {initializer("checkInterval", "60"), "/lxdInitializer/checkInterval"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(releaseNamespace, tt.values)
@@ -123,6 +153,11 @@ func TestBadValuesAreRefused(t *testing.T) {
 	}
 }
 
+// initializer are values with one setting of the LXD initializer.
+func initializer(name string, value any) values {
+	return values{"lxdInitializer": values{"enabled": true, name: value}}
+}
+
 // Every value that a user can set is in values.yaml, which documents it, and in the schema, which checks it.
 func TestSchemaKnowsAllValues(t *testing.T) {
 	capmaas, err := loadChart()
@@ -133,11 +168,15 @@ func TestSchemaKnowsAllValues(t *testing.T) {
 	if err := yaml.Unmarshal(capmaas.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	checkSameKeys(t, "", capmaas.Values, schema)
+	definitions, _ := schema["definitions"].(map[string]any)
+	checkSameKeys(t, "", capmaas.Values, schema, definitions)
 }
 
-func checkSameKeys(t *testing.T, path string, defaults, schema map[string]any) {
+func checkSameKeys(t *testing.T, path string, defaults, schema, definitions map[string]any) {
 	t.Helper()
+	if reference, ok := schema["$ref"].(string); ok {
+		schema, _ = definitions[strings.TrimPrefix(reference, "#/definitions/")].(map[string]any)
+	}
 	properties, _ := schema["properties"].(map[string]any)
 	if additional, set := schema["additionalProperties"]; !set || additional != false {
 		t.Errorf("the schema of %q allows unknown keys", path)
@@ -152,7 +191,7 @@ func checkSameKeys(t *testing.T, path string, defaults, schema map[string]any) {
 			t.Errorf("%s.%s is in the schema and not in values.yaml", path, key)
 		}
 		if below, ok := value.(map[string]any); ok && len(below) > 0 && key != "resources" {
-			checkSameKeys(t, path+"."+key, below, property.(map[string]any))
+			checkSameKeys(t, path+"."+key, below, property.(map[string]any), definitions)
 		}
 	}
 	for key := range defaults {
@@ -267,17 +306,17 @@ func convert(t *testing.T, o *unstructured.Unstructured, into any) {
 	}
 }
 
-// Objects are in the release's namespace, or cluster-scoped with its name in theirs, so that releases don't collide.
+// Objects are in the release's namespace, or elsewhere with its name in theirs, so that releases don't collide.
 func TestReleasesInTwoNamespacesDontCollide(t *testing.T) {
 	names := map[string]string{}
 	for _, namespace := range []string{"one", "two"} {
-		rendered, err := render(namespace, values{"crds": values{"install": false}})
+		rendered, err := render(namespace, values{"crds": values{"install": false}, "lxdInitializer": values{"enabled": true}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range mustParse(t, []byte(rendered.Manifest)) {
-			if o.GetNamespace() != "" && o.GetNamespace() != namespace {
-				t.Errorf("%s %s is in namespace %s, want %s", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
+			if o.GetNamespace() != "" && o.GetNamespace() != namespace && !strings.HasSuffix(o.GetName(), "."+namespace) {
+				t.Errorf("%s %s is in namespace %s, want %s, or its name to end in it", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
 			}
 			key := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 			if other, taken := names[key]; taken {
@@ -325,12 +364,16 @@ func TestManagersArguments(t *testing.T) {
 			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)",
 			"--health-addr=:9440", "--diagnostics-address=:8443",
 			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
+			"--initializer-image=capmaas-lxd-initializer:v0.1.0", "--initializer-image-pull-policy=IfNotPresent",
+			"--initializer-socket=/var/snap/lxd/common/lxd/unix.socket",
 			"--log-level=info", "--log-format=json",
 		}},
 		"everything": {everything, []string{
 			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)", "--watch-filter=blue",
 			"--health-addr=127.0.0.1:19440", "--diagnostics-address=127.0.0.1:18443", "--insecure-diagnostics",
 			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
+			"--initializer-image=registry.example.com:5000/capmaas/lxd-initializer:v7", "--initializer-image-pull-policy=Always",
+			"--initializer-socket=/var/lib/lxd/unix.socket",
 			"--log-level=info", "--log-format=json", "--v=2",
 		}},
 	} {
@@ -394,6 +437,8 @@ func TestNotesTellWhatToDo(t *testing.T) {
 		"credentials":         {values{"maas": values{"endpoint": "https://m/MAAS", "apiKey": "a:b:c"}}, "https://m/MAAS"},
 		"key without address": {values{"maas": values{"apiKey": "a:b:c"}}, "set maas.endpoint"},
 		"no CRDs":             {values{"crds": values{"install": false}}, "must be in the cluster"},
+		"initializer":         {initializer("nodeSelector", nil), "pod-security.kubernetes.io/enforce=privileged"},
+		"initializer, no key": {initializer("nodeSelector", nil), "wait until Secret maas-credentials"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(releaseNamespace, tt.values)

@@ -5,9 +5,11 @@ package packaging
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -98,6 +101,8 @@ type topology struct {
 	controlPlane map[string]any
 	workers      map[string]map[string]any // by the name of their MachineDeployment in the topology
 	certSANs     []string
+	// commands run before kubeadm, by the MachineDeployment's name in the topology, and control-plane.
+	commands map[string][]string
 	// controlPlaneTemplate is the name of the control plane's MaasMachineTemplate.
 	controlPlaneTemplate string
 	// workerTemplates are the names of the workers' MaasMachineTemplates, as workers.
@@ -123,7 +128,7 @@ func reconciled(t *testing.T, cluster *clusterv1.Cluster) *clusterv1.Cluster {
 // observe reads the objects that a Cluster refers to.
 func observe(t *testing.T, cluster *clusterv1.Cluster) topology {
 	t.Helper()
-	result := topology{workers: map[string]map[string]any{}, workerTemplates: map[string]string{}}
+	result := topology{workers: map[string]map[string]any{}, workerTemplates: map[string]string{}, commands: map[string][]string{}}
 	result.cluster = readSpec(t, "MaasCluster", cluster.Namespace, cluster.Spec.InfrastructureRef.Name)
 
 	kcp := &controlplanev1.KubeadmControlPlane{}
@@ -131,6 +136,7 @@ func observe(t *testing.T, cluster *clusterv1.Cluster) topology {
 		t.Fatal(err)
 	}
 	result.certSANs = kcp.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.CertSANs
+	result.commands["control-plane"] = kcp.Spec.KubeadmConfigSpec.PreKubeadmCommands
 	result.controlPlaneTemplate = kcp.Spec.MachineTemplate.Spec.InfrastructureRef.Name
 	result.controlPlane = readTemplate(t, cluster.Namespace, result.controlPlaneTemplate)
 
@@ -142,6 +148,11 @@ func observe(t *testing.T, cluster *clusterv1.Cluster) topology {
 		name := md.Labels[clusterv1.ClusterTopologyMachineDeploymentNameLabel]
 		result.workerTemplates[name] = md.Spec.Template.Spec.InfrastructureRef.Name
 		result.workers[name] = readTemplate(t, cluster.Namespace, result.workerTemplates[name])
+		bootstrap := &bootstrapv1.KubeadmConfigTemplate{}
+		if err := management.Get(t.Context(), client.ObjectKey{Namespace: cluster.Namespace, Name: md.Spec.Template.Spec.Bootstrap.ConfigRef.Name}, bootstrap); err != nil {
+			t.Fatal(err)
+		}
+		result.commands[name] = bootstrap.Spec.Template.Spec.PreKubeadmCommands
 	}
 	return result
 }
@@ -180,12 +191,23 @@ func fields(t *testing.T, content string) map[string]any {
 
 const sizes = "minCPU: 2, minMemory: 4096, minDiskSize: 20"
 
+// preKubeadm is what every machine runs before kubeadm.
+var preKubeadm = []string{"swapoff --all", `sed --in-place --regexp-extended '/^[^#]\S*\s+\S+\s+swap\s/d' /etc/fstab`}
+
+// installLXD is what the machines of host clusters run besides.
+func installLXD(channel string) []string {
+	return []string{
+		"snap wait system seed.loaded", `snap list lxd || snap install lxd --channel="` + channel + `"`, "/snap/bin/lxd waitready --timeout=300",
+	}
+}
+
 func TestClassVariables(t *testing.T) {
 	for name, tt := range map[string]struct {
 		variables, overrides  string
 		cluster, controlPlane string
 		workers               map[string]string
 		certSANs              []string
+		commands              []string // after preKubeadm
 	}{
 		"the least": {
 			variables:    "{dnsDomain: maas, image: ubuntu/noble}",
@@ -242,6 +264,33 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 				"md-1": "image: j, provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, minCPU: 2, minMemory: 2048, minDiskSize: 20",
 			},
 		},
+		"a host cluster with defaults": {
+			variables:    "{dnsDomain: maas, image: i, lxdControlPlaneCluster: true}",
+			cluster:      "dnsDomain: maas, lxdControlPlaneCluster: true",
+			controlPlane: "image: i, " + sizes,
+			workers:      map[string]string{"md-0": "image: i, provisioningMode: bare-metal, " + sizes},
+			commands:     installLXD("5.21/stable"),
+		},
+		"a host cluster with everything": {
+			variables: `
+dnsDomain: maas
+image: i
+lxdControlPlaneCluster: true
+lxdHostConfig: {storageBackend: dir, storageSize: "9", networkBridge: br1, zone: z, resourcePool: p, credentialsRef: {name: hosts}}
+lxdChannel: latest/edge
+`,
+			cluster: `dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageBackend: dir, storageSize: "9", networkBridge: br1,
+				zone: z, resourcePool: p, credentialsRef: {name: hosts}}`,
+			controlPlane: "image: i, " + sizes,
+			workers:      map[string]string{"md-0": "image: i, provisioningMode: bare-metal, " + sizes},
+			commands:     installLXD("latest/edge"),
+		},
+		"settings of hosts, and no host cluster": {
+			variables:    "{dnsDomain: maas, image: i, lxdHostConfig: {storageBackend: dir}}",
+			cluster:      "dnsDomain: maas",
+			controlPlane: "image: i, " + sizes,
+			workers:      map[string]string{"md-0": "image: i, provisioningMode: bare-metal, " + sizes},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t, newClass(t), tt.variables, tt.overrides)
@@ -268,6 +317,11 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 			}
 			if diff := cmp.Diff(sans, got.certSANs); diff != "" {
 				t.Errorf("names in the API server's certificate (-want +got):\n%s", diff)
+			}
+			for whose, got := range got.commands {
+				if diff := cmp.Diff(slices.Concat(preKubeadm, tt.commands), got); diff != "" {
+					t.Errorf("commands before kubeadm of %s (-want +got):\n%s", whose, diff)
+				}
 			}
 		})
 	}
@@ -296,6 +350,12 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		"unknown mode of workers":     "{dnsDomain: maas, image: i, workerMode: vm}",
 		"credentials without a name":  "{dnsDomain: maas, image: i, credentialsRef: {}}",
 		"endpoint without a host":     "{dnsDomain: maas, image: i, controlPlaneEndpoint: {port: 6443}}",
+		"host cluster is a word":      "{dnsDomain: maas, image: i, lxdControlPlaneCluster: 'yes'}",
+		"unknown setting of hosts":    "{dnsDomain: maas, image: i, lxdHostConfig: {bridge: br0}}",
+		"unknown storage of hosts":    "{dnsDomain: maas, image: i, lxdHostConfig: {storageBackend: ceph}}",
+		"storage of hosts, a unit":    "{dnsDomain: maas, image: i, lxdHostConfig: {storageSize: 50GB}}",
+		"long bridge of hosts":        "{dnsDomain: maas, image: i, lxdHostConfig: {networkBridge: a-bridge-too-far}}",
+		"channel is a command":        "{dnsDomain: maas, image: i, lxdChannel: 'a; reboot'}",
 		"preferred subnet, no prefix": "{dnsDomain: maas, image: i, preferredSubnets: [10.77.0.0]}",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,6 +363,31 @@ func TestBadVariablesAreRefused(t *testing.T) {
 			if !apierrors.IsInvalid(err) {
 				t.Errorf("got error %v, want one that says the Cluster is invalid", err)
 			}
+		})
+	}
+}
+
+// Virtual machines of other clusters may run on the nodes of a host cluster.
+func TestHostClusterStaysOne(t *testing.T) {
+	cluster := newCluster(t, newClass(t), "{dnsDomain: maas, image: i, lxdControlPlaneCluster: true}", "")
+	if err := management.Create(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	for name, vars := range map[string]string{
+		"turned off": "{dnsDomain: maas, image: i, lxdControlPlaneCluster: false}",
+		"left out":   "{dnsDomain: maas, image: i}",
+	} {
+		// The topology controller writes the Cluster, too.
+		eventually(t, name, func(ctx context.Context) error {
+			if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+				return err
+			}
+			cluster.Spec.Topology.Variables = variables(t, vars)
+			err := management.Update(ctx, cluster, client.DryRunAll)
+			if apierrors.IsInvalid(err) {
+				return nil
+			}
+			return errors.Join(errors.New("the Cluster is not found invalid"), err)
 		})
 	}
 }

@@ -24,10 +24,12 @@ const version = "v0.1.0"
 
 // flavors are the cluster templates, by the name that clusterctl gives them.
 var flavors = map[string]string{
-	"":             "cluster-template.yaml",
-	"lxd":          "cluster-template-lxd.yaml",
-	"topology":     "cluster-template-topology.yaml",
-	"lxd-topology": "cluster-template-lxd-topology.yaml",
+	"":                  "cluster-template.yaml",
+	"lxd":               "cluster-template-lxd.yaml",
+	"lxd-host":          "cluster-template-lxd-host.yaml",
+	"topology":          "cluster-template-topology.yaml",
+	"lxd-topology":      "cluster-template-lxd-topology.yaml",
+	"lxd-host-topology": "cluster-template-lxd-host-topology.yaml",
 }
 
 // buildManifests builds the program behind `make manifests`, once.
@@ -113,7 +115,7 @@ func TestEveryTemplateIsAFlavorAndReleased(t *testing.T) {
 	for _, entry := range entries {
 		released = append(released, entry.Name())
 	}
-	want = append(want, "clusterclass-capmaas.yaml", "infrastructure-components.yaml", "metadata.yaml")
+	want = append(want, "clusterclass-capmaas.yaml", "infrastructure-components.yaml", "lxd-initializer-daemonset.yaml", "metadata.yaml")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, released); diff != "" {
 		t.Errorf("files of a release (-want +got):\n%s", diff)
@@ -122,7 +124,7 @@ func TestEveryTemplateIsAFlavorAndReleased(t *testing.T) {
 
 // The components are as clusterctl's contract wants them, and the API server knows all their fields.
 func TestComponents(t *testing.T) {
-	dir := repository(t, "--image", "registry.example.com:5000/capmaas/manager:v7")
+	dir := repository(t, "--image", "registry.example.com:5000/capmaas/manager:v7", "--initializer-image", "registry.example.com/init@sha256:"+strings.Repeat("0b", 32))
 	variables := map[string]string{"MAAS_ENDPOINT": "http://maas.example.com:5240/MAAS", "MAAS_API_KEY": "a:b:c"}
 	out, err := clusterctl(t, dir, variables, "generate", "provider", "--infrastructure", "maas:"+version, "--target-namespace", releaseNamespace)
 	if err != nil {
@@ -155,6 +157,12 @@ func TestComponents(t *testing.T) {
 	if got := manager.Spec.Template.Spec.Containers[0].Image; got != "registry.example.com:5000/capmaas/manager:v7" {
 		t.Errorf("the manager's image is %s", got)
 	}
+	if want := "--initializer-image=registry.example.com/init@sha256:" + strings.Repeat("0b", 32); !slices.Contains(manager.Spec.Template.Spec.Containers[0].Args, want) {
+		t.Errorf("the manager is not told the initializer's image: %v", manager.Spec.Template.Spec.Containers[0].Args)
+	}
+	if n := len(ofKind(objects, "DaemonSet")); n != 0 {
+		t.Errorf("%d DaemonSets: the initializer is for host clusters, where the manager puts it", n)
+	}
 	data, _ := ofKind(objects, "Secret")[0].Object["stringData"].(map[string]any)
 	if data["apiKey"] != "a:b:c" {
 		t.Error("the Secret does not have the API key of the variable")
@@ -171,7 +179,10 @@ func TestComponentsNeedCredentials(t *testing.T) {
 	}
 }
 
-// Every flavor asks for the same two variables, and offers the same others.
+// isHost tells whether a flavor is that of a host cluster.
+func isHost(flavor string) bool { return strings.HasPrefix(flavor, "lxd-host") }
+
+// Every flavor asks for the same two variables, and offers the same others; those of host clusters some more.
 func TestFlavorsVariables(t *testing.T) {
 	dir := repository(t)
 	optional := []string{
@@ -193,7 +204,13 @@ func TestFlavorsVariables(t *testing.T) {
 			if diff := cmp.Diff([]string{"MAAS_DNS_DOMAIN", "MAAS_IMAGE"}, variableNames(required)); diff != "" {
 				t.Errorf("required variables (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(optional, variableNames(others)); diff != "" {
+			want := optional
+			if isHost(flavor) {
+				want = slices.Sorted(slices.Values(append(
+					[]string{"LXD_CHANNEL", "LXD_NETWORK_BRIDGE", "LXD_RESOURCE_POOL", "LXD_STORAGE_BACKEND", "LXD_STORAGE_SIZE"}, optional...,
+				)))
+			}
+			if diff := cmp.Diff(want, variableNames(others)); diff != "" {
 				t.Errorf("optional variables (-want +got):\n%s", diff)
 			}
 		})
@@ -227,11 +244,14 @@ func TestFlavorsAreAccepted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		variables             map[string]string
 		controlPlane, workers string
+		host, channel         string // of flavors for host clusters
 	}{
 		"least": {
 			variables:    map[string]string{"MAAS_DNS_DOMAIN": "maas", "MAAS_IMAGE": "custom/u-2404-k8s"},
 			controlPlane: "image: custom/u-2404-k8s, resourcePool: default, tags: [], " + sizes,
 			workers:      "image: custom/u-2404-k8s, resourcePool: default, tags: [], " + sizes,
+			host:         `storageBackend: zfs, storageSize: "50", networkBridge: br0, resourcePool: default`,
+			channel:      "5.21/stable",
 		},
 		"most": {
 			variables: map[string]string{
@@ -241,9 +261,13 @@ func TestFlavorsAreAccepted(t *testing.T) {
 				"CONTROL_PLANE_MACHINE_RESOURCEPOOL": "vm-hosts", "CONTROL_PLANE_MACHINE_TAGS": "[fast, rack-1]",
 				"WORKER_MACHINE_MINCPU": "32", "WORKER_MACHINE_MINMEMORY": "131072", "WORKER_MACHINE_MINDISKSIZE": "900",
 				"WORKER_MACHINE_RESOURCEPOOL": "metal", "WORKER_MACHINE_TAGS": "[gpu]",
+				"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "900", "LXD_NETWORK_BRIDGE": "br-vm", "LXD_RESOURCE_POOL": "vm-hosts",
+				"LXD_CHANNEL": "6/stable",
 			},
 			controlPlane: "image: custom/cp, minCPU: 4, minMemory: 8192, minDiskSize: 60, resourcePool: vm-hosts, tags: [fast, rack-1]",
 			workers:      "image: custom/worker, minCPU: 32, minMemory: 131072, minDiskSize: 900, resourcePool: metal, tags: [gpu]",
+			host:         `storageBackend: btrfs, storageSize: "900", networkBridge: br-vm, resourcePool: vm-hosts`,
+			channel:      "6/stable",
 		},
 	} {
 		for flavor := range flavors {
@@ -253,12 +277,21 @@ func TestFlavorsAreAccepted(t *testing.T) {
 					cluster = reconciled(t, cluster)
 				}
 				got := observe(t, cluster)
-				if diff := cmp.Diff(fields(t, "dnsDomain: maas"), got.cluster); diff != "" {
+				spec, commands, mode := "dnsDomain: maas", preKubeadm, "bare-metal"
+				switch {
+				case isHost(flavor):
+					spec += ", lxdControlPlaneCluster: true, lxdConfig: {" + tt.host + "}"
+					commands = slices.Concat(preKubeadm, installLXD(tt.channel))
+				case strings.HasPrefix(flavor, "lxd"):
+					mode = "lxd"
+				}
+				if diff := cmp.Diff(fields(t, spec), got.cluster); diff != "" {
 					t.Errorf("MaasCluster.spec (-want +got):\n%s", diff)
 				}
-				mode := "bare-metal"
-				if strings.HasPrefix(flavor, "lxd") {
-					mode = "lxd"
+				for whose, got := range got.commands {
+					if diff := cmp.Diff(commands, got); diff != "" {
+						t.Errorf("commands before kubeadm of %s (-want +got):\n%s", whose, diff)
+					}
 				}
 				checkMachines(t, "the control plane", mode, tt.controlPlane, got.controlPlane)
 				for _, worker := range got.workers {

@@ -13,6 +13,8 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"sigs.k8s.io/kustomize/kyaml/kio"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/charts"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 	providerLabel = "cluster.x-k8s.io/provider"
 )
 
-// helmLabels say that Helm manages an object, which is not so when clusterctl installs it.
+// helmLabels say who manages an object, which is somebody else when clusterctl or kubectl installs it.
 var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
 // components renders the chart as clusterctl wants it: one file with one Namespace, the provider's label on
@@ -79,7 +81,11 @@ func (r Release) renderChart() (string, error) {
 		"crds": map[string]any{"keep": false},
 	}
 	if r.Image != "" {
-		values["image"] = imageValues(r.Image)
+		values["image"] = charts.Image(r.Image)
+	}
+	if r.InitializerImage != "" {
+		// What the manager puts into host clusters; here there is none.
+		values["lxdInitializer"] = map[string]any{"enabled": false, "image": charts.Image(r.InitializerImage)}
 	}
 	install := action.NewInstall(&action.Configuration{})
 	install.ClientOnly = true
@@ -98,15 +104,3 @@ func (r Release) renderChart() (string, error) {
 
 // oldestKubernetes is the oldest version that the chart is for; what works there works with those after it.
 const oldestKubernetes = "v1.33.0"
-
-// imageValues splits an image's reference into the chart's values.
-func imageValues(reference string) map[string]any {
-	if repository, digest, ok := strings.Cut(reference, "@"); ok {
-		return map[string]any{"repository": repository, "digest": digest}
-	}
-	// A colon before the last slash belongs to a registry's port.
-	if colon := strings.LastIndex(reference, ":"); colon > strings.LastIndex(reference, "/") {
-		return map[string]any{"repository": reference[:colon], "tag": reference[colon+1:]}
-	}
-	return map[string]any{"repository": reference}
-}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manifests writes a clusterctl repository: the chart rendered as infrastructure-components.yaml, the cluster
-// templates, the ClusterClasses and metadata.yaml, below OUT/infrastructure-maas/VERSION.
+// templates, the ClusterClasses and metadata.yaml, below OUT/infrastructure-maas/VERSION; and beside them
+// lxd-initializer-daemonset.yaml, which clusterctl has no part in.
 package main
 
 import (
@@ -16,6 +17,8 @@ func main() {
 	flag.StringVar(&release.Source, "source", ".", "directory of this project's sources")
 	flag.StringVar(&release.Version, "version", "", "version of the release, for example v0.1.0")
 	flag.StringVar(&release.Image, "image", "", "reference of the manager's image (default: the chart's repository, tagged with the version)")
+	flag.StringVar(&release.InitializerImage, "initializer-image", "",
+		"reference of the LXD initializer's image (default: the chart's repository, tagged with the version; ${REGISTRY} and ${TAG} in lxd-initializer-daemonset.yaml)")
 	flag.Parse()
 	if err := run(release, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "manifests:", err)

@@ -23,6 +23,10 @@ type Release struct {
 	Version string
 	// Image is the reference of the manager's image. Default: the chart's repository, tagged with the version.
 	Image string
+	// InitializerImage is the reference of the LXD initializer's image. Default: for what the manager puts into host
+	// clusters, the chart's repository, tagged with the version; in lxd-initializer-daemonset.yaml, the placeholders
+	// ${REGISTRY} and ${TAG}.
+	InitializerImage string
 }
 
 // Write writes the release into the repository at out and returns the release's directory.
@@ -40,6 +44,9 @@ func (r Release) Write(out string) (string, error) {
 		return "", err
 	}
 	files["infrastructure-components.yaml"] = components
+	if files["lxd-initializer-daemonset.yaml"], err = r.initializer(); err != nil {
+		return "", err
+	}
 
 	// clusterctl takes no relative path.
 	repository, err := filepath.Abs(out)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestVersions(t *testing.T) {
@@ -37,20 +35,6 @@ releaseSeries:
 	} {
 		if err := (Release{Source: source, Version: version}).checkVersion(); (err == nil) != ok {
 			t.Errorf("version %q: error %v, want none: %t", version, err, ok)
-		}
-	}
-}
-
-func TestImageValues(t *testing.T) {
-	for reference, want := range map[string]map[string]any{
-		"capmaas-manager":                  {"repository": "capmaas-manager"},
-		"capmaas-manager:v1":               {"repository": "capmaas-manager", "tag": "v1"},
-		"r.example.com:5000/a/b":           {"repository": "r.example.com:5000/a/b"},
-		"r.example.com:5000/a/b:v1":        {"repository": "r.example.com:5000/a/b", "tag": "v1"},
-		"r.example.com:5000/a/b@sha256:01": {"repository": "r.example.com:5000/a/b", "digest": "sha256:01"},
-	} {
-		if diff := cmp.Diff(want, imageValues(reference)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", reference, diff)
 		}
 	}
 }

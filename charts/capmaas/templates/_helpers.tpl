@@ -40,11 +40,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 cluster.x-k8s.io/provider: infrastructure-maas
 {{- end }}
 
+{{/* The reference of an image, of what values say about it. */}}
 {{- define "capmaas.image" -}}
-{{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- if .image.digest }}
+{{- printf "%s@%s" .image.repository .image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
 {{- end }}
 {{- end }}
 
@@ -55,6 +56,33 @@ cluster.x-k8s.io/provider: infrastructure-maas
 
 {{- define "capmaas.configMap" -}}
 {{- default "capmaas-config" .Values.maas.existingConfigMap }}
+{{- end }}
+
+{{/* The LXD initializer's objects. A release that is named after the initializer does not have its name twice. */}}
+{{- define "capmaas.lxdInitializer.name" -}}
+{{- $fullname := include "capmaas.fullname" . }}
+{{- if contains "lxd-initializer" $fullname }}
+{{- $fullname }}
+{{- else }}
+{{- printf "%s-lxd-initializer" $fullname }}
+{{- end }}
+{{- end }}
+
+{{- define "capmaas.lxdInitializer.clusterName" -}}
+{{- printf "%s.%s" (include "capmaas.lxdInitializer.name" .) .Release.Namespace }}
+{{- end }}
+
+{{- define "capmaas.lxdInitializer.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "capmaas.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app: lxd-initializer
+{{- end }}
+
+{{/* Without the provider's label: clusterctl deletes what has it, and the initializer also runs where clusterctl does not know it. */}}
+{{- define "capmaas.lxdInitializer.labels" -}}
+{{- omit (include "capmaas.labels" . | fromYaml) "cluster.x-k8s.io/provider" | toYaml }}
+app.kubernetes.io/component: lxd-initializer
+app: lxd-initializer
 {{- end }}
 
 {{/*

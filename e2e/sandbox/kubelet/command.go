@@ -153,9 +153,9 @@ func (p *pod) field(fieldPath string) (string, error) {
 		"metadata.name":           p.spec.Name,
 		"metadata.namespace":      p.spec.Namespace,
 		"metadata.uid":            string(p.spec.UID),
-		"spec.nodeName":           NodeName,
+		"spec.nodeName":           p.kubelet.options.NodeName,
 		"spec.serviceAccountName": p.spec.Spec.ServiceAccountName,
-		"status.hostIP":           loopback,
+		"status.hostIP":           p.kubelet.options.HostIP,
 		"status.podIP":            loopback,
 	}
 	if value, ok := values[fieldPath]; ok {
@@ -187,19 +187,37 @@ func expand(text string, lookup func(string) (string, bool)) string {
 // absolutePath finds paths at the beginning of a word, or after = , and : as in --flag=/a/b.
 var absolutePath = regexp.MustCompile(`(^|[=,:])(/[^=,:\s]+)`)
 
-// rewritePaths moves paths of mounts, what is in them, and directories that hold them, into the pod's directory.
+// rewritePaths moves paths of mounts, what is in them, and directories that hold them, into the pod's directory. What is
+// in a hostPath volume is named where it really is: the path of a socket must be short.
 func (c *container) rewritePaths(value string) string {
 	return absolutePath.ReplaceAllStringFunc(value, func(found string) string {
 		start := strings.Index(found, "/")
 		clean := path.Clean(found[start:])
+		here := ""
 		for _, mount := range c.spec.VolumeMounts {
 			at := path.Clean(mount.MountPath)
-			if clean == at || strings.HasPrefix(clean, at+"/") || (clean != "/" && strings.HasPrefix(at, clean+"/")) {
-				return found[:start] + filepath.Join(c.rootDir(), clean)
+			if rest, ok := below(at, clean); ok {
+				if place, ok := c.pod.hostPlace(mount); ok {
+					return found[:start] + filepath.Join(place, rest)
+				}
+				here = filepath.Join(c.rootDir(), clean)
+			} else if _, ok := below(clean, at); ok && clean != "/" {
+				here = filepath.Join(c.rootDir(), clean)
 			}
 		}
-		return found
+		if here == "" {
+			return found
+		}
+		return found[:start] + here
 	})
+}
+
+// below answers the rest of a path that is a directory or something in it. Both are clean.
+func below(dir, file string) (rest string, ok bool) {
+	if file == dir {
+		return "", true
+	}
+	return strings.CutPrefix(file, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // rootDir is where the container's file system would begin.
@@ -222,11 +240,15 @@ func mapPorts(declared []corev1.ContainerPort) (map[int32]int32, error) {
 
 var endPort = regexp.MustCompile(`:(\d{1,5})$`)
 
-// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. URLs are left alone: they name
-// other people's ports.
+// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. Where it names no host, all addresses
+// of the pod are meant, which are one. URLs are left alone: they name other people's ports.
 func rewritePorts(value string, ports map[int32]int32) string {
 	if strings.Contains(value, "://") {
 		return value
+	}
+	host := ""
+	if start := endPort.FindStringIndex(value); start != nil && (start[0] == 0 || value[start[0]-1] == '=') {
+		host = loopback
 	}
 	return endPort.ReplaceAllStringFunc(value, func(found string) string {
 		number, err := strconv.ParseInt(found[1:], 10, 32)
@@ -234,7 +256,7 @@ func rewritePorts(value string, ports map[int32]int32) string {
 			return found
 		}
 		if mapped, ok := ports[int32(number)]; ok {
-			return ":" + strconv.Itoa(int(mapped))
+			return host + ":" + strconv.Itoa(int(mapped))
 		}
 		return found
 	})

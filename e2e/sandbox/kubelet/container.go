@@ -42,25 +42,35 @@ type container struct {
 }
 
 func newContainer(p *pod, spec corev1.Container) *container {
-	return &container{
+	c := &container{
 		pod:     p,
 		spec:    spec,
 		logFile: filepath.Join(p.kubelet.options.LogDir, p.spec.Name+"_"+spec.Name+".log"),
 		waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"},
 	}
+	for _, before := range p.spec.Status.ContainerStatuses {
+		if before.Name == spec.Name && before.ContainerID != "" { // it ran here before this kubelet was started
+			c.restarts = before.RestartCount + 1
+		}
+	}
+	return c
 }
 
-// run starts the process again and again until the pod ends.
+// run starts the process again and again until the pod ends. What keeps it from being started is looked at again as
+// often as volumes are.
 func (c *container) run(ctx context.Context) {
-	backoff := backoffFirst
-	for {
+	backoff, rest := backoffFirst, time.Duration(0)
+	for c.goesOn(ctx, rest) {
 		started := time.Now()
-		err := c.start(ctx)
-		if err != nil {
+		if err := c.start(ctx); err != nil {
 			c.wait("CreateContainerConfigError", err.Error())
-		} else if c.attend(ctx) {
+			rest = refreshInterval
+			continue
+		}
+		if c.attend(ctx) {
 			return
 		}
+		rest = 0
 		if time.Since(started) > backoffReset || c.wasDeliberate() {
 			backoff = backoffFirst
 		}
@@ -68,14 +78,26 @@ func (c *container) run(ctx context.Context) {
 			c.setDeliberate(false)
 			continue
 		}
-		select {
-		case <-c.pod.ending:
-			return
-		case <-ctx.Done():
-			return
-		case <-time.After(backoff):
-		}
-		backoff = min(2*backoff, backoffMost)
+		rest, backoff = backoff, min(2*backoff, backoffMost)
+	}
+}
+
+// goesOn lets some time pass, and tells whether the pod has to end instead.
+func (c *container) goesOn(ctx context.Context, after time.Duration) bool {
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-c.pod.ending:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	}
+	select {
+	case <-c.pod.ending: // as long as the time was up
+		return false
+	default:
+		return true
 	}
 }
 
@@ -201,7 +223,10 @@ func (c *container) setReady(ready bool) {
 func (c *container) describe() Container {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	described := Container{Pod: c.pod.spec.Name, Name: c.spec.Name, Restarts: int(c.restarts), Ready: c.ready, LogFile: c.logFile}
+	described := Container{
+		Node: c.pod.kubelet.options.NodeName, Pod: c.pod.spec.Name, Name: c.spec.Name,
+		Restarts: int(c.restarts), Ready: c.ready, LogFile: c.logFile,
+	}
 	if c.process != nil {
 		described.PID = c.process.PID()
 	}

@@ -3,12 +3,13 @@
 // Package kubelet runs pods as local processes, where there is no container runtime.
 //
 // It is a node of the cluster: pods are made by the real controllers of Deployments, ReplicaSets and DaemonSets, are
-// bound to this node, and run here. What a container gets from its image, mounts and network namespace, a process gets
-// this way:
+// bound to this node where they may run on it, and run here. A cluster of several nodes has one Kubelet for each. What a
+// container gets from its image, mounts and network namespace, a process gets this way:
 //
 //   - the command is looked up in Options.Programs;
 //   - volumes (secret, configMap, projected, downwardAPI, emptyDir) are written below a directory of the pod, kept up to
 //     date, and absolute paths of mounts in arguments and environment are rewritten to it;
+//   - hostPath volumes are places that Options.HostPaths names; paths in their mounts are rewritten to these places;
 //   - container ports are mapped to free ports, and ":<port>" at the end of an argument or variable is rewritten to it,
 //     so that two replicas, or the old and the new pod of a rollout, do not collide;
 //   - the environment is the container's own; nothing is inherited. KUBECONFIG names a file with the token of the pod's
@@ -19,14 +20,19 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -35,12 +41,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NodeName is the name of the node that this is.
+// NodeName is the name of the node where Options have none.
 const NodeName = "sandbox"
 
 const (
 	loopback    = "127.0.0.1"
 	stopTimeout = 60 * time.Second
+	// resync is how often pods are looked at that could not be bound.
+	resync = 10 * time.Second
 )
 
 // Options say what runs where.
@@ -51,6 +59,15 @@ type Options struct {
 	CA []byte
 	// Namespace whose pods are run.
 	Namespace string
+	// NodeName is the name of the node that this is. Default: the constant NodeName.
+	NodeName string
+	// NodeExists says that somebody else makes the Node. Nothing is bound to it before it is there.
+	NodeExists bool
+	// HostIP is the node's address as pods see it in status.hostIP. Default: 127.0.0.1. Pods are on 127.0.0.1 all the same.
+	HostIP string
+	// HostPaths maps absolute paths of the node to where they are on this machine. A hostPath volume gets what is there, or
+	// below it; one of any other path is refused.
+	HostPaths map[string]string
 	// Programs maps the first word of containers' commands to local programs.
 	Programs map[string]string
 	// Dir is where volumes are written.
@@ -67,7 +84,8 @@ type Kubelet struct {
 	client     kubernetes.Interface
 	secrets    corelisters.SecretLister
 	configMaps corelisters.ConfigMapLister
-	factory    informers.SharedInformerFactory
+	nodes      corelisters.NodeLister
+	factories  []informers.SharedInformerFactory // of the node, and of the namespace
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 
@@ -76,23 +94,31 @@ type Kubelet struct {
 	pods    map[types.UID]*pod
 }
 
-// Start registers the node and runs its pods until Stop.
+// Start registers the node, unless somebody else does, and runs its pods until Stop. Pods that the API has bound to the
+// node before, of an earlier Kubelet, are run too.
 func Start(ctx context.Context, options Options) (*Kubelet, error) {
+	options.NodeName, options.HostIP = cmp.Or(options.NodeName, NodeName), cmp.Or(options.HostIP, loopback)
 	client, err := kubernetes.NewForConfig(options.Config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if err := registerNode(ctx, client); err != nil {
-		return nil, err
+	if !options.NodeExists {
+		if err := registerNode(ctx, client, options); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(options.Namespace))
+	node := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(list *metav1.ListOptions) {
+		list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, options.NodeName).String()
+	}))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithNamespace(options.Namespace))
 	k := &Kubelet{
 		options:    options,
 		client:     client,
 		secrets:    factory.Core().V1().Secrets().Lister(),
 		configMaps: factory.Core().V1().ConfigMaps().Lister(),
-		factory:    factory,
+		nodes:      node.Core().V1().Nodes().Lister(),
+		factories:  []informers.SharedInformerFactory{node, factory},
 		cancel:     cancel,
 		pods:       map[types.UID]*pod{},
 	}
@@ -104,7 +130,9 @@ func Start(ctx context.Context, options Options) (*Kubelet, error) {
 }
 
 func (k *Kubelet) watch(ctx context.Context) error {
-	_, err := k.factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	node, factory := k.factories[0], k.factories[1]
+	pods := factory.Core().V1().Pods()
+	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { k.observe(ctx, object) },
 		UpdateFunc: func(_, object any) { k.observe(ctx, object) },
 		DeleteFunc: func(object any) { k.forget(object) },
@@ -112,13 +140,36 @@ func (k *Kubelet) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
-	k.factory.Start(ctx.Done())
-	for kind, synced := range k.factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return fmt.Errorf("watching %s: %w", kind, context.Cause(ctx))
+	again := func() { k.bindAll(ctx, pods.Lister()) }
+	_, err = node.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { again() },
+		UpdateFunc: func(any, any) { again() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching the node: %w", err)
+	}
+	for _, factory := range k.factories { // the node first: pods are measured by it
+		factory.Start(ctx.Done())
+		for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+			if !synced {
+				return fmt.Errorf("watching %s: %w", kind, context.Cause(ctx))
+			}
 		}
 	}
 	return nil
+}
+
+// bindAll looks at all pods again, now that the node is another.
+func (k *Kubelet) bindAll(ctx context.Context, pods corelisters.PodLister) {
+	all, err := pods.Pods(k.options.Namespace).List(labels.Everything())
+	if err != nil {
+		k.options.Logger.Error(err, "Listing pods") // a cache doesn't fail
+	}
+	for _, pod := range all {
+		if pod.Spec.NodeName == "" {
+			k.observe(ctx, pod)
+		}
+	}
 }
 
 // observe binds a pod that has no node yet, and runs or stops one that is ours.
@@ -128,12 +179,12 @@ func (k *Kubelet) observe(ctx context.Context, object any) {
 		return
 	}
 	if spec.Spec.NodeName == "" && spec.DeletionTimestamp == nil {
-		if err := bind(ctx, k.client, spec); err != nil && ctx.Err() == nil {
+		if err := k.bind(ctx, spec); err != nil && ctx.Err() == nil {
 			k.options.Logger.Error(err, "Binding a pod", "pod", spec.Name)
 		}
 		return
 	}
-	if spec.Spec.NodeName != NodeName {
+	if spec.Spec.NodeName != k.options.NodeName {
 		return
 	}
 	k.mutex.Lock()
@@ -145,10 +196,12 @@ func (k *Kubelet) observe(ctx context.Context, object any) {
 		}
 		p = newPod(k, spec)
 		k.pods[spec.UID] = p
-		k.done.Go(func() { p.run(ctx) })
 	}
 	if spec.DeletionTimestamp != nil {
 		p.end(gracePeriod(spec))
+	}
+	if !known {
+		k.done.Go(func() { p.run(ctx) })
 	}
 }
 
@@ -185,7 +238,9 @@ func (k *Kubelet) Stop() error {
 	}
 	k.mutex.Unlock()
 	k.cancel()
-	k.factory.Shutdown()
+	for _, factory := range k.factories {
+		factory.Shutdown()
+	}
 	ended := make(chan struct{})
 	go func() {
 		k.done.Wait()
@@ -203,6 +258,7 @@ func (k *Kubelet) Stop() error {
 
 // Container is one container that was started here.
 type Container struct {
+	Node string
 	Pod  string
 	Name string
 	// PID is 0 while no process runs.
@@ -227,10 +283,14 @@ func (k *Kubelet) Containers() []Container {
 var ErrNotRunning = errors.New("no such container runs")
 
 // Kill ends the processes of the containers with that name with SIGKILL, as a crash would, and returns when they are
-// gone. They are started again at once, without the back-off that a crash of their own brings.
-func (k *Kubelet) Kill(container string) error {
+// gone: in the pods that are named, or in all of the node. They are started again at once, without the back-off that a
+// crash of their own brings.
+func (k *Kubelet) Kill(container string, pods ...string) error {
 	killed := false
 	for _, p := range k.snapshot() {
+		if len(pods) > 0 && !slices.Contains(pods, p.spec.Name) {
+			continue
+		}
 		for _, c := range p.containers {
 			if c.spec.Name != container {
 				continue

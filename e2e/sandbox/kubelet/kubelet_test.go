@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
@@ -49,6 +50,7 @@ type report struct {
 	Files   map[string]string
 	WhoAmI  string
 	Forbade bool
+	Socket  string // what was read from the socket that the variable SOCKET names
 }
 
 func beTheProgram() {
@@ -64,12 +66,27 @@ func beTheProgram() {
 		}
 	}
 	r.WhoAmI, r.Forbade = askAPI()
+	if socket := os.Getenv("SOCKET"); socket != "" {
+		r.Socket = readSocket(socket)
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		panic(err)
 	}
 	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
 	panic(http.ListenAndServe(os.Args[3], nil)) // a test
+}
+
+func readSocket(file string) string {
+	connection, err := (&net.Dialer{}).DialContext(context.Background(), "unix", file)
+	if err != nil {
+		return err.Error()
+	}
+	text, err := io.ReadAll(connection)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // askAPI tells whose token the pod has, and whether it may do what only an administrator may.
@@ -89,31 +106,44 @@ func askAPI() (user string, forbidden bool) {
 const namespace = "pods"
 
 type cluster struct {
-	client  kubernetes.Interface
-	kubelet *kubelet.Kubelet
+	controlPlane *controlplane.ControlPlane
+	client       kubernetes.Interface
+	kubelet      *kubelet.Kubelet
 }
 
 func start(t *testing.T) *cluster {
+	t.Helper()
+	c := startControlPlane(t)
+	c.kubelet = c.node(t, kubelet.Options{})
+	return c
+}
+
+func startControlPlane(t *testing.T) *cluster {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir(), LogDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cp.Stop() })
-	config := cp.RESTConfig()
-	client := kubernetes.NewForConfigOrDie(config)
+	client := kubernetes.NewForConfigOrDie(cp.RESTConfig())
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	return &cluster{controlPlane: cp, client: client}
+}
+
+// node starts a kubelet. What the options leave out is the same for all.
+func (c *cluster) node(t *testing.T, options kubelet.Options) *kubelet.Kubelet {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := kubelet.Start(t.Context(), kubelet.Options{
-		Config: rest.CopyConfig(config), CA: cp.CA(), Namespace: namespace,
-		Programs: map[string]string{"/program": program}, Dir: t.TempDir(), LogDir: t.TempDir(), Logger: logr.Discard(),
-	})
+	options.Config, options.CA, options.Namespace = c.controlPlane.RESTConfig(), c.controlPlane.CA(), namespace
+	options.Programs, options.Dir, options.LogDir = map[string]string{"/program": program}, t.TempDir(), t.TempDir()
+	options.Logger = logr.Discard()
+	k, err := kubelet.Start(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +152,7 @@ func start(t *testing.T) *cluster {
 			t.Error(err)
 		}
 	})
-	return &cluster{client: client, kubelet: k}
+	return k
 }
 
 func deployment() *appsv1.Deployment {
@@ -211,7 +241,7 @@ func poll(t *testing.T, check wait.ConditionWithContextFunc) error {
 }
 
 // ask reads the report of a container from the port that it really has.
-func (c *cluster) ask(t *testing.T, container kubelet.Container) report {
+func ask(t *testing.T, container kubelet.Container) report {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(container.PID), "cmdline"))
 	if err != nil {
@@ -236,7 +266,7 @@ func (c *cluster) ask(t *testing.T, container kubelet.Container) report {
 
 func (c *cluster) checkReport(t *testing.T) {
 	container := c.kubelet.Containers()[0]
-	r := c.ask(t, container)
+	r := ask(t, container)
 	if r.PID != container.PID {
 		t.Errorf("process %d answers, want %d", r.PID, container.PID)
 	}
@@ -260,7 +290,7 @@ func (c *cluster) checkReport(t *testing.T) {
 }
 
 func (c *cluster) checkRefresh(t *testing.T, secret *corev1.Secret) {
-	mounted := c.ask(t, c.kubelet.Containers()[0]).Args[0]
+	mounted := ask(t, c.kubelet.Containers()[0]).Args[0]
 	secret.Data["word"], secret.Data["more"] = []byte("second"), []byte("x")
 	if _, err := c.client.CoreV1().Secrets(namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

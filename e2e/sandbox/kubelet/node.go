@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,10 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// registerNode makes the node object. Its lease is not renewed, because the controller that minds is not run.
-func registerNode(ctx context.Context, client kubernetes.Interface) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, Labels: map[string]string{
-		corev1.LabelHostname:   NodeName,
+// registerNode makes the node object. Its lease is not renewed, because the controller that minds is not run; nor does
+// that one take the taint of a node that is not ready away, which the API server gives to each new node.
+func registerNode(ctx context.Context, client kubernetes.Interface, options Options) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: options.NodeName, Labels: map[string]string{
+		corev1.LabelHostname:   options.NodeName,
 		corev1.LabelOSStable:   runtime.GOOS,
 		corev1.LabelArchStable: runtime.GOARCH,
 	}}}
@@ -37,29 +39,21 @@ func registerNode(ctx context.Context, client kubernetes.Interface) error {
 		Capacity:    resources,
 		Allocatable: resources,
 		Addresses: []corev1.NodeAddress{
-			{Type: corev1.NodeInternalIP, Address: loopback},
-			{Type: corev1.NodeHostName, Address: NodeName},
+			{Type: corev1.NodeInternalIP, Address: options.HostIP},
+			{Type: corev1.NodeHostName, Address: options.NodeName},
 		},
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
 			Message: "pods run as local processes", LastTransitionTime: metav1.Now(),
 		}},
 	}
-	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+	created, err = client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("registering the node: %w", err)
+	}
+	created.Spec.Taints = slices.DeleteFunc(created.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	if _, err := client.CoreV1().Nodes().Update(ctx, created, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("registering the node: %w", err)
 	}
 	return nil
-}
-
-// bind is the scheduler: there is one node, and every pod fits.
-func bind(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: NodeName},
-	}
-	err := client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // deleted or bound meanwhile
-	}
-	return err
 }

@@ -157,10 +157,10 @@ func (p *pod) report(ctx context.Context) error {
 func (p *pod) status() corev1.PodStatus {
 	status := corev1.PodStatus{
 		Phase:     corev1.PodPending,
-		HostIP:    loopback,
+		HostIP:    p.kubelet.options.HostIP,
 		PodIP:     loopback,
 		PodIPs:    []corev1.PodIP{{IP: loopback}},
-		HostIPs:   []corev1.HostIP{{IP: loopback}},
+		HostIPs:   []corev1.HostIP{{IP: p.kubelet.options.HostIP}},
 		StartTime: p.spec.CreationTimestamp.DeepCopy(),
 	}
 	for _, c := range p.containers {

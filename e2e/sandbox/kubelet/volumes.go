@@ -20,6 +20,12 @@ func (p *pod) refreshVolumes(ctx context.Context) error {
 	defer p.volumes.Unlock()
 	for _, volume := range p.spec.Spec.Volumes {
 		dir := p.volumeDir(volume.Name)
+		if volume.HostPath != nil {
+			if _, err := p.hostPath(volume.HostPath); err != nil {
+				return fmt.Errorf("looking for the volume %s: %w", volume.Name, err)
+			}
+			continue
+		}
 		if volume.EmptyDir != nil {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return fmt.Errorf("making the volume %s: %w", volume.Name, err)
@@ -49,7 +55,10 @@ func (p *pod) volumeDir(name string) string { return filepath.Join(p.dir, "volum
 // mount links the volume to its place in the container's directory.
 func (p *pod) mount(c *container, mount corev1.VolumeMount) error {
 	at := filepath.Join(c.rootDir(), mount.MountPath)
-	target := filepath.Join(p.volumeDir(mount.Name), mount.SubPath)
+	target, ok := p.hostPlace(mount)
+	if !ok {
+		target = filepath.Join(p.volumeDir(mount.Name), mount.SubPath)
+	}
 	if _, err := os.Lstat(at); err == nil {
 		return nil
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// RetiringTag on a VM host keeps new VMs off it, also pinned ones.
+const RetiringTag = "capmaas-retiring"
+
 // Peer is a VM of the same cluster that is placed already, on a host in a zone.
 type Peer struct {
 	VM, Host, Zone string
@@ -55,6 +58,10 @@ var checks = []func(Host, VMSpec) string{
 	// MAAS registers hosts that it can't reach, with no figures; and new ones have none for a moment.
 	func(h Host, _ VMSpec) string {
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)")
+	},
+	// Its machine is being deleted, and waits for the VMs that are there.
+	func(h Host, _ VMSpec) string {
+		return when(slices.Contains(h.Tags, RetiringTag), "being removed")
 	},
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
 	func(h Host, s VMSpec) string {

@@ -60,6 +60,22 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 	return &Cluster{Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster, client: f.Client}, nil
 }
 
+// HostCredentials are those that the nodes of a host cluster register themselves with: lxdConfig's own, or the cluster's.
+func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.MaasCluster) (maas.Config, error) {
+	config, source, err := f.config(ctx, maasCluster)
+	if lxd := maasCluster.Spec.LXDConfig; lxd != nil && lxd.CredentialsRef != nil {
+		source = "Secret " + lxd.CredentialsRef.Name
+		config, err = secretConfig(ctx, f.Client, "spec.lxdConfig.credentialsRef", maasCluster.Namespace, lxd.CredentialsRef.Name)
+	}
+	if err != nil {
+		return maas.Config{}, err
+	}
+	if err := config.Validate(); err != nil {
+		return maas.Config{}, &CredentialsError{Source: source, cause: oneLine(err)}
+	}
+	return config, nil
+}
+
 // Release tells that a MaasCluster is gone.
 func (f *Factory) Release(maasCluster *infrav1.MaasCluster) {
 	f.Registry.Release(client.ObjectKeyFromObject(maasCluster).String())
@@ -67,7 +83,7 @@ func (f *Factory) Release(maasCluster *infrav1.MaasCluster) {
 
 func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) (config maas.Config, source string, err error) {
 	if ref := maasCluster.Spec.CredentialsRef; ref != nil {
-		config, err = secretConfig(ctx, f.Client, maasCluster)
+		config, err = secretConfig(ctx, f.Client, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
 		return config, "Secret " + ref.Name, err
 	}
 	config, err = f.Manager.config()

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -73,16 +72,15 @@ func oneLine(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// secretConfig reads the Secret that a cluster names.
-func secretConfig(ctx context.Context, reader client.Reader, cluster *infrav1.MaasCluster) (maas.Config, error) {
-	name := cluster.Spec.CredentialsRef.Name
+// secretConfig reads the Secret that a field of a MaasCluster names.
+func secretConfig(ctx context.Context, reader client.Reader, field, namespace, name string) (maas.Config, error) {
 	secret := &corev1.Secret{}
-	if err := reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, secret); err != nil {
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			return maas.Config{}, fmt.Errorf("reading Secret %s: %w", name, err)
 		}
 		return maas.Config{}, &CredentialsError{
-			Source: "spec.credentialsRef", cause: fmt.Errorf("there is no Secret %s in namespace %s", name, cluster.Namespace),
+			Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", name, namespace),
 		}
 	}
 	return maas.Config{

@@ -192,18 +192,15 @@ func TestSecretCredentials(t *testing.T) {
 		"endpoint": []byte("https://maas/MAAS"), "apiKey": []byte("a:b:c\n"), "caBundle": []byte("PEM"),
 	}}
 	c := fake.NewClientBuilder().WithObjects(secret).Build()
-	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
-	cluster.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
-	got, err := secretConfig(t.Context(), c, cluster)
+	got, err := secretConfig(t.Context(), c, "spec.credentialsRef", "ns", "maas")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(maas.Config{Endpoint: "https://maas/MAAS", APIKey: "a:b:c", CABundle: []byte("PEM")}, got); diff != "" {
 		t.Errorf("the credentials differ (-want +got):\n%s", diff)
 	}
-	cluster.Spec.CredentialsRef.Name = "other"
 	var missing *CredentialsError
-	if _, err := secretConfig(t.Context(), c, cluster); !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") {
+	if _, err := secretConfig(t.Context(), c, "spec.credentialsRef", "ns", "other"); !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("without the Secret: %v, want a CredentialsError on one line", err)
 	}
 }

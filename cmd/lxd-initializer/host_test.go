@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+func TestFreshNodeBecomesAHost(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent(map[string]string{"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "1"})
+	n.settle(a)
+
+	host := n.wantHost()
+	if host.Zone.Name != "zone-a" || host.Pool.Name != "pool-a" || host.Total.Cores == 0 || host.Total.Memory == 0 {
+		t.Errorf("the VM host is %+v", host)
+	}
+	if !a.ready.Load() {
+		t.Error("the initializer is not ready")
+	}
+	secret := n.secret()
+	if secret.Type != corev1.SecretTypeTLS || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != n.node().UID {
+		t.Errorf("the Secret has type %s and owners %v", secret.Type, secret.OwnerReferences)
+	}
+	n.await("events tell of it", func(ctx context.Context) bool {
+		events, err := admin.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + n.name})
+		reasons := map[string]bool{}
+		if err == nil {
+			for _, event := range events.Items {
+				reasons[event.Reason] = true
+			}
+		}
+		return reasons["LXDPrepared"] && reasons["CertificateTrusted"] && reasons["VMHostRegistered"]
+	})
+}
+
+func TestFirstOfAllTheNodeSaysThatItIsPrepared(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	p := &pass{agent: n.agent()}
+	if err := errors.Join(p.readNode(t.Context()), p.steps()[0].do(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	n.wantCondition(corev1.ConditionFalse, reasonPreparing)
+	n.wantLabel(false)
+}
+
+func TestSecondPassWritesNothing(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.settle(n.agent())
+	actions := n.lxdWrites()
+	n.region.ResetCalls()
+	node, secret := n.node(), n.secret()
+
+	restarted := n.agent() // It knows nothing of what its forerunner did.
+	for range 2 {
+		if err := restarted.pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := n.node().ResourceVersion; got != node.ResourceVersion {
+		t.Errorf("the Node was written: %s", cmp.Diff(node, n.node()))
+	}
+	if got := n.secret().ResourceVersion; got != secret.ResourceVersion {
+		t.Error("the Secret was written")
+	}
+	if writes := n.writes(); len(writes) > 0 {
+		t.Errorf("MAAS was asked to change something: %v", writes)
+	}
+	// This one write tells that all before it have been heard of.
+	n.removeTrust()
+	n.await("LXD tells of a change", func(context.Context) bool { return len(actions()) > 0 })
+	if got := actions(); !slices.Equal(got, []string{"certificate-deleted"}) {
+		t.Errorf("LXD was changed: %v", got)
+	}
+}
+
+func TestNodesSideBySide(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	nodes := []*testNode{b.newNode(), b.newNode(), b.newNode()}
+	var group sync.WaitGroup
+	for _, n := range nodes {
+		a := n.agent()
+		group.Go(func() {
+			for a.pass(t.Context()) != nil && t.Context().Err() == nil {
+			}
+		})
+	}
+	group.Wait()
+	for _, n := range nodes {
+		n.wantHost()
+	}
+	if hosts := b.vmHosts(); len(hosts) != len(nodes) {
+		t.Errorf("MAAS has %d VM hosts, want %d", len(hosts), len(nodes))
+	}
+}
+
+func TestZoneAndPoolAreMoved(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.settle(n.agent())
+	before := n.onlyHost()
+	for _, c := range []struct {
+		name       string
+		env        map[string]string
+		zone, pool string
+		writes     int
+	}{
+		{"zone", map[string]string{"ZONE": "zone-b"}, "zone-b", "pool-a", 1},
+		{"pool", map[string]string{"ZONE": "zone-b", "RESOURCE_POOL": "pool-b"}, "zone-b", "pool-b", 1},
+		{"both", map[string]string{"ZONE": "default", "RESOURCE_POOL": "default"}, "default", "default", 1},
+		{"that of the machine, and what MAAS has", map[string]string{"ZONE": "", "RESOURCE_POOL": ""}, "zone-b", "default", 1},
+		{"nothing", map[string]string{"ZONE": "zone-b", "RESOURCE_POOL": "default"}, "zone-b", "default", 0},
+	} {
+		n.region.ResetCalls()
+		n.settle(n.agent(c.env))
+		host := n.onlyHost()
+		if host.ID != before.ID || host.Zone.Name != c.zone || host.Pool.Name != c.pool {
+			t.Errorf("%s: VM host %d is in zone %s and pool %s, want %d, %s, %s", c.name, host.ID, host.Zone.Name, host.Pool.Name, before.ID, c.zone, c.pool)
+		}
+		if writes := n.writes(); len(writes) != c.writes {
+			t.Errorf("%s: MAAS was written %v, want %d times", c.name, writes, c.writes)
+		}
+	}
+	n.wantHost()
+}
+
+func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent()
+	n.settle(a)
+	for _, c := range []struct {
+		name string
+		take func()
+		// same: the VM host in MAAS, and the key pair, stay the same.
+		sameHost, sameKeys bool
+	}{
+		{"certificate", n.removeTrust, true, true},
+		{"VM host", func() {
+			if err := n.client.DeleteVMHost(t.Context(), n.onlyHost().ID); err != nil {
+				t.Fatal(err)
+			}
+		}, false, true},
+		{"Secret", func() {
+			if err := admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, true, false},
+		{"key", func() { n.patchSecret(`{"data":{"tls.key":"Z29uZQ=="}}`) }, true, false},
+		{"owner", func() {
+			n.patchSecret(`{"metadata":{"ownerReferences":null}}`)
+		}, true, true},
+		{"label", func() { n.patchNode(`{"metadata":{"labels":{"` + infrav1.LXDHostLabel + `":null}}}`) }, true, true},
+		{"profile", func() {
+			if err := n.local().UseProject("maas").DeleteProfile("maas"); err != nil {
+				t.Fatal(err)
+			}
+		}, true, true},
+		{"https address", func() {
+			server, etag, err := n.local().GetServer()
+			if err != nil {
+				t.Fatal(err)
+			}
+			put := server.Writable()
+			delete(put.Config, "core.https_address")
+			if err := n.local().UpdateServer(put, etag); err != nil {
+				t.Fatal(err)
+			}
+		}, true, true},
+	} {
+		host, key := n.onlyHost(), n.secret().Data[corev1.TLSPrivateKeyKey]
+		c.take()
+		n.settle(a)
+		if got := n.wantHost(); (got.ID == host.ID) != c.sameHost {
+			t.Errorf("%s: VM host %d became %d", c.name, host.ID, got.ID)
+		}
+		if got := n.secret().Data[corev1.TLSPrivateKeyKey]; (string(got) == string(key)) != c.sameKeys {
+			t.Errorf("%s: the key is the same: %v", c.name, !c.sameKeys)
+		}
+		if owner := n.secret().OwnerReferences; len(owner) != 1 || owner[0].UID != n.node().UID {
+			t.Errorf("%s: the Secret is owned by %v", c.name, owner)
+		}
+		if t.Failed() {
+			t.Fatalf("after %s was taken away", c.name)
+		}
+	}
+}
+
+func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	if err := n.local().CreateCertificate(api.CertificatesPost{
+		Name: "somebody-else", Type: api.CertificateTypeClient, Certificate: otherCertificate(t),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	foreign := n.trusted()
+	a := n.agent()
+	n.settle(a)
+	host := n.onlyHost()
+
+	n.retire(true)
+	if !a.woken(t.Context()) {
+		t.Error("the initializer does not notice between two passes")
+	}
+	n.region.ResetCalls()
+	n.settle(a)
+	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
+	n.wantLabel(false)
+	if n.secret() != nil {
+		t.Error("the Secret is still there")
+	}
+	if diff := cmp.Diff(foreign, n.trusted()); diff != "" {
+		t.Errorf("LXD trusts others than before: %s", diff)
+	}
+	if _, _, err := n.local().GetStoragePool("default"); err != nil {
+		t.Errorf("the storage pool: %v", err)
+	}
+	if calls := n.region.Calls(); calls.Total > 0 {
+		t.Errorf("MAAS was asked: %v", calls.Log)
+	}
+
+	// The machine is taken apart: that is no news on a node that is retired, also after a restart.
+	version := n.node().ResourceVersion
+	if err := n.lxd.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, retired := range []*agent{a, n.agent()} {
+		if err := retired.pass(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := n.node().ResourceVersion; got != version {
+		t.Errorf("the Node was written: %+v", n.condition())
+	}
+
+	if err := n.lxd.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.retire(false)
+	if !a.woken(t.Context()) {
+		t.Error("the initializer does not notice that the retirement is withdrawn")
+	}
+	n.settle(a)
+	n.removeForeign(foreign)
+	if got := n.wantHost(); got.ID != host.ID {
+		t.Errorf("VM host %d became %d", host.ID, got.ID)
+	}
+}
+
+func TestHostThatMAASHasAlreadyIsAdopted(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	// Somebody registered it, without a certificate that LXD trusts.
+	if _, err := n.client.CreateLXDHost(t.Context(), registered(n.name, n.ip)); err != nil {
+		t.Fatal(err)
+	}
+	host := n.onlyHost()
+	n.settle(n.agent())
+	if got := n.wantHost(); got.ID != host.ID {
+		t.Errorf("VM host %d became %d", host.ID, got.ID)
+	}
+}
+
+func TestAddressComesFromTheNode(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.settle(n.agent(map[string]string{"NODE_IP": "", "LXD_LISTEN": ""}))
+	power, err := n.client.VMHostPower(t.Context(), n.wantHost().ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := netip.AddrPortFrom(netip.MustParseAddr(n.ip), 8443).String(); power.PowerAddress != want {
+		t.Errorf("MAAS reaches the host at %s, want %s", power.PowerAddress, want)
+	}
+}
+
+func TestDaemonThatRestartsIsNoNews(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent()
+	n.settle(a)
+	version := n.node().ResourceVersion
+	if err := n.lxd.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.pass(t.Context()); err == nil || problemOf(err).permanent {
+		t.Errorf("without LXD the pass says %v", err)
+	}
+	if a.ready.Load() {
+		t.Error("the initializer is ready without LXD")
+	}
+	if got := n.node().ResourceVersion; got != version {
+		t.Errorf("the Node was written: %+v", n.condition())
+	}
+	if err := a.pass(t.Context()); err == nil {
+		t.Error("without LXD the pass succeeds")
+	}
+	n.wantCondition(corev1.ConditionFalse, reasonLXDNotReady)
+	n.wantLabel(true)
+	if err := n.lxd.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(a)
+	n.wantHost()
+}
+
+func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	host, fresh := b.newNode(), b.newNode()
+	a, other := host.agent(), fresh.agent()
+	host.settle(a)
+	b.down.Store(true)
+	for range 2 {
+		if err := a.pass(t.Context()); err == nil || problemOf(err).permanent {
+			t.Errorf("without MAAS the pass says %v", err)
+		}
+	}
+	host.wantCondition(corev1.ConditionUnknown, infrav1.MAASUnavailableReason)
+	host.wantLabel(true)
+	if err := other.pass(t.Context()); err == nil {
+		t.Error("a fresh node is registered without MAAS")
+	}
+	fresh.wantCondition(corev1.ConditionUnknown, infrav1.MAASUnavailableReason)
+	fresh.wantLabel(false)
+	version := fresh.node().ResourceVersion
+	for range 3 {
+		_ = other.pass(t.Context())
+	}
+	if got := fresh.node().ResourceVersion; got != version {
+		t.Error("the Node is written again and again")
+	}
+
+	b.down.Store(false)
+	host.settle(a)
+	fresh.settle(other)
+	host.wantHost()
+	fresh.wantHost()
+}
+
+func TestAnswersOfMAASThatAreLostDoubleNothing(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	for _, method := range []string{"POST", "PUT"} {
+		if _, err := n.region.AddFault(simulator.Fault{Method: method, DropAfter: true, First: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.settle(n.agent())
+	n.settle(n.agent(map[string]string{"ZONE": "zone-b"}))
+	n.wantHost()
+	if host := n.onlyHost(); host.Zone.Name != "zone-b" {
+		t.Errorf("the VM host is in zone %s", host.Zone.Name)
+	}
+	for _, fault := range n.region.Faults() {
+		if fault.Done != 1 {
+			t.Errorf("no answer to %s was lost", fault.Method)
+		}
+	}
+}
+
+func TestProblemsThatPeopleMustMend(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent()
+	const wrongKey = "admin:token:psst"
+	for _, c := range []struct {
+		name   string
+		agent  *agent
+		key    string
+		status corev1.ConditionStatus
+		reason string
+	}{
+		{"wrong key", a, wrongKey, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason},
+		{"key of a plain user", a, "plain:token:hush", corev1.ConditionUnknown, infrav1.CredentialsInvalidReason},
+		{"no key", a, "", corev1.ConditionUnknown, infrav1.CredentialsInvalidReason},
+		{"no such zone", n.agent(map[string]string{"ZONE": "nowhere"}), apiKey, corev1.ConditionFalse, infrav1.MAASRefusedReason},
+		{"no such pool", n.agent(map[string]string{"RESOURCE_POOL": "nothing"}), apiKey, corev1.ConditionFalse, infrav1.MAASRefusedReason},
+		{"no such bridge", n.agent(map[string]string{"NETWORK_BRIDGE": "br9"}), apiKey, corev1.ConditionFalse, reasonLXDNotReady},
+		{"pool of another driver", n.agent(map[string]string{"STORAGE_BACKEND": "btrfs"}), apiKey, corev1.ConditionFalse, reasonLXDNotReady},
+	} {
+		n.writeCredentials(c.key)
+		err := c.agent.pass(t.Context())
+		if err == nil || !problemOf(err).permanent {
+			t.Errorf("%s: the pass says %v", c.name, err)
+		}
+		n.wantCondition(c.status, c.reason)
+		if message := n.condition().Message; strings.Contains(message, "psst") || strings.Contains(message, "hush") || strings.Contains(message, "\n") {
+			t.Errorf("%s: the message is %q", c.name, message)
+		}
+		if hosts := n.vmHosts(); len(hosts) > 0 {
+			t.Errorf("%s: MAAS has %+v", c.name, hosts)
+		}
+		version := n.node().ResourceVersion
+		_ = c.agent.pass(t.Context())
+		if n.node().ResourceVersion != version {
+			t.Errorf("%s: it is said twice", c.name)
+		}
+		if t.Failed() {
+			t.Fatalf("%s: %+v", c.name, n.condition())
+		}
+	}
+	n.writeCredentials(apiKey)
+	if !a.woken(t.Context()) {
+		t.Error("the initializer does not notice that it has another key")
+	}
+	n.settle(a)
+	n.wantHost()
+}

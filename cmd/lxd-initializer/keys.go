@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+)
+
+const (
+	// secretPrefix and the node's name make the name of the Secret, and of the certificate in LXD's trust store.
+	secretPrefix = "lxd-initializer-"
+	// renewBefore is how long before its end a certificate is replaced: LXD refuses one that has ended.
+	renewBefore = 30 * 24 * time.Hour
+)
+
+func (a *agent) secrets() typedcorev1.SecretInterface {
+	return a.kube.CoreV1().Secrets(a.options.namespace)
+}
+
+func (a *agent) keysName() string { return secretPrefix + a.options.nodeName }
+
+// keepKeys finds the node's key pair in its Secret, or makes one and keeps it there. A Secret that can't be used is made anew.
+func (p *pass) keepKeys(ctx context.Context) error {
+	secret, err := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return p.createKeys(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Secret %s: %w", p.keysName(), err)
+	}
+	p.keys = lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
+	if secret.Type != corev1.SecretTypeTLS || !usable(p.keys) {
+		p.event(corev1.EventTypeWarning, "KeyPairReplaced", "The key pair in Secret %s can't be used and is replaced", p.keysName())
+		if err := p.deleteSecret(ctx, secret); err != nil {
+			return err
+		}
+		return p.createKeys(ctx)
+	}
+	if p.owned(secret) {
+		return nil
+	}
+	secret.OwnerReferences = []metav1.OwnerReference{p.owner()}
+	if _, err := p.secrets().Update(ctx, secret, metav1.UpdateOptions{FieldManager: component}); err != nil {
+		return fmt.Errorf("updating the Secret %s: %w", p.keysName(), err)
+	}
+	return nil
+}
+
+func (p *pass) createKeys(ctx context.Context) (err error) {
+	if p.keys, err = lxdnode.NewKeys(p.keysName()); err != nil {
+		return err
+	}
+	_, err = p.secrets().Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: p.keysName(), OwnerReferences: []metav1.OwnerReference{p.owner()}},
+		Type:       corev1.SecretTypeTLS,
+		Data:       map[string][]byte{corev1.TLSCertKey: p.keys.Certificate, corev1.TLSPrivateKeyKey: p.keys.Key},
+	}, metav1.CreateOptions{FieldManager: component})
+	if err != nil {
+		return fmt.Errorf("creating the Secret %s: %w", p.keysName(), err)
+	}
+	return nil
+}
+
+// usable tells whether a pair belongs together and lasts for a while.
+func usable(keys lxdnode.Keys) bool {
+	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
+	return err == nil && time.Until(pair.Leaf.NotAfter) > renewBefore
+}
+
+// owner lets the Secret go with the Node.
+func (p *pass) owner() metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node.Name, UID: p.node.UID}
+}
+
+// owned tells whether the Secret goes with this Node, and not with an earlier one of the same name.
+func (p *pass) owned(secret *corev1.Secret) bool {
+	return len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].UID == p.node.UID
+}
+
+// deleteKeys is the last step of retirement.
+func (p *pass) deleteKeys(ctx context.Context) error {
+	secret, err := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Secret %s: %w", p.keysName(), err)
+	}
+	return p.deleteSecret(ctx, secret)
+}
+
+// deleteSecret deletes this Secret, and not one that took its place.
+func (p *pass) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
+	err := p.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the Secret %s: %w", secret.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command lxd-initializer runs on each node of a host cluster: it prepares the node's LXD, registers it in MAAS as a VM host, and
+// keeps both as they should be.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// kubeTimeout bounds a request to the Kubernetes API.
+const kubeTimeout = 30 * time.Second
+
+// version is set when the binary is built.
+var version = "dev"
+
+func main() {
+	opts, showVersion, err := parseOptions(os.Args[1:], os.LookupEnv)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case showVersion:
+		fmt.Println(version)
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	log, err := newLogger(opts.logLevel, opts.logFormat)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	klog.SetLogger(log)
+
+	ctx, stop := signal.NotifyContext(logr.NewContext(context.Background(), log), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, opts)
+	stop()
+	if err != nil {
+		log.Error(err, "The initializer ended")
+		os.Exit(1)
+	}
+}
+
+// run works until the context ends; a nil error means that it did.
+func run(ctx context.Context, opts options) error {
+	config, err := kubeConfig()
+	if err != nil {
+		return fmt.Errorf("finding the Kubernetes API: %w", err)
+	}
+	config.Timeout = kubeTimeout
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client of the Kubernetes API: %w", err)
+	}
+	events, stopEvents := newRecorder(kube, opts.nodeName)
+	defer stopEvents()
+	a := newAgent(opts, kube, events)
+	server, err := listen(opts.healthAddr, opts.metricsAddr, a)
+	if err != nil {
+		return err
+	}
+	logr.FromContextOrDiscard(ctx).Info("Starting", "version", version, "node", opts.nodeName,
+		"health", server.address(healthServer), "metrics", server.address(metricsServer))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.run(ctx) })
+	group.Go(func() error { return a.run(ctx) })
+	return group.Wait()
+}
+
+// kubeConfig is that of the pod's ServiceAccount, or of the file that KUBECONFIG names.
+func kubeConfig() (*rest.Config, error) {
+	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
+		return clientcmd.BuildConfigFromFlags("", file)
+	}
+	return rest.InClusterConfig()
+}
+
+// newLogger makes a logr.Logger over zap: level is debug, info or error, format is json or text.
+func newLogger(level, format string) (logr.Logger, error) {
+	config := zap.NewProductionConfig()
+	config.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
+	config.Sampling = nil
+	config.DisableStacktrace = true
+	if format == "text" {
+		config.Encoding = "console"
+	}
+	parsed, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("reading the log level: %w", err)
+	}
+	config.Level = zap.NewAtomicLevelAt(parsed)
+	logger, err := config.Build()
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
+	}
+	return zapr.NewLogger(logger), nil
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// component is the initializer's name in events and patches.
+const component = "lxd-initializer"
+
+// newRecorder makes events on Nodes. stop ends that.
+func newRecorder(kube kubernetes.Interface, nodeName string) (recorder record.EventRecorder, stop func()) {
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: nodeName}), broadcaster.Shutdown
+}
+
+func (a *agent) getNode(ctx context.Context) (*corev1.Node, error) {
+	return a.kube.CoreV1().Nodes().Get(ctx, a.options.nodeName, metav1.GetOptions{})
+}
+
+func (p *pass) readNode(ctx context.Context) error {
+	node, err := p.getNode(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the Node %s: %w", p.options.nodeName, err)
+	}
+	p.node, p.retiring = node, retiring(node)
+	return nil
+}
+
+// retiring tells whether the manager wants the node to leave.
+func retiring(node *corev1.Node) bool {
+	_, annotated := node.Annotations[infrav1.LXDHostRetireAnnotation]
+	return annotated
+}
+
+// findAddress decides at which address MAAS reaches the node.
+func (p *pass) findAddress(context.Context) error {
+	if p.address = p.options.nodeIP; p.address.IsValid() {
+		return nil
+	}
+	for _, address := range p.node.Status.Addresses {
+		if address.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(address.Address); err == nil {
+			p.address = ip
+			return nil
+		}
+	}
+	return &problem{
+		reason: reasonAddressUnknown, status: corev1.ConditionFalse,
+		message: "the Node has no InternalIP yet; NODE_IP can give the address at which MAAS reaches it",
+	}
+}
+
+// machine is what the Node's provider ID, maas://zone/system_id, says of the machine in MAAS. Both are "" without one.
+func (p *pass) machine() (zone, systemID string) {
+	rest, found := strings.CutPrefix(p.node.Spec.ProviderID, "maas://")
+	if zone, systemID, split := strings.Cut(rest, "/"); found && split {
+		return zone, systemID
+	}
+	return "", ""
+}
+
+// zone is the one that the VM host has to be in.
+func (p *pass) zone() (string, error) {
+	zone, _ := p.machine()
+	if zone = cmp.Or(p.options.zone, zone); zone == "" {
+		return "", &problem{
+			reason: reasonZoneUnknown, status: corev1.ConditionFalse,
+			message: "no zone is set, and the Node has no provider ID of MAAS yet that names its machine's zone",
+		}
+	}
+	return zone, nil
+}
+
+// report writes what the pass found: the label once the node is a host, and the condition, each only where it changes. The label
+// stays while something fails: it says that the node is a host, the condition whether all is well.
+func (p *pass) report(ctx context.Context, failed error) error {
+	before := p.currentCondition()
+	if failed != nil && p.passing(failed, before) {
+		return nil
+	}
+	var errs []error
+	if failed == nil && !p.retiring && p.node.Labels[infrav1.LXDHostLabel] != "true" {
+		errs = append(errs, p.setLabel(ctx, "true"))
+	}
+	wanted := p.condition(failed)
+	if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason && before.Message == wanted.Message {
+		return errors.Join(errs...)
+	}
+	errs = append(errs, p.setCondition(ctx, wanted, before))
+	if failed != nil {
+		p.event(corev1.EventTypeWarning, wanted.Reason, "%s", wanted.Message)
+	}
+	return errors.Join(errs...)
+}
+
+// passing tells whether a failure is no news yet: LXD and MAAS are restarted now and then, and a host stays one meanwhile.
+func (p *pass) passing(failed error, before *corev1.NodeCondition) bool {
+	return p.failures == 0 && !problemOf(failed).permanent && before != nil && before.Status == corev1.ConditionTrue
+}
+
+// condition says how the pass went.
+func (p *pass) condition(failed error) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: infrav1.LXDHostReadyNodeCondition}
+	switch {
+	case failed != nil:
+		problem := problemOf(failed)
+		c.Status, c.Reason, c.Message = problem.status, problem.reason, problem.message
+		if p.retiring {
+			c.Reason = infrav1.RetiringReason
+		}
+	case p.retiring:
+		c.Status, c.Reason = corev1.ConditionFalse, infrav1.LXDHostRetiredReason
+		c.Message = "LXD on this node no longer trusts the key that MAAS was given"
+	default:
+		c.Status, c.Reason = corev1.ConditionTrue, reasonRegistered
+		c.Message = fmt.Sprintf("VM host %s in zone %s and resource pool %s: %d cores, %d MiB of memory",
+			p.host.Name, p.host.Zone.Name, p.host.Pool.Name, p.host.Total.Cores, p.host.Total.Memory)
+	}
+	return c
+}
+
+func (p *pass) currentCondition() *corev1.NodeCondition {
+	for i, c := range p.node.Status.Conditions {
+		if c.Type == infrav1.LXDHostReadyNodeCondition {
+			return &p.node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// setCondition leaves the conditions of others alone: a strategic merge patch merges the list by type.
+func (p *pass) setCondition(ctx context.Context, c corev1.NodeCondition, before *corev1.NodeCondition) error {
+	now := metav1.Now()
+	c.LastHeartbeatTime, c.LastTransitionTime = now, now
+	if before != nil && before.Status == c.Status {
+		c.LastTransitionTime = before.LastTransitionTime
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{c}}})
+	if err != nil {
+		return fmt.Errorf("writing the Node's condition: %w", err)
+	}
+	node, err := p.kube.CoreV1().Nodes().Patch(
+		ctx, p.node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: component}, "status",
+	)
+	if err != nil {
+		return fmt.Errorf("writing the Node's condition: %w", err)
+	}
+	p.node = node
+	return nil
+}
+
+// setLabel sets the label, or removes it when value is nil.
+func (p *pass) setLabel(ctx context.Context, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{infrav1.LXDHostLabel: value}}})
+	if err != nil {
+		return fmt.Errorf("writing the Node's label: %w", err)
+	}
+	if _, err := p.kube.CoreV1().Nodes().Patch(
+		ctx, p.node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component},
+	); err != nil {
+		return fmt.Errorf("writing the Node's label: %w", err)
+	}
+	return nil
+}
+
+// retired tells whether the node has retired already; restarts don't change that.
+func (p *pass) retired() bool {
+	c := p.currentCondition()
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == infrav1.LXDHostRetiredReason
+}
+
+// begin tells, before anything is done, that there will be something to take back in a retirement: on a node that never was a host,
+// and on one that retired and whose retirement was withdrawn.
+func (p *pass) begin(ctx context.Context) error {
+	before := p.currentCondition()
+	if before != nil && !p.retired() {
+		return nil
+	}
+	return p.setCondition(ctx, corev1.NodeCondition{
+		Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionFalse, Reason: reasonPreparing, Message: "the node is made an LXD host",
+	}, before)
+}
+
+// removeLabel is the first step of retirement: nothing new is to count on this host.
+func (p *pass) removeLabel(ctx context.Context) error {
+	if _, labelled := p.node.Labels[infrav1.LXDHostLabel]; !labelled {
+		return nil
+	}
+	return p.setLabel(ctx, nil)
+}
+
+// event tells on the Node what happened.
+func (p *pass) event(kind, reason, format string, args ...any) {
+	p.events.Eventf(p.node, kind, reason, format, args...)
+}

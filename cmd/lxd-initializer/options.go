@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+)
+
+const (
+	// defaultPort is LXD's own.
+	defaultPort = "8443"
+	// minInterval keeps a typing error from asking MAAS all the time.
+	minInterval = time.Second
+)
+
+// options are what flags and environment variables say, checked.
+type options struct {
+	nodeName  string
+	nodeIP    netip.Addr // not valid: the Node's own InternalIP
+	namespace string     // of the key pair's Secret
+
+	socket       string         // of LXD; "": where LXD's packages have it
+	lxd          lxdnode.Config // without ListenAddress
+	listen, port string         // listen is "" where LXD listens on the node's address
+
+	zone         string // "": that of the node's machine
+	resourcePool string // "": as MAAS has it
+	credentials  credentials
+
+	checkInterval           time.Duration
+	healthAddr, metricsAddr string
+	logLevel, logFormat     string
+}
+
+// listenAddress is where LXD serves MAAS, on a node with this address.
+func (o *options) listenAddress(node netip.Addr) string {
+	if o.listen != "" {
+		return o.listen
+	}
+	return net.JoinHostPort(node.String(), o.port)
+}
+
+// powerAddress is where MAAS reaches a node with this address.
+func (o *options) powerAddress(node netip.Addr) string {
+	return net.JoinHostPort(node.String(), o.port)
+}
+
+// setting is one environment variable and its flag.
+type setting struct {
+	flag     string
+	variable string // where it is not the flag in capitals
+	fallback string
+	usage    string
+	// empty: a variable that is there and empty is a value, too. Others count as not there.
+	empty bool
+	// set checks a value and stores it. Its errors say what is wrong with the value, not with which setting.
+	set func(value string) error
+}
+
+func (s setting) env() string {
+	if s.variable != "" {
+		return s.variable
+	}
+	return strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
+}
+
+// settings are all there are, in the order in which they are complained about.
+func (o *options) settings() []setting {
+	return append(o.nodeSettings(), o.agentSettings()...)
+}
+
+func (o *options) nodeSettings() []setting {
+	return []setting{
+		{flag: "node-name", usage: "Name of the Kubernetes node. Required.", set: text(&o.nodeName, isNodeName)},
+		{flag: "node-ip", usage: "Address at which MAAS reaches the node. Default: the Node's InternalIP.", set: o.setNodeIP},
+		{flag: "storage-backend", fallback: "zfs", usage: "Driver of the storage pool: zfs, btrfs, lvm or dir.", set: text(&o.lxd.StorageBackend, anything)},
+		{flag: "storage-size", fallback: "50", usage: "Size of the storage pool in GB; a pool of the driver dir has none.", set: number(&o.lxd.StorageSizeGB)},
+		{flag: "storage-pool", fallback: "default", usage: "Name of the storage pool in LXD.", set: text(&o.lxd.StoragePool, anything)},
+		{flag: "network-bridge", fallback: "br0", usage: "Bridge of the node that VMs are connected to.", set: text(&o.lxd.NetworkBridge, anything)},
+		{flag: "create-bridge", fallback: "false", usage: "Make a managed LXD bridge of that name where there is none.", set: boolean(&o.lxd.CreateBridge)},
+		{flag: "lxd-project", fallback: "maas", usage: "Project in LXD that MAAS uses.", set: text(&o.lxd.Project, anything)},
+		{flag: "lxd-profile", fallback: "maas", usage: "Profile in that project for MAAS's VMs.", set: text(&o.lxd.Profile, anything)},
+		{flag: "lxd-socket", usage: "Path of LXD's unix socket. Default: where LXD's snap or its Debian package has it.", set: text(&o.socket, isPath)},
+		{
+			flag: "lxd-listen", set: o.setListen,
+			usage: "Address and port, [host]:port, on which LXD listens for MAAS. Default: port 8443 of the node's address.",
+		},
+	}
+}
+
+func (o *options) agentSettings() []setting {
+	return []setting{
+		{flag: "maas-endpoint", usage: "URL of MAAS. Default: what is in config/maasEndpoint below the MAAS config dir.", set: text(&o.credentials.endpoint, anything)},
+		{
+			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: text(&o.credentials.apiKey, anything),
+			usage: "File with the API key of an administrator of MAAS; MAAS_API_KEY holds the key itself. Default: credentials/apiKey below the MAAS config dir.",
+		},
+		{
+			flag: "maas-config-dir", fallback: "/etc/capmaas", set: text(&o.credentials.dir, isPath),
+			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for what is not given otherwise. " +
+				"They are read again when they change.",
+		},
+		{
+			flag: "zone", fallback: "default", empty: true, set: text(&o.zone, isMAASName),
+			usage: "Zone of the VM host in MAAS. Empty: the zone of the node's machine, as its provider ID says.",
+		},
+		{
+			flag: "resource-pool", fallback: "default", empty: true, set: text(&o.resourcePool, isMAASName),
+			usage: "Resource pool of the VM host in MAAS. Empty: the one that MAAS gives it.",
+		},
+		{flag: "pod-namespace", fallback: "capmaas-system", usage: "Namespace of the Secret with the node's key pair.", set: text(&o.namespace, isNamespace)},
+		{flag: "check-interval", fallback: "1m", usage: "How often everything is checked again, and what drifted repaired.", set: o.setInterval},
+		{flag: "health-addr", fallback: ":9440", usage: "Address of /healthz and /readyz.", set: text(&o.healthAddr, isAddress)},
+		{flag: "metrics-addr", fallback: ":8080", usage: "Address of /metrics.", set: text(&o.metricsAddr, isAddress)},
+		{flag: "log-level", fallback: "info", usage: "debug, info or error.", set: text(&o.logLevel, oneOf("debug", "info", "error"))},
+		{flag: "log-format", fallback: "json", usage: "json or text.", set: text(&o.logFormat, oneOf("json", "text"))},
+	}
+}
+
+// settingError is one setting that can't be used.
+type settingError struct {
+	Variable, Flag string
+	Problem        string
+}
+
+func (e *settingError) Error() string {
+	return fmt.Sprintf("%s (--%s): %s", e.Variable, e.Flag, e.Problem)
+}
+
+// settingsError is all that is wrong with the settings.
+type settingsError []*settingError
+
+func (e settingsError) Error() string {
+	lines := make([]string, 0, len(e)+1)
+	lines = append(lines, "these settings can't be used (environment variable, flag):")
+	for _, one := range e {
+		lines = append(lines, "  "+one.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// parseOptions reads flags, then environment variables, then defaults. Errors are pflag's for flags that there are not, and
+// settingsError, which has everything that is wrong, for values.
+func parseOptions(args []string, lookup func(string) (string, bool)) (opts options, showVersion bool, err error) {
+	settings := opts.settings()
+	flags := pflag.NewFlagSet("lxd-initializer", pflag.ContinueOnError)
+	for _, s := range settings {
+		flags.String(s.flag, s.fallback, s.usage+" ("+s.env()+")")
+	}
+	flags.Lookup("create-bridge").NoOptDefVal = "true"
+	flags.BoolVar(&showVersion, "version", false, "Print the version and exit.")
+	if err := flags.Parse(args); err != nil || showVersion {
+		return opts, showVersion, err
+	}
+	opts.credentials.fromFile = flags.Changed("maas-api-key-file")
+
+	wrong := wrongSettings{settings: settings, problems: map[string]string{}}
+	for _, s := range settings {
+		value, _ := flags.GetString(s.flag)
+		if given, there := lookup(s.env()); there && (given != "" || s.empty) && !flags.Changed(s.flag) {
+			value = given
+		}
+		if err := s.set(strings.TrimSpace(value)); err != nil {
+			wrong.add(s.env(), err.Error())
+		}
+	}
+	opts.checkTogether(&wrong)
+	return opts, false, wrong.err()
+}
+
+// wrongSettings collects what is wrong, each setting once.
+type wrongSettings struct {
+	settings []setting
+	problems map[string]string // by variable
+}
+
+func (w *wrongSettings) add(variable, problem string) {
+	if w.problems[variable] == "" {
+		w.problems[variable] = problem
+	}
+}
+
+func (w *wrongSettings) err() error {
+	var all settingsError
+	for _, s := range w.settings {
+		if problem := w.problems[s.env()]; problem != "" {
+			all = append(all, &settingError{Variable: s.env(), Flag: s.flag, Problem: problem})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// checkTogether checks what needs more than one setting, or knowledge of LXD or MAAS.
+func (o *options) checkTogether(wrong *wrongSettings) {
+	config := o.lxd
+	config.ListenAddress = o.listenAddress(netip.IPv6Unspecified())
+	for _, err := range each(config.Validate()) {
+		var setting *lxdnode.SettingError
+		if errors.As(err, &setting) {
+			wrong.add(setting.Setting, fmt.Sprintf("%q: %s", setting.Value, setting.Problem))
+		}
+	}
+	_, err := o.credentials.config()
+	for _, err := range each(err) {
+		var credential *credentialError
+		if errors.As(err, &credential) {
+			wrong.add(credential.variable, credential.problem)
+		}
+	}
+	if o.healthAddr == o.metricsAddr && !strings.HasSuffix(o.healthAddr, ":0") {
+		wrong.add("METRICS_ADDR", fmt.Sprintf("%q is the address of /healthz, too", o.metricsAddr))
+	}
+}
+
+// each takes errors.Join apart.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+func (o *options) setNodeIP(value string) (err error) {
+	if value == "" {
+		return nil
+	}
+	if o.nodeIP, err = netip.ParseAddr(value); err != nil || o.nodeIP.IsUnspecified() || o.nodeIP.Zone() != "" {
+		return fmt.Errorf("%q is no IP address of a node", value)
+	}
+	return nil
+}
+
+// setListen comes after setNodeIP. Kubernetes makes fd00::1:8443 of $(NODE_IP):8443, without brackets.
+func (o *options) setListen(value string) error {
+	o.port = defaultPort
+	if value == "" {
+		return nil
+	}
+	if port, found := strings.CutPrefix(value, o.nodeIP.String()+":"); found && o.nodeIP.Is6() {
+		value = net.JoinHostPort(o.nodeIP.String(), port)
+	}
+	if err := isAddress(value); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(value)
+	if _, err := netip.ParseAddr(host); err != nil && host != "" {
+		return fmt.Errorf("%q is no IP address", host)
+	}
+	if port == "0" {
+		return errors.New("MAAS must know the port: give one between 1 and 65535")
+	}
+	o.listen, o.port = net.JoinHostPort(host, port), port
+	return nil
+}
+
+func (o *options) setInterval(value string) (err error) {
+	if o.checkInterval, err = time.ParseDuration(value); err != nil || o.checkInterval < minInterval {
+		return fmt.Errorf("%q is no duration of at least %s, such as 1m", value, minInterval)
+	}
+	return nil
+}
+
+func text(into *string, check func(string) error) func(string) error {
+	return func(value string) error {
+		*into = value
+		return check(value)
+	}
+}
+
+func number(into *int) func(string) error {
+	return func(value string) (err error) {
+		if *into, err = strconv.Atoi(value); err != nil {
+			return fmt.Errorf("%q is no whole number", value)
+		}
+		return nil
+	}
+}
+
+func boolean(into *bool) func(string) error {
+	return func(value string) (err error) {
+		if *into, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		return nil
+	}
+}
+
+// anything is for values that are checked together with others.
+func anything(string) error { return nil }
+
+// isNodeName also keeps the name of the node's Secret a name.
+func isNodeName(value string) error {
+	if value == "" {
+		return errors.New("it is required: the name of the Kubernetes node (spec.nodeName of the pod)")
+	}
+	if complaints := validation.IsDNS1123Subdomain(secretPrefix + value); len(complaints) > 0 {
+		return fmt.Errorf("%q is no name of a Kubernetes node", value)
+	}
+	return nil
+}
+
+func isNamespace(value string) error {
+	if complaints := validation.IsDNS1123Label(value); len(complaints) > 0 {
+		return fmt.Errorf("%q is no name of a namespace", value)
+	}
+	return nil
+}
+
+// maasName is what MAAS takes for the names of zones and resource pools.
+var maasName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_ -]{0,255}$`)
+
+func isMAASName(value string) error {
+	if value != "" && !maasName.MatchString(value) {
+		return fmt.Errorf("%q is no name that MAAS takes: letters, digits, spaces, - and _", value)
+	}
+	return nil
+}
+
+func isPath(value string) error {
+	if value != "" && !filepath.IsAbs(value) {
+		return fmt.Errorf("%q is no absolute path", value)
+	}
+	return nil
+}
+
+func isAddress(value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%q is no [host]:port", value)
+	}
+	return nil
+}
+
+func oneOf(known ...string) func(string) error {
+	return func(value string) error {
+		for _, k := range known {
+			if value == k {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is none of %s", value, strings.Join(known, ", "))
+	}
+}

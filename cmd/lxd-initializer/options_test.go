@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// valid is the least that has to be set.
+func valid() map[string]string {
+	return map[string]string{"NODE_NAME": "node", "NODE_IP": "192.0.2.10", "MAAS_ENDPOINT": "http://maas.example.com:5240/MAAS", "MAAS_API_KEY": "a:b:c"}
+}
+
+func parse(env map[string]string, args ...string) (options, error) {
+	opts, _, err := parseOptions(args, func(name string) (string, bool) { value, there := env[name]; return value, there })
+	return opts, err
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	opts, err := parse(valid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type summary struct {
+		Backend, Pool, Bridge, Project, Profile string
+		Size                                    int
+		CreateBridge                            bool
+		Zone, ResourcePool, Namespace           string
+		Listen, Power, Health, Metrics          string
+		Interval                                time.Duration
+	}
+	node := netip.MustParseAddr("192.0.2.10")
+	got := summary{
+		opts.lxd.StorageBackend, opts.lxd.StoragePool, opts.lxd.NetworkBridge, opts.lxd.Project, opts.lxd.Profile,
+		opts.lxd.StorageSizeGB, opts.lxd.CreateBridge, opts.zone, opts.resourcePool, opts.namespace,
+		opts.listenAddress(node), opts.powerAddress(node), opts.healthAddr, opts.metricsAddr, opts.checkInterval,
+	}
+	want := summary{
+		"zfs", "default", "br0", "maas", "maas", 50, false, "default", "default", "capmaas-system",
+		"192.0.2.10:8443", "192.0.2.10:8443", ":9440", ":8080", time.Minute,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFlagsGoBeforeVariables(t *testing.T) {
+	t.Parallel()
+	env := valid()
+	env["ZONE"], env["STORAGE_SIZE"], env["CREATE_BRIDGE"], env["STORAGE_POOL"] = "from-env", "70", "true", "from-env"
+	opts, err := parse(env, "--zone=from-flag", "--storage-size=80", "--create-bridge=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts.zone != "from-flag" || opts.lxd.StorageSizeGB != 80 || opts.lxd.CreateBridge || opts.lxd.StoragePool != "from-env" {
+		t.Errorf("the options are %+v", opts)
+	}
+}
+
+func TestEmptyVariables(t *testing.T) {
+	t.Parallel()
+	env := valid()
+	env["ZONE"], env["RESOURCE_POOL"], env["STORAGE_BACKEND"], env["STORAGE_SIZE"] = "", "", "", ""
+	opts, err := parse(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts.zone != "" || opts.resourcePool != "" || opts.lxd.StorageBackend != "zfs" || opts.lxd.StorageSizeGB != 50 {
+		t.Errorf("the options are %+v", opts)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ip, listen string
+		wantListen string
+		wantPower  string
+	}{
+		{"192.0.2.10", "", "192.0.2.10:8443", "192.0.2.10:8443"},
+		{"192.0.2.10", "192.0.2.10:9443", "192.0.2.10:9443", "192.0.2.10:9443"},
+		{"192.0.2.10", "[192.0.2.10]:9443", "192.0.2.10:9443", "192.0.2.10:9443"},
+		{"192.0.2.10", ":9443", ":9443", "192.0.2.10:9443"},
+		{"2001:db8::1", "", "[2001:db8::1]:8443", "[2001:db8::1]:8443"},
+		{"2001:db8::1", "[::]:9443", "[::]:9443", "[2001:db8::1]:9443"},
+		// What Kubernetes makes of $(NODE_IP):9443.
+		{"2001:db8::1", "2001:db8::1:9443", "[2001:db8::1]:9443", "[2001:db8::1]:9443"},
+	} {
+		env := valid()
+		env["NODE_IP"], env["LXD_LISTEN"] = c.ip, c.listen
+		opts, err := parse(env)
+		if err != nil {
+			t.Errorf("%v: %v", c, err)
+			continue
+		}
+		node := netip.MustParseAddr(c.ip)
+		if listen, power := opts.listenAddress(node), opts.powerAddress(node); listen != c.wantListen || power != c.wantPower {
+			t.Errorf("%v: LXD listens on %s and MAAS reaches it at %s", c, listen, power)
+		}
+	}
+}
+
+// names are the variables that an error complains about.
+func names(err error) []string {
+	var wrong settingsError
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	var all []string
+	for _, one := range wrong {
+		all = append(all, one.Variable)
+	}
+	return all
+}
+
+func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	bundle := t.TempDir()
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(bundle, "credentials"), 0o700), os.WriteFile(filepath.Join(bundle, caBundleFile), []byte("no PEM"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{
+		"NODE_NAME": "Not A Node", "NODE_IP": "nowhere", "STORAGE_BACKEND": "floppy", "STORAGE_SIZE": "50GB", "STORAGE_POOL": "a/b",
+		"NETWORK_BRIDGE": "a-bridge-with-a-long-name", "CREATE_BRIDGE": "perhaps", "LXD_PROJECT": "a b", "LXD_PROFILE": "a/b",
+		"LXD_SOCKET": "unix.socket", "LXD_LISTEN": "here:8443", "MAAS_ENDPOINT": "maas", "MAAS_API_KEY": "key", "MAAS_CONFIG_DIR": bundle,
+		"ZONE": "a/b", "RESOURCE_POOL": "-", "POD_NAMESPACE": "No", "CHECK_INTERVAL": "1", "HEALTH_ADDR": "9440", "METRICS_ADDR": "8080:",
+		"LOG_LEVEL": "loud", "LOG_FORMAT": "xml",
+	}
+	var opts options
+	for _, s := range opts.settings() {
+		if _, there := env[s.env()]; !there {
+			t.Errorf("there is no bad value for %s", s.env())
+		}
+	}
+	_, err := parse(env)
+	got := names(err)
+	for variable := range env {
+		if !slices.Contains(got, variable) {
+			t.Errorf("%s=%q is taken", variable, env[variable])
+		}
+	}
+	if len(got) != len(env) {
+		t.Errorf("%d settings are complained about, want each of %d once: %v", len(got), len(env), got)
+	}
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	nothing := t.TempDir()
+	for _, c := range []struct {
+		name   string
+		change map[string]string
+		args   []string
+		want   []string
+	}{
+		{"nothing is set", map[string]string{"NODE_NAME": "", "MAAS_ENDPOINT": "", "MAAS_API_KEY": ""}, nil, []string{"NODE_NAME", "MAAS_ENDPOINT", "MAAS_API_KEY"}},
+		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
+		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
+		{"flag", nil, []string{"--storage-size=many", "--zone=a/b"}, []string{"STORAGE_SIZE", "ZONE"}},
+		{"no size", map[string]string{"STORAGE_SIZE": "0"}, nil, []string{"STORAGE_SIZE"}},
+		{"any port", map[string]string{"LXD_LISTEN": ":0"}, nil, []string{"LXD_LISTEN"}},
+		{"too large a port", map[string]string{"LXD_LISTEN": ":65536"}, nil, []string{"LXD_LISTEN"}},
+		{"unspecified address", map[string]string{"NODE_IP": "0.0.0.0"}, nil, []string{"NODE_IP"}},
+		{"all the time", map[string]string{"CHECK_INTERVAL": "1ms"}, nil, []string{"CHECK_INTERVAL"}},
+		{"one address for two", map[string]string{"METRICS_ADDR": ":9440"}, nil, []string{"METRICS_ADDR"}},
+	} {
+		env := valid()
+		env["MAAS_CONFIG_DIR"] = nothing
+		for variable, value := range c.change {
+			env[variable] = value
+		}
+		_, err := parse(env, c.args...)
+		if diff := cmp.Diff(c.want, names(err)); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+func TestSizeIsNotNeededForDirectories(t *testing.T) {
+	t.Parallel()
+	env := valid()
+	env["STORAGE_BACKEND"], env["STORAGE_SIZE"] = "dir", "0"
+	if _, err := parse(env); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCredentialsComeFromWhereTheyAreGiven(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write(endpointFile, "http://in.dir/MAAS\n")
+	write(apiKeyFile, "in:dir:c\n")
+	keyFile := write("key", "in:file:c\n")
+	for _, c := range []struct {
+		name          string
+		change        map[string]string
+		args          []string
+		endpoint, key string
+	}{
+		{"directory", map[string]string{"MAAS_ENDPOINT": "", "MAAS_API_KEY": ""}, nil, "http://in.dir/MAAS", "in:dir:c"},
+		{"variables", nil, nil, "http://maas.example.com:5240/MAAS", "a:b:c"},
+		{"key file", nil, []string{"--maas-api-key-file=" + keyFile}, "http://maas.example.com:5240/MAAS", "in:file:c"},
+		{"endpoint alone", map[string]string{"MAAS_API_KEY": ""}, nil, "http://maas.example.com:5240/MAAS", "in:dir:c"},
+	} {
+		env := valid()
+		env["MAAS_CONFIG_DIR"] = dir
+		for variable, value := range c.change {
+			env[variable] = value
+		}
+		opts, err := parse(env, c.args...)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if config, err := opts.credentials.config(); err != nil || config.Endpoint != c.endpoint || config.APIKey != c.key {
+			t.Errorf("%s: they are %+v, %v", c.name, config, err)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+// Reasons of the Node's condition that only the initializer has.
+const (
+	reasonPreparing        = "Preparing"
+	reasonRegistered       = "Registered"
+	reasonResourcesUnknown = "ResourcesUnknown"
+	reasonAddressUnknown   = "AddressUnknown"
+	reasonZoneUnknown      = "ZoneUnknown"
+	reasonLXDNotReady      = "LXDNotReady"
+	reasonHostUnreachable  = "HostUnreachable"
+	reasonAmbiguous        = "Ambiguous"
+	reasonFailed           = "Failed"
+)
+
+// problem is why a pass did not reach its end, as people are told.
+type problem struct {
+	reason string
+	// status of the condition: False, or Unknown where MAAS could not be asked.
+	status  corev1.ConditionStatus
+	message string // one line: what was seen and, where it helps, what to do
+	// permanent: trying again soon is useless, as a person has to change something.
+	permanent bool
+	// retryAfter is what MAAS asked for.
+	retryAfter time.Duration
+	cause      error
+}
+
+func (p *problem) Error() string { return p.reason + ": " + p.message }
+func (p *problem) Unwrap() error { return p.cause }
+
+// problemOf makes a problem of any error of a step.
+func problemOf(err error) *problem {
+	var (
+		known      *problem
+		node       *lxdnode.Error
+		credential *credentialError
+		api        *maas.Error
+		ambiguous  *vmhosts.AmbiguousError
+	)
+	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: oneLine(err), cause: err}
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &node):
+		p.reason, p.permanent = reasonLXDNotReady, lxdnode.Permanent(err)
+	case errors.As(err, &credential):
+		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
+	case errors.As(err, &ambiguous):
+		p.reason, p.message, p.permanent = reasonAmbiguous, ambiguous.Error(), true
+	case errors.As(err, &api):
+		p.ofMAAS(api)
+	case apierrors.IsForbidden(err):
+		p.permanent = true
+	}
+	return p
+}
+
+// ofMAAS decides what an error of MAAS means. What MAAS says to a wrong key is not repeated: it may hold parts of the right one.
+func (p *problem) ofMAAS(err *maas.Error) {
+	p.retryAfter = err.RetryAfter
+	switch err.Kind {
+	case maas.Unauthorized:
+		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
+		p.message = "MAAS does not accept the API key: give a valid one, and check that the clocks agree"
+	case maas.Forbidden:
+		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
+		p.message = "MAAS registers VM hosts for administrators only: give the API key of one"
+	case maas.Gone:
+		p.reason, p.permanent = infrav1.VMHostsNotSupportedReason, true
+		p.message = "this MAAS has no VM hosts (3.8 and newer)"
+	case maas.Invalid:
+		p.reason, p.permanent = infrav1.MAASRefusedReason, true
+		p.message = "MAAS refuses the registration: " + err.Message
+		for field, what := range map[string]string{"zone": "zone", "pool": "resource pool"} {
+			if maas.InvalidField(err, field) {
+				p.message = fmt.Sprintf("MAAS has no such %s: make it, or choose another", what)
+			}
+		}
+	case maas.Unavailable:
+		p.reason, p.status = infrav1.MAASUnavailableReason, corev1.ConditionUnknown
+		p.message = "MAAS can't be asked: " + err.Message
+		if err.Op == "refresh" && err.Status == http.StatusServiceUnavailable {
+			p.reason, p.status = reasonHostUnreachable, corev1.ConditionFalse
+			p.message = "MAAS can't use LXD on this node: " + err.Message
+		}
+	}
+}
+
+// oneLine keeps joined errors apart.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' })
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		err       error
+		status    corev1.ConditionStatus
+		reason    string
+		permanent bool
+	}{
+		{"anything", errors.New("first\nsecond"), corev1.ConditionFalse, reasonFailed, false},
+		{"LXD is not up", &lxdnode.Error{Problem: "no"}, corev1.ConditionFalse, reasonLXDNotReady, false},
+		{"LXD in several ways", errors.Join(&lxdnode.Error{Problem: "no"}, &lxdnode.Error{Problem: "never", Permanent: true}), corev1.ConditionFalse, reasonLXDNotReady, true},
+		{"no credentials", &credentialError{"MAAS_API_KEY", "none"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
+		{"401", &maas.Error{Kind: maas.Unauthorized, Message: "&hush"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
+		{"403", &maas.Error{Kind: maas.Forbidden}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
+		{"410", &maas.Error{Kind: maas.Gone}, corev1.ConditionFalse, infrav1.VMHostsNotSupportedReason, true},
+		{"400", &maas.Error{Kind: maas.Invalid}, corev1.ConditionFalse, infrav1.MAASRefusedReason, true},
+		{"404", &maas.Error{Kind: maas.NotFound}, corev1.ConditionFalse, reasonFailed, false},
+		{"no answer", &maas.Error{Kind: maas.Unavailable}, corev1.ConditionUnknown, infrav1.MAASUnavailableReason, false},
+		{"MAAS does not reach LXD", &maas.Error{Kind: maas.Unavailable, Op: "refresh", Status: http.StatusServiceUnavailable}, corev1.ConditionFalse, reasonHostUnreachable, false},
+		{"a proxy answers a refresh", &maas.Error{Kind: maas.Unavailable, Op: "refresh", Status: http.StatusBadGateway}, corev1.ConditionUnknown, infrav1.MAASUnavailableReason, false},
+		{"several hosts", &vmhosts.AmbiguousError{IDs: []int{1, 2}}, corev1.ConditionFalse, reasonAmbiguous, true},
+		{"Kubernetes forbids", apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "x", nil), corev1.ConditionFalse, reasonFailed, true},
+		{"Kubernetes is busy", apierrors.NewTooManyRequests("x", 1), corev1.ConditionFalse, reasonFailed, false},
+	} {
+		p := problemOf(fmt.Errorf("doing: %w", c.err))
+		if p.status != c.status || p.reason != c.reason || p.permanent != c.permanent {
+			t.Errorf("%s: it is %s/%s, permanent: %v", c.name, p.status, p.reason, p.permanent)
+		}
+		if p.message == "" || strings.Contains(p.message, "\n") || strings.Contains(p.message, "hush") {
+			t.Errorf("%s: the message is %q", c.name, p.message)
+		}
+		if !errors.Is(p, c.err) && p.cause != nil {
+			t.Errorf("%s: the cause is lost", c.name)
+		}
+	}
+}
+
+func TestMAASIsNotAskedBeforeItWants(t *testing.T) {
+	t.Parallel()
+	p := problemOf(&maas.Error{Kind: maas.Unavailable, RetryAfter: time.Minute})
+	if p.retryAfter != time.Minute {
+		t.Errorf("it is asked again after %s", p.retryAfter)
+	}
+}
+
+func TestMachineOfTheNode(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		zone, providerID     string
+		wantZone, wantSystem string
+	}{
+		{"", "maas://zone-b/abc123", "zone-b", "abc123"},
+		{"zone-a", "maas://zone-b/abc123", "zone-a", "abc123"},
+		{"zone-a", "", "zone-a", ""},
+		{"", "", "", ""},
+		{"", "other://zone-b/abc123", "", ""},
+		{"", "maas://abc123", "", ""},
+	} {
+		p := &pass{agent: newAgent(options{zone: c.zone}, nil, nil), node: &corev1.Node{Spec: corev1.NodeSpec{ProviderID: c.providerID}}}
+		zone, err := p.zone()
+		_, system := p.machine()
+		if zone != c.wantZone || system != c.wantSystem || (err == nil) != (c.wantZone != "") {
+			t.Errorf("%v: zone %q, system id %q, %v", c, zone, system, err)
+		}
+		if err != nil && (problemOf(err).reason != reasonZoneUnknown || problemOf(err).permanent) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
