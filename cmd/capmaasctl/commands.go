@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// command is one of the checks.
+type command struct {
+	name     string // capmaasctl check NAME
+	program  string // the program of its own that it also is
+	about    string
+	canApply bool
+	// needs tell which groups of flags it takes.
+	needsLXD, needsMAAS, needsVMHost bool
+	look                             func(context.Context, options) checks
+}
+
+var commands = []command{{
+	name: "lxd", program: "lxd-test", canApply: true, needsLXD: true, look: checkLXD,
+	about: "Looks whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.\n" +
+		"Run it on the node, as root or as a member of the group lxd. With --apply it makes what is missing.",
+}, {
+	name: "vm-host", program: "vmhost-test", canApply: true, needsMAAS: true, needsVMHost: true, look: checkVMHost,
+	about: "Looks whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.\n" +
+		"With --apply, on the node itself, it registers it, or brings its registration up to date.",
+}, {
+	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, look: checkMAAS,
+	about: "Looks whether MAAS answers, is of a version with VM hosts, takes the API key, and has what clusters need.\n" +
+		"With --test-vm-host it looks at a node's registration too. It changes nothing.",
+}}
+
+// choice is a command as it was called.
+type choice struct {
+	command
+	title   string   // check lxd
+	program string   // the name it was called by
+	usage   string   // what to type
+	rest    []string // the arguments that are left
+}
+
+// choose finds the command: by the program's own name, or by the words after it. done: there is nothing more to do.
+func choose(args []string, s surroundings) (chosen choice, done bool, code int) {
+	program := filepath.Base(args[0])
+	rest := args[1:]
+	for _, c := range commands {
+		if program == c.program || strings.HasPrefix(program, c.program+"-") {
+			return choice{c, "check " + c.name, program, program, rest}, false, exitOK
+		}
+	}
+	if len(rest) > 1 && rest[0] == "check" {
+		for _, c := range commands {
+			if rest[1] == c.name {
+				title := "check " + c.name
+				return choice{c, title, program, program + " " + title, rest[2:]}, false, exitOK
+			}
+		}
+	}
+	switch {
+	case len(rest) == 1 && rest[0] == "--version":
+		fmt.Fprintln(s.out, version)
+		return choice{}, true, exitOK
+	case asksForHelp(rest):
+		fmt.Fprint(s.out, overview(program))
+		return choice{}, true, exitOK
+	}
+	fmt.Fprintf(s.err, "%s: no such command\n%s", program, overview(program))
+	return choice{}, true, exitUsage
+}
+
+// asksForHelp knows capmaasctl --help and capmaasctl check --help.
+func asksForHelp(args []string) bool {
+	if len(args) > 0 && args[0] == "check" {
+		args = args[1:]
+	}
+	return len(args) == 1 && (args[0] == "--help" || args[0] == "-h" || args[0] == "help")
+}
+
+func overview(program string) string {
+	var text strings.Builder
+	text.WriteString("Usage:\n")
+	for _, c := range commands {
+		fmt.Fprintf(&text, "  %s check %-8s [flags]   also: %s [flags]\n", program, c.name, c.program)
+	}
+	fmt.Fprintf(&text, "  %s --version\nEach of them knows --help.\n", program)
+	return text.String()
+}
+
+// flags are those that the command takes; they set o.
+func (c command) flags(o *options) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(c.program, pflag.ContinueOnError)
+	flags.SortFlags = false
+	if c.needsLXD {
+		o.addLXDFlags(flags)
+	}
+	if c.needsMAAS {
+		o.addMAASFlags(flags)
+	}
+	if c.needsVMHost {
+		o.addVMHostFlags(flags, c.canApply)
+	}
+	switch {
+	case c.canApply:
+		flags.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
+		flags.BoolVar(&o.apply, "apply", false, "Make what is missing. Without it nothing is changed.")
+	default:
+		flags.BoolVar(&o.testVMHost, "test-vm-host", false, "Look at the registration of the node --node-ip, too.")
+		flags.StringVar(&o.dnsDomain, "dns-domain", "", "DNS domain that MAAS has to have.")
+	}
+	o.addCommonFlags(flags)
+	return flags
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+)
+
+// inFlags puts the names of settings, which are the initializer's environment variables, into the words of the command line.
+var inFlags = strings.NewReplacer(
+	lxdnode.SettingStoragePool, "--storage-pool", lxdnode.SettingStorageBackend, "--storage-backend",
+	lxdnode.SettingStorageSize, "--storage-size", lxdnode.SettingNetworkBridge, "--network-bridge",
+	lxdnode.SettingCreateBridge, "--create-bridge", lxdnode.SettingProject, "--project",
+	lxdnode.SettingProfile, "--profile", lxdnode.SettingListen, "--listen", "LXD_SOCKET", "--socket",
+).Replace
+
+// checkLXD looks at the node's LXD, or puts it right.
+func checkLXD(ctx context.Context, o options) checks {
+	var found checks
+	node := found.connect(ctx, o.socket)
+	if node == nil {
+		return found
+	}
+	look := node.Inspect
+	if o.apply {
+		look = node.Prepare
+	}
+	result, err := look(ctx, o.node)
+	for _, one := range result.Checks {
+		found = append(found, lineOf(one))
+	}
+	if err != nil && found.good() {
+		found.lxdFailed(err)
+	}
+	return found
+}
+
+// lineOf turns what lxdnode found into a line. What is missing is made by --apply.
+func lineOf(c lxdnode.Check) check {
+	line := check{Name: lineName(c.Name), State: state(c.State), Found: inFlags(c.Found), Remedy: inFlags(c.Remedy)}
+	if line.State == stateMissing && line.Remedy == "" {
+		line.Remedy = "--apply makes it so"
+	}
+	return line
+}
+
+func lineName(step string) string { return strings.ReplaceAll(strings.ToLower(step), " ", "-") }
+
+// connect answers nil where LXD can't be asked, and says so.
+func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
+	if socket == "" {
+		path, err := lxdnode.SocketPath()
+		if err != nil {
+			c.lxdFailed(err)
+			return nil
+		}
+		socket = path
+	}
+	node, err := lxdnode.Connect(ctx, socket)
+	if err != nil {
+		c.lxdFailed(err)
+		return nil
+	}
+	return node
+}
+
+// lxdFailed makes a line of an error of lxdnode.
+func (c *checks) lxdFailed(err error) {
+	var e *lxdnode.Error
+	if !errors.As(err, &e) {
+		c.failed("lxd", "", "%v", err)
+		return
+	}
+	c.failed(lineName(e.Step), inFlags(e.Remedy), "%s", inFlags(e.Problem))
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// VM hosts exist in MAAS 3.0 to 3.7.
+const vmHostsUntil = 7
+
+// checkMAAS looks at a region.
+func checkMAAS(ctx context.Context, o options) checks {
+	var found checks
+	client, usable := found.region(ctx, o.maas)
+	if client == nil {
+		return found
+	}
+	found.names(ctx, client, o)
+	found.subnets(ctx, client)
+	found.domains(ctx, client, o.dnsDomain)
+	if o.testVMHost && usable {
+		found.registration(ctx, client, o)
+	}
+	return found
+}
+
+// region looks whether MAAS answers, takes the key, and has VM hosts. The client is nil where it is of no use, and usable says
+// that VM hosts can be looked at and registered.
+func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.Client, usable bool) {
+	client, err := maas.NewClient(config)
+	if err != nil {
+		c.failed("endpoint", "", "%v", err)
+		return nil, false
+	}
+	if !c.endpoint(ctx, client, config.Endpoint) {
+		return nil, false
+	}
+	user, err := client.WhoAmI(ctx)
+	if err != nil {
+		c.refused("api-key", err)
+		return nil, false
+	}
+	c.ok("api-key", "it is valid, and belongs to %s", user.Username)
+	if user.Administrator {
+		c.ok("administrator", "%s is an administrator", user.Username)
+	} else {
+		c.failed("administrator", "have an administrator make "+user.Username+" one, or use an administrator's key",
+			"%s is no administrator: VM hosts and DNS are for administrators", user.Username)
+	}
+	return client, c.vmHosts(ctx, client) && user.Administrator
+}
+
+// endpoint looks whether a MAAS of the right age is there. MAAS tells its version without a key.
+func (c *checks) endpoint(ctx context.Context, client *maas.Client, address string) bool {
+	if u, err := url.Parse(address); err == nil {
+		address = u.Redacted()
+	}
+	text, err := client.Version(ctx)
+	if errors.Is(err, maas.Unauthorized) {
+		c.ok("endpoint", "MAAS answers at %s", address)
+		c.refused("api-key", err)
+		return false
+	}
+	if err != nil {
+		c.refused("endpoint", err)
+		return false
+	}
+	c.ok("endpoint", "MAAS answers at %s", address)
+	major, minor, ok := parseVersion(text)
+	switch {
+	case !ok:
+		c.failed("version", "does --maas-endpoint lead to MAAS?", "%q is no version of MAAS", text)
+	case major < 3:
+		c.failed("version", "upgrade MAAS", "MAAS %s; the oldest with LXD VM hosts as the provider needs them is 3.0", text)
+	case major > 3 || minor > vmHostsUntil:
+		c.ok("version", "MAAS %s, which has no VM hosts", text)
+	default:
+		c.ok("version", "MAAS %s", text)
+	}
+	return true
+}
+
+// parseVersion takes 3.6 out of 3.6.5, 3.7.0~beta1 and the like.
+func parseVersion(text string) (major, minor int, ok bool) {
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, false
+	}
+	major, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return 0, 0, false
+	}
+	end := strings.IndexFunc(parts[1]+" ", func(r rune) bool { return r < '0' || r > '9' })
+	minor, err = strconv.Atoi(parts[1][:end])
+	return major, minor, err == nil
+}
+
+// vmHosts tells whether this MAAS has VM hosts at all.
+func (c *checks) vmHosts(ctx context.Context, client *maas.Client) bool {
+	hosts, err := client.ListVMHosts(ctx)
+	if err != nil {
+		c.refused("vm-hosts", err)
+		return false
+	}
+	n := 0
+	for _, h := range hosts {
+		if h.Type == maas.VMHostTypeLXD {
+			n++
+		}
+	}
+	c.ok("vm-hosts", "MAAS has %d LXD VM host(s)", n)
+	return true
+}
+
+// names looks for the zone and the resource pool, where they are named, and tells which there are. False: one is not there.
+func (c *checks) names(ctx context.Context, client *maas.Client, o options) bool {
+	zone := c.oneOf(ctx, "zone", o.zone, client.ListZones)
+	pool := c.oneOf(ctx, "resource-pool", o.resourcePool, client.ListResourcePools)
+	return zone && pool
+}
+
+func (c *checks) oneOf(ctx context.Context, name, wanted string, list func(context.Context) ([]maas.Ref, error)) bool {
+	refs, err := list(ctx)
+	if err != nil {
+		c.refused(name, err)
+		return false
+	}
+	var there []string
+	for _, ref := range refs {
+		there = append(there, ref.Name)
+	}
+	return c.member(name, wanted, there)
+}
+
+// member tells whether MAAS has what is wanted; "" is always there.
+func (c *checks) member(name, wanted string, there []string) bool {
+	switch {
+	case wanted != "" && !slices.Contains(there, wanted):
+		c.failed(name, "create it in MAAS, or name another one", "MAAS has no %q, only %s", wanted, strings.Join(there, ", "))
+		return false
+	case wanted != "":
+		c.ok(name, "MAAS has %s", wanted)
+	default:
+		c.ok(name, "MAAS has %s", strings.Join(there, ", "))
+	}
+	return true
+}
+
+// subnets looks for one that machines can boot from.
+func (c *checks) subnets(ctx context.Context, client *maas.Client) {
+	subnets, err := client.ListSubnets(ctx)
+	if err != nil {
+		c.refused("subnets", err)
+		return
+	}
+	var served []string
+	for _, s := range subnets {
+		if s.VLAN.DHCP {
+			served = append(served, s.CIDR)
+		}
+	}
+	if len(served) == 0 {
+		c.failed("subnets", "enable DHCP on the VLAN of the machines, with a dynamic range in its subnet",
+			"MAAS serves DHCP on none of its %d subnet(s): no machine can boot", len(subnets))
+		return
+	}
+	c.ok("subnets", "MAAS serves DHCP on %s", strings.Join(served, ", "))
+}
+
+// domains looks for the DNS domain of the clusters' API endpoints.
+func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string) {
+	domains, err := client.ListDomains(ctx)
+	if err != nil {
+		c.refused("dns-domain", err)
+		return
+	}
+	var there []string
+	for _, d := range domains {
+		there = append(there, d.Name)
+	}
+	c.member("dns-domain", wanted, there)
+}
+
+// refused makes a line of an error of MAAS.
+func (c *checks) refused(name string, err error) {
+	found, remedy := explain(err)
+	c.failed(name, remedy, "%s", found)
+}
+
+// explain says what an error of MAAS means, and what to do. What MAAS says to a wrong key is not repeated: it may hold the secret
+// of the right one.
+func explain(err error) (found, remedy string) {
+	var certificate *tls.CertificateVerificationError
+	var e *maas.Error
+	switch {
+	case errors.As(err, &certificate):
+		return "MAAS's certificate can't be verified: " + certificate.Err.Error(),
+			"name the authority that signed it in --maas-ca-file; the name in --maas-endpoint has to be one that it is valid for"
+	case !errors.As(err, &e):
+		return err.Error(), ""
+	}
+	switch {
+	case e.Kind == maas.Unauthorized:
+		return "MAAS refuses the API key",
+			"give a key that MAAS shows in the user's preferences; the clocks here and there must differ by less than 5 minutes"
+	case e.Kind == maas.Forbidden:
+		return "this is for administrators", "use the API key of an administrator"
+	case e.Kind == maas.Gone:
+		return "Gone: this MAAS has no VM hosts any more; MAAS 3.0 to 3.7 have them",
+			"LXD control planes need MAAS 3.7 or older; bare-metal machines work with this one"
+	case e.Kind == maas.NotFound:
+		return fmt.Sprintf("something answers, but it has no %s", e.Endpoint),
+			"--maas-endpoint is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
+	case e.Status == 0:
+		return e.Message, "look at --maas-endpoint, at the firewall, and whether MAAS's region controller runs"
+	case e.Status < 300:
+		return "something answers that is not MAAS", "does --maas-endpoint lead to MAAS?"
+	}
+	return fmt.Sprintf("MAAS answers %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may say why"
+}

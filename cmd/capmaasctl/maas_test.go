@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const (
+	adminKey = "admin:token:" + secret
+	plainKey = "plain:token:" + secret
+)
+
+const testRegion = `
+users:
+- {name: root, admin: true, keys: ["` + adminKey + `"]}
+- {name: capi, keys: ["` + plainKey + `"]}
+zones: [{name: zone-a}, {name: zone-b}]
+pools: [{name: capi}]
+domains: [{name: maas.test}]
+subnets:
+- {cidr: 10.10.0.0/24, dhcp: true, dynamic_ranges: [{start: 10.10.0.200, end: 10.10.0.254}]}
+- {cidr: 10.20.0.0/24, fabric: other}
+vm_hosts:
+- {name: node1, address: "10.254.0.1:8443", project: maas, zone: zone-a, pool: capi, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}
+- {name: node2, address: "10.254.0.2:8443", unregistered: true, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}
+timings: {refresh: 0s, vm_host_sync: 24h, power_poll: 24h}
+`
+
+// bed is a region that is served.
+type bed struct {
+	*simulator.Simulator
+	url string
+}
+
+func newBed(t *testing.T, description string, o simulator.Options) bed {
+	t.Helper()
+	region, err := simulator.LoadRegion(strings.NewReader(description))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(region, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	return bed{sim, server.URL + "/MAAS"}
+}
+
+// client is an administrator's.
+func (b bed) client(t *testing.T) *maas.Client {
+	t.Helper()
+	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: adminKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// register makes VM hosts behind the program's back.
+func (b bed) register(t *testing.T, name string, addresses ...string) {
+	t.Helper()
+	for _, address := range addresses {
+		params := maas.VMHostParams{Name: name, Zone: "zone-b", VMHostPower: maas.VMHostPower{PowerAddress: address, Project: "maas"}}
+		if _, err := b.client(t).CreateLXDHost(t.Context(), params); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ask runs a check with a key, without anything changed in MAAS, and answers what it reported.
+func (b bed) ask(t *testing.T, key string, args ...string) (report, outcome) {
+	t.Helper()
+	before := b.State()
+	args = append([]string{"capmaasctl", "check"}, args...)
+	got := call(t, "", []string{"MAAS_ENDPOINT=" + b.url, "MAAS_API_KEY=" + key}, append(args, "-o", "json")...)
+	if !bytes.Equal(before, b.State()) {
+		t.Errorf("%q changed something in MAAS", args)
+	}
+	return decode(t, got), got
+}
+
+// decode reads a report, and holds it against the exit code and the rules of every output.
+func decode(t *testing.T, got outcome) report {
+	t.Helper()
+	var r report
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+		t.Fatalf("the output is no JSON: %v\n%s%s", err, got.stdout, got.err)
+	}
+	if r.OK != (got.code == exitOK) {
+		t.Errorf("ok is %v and the exit code %d", r.OK, got.code)
+	}
+	if strings.Contains(got.stdout+got.err, secret) {
+		t.Errorf("the key is in the output: %s%s", got.stdout, got.err)
+	}
+	for _, one := range r.Checks {
+		if (one.State == stateFailed || one.State == stateMissing) && one.Remedy == "" {
+			t.Errorf("%s is %s, and there is no remedy: %s", one.Name, one.State, one.Found)
+		}
+	}
+	return r
+}
+
+// states are the names of the checks with what became of them.
+func (r report) states() map[string]state {
+	states := map[string]state{}
+	for _, one := range r.Checks {
+		states[one.Name] = one.State
+	}
+	return states
+}
+
+func (r report) line(name string) check {
+	for _, one := range r.Checks {
+		if one.Name == name {
+			return one
+		}
+	}
+	return check{}
+}
+
+func TestCheckMAASOfAGoodRegion(t *testing.T) {
+	b := newBed(t, testRegion, simulator.Options{})
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(adminKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := call(t, "", nil, "maas-test-linux", "--test-vm-host", "--node-ip=10.254.0.1", "--maas-endpoint="+b.url,
+		"--maas-api-key-file="+file, "--zone=zone-a", "--resource-pool=capi")
+	want := `endpoint           ok  MAAS answers at ` + b.url + `
+version            ok  MAAS 3.6.5
+api-key            ok  it is valid, and belongs to root
+administrator      ok  root is an administrator
+vm-hosts           ok  MAAS has 1 LXD VM host(s)
+zone               ok  MAAS has zone-a
+resource-pool      ok  MAAS has capi
+subnets            ok  MAAS serves DHCP on 10.10.0.0/24
+dns-domain         ok  MAAS has maas.test
+vm-host            ok  it is registered as node1 (id 1)
+vm-host-zone       ok  it is in zone-a
+vm-host-pool       ok  it is in capi
+vm-host-reachable  ok  MAAS has reached its LXD 5.0.2
+vm-host-resources  ok  8 of 8 cores and 16384 of 16384 MiB of memory are free
+14 ok. Nothing was changed: this only looks.
+`
+	if diff := cmp.Diff(outcome{exitOK, want, ""}, got, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
+	noDHCP := strings.ReplaceAll(testRegion, "dhcp: true", "dhcp: false")
+	for name, tc := range map[string]struct {
+		region, version, key string
+		args                 []string
+		want                 map[string]state // all checks that are not ok
+		not                  []string         // checks that are not made at all
+	}{
+		"wrong key": {key: "nobody:token:" + secret, want: map[string]state{"api-key": stateFailed}, not: []string{"version", "zone"}},
+		// MAAS tells the right secret to whoever has the rest of the key.
+		"wrong secret":   {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
+		"plain user":     {key: plainKey, want: map[string]state{"administrator": stateFailed}},
+		"no VM hosts":    {version: "3.8", want: map[string]state{"vm-hosts": stateFailed}},
+		"oldest of all":  {version: "3.3"},
+		"newest of all":  {version: "3.7"},
+		"unknown zone":   {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
+		"unknown pool":   {args: []string{"--resource-pool=none"}, want: map[string]state{"resource-pool": stateFailed}},
+		"unknown domain": {args: []string{"--dns-domain=example.com"}, want: map[string]state{"dns-domain": stateFailed}},
+		"no DHCP":        {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
+		"a VM host, too": {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
+		"a VM host, but 3.8": {version: "3.8", args: []string{"--test-vm-host", "--node-ip=10.254.0.1"},
+			want: map[string]state{"vm-hosts": stateFailed}, not: []string{"vm-host"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.region == "" {
+				tc.region = testRegion
+			}
+			if tc.key == "" {
+				tc.key = adminKey
+			}
+			b := newBed(t, tc.region, simulator.Options{Version: tc.version})
+			result, got := b.ask(t, tc.key, append([]string{"maas"}, tc.args...)...)
+			if want := exitOK + min(len(tc.want), 1); got.code != want {
+				t.Errorf("exit code %d, want %d", got.code, want)
+			}
+			checkStates(t, result, tc.want)
+			for _, name := range tc.not {
+				if line := result.line(name); line.Name != "" {
+					t.Errorf("%s was looked at: %v", name, line)
+				}
+			}
+		})
+	}
+}
+
+// checkStates wants exactly these checks not to be ok.
+func checkStates(t *testing.T, r report, want map[string]state) {
+	t.Helper()
+	got := map[string]state{}
+	for name, s := range r.states() {
+		if s != stateOK {
+			got[name] = s
+		}
+	}
+	if want == nil {
+		want = map[string]state{}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("checks that are not ok: %s\n%v", diff, r.Checks)
+	}
+}
+
+func TestCheckMAASWithoutMAAS(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	page := func(status int) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte("<html>It works!</html>"))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	for name, endpoint := range map[string]string{
+		"nobody listens": "http://" + closed.Addr().String() + "/MAAS", "another server": page(http.StatusOK),
+		"no such page": page(http.StatusNotFound), "a broken proxy": page(http.StatusBadGateway),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := call(t, "", []string{"MAAS_API_KEY=" + goodKey}, "maas-test", "--maas-endpoint="+endpoint, "-o=json")
+			result := decode(t, got)
+			if got.code != exitFailed || len(result.Checks) != 1 {
+				t.Errorf("exit code %d, checks %v; want the endpoint alone to fail", got.code, result.Checks)
+			}
+			checkStates(t, result, map[string]state{"endpoint": stateFailed})
+		})
+	}
+}
+
+func TestCheckMAASVerifiesTheCertificate(t *testing.T) {
+	b := newBed(t, testRegion, simulator.Options{})
+	server := httptest.NewUnstartedServer(b.Handler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // One handshake is meant to fail.
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"maas-test", "--maas-endpoint=" + server.URL + "/MAAS", "-o=json"}
+	env := []string{"MAAS_API_KEY=" + adminKey}
+	without := decode(t, call(t, "", env, args...))
+	if line := without.line("endpoint"); line.State != stateFailed || !strings.Contains(line.Remedy, "--maas-ca-file") {
+		t.Errorf("with a certificate of an unknown authority: %v", line)
+	}
+	if with := decode(t, call(t, "", env, append(args, "--maas-ca-file="+file)...)); !with.OK {
+		t.Errorf("with --maas-ca-file: %v", with.Checks)
+	}
+}
+
+func TestVersionsAreUnderstood(t *testing.T) {
+	for text, want := range map[string][2]int{
+		"3.6.5": {3, 6}, "3.7.0~beta1": {3, 7}, "3.8": {3, 8}, "2.9.2": {2, 9}, "4.0": {4, 0}, "3.10-rc1": {3, 10},
+	} {
+		if major, minor, ok := parseVersion(text); !ok || [2]int{major, minor} != want {
+			t.Errorf("%s is %d.%d, %v", text, major, minor, ok)
+		}
+	}
+	for _, text := range []string{"", "3", "three.six", "3.x"} {
+		if _, _, ok := parseVersion(text); ok {
+			t.Errorf("%q is no version", text)
+		}
+	}
+}

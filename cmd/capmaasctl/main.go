@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command capmaasctl is the operator's tool: it looks whether a node's LXD, its registration in MAAS, and MAAS itself are as the
+// provider needs them, says what to do where they are not, and puts a node right when it is told to (--apply).
+//
+// Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+)
+
+// version is set when the binary is built.
+var version = "dev"
+
+// Exit codes; they are part of the contract.
+const (
+	exitOK     = 0 // every check is ok or was put right
+	exitFailed = 1 // a check failed, or something is missing
+	exitUsage  = 2 // wrong usage; nothing was looked at
+)
+
+// surroundings are what a command has beside its arguments.
+type surroundings struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args, surroundings{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv})
+	stop()
+	os.Exit(code)
+}
+
+// run is the program; args begin with its own name.
+func run(ctx context.Context, args []string, s surroundings) int {
+	chosen, done, code := choose(args, s)
+	if done {
+		return code
+	}
+	opts := defaultOptions()
+	flags := chosen.flags(&opts)
+	problems, err := parse(flags, chosen.rest)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintf(s.out, "%s\n\nUsage: %s [flags]\n\n%s", chosen.about, chosen.usage, flags.FlagUsages())
+		return exitOK
+	}
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	problems = append(problems, opts.complete(chosen, flags, s)...)
+	if len(problems) > 0 {
+		for _, problem := range problems {
+			fmt.Fprintf(s.err, "%s: %s\n", chosen.program, problem)
+		}
+		fmt.Fprintf(s.err, "Try %s --help\n", chosen.usage)
+		return exitUsage
+	}
+	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
+	defer cancel()
+	result := newReport(chosen.title, chosen.look(ctx, opts), chosen.canApply, opts.apply)
+	if err := outputs[opts.output](result, s.out); err != nil {
+		fmt.Fprintf(s.err, "%s: writing the result: %v\n", chosen.program, err)
+		return exitFailed
+	}
+	if !result.OK {
+		return exitFailed
+	}
+	return exitOK
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+)
+
+const (
+	secret  = "s3cr3tPartOfTheKey"
+	goodKey = "consumer:token:" + secret
+)
+
+// resolve answers what the program makes of its arguments.
+func resolve(t *testing.T, stdin string, env []string, args ...string) (options, []string, string) {
+	t.Helper()
+	var warnings strings.Builder
+	s := surroundings{in: strings.NewReader(stdin), err: &warnings, getenv: func(name string) string {
+		at := slices.IndexFunc(env, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+		if at < 0 {
+			return ""
+		}
+		return env[at][len(name)+1:]
+	}}
+	chosen, done, _ := choose(args, s)
+	if done {
+		t.Fatalf("%q is no check", args)
+	}
+	opts := defaultOptions()
+	flags := chosen.flags(&opts)
+	problems, err := parse(flags, chosen.rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opts, append(problems, opts.complete(chosen, flags, s)...), warnings.String()
+}
+
+func TestTheFlagsOfTheTestPrograms(t *testing.T) {
+	opts, problems, _ := resolve(t, "", nil, "./lxd-test-linux", "--storage-backend=btrfs", "--storage-size=20", "--network-bridge=br1")
+	want := lxdnode.Config{
+		StoragePool: "default", StorageBackend: "btrfs", StorageSizeGB: 20, NetworkBridge: "br1", Project: "maas", Profile: "maas",
+	}
+	if diff := cmp.Diff(want, opts.node); diff != "" || len(problems) > 0 || opts.apply {
+		t.Errorf("lxd-test: %s\nproblems %q, apply %v", diff, problems, opts.apply)
+	}
+	for _, program := range [][]string{{"./vmhost-test-linux"}, {"./maas-test-linux", "--test-vm-host"}} {
+		opts, problems, warning := resolve(t, "", nil, append(program, "--node-ip=192.0.2.7",
+			"--maas-endpoint=http://maas:5240/MAAS", "--maas-api-key="+goodKey, "--zone=default", "--resource-pool=pool")...)
+		if len(problems) > 0 || opts.apply || opts.testVMHost != (len(program) > 1) {
+			t.Errorf("%s: problems %q, apply %v, test %v", program[0], problems, opts.apply, opts.testVMHost)
+		}
+		got := []string{opts.nodeIP, opts.maas.Endpoint, opts.maas.APIKey, opts.zone, opts.resourcePool}
+		if diff := cmp.Diff([]string{"192.0.2.7", "http://maas:5240/MAAS", goodKey, "default", "pool"}, got); diff != "" {
+			t.Errorf("%s: %s", program[0], diff)
+		}
+		if warning == "" || strings.Contains(warning, secret) {
+			t.Errorf("%s: a key on the command line is worth a warning that does not repeat it; got %q", program[0], warning)
+		}
+	}
+}
+
+func TestWhereTheKeyComesFrom(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(goodKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := "MAAS_API_KEY=a:b:c"
+	for name, tc := range map[string]struct {
+		stdin string
+		env   []string
+		args  []string
+	}{
+		"environment":              {env: []string{"MAAS_API_KEY=" + goodKey}},
+		"file, before environment": {env: []string{other}, args: []string{"--maas-api-key-file", file}},
+		"standard input":           {stdin: goodKey + "\n", args: []string{"--maas-api-key-file=-"}},
+		"flag, before environment": {env: []string{other}, args: []string{"--maas-api-key", goodKey}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := append([]string{"MAAS_ENDPOINT=http://maas/MAAS"}, tc.env...)
+			opts, problems, warning := resolve(t, tc.stdin, env, append([]string{"capmaasctl", "check", "maas"}, tc.args...)...)
+			if len(problems) > 0 || opts.maas.APIKey != goodKey || opts.maas.Endpoint != "http://maas/MAAS" {
+				t.Errorf("problems %q, key %q, endpoint %q", problems, opts.maas.APIKey, opts.maas.Endpoint)
+			}
+			if onCommandLine := strings.HasPrefix(name, "flag"); (warning != "") != onCommandLine {
+				t.Errorf("the warning is %q", warning)
+			}
+		})
+	}
+}
+
+// TestAllThatIsWrongIsSaidAtOnce counts one complaint for each wrong thing, by the flag that it names.
+func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+	notPEM := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(notPEM, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	endpoint, key := "--maas-endpoint=http://maas/MAAS", "MAAS_API_KEY="+goodKey
+	for name, tc := range map[string]struct {
+		env  []string
+		args []string
+		want []string // in order
+	}{
+		"nothing given": {nil, []string{"check", "vm-host"}, []string{"API key", "--maas-endpoint", "--node-ip"}},
+		"LXD": {nil, []string{"check", "lxd", "--storage-backend=ceph", "--storage-size=0", "--network-bridge=", "--project=a/b",
+			"--profile=a/b", "--storage-pool=a/b", "--listen=8443", "--timeout=0s", "-o", "yaml"}, []string{
+			"--output", "--timeout", "--storage-pool", "--storage-backend", "--storage-size", "--network-bridge", "--project", "--profile", "--listen"}},
+		"unknown flags and values of the wrong kind": {nil, []string{"check", "lxd", "--zone=a", "--storage-size=big", "--bogus", "value",
+			"-zone", "--apply=maybe", "--timeout=soon"}, []string{"--zone", "--storage-size", "--bogus", "-zone", "--apply", "--timeout"}},
+		"a value is missing":   {nil, []string{"check", "lxd", "--bogus", "--socket"}, []string{"--bogus", "--socket"}},
+		"an argument too many": {nil, []string{"check", "lxd", "br0"}, []string{"1 argument"}},
+		"a flag without name":  {nil, []string{"check", "lxd", "--=x"}, []string{"--name=value"}},
+		"bad MAAS": {nil, []string{"check", "maas", "--maas-endpoint=maas", "--maas-api-key=nokey", "--maas-ca-file", notPEM},
+			[]string{"--maas-endpoint", "API key", "--maas-ca-file"}},
+		"two keys": {nil, []string{"check", "maas", endpoint, "--maas-api-key=" + goodKey, "--maas-api-key-file=-"}, []string{"--maas-api-key"}},
+		"a key in place of a file": {nil, []string{"check", "maas", endpoint, "--maas-api-key-file=" + goodKey, "--maas-ca-file=/none"},
+			[]string{"--maas-api-key-file", "--maas-ca-file"}},
+		"an empty key":       {nil, []string{"check", "maas", endpoint, "--maas-api-key="}, []string{"API key"}},
+		"a key after a slip": {[]string{key}, []string{"check", "maas", endpoint, "--maas-api-keys=" + goodKey, "-maas-api-key=" + goodKey}, []string{"--maas-api-keys", "-maas-api-key"}},
+		"bad VM host": {[]string{key}, []string{"check", "vm-host", endpoint, "--node-ip=node1", "--port=0", "--project=", "--socket=/s"},
+			[]string{"--node-ip", "--port", "--project", "--socket"}},
+		"VM host, but not asked for": {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--name=n", "--zone=z"},
+			[]string{"--node-ip", "--name"}},
+		"no apply": {[]string{key}, []string{"check", "maas", endpoint, "--apply"}, []string{"--apply"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems, _ := resolve(t, "", tc.env, append([]string{"capmaasctl"}, tc.args...)...)
+			if len(problems) != len(tc.want) {
+				t.Fatalf("%d problems, want %d: %q", len(problems), len(tc.want), problems)
+			}
+			for i, want := range tc.want {
+				if !strings.Contains(problems[i], want) {
+					t.Errorf("problem %d is %q, want one about %s", i, problems[i], want)
+				}
+			}
+			got := call(t, "", tc.env, append([]string{"capmaasctl"}, tc.args...)...)
+			if got.code != exitUsage || got.stdout != "" {
+				t.Errorf("exit code %d, output %q", got.code, got.stdout)
+			}
+			if strings.Contains(got.err, secret) {
+				t.Errorf("the key is in what it says: %s", got.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// state is what became of one check. The words are part of the output's contract.
+type state string
+
+const (
+	stateOK      state = "ok"      // it is as it should be
+	stateChanged state = "changed" // it was not, and --apply made it so
+	stateMissing state = "missing" // it is not there, and --apply would make it
+	stateFailed  state = "failed"  // a person has to do something
+)
+
+// check is one line of the output. The JSON names are part of its contract.
+type check struct {
+	Name   string `json:"name"`
+	State  state  `json:"state"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// checks grows while a command looks at one thing after the other.
+type checks []check
+
+func (c *checks) ok(name, format string, args ...any) {
+	*c = append(*c, check{Name: name, State: stateOK, Found: fmt.Sprintf(format, args...)})
+}
+
+func (c *checks) changed(name, format string, args ...any) {
+	*c = append(*c, check{Name: name, State: stateChanged, Found: fmt.Sprintf(format, args...)})
+}
+
+// done is changed or ok.
+func (c *checks) done(name string, changed bool, format string, args ...any) {
+	if changed {
+		c.changed(name, format, args...)
+		return
+	}
+	c.ok(name, format, args...)
+}
+
+// missing and failed carry what to do about it.
+func (c *checks) missing(name, remedy, format string, args ...any) {
+	*c = append(*c, check{name, stateMissing, fmt.Sprintf(format, args...), remedy})
+}
+
+func (c *checks) failed(name, remedy, format string, args ...any) {
+	*c = append(*c, check{name, stateFailed, fmt.Sprintf(format, args...), remedy})
+}
+
+// good tells whether nothing is left to do.
+func (c *checks) good() bool {
+	return !slices.ContainsFunc(*c, func(one check) bool { return one.State == stateFailed || one.State == stateMissing })
+}
+
+// report is the whole answer of a command.
+type report struct {
+	Command string `json:"command"`
+	// Applied: the command was allowed to change things.
+	Applied bool   `json:"applied"`
+	OK      bool   `json:"ok"`
+	Checks  checks `json:"checks"`
+	Summary string `json:"summary"`
+}
+
+// newReport sums up. canApply tells whether the command knows --apply.
+func newReport(command string, found checks, canApply, applied bool) report {
+	var counts []string
+	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed} {
+		n := 0
+		for _, one := range found {
+			if one.State == s {
+				n++
+			}
+		}
+		if n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	summary := strings.Join(counts, ", ") + "."
+	switch {
+	case applied:
+	case canApply:
+		summary += " Nothing was changed: without --apply this only looks."
+	default:
+		summary += " Nothing was changed: this only looks."
+	}
+	return report{Command: command, Applied: applied, OK: found.good(), Checks: found, Summary: summary}
+}
+
+// outputs are the values of --output.
+var outputs = map[string]func(report, io.Writer) error{"text": report.text, "json": report.json}
+
+// text writes a line for each check, and its remedy below it.
+func (r report) text(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
+	for _, one := range r.Checks {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", one.Name, one.State, one.Found)
+		if one.Remedy != "" {
+			fmt.Fprintf(table, "\t\t-> %s\n", one.Remedy)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, r.Summary)
+	return err
+}
+
+func (r report) json(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+const (
+	// certificatePrefix and the LXD project are what LXD's trust store shows for a certificate that was made here.
+	certificatePrefix = "capmaasctl-"
+	// resourcesInterval and resourcesWait are how often and how long MAAS is asked for the cores and the memory of a host that was just
+	// registered. It learns them from a script, moments after it answered.
+	resourcesInterval = time.Second
+	resourcesWait     = time.Minute
+)
+
+// checkVMHost looks at a node's registration in MAAS, or puts it right.
+func checkVMHost(ctx context.Context, o options) checks {
+	var found checks
+	client, usable := found.region(ctx, o.maas)
+	if client == nil || !usable {
+		return found
+	}
+	if named := found.names(ctx, client, o); o.apply && !named {
+		return found
+	}
+	if o.apply {
+		found.register(ctx, client, o)
+	} else {
+		found.registration(ctx, client, o)
+	}
+	return found
+}
+
+// registrationOf is the VM host that the flags describe.
+func registrationOf(o options) vmhosts.Registration {
+	return vmhosts.Registration{
+		Name: o.name, PowerAddress: o.address.String(), Project: o.project,
+		Zone: o.zone, ResourcePool: o.resourcePool,
+	}
+}
+
+// registration looks at how the node is registered.
+func (c *checks) registration(ctx context.Context, client *maas.Client, o options) {
+	wanted, service := registrationOf(o), vmhosts.NewService(client)
+	host, changes, err := service.Check(ctx, wanted)
+	if err == nil && host != nil {
+		// Again, as it may have been registered twice, and what is known of it now finds the other one.
+		host, changes, err = service.Check(ctx, known(wanted, *host))
+	}
+	switch {
+	case err != nil:
+		c.notRegistered(err)
+		return
+	case host == nil:
+		c.missing("vm-host", "the initializer registers it, or `capmaasctl check vm-host --apply` on the node",
+			"MAAS has no VM host at %s with the LXD project %s", wanted.PowerAddress, wanted.Project)
+		return
+	}
+	other := slices.DeleteFunc(slices.Clone(changes), func(what string) bool { return what == "zone" || what == "resource pool" })
+	if len(other) > 0 {
+		c.failed("vm-host", "--apply on the node brings it up to date", "%s is registered with another %s", nameOf(*host), strings.Join(other, ", "))
+	} else {
+		c.ok("vm-host", "it is registered as %s", nameOf(*host))
+	}
+	c.condition(*host, o, nil)
+}
+
+// notRegistered makes a line of an error of vmhosts.
+func (c *checks) notRegistered(err error) {
+	var ambiguous *vmhosts.AmbiguousError
+	var namesake *namesakeError
+	switch {
+	case errors.As(err, &ambiguous):
+		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with their VM host",
+			"MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
+	case errors.As(err, &namesake):
+		c.failed("vm-host", fmt.Sprintf("if that is this node, which got another address, add --name=%s; else name this one with --name",
+			namesake.host.Name), "%v", namesake)
+	default:
+		c.refused("vm-host", err)
+	}
+}
+
+// known adds to a registration what MAAS knows of the host.
+func known(r vmhosts.Registration, h maas.VMHost) vmhosts.Registration {
+	r.SystemID = h.Host.SystemID
+	if r.Name == "" {
+		r.Name = h.Name
+	}
+	return r
+}
+
+func nameOf(h maas.VMHost) string { return fmt.Sprintf("%s (id %d)", h.Name, h.ID) }
+
+// condition looks at where a registered host is and what MAAS knows of it. unusable is what MAAS said when it was made to look at it.
+func (c *checks) condition(h maas.VMHost, o options, unusable error) {
+	c.place("vm-host-zone", o.zone, h.Zone.Name)
+	c.place("vm-host-pool", o.resourcePool, h.Pool.Name)
+	remedy := fmt.Sprintf("`capmaasctl check lxd` on the node; MAAS's rack controllers must reach %s", o.address)
+	switch {
+	case unusable != nil:
+		c.failed("vm-host-reachable", remedy, "MAAS can't use its LXD: %s", maas.Message(unusable))
+		return
+	case h.Version == "":
+		c.failed("vm-host-reachable", remedy, "MAAS has never reached its LXD")
+		return
+	}
+	c.ok("vm-host-reachable", "MAAS has reached its LXD %s", h.Version)
+	if !vmhosts.ResourcesKnown(h) {
+		c.failed("vm-host-resources", "they come a minute after the registration; else refresh the VM host in MAAS",
+			"MAAS does not know its cores and memory yet")
+		return
+	}
+	c.ok("vm-host-resources", "%d of %d cores and %d of %d MiB of memory are free",
+		h.Available.Cores, h.Total.Cores, h.Available.Memory, h.Total.Memory)
+}
+
+func (c *checks) place(name, wanted, is string) {
+	if wanted != "" && wanted != is {
+		c.failed(name, "--apply on the node moves it", "it is in %s, not in %s", is, wanted)
+		return
+	}
+	c.ok(name, "it is in %s", is)
+}
+
+// register brings the node's registration up to date, through LXD's socket for the certificate.
+func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
+	node := c.connect(ctx, o.socket)
+	if node == nil || !c.listens(ctx, node, o) {
+		return
+	}
+	service := vmhosts.NewService(client)
+	wanted, err := withKeys(ctx, client, service, registrationOf(o))
+	if err != nil {
+		c.notRegistered(err)
+		return
+	}
+	added, err := node.Trust(ctx, certificatePrefix+o.project, []byte(wanted.Certificate))
+	if err != nil {
+		c.lxdFailed(err)
+		return
+	}
+	c.done(lineName(lxdnode.StepTrust), added, "LXD trusts MAAS's certificate")
+	result, err := service.Ensure(ctx, wanted)
+	if result.Host.ID == 0 {
+		c.notRegistered(err)
+		return
+	}
+	switch {
+	case result.Created:
+		c.changed("vm-host", "it is registered now, as %s", nameOf(result.Host))
+	case len(result.Changes) > 0:
+		c.changed("vm-host", "%s has another %s now", nameOf(result.Host), strings.Join(result.Changes, ", "))
+	default:
+		c.ok("vm-host", "it is registered as %s", nameOf(result.Host))
+	}
+	c.condition(awaitResources(ctx, client, result.Host), o, err)
+	// Certificates of earlier tries, whose keys nobody has any more.
+	if _, err := node.Distrust(ctx, certificatePrefix+o.project, []byte(wanted.Certificate)); err != nil {
+		c.lxdFailed(err)
+	}
+}
+
+// listens tells whether this LXD is the one at the address that is to be registered: MAAS takes any address.
+func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) bool {
+	facts, err := node.Facts(ctx)
+	if err != nil {
+		c.lxdFailed(err)
+		return false
+	}
+	for _, text := range facts.Addresses {
+		if address, err := netip.ParseAddrPort(text); err == nil && address == o.address {
+			c.ok(lineName(lxdnode.StepListen), "this LXD listens on %s", o.address)
+			return true
+		}
+	}
+	there := "nowhere on the network"
+	if len(facts.Addresses) > 0 {
+		there = "on " + strings.Join(facts.Addresses, ", ")
+	}
+	c.failed(lineName(lxdnode.StepListen), "`capmaasctl check lxd --apply` lets it listen; or is this not the node of --node-ip?",
+		"this LXD listens %s, not on %s", there, o.address)
+	return false
+}
+
+// namesakeError is a VM host with this machine's name at another address: it may be another machine's.
+type namesakeError struct{ host maas.VMHost }
+
+func (e *namesakeError) Error() string {
+	return fmt.Sprintf("MAAS has a VM host of this machine's name at another address: %s", nameOf(e.host))
+}
+
+// withKeys completes the registration: a host that MAAS has already keeps its name and its certificate, so that nobody who looks
+// after it as well, such as the initializer, has to put them back.
+func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration) (vmhosts.Registration, error) {
+	host, err := service.Find(ctx, wanted)
+	if err != nil {
+		return wanted, err
+	}
+	if host != nil {
+		wanted = known(wanted, *host)
+		power, err := client.VMHostPower(ctx, host.ID)
+		if err != nil {
+			return wanted, fmt.Errorf("asking for the certificate of VM host %s: %w", host.Name, err)
+		}
+		if _, err := tls.X509KeyPair([]byte(power.Certificate), []byte(power.Key)); err == nil {
+			wanted.Certificate, wanted.Key = power.Certificate, power.Key
+			return wanted, nil
+		}
+	} else if wanted.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return wanted, fmt.Errorf("asking for this machine's name: %w", err)
+		}
+		wanted.Name = strings.ToLower(name)
+		switch namesake, err := service.Find(ctx, wanted); {
+		case err != nil:
+			return wanted, err
+		case namesake != nil:
+			return wanted, &namesakeError{*namesake}
+		}
+	}
+	keys, err := lxdnode.NewKeys(certificatePrefix + wanted.Project)
+	if err != nil {
+		return wanted, err
+	}
+	wanted.Certificate, wanted.Key = string(keys.Certificate), string(keys.Key)
+	return wanted, nil
+}
+
+// awaitResources gives MAAS the time to learn what a host that it reaches has. It answers what MAAS knew last.
+func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) maas.VMHost {
+	if host.Version == "" || vmhosts.ResourcesKnown(host) {
+		return host
+	}
+	// What it ends with is in the host; that it took too long is no error of its own.
+	_ = wait.PollUntilContextTimeout(ctx, resourcesInterval, resourcesWait, false, func(ctx context.Context) (bool, error) {
+		now, err := client.GetVMHost(ctx, host.ID)
+		if err != nil {
+			return errors.Is(err, maas.NotFound), nil
+		}
+		host = now
+		return vmhosts.ResourcesKnown(host), nil
+	})
+	return host
+}
