@@ -33,6 +33,7 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 		TimeScale: s.options.TimeScale,
 		Seed:      s.options.Seed,
 		Logger:    s.logger.WithName("maas"),
+		Dial:      s.dialMachine,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated MAAS: %w", err)
@@ -43,12 +44,21 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if err := s.serveMAAS(); err != nil {
 		return err
 	}
-	s.guests, err = guest.Start(ctx, s.MAAS, s.logger.WithName("guest"))
+	withLXD, err := s.withLXD()
 	if err != nil {
 		return err
 	}
-	s.network, err = network.Open(s.MAAS, s.guests)
-	return err
+	s.guests, err = guest.Start(ctx, s.MAAS, guest.Options{
+		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode,
+	})
+	if err != nil {
+		return err
+	}
+	if s.network, err = network.Open(s.MAAS, s.guests); err != nil {
+		return err
+	}
+	s.machines.Store(s.network)
+	return nil
 }
 
 func (s *Sandbox) loadRegion() (*simulator.Region, error) {

@@ -19,7 +19,7 @@ import (
 // startManager builds the manager, and installs the chart whose Deployment runs it.
 func (s *Sandbox) startManager(ctx context.Context) error {
 	s.options.Progress("Building the manager")
-	program, err := s.build.wait()
+	program, err := s.build.wait(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,24 +51,29 @@ type build struct {
 	err     error
 }
 
-// buildManager starts building. It leaves it to the go command to find out whether there is anything to do.
-func (s *Sandbox) buildManager(ctx context.Context) *build {
+// buildProgram starts building one of the commands. It leaves it to the go command to find out whether there is anything
+// to do.
+func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &build{program: filepath.Join(s.dir, "manager"), cancel: cancel, done: make(chan struct{})}
-	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", b.program, "./cmd/manager")
+	b := &build{program: filepath.Join(s.dir, name), cancel: cancel, done: make(chan struct{})}
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", b.program, "./cmd/"+name)
 	command.Dir, command.Env = s.root, append(slices.Clone(s.env), "CGO_ENABLED=0")
 	go func() {
 		defer close(b.done)
 		if out, err := command.CombinedOutput(); err != nil {
-			b.err = fmt.Errorf("building the manager: %w: %s", err, out)
+			b.err = fmt.Errorf("building %s: %w: %s", name, err, out)
 		}
 	}()
 	return b
 }
 
-func (b *build) wait() (string, error) {
-	<-b.done
-	return b.program, b.err
+func (b *build) wait(ctx context.Context) (string, error) {
+	select {
+	case <-b.done:
+		return b.program, b.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }
 
 func (b *build) stop() {

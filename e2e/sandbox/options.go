@@ -41,6 +41,8 @@ type Options struct {
 	Seed int64
 	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
 	PollActive, PollIdle time.Duration
+	// LXD says whether machines that install LXD run a real daemon.
+	LXD LXDMode
 	// Values are merged into the values of the chart.
 	Values map[string]any
 	// Progress is told what is being done, in a few words. It is called from one goroutine at a time.

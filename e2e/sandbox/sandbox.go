@@ -5,7 +5,8 @@
 // Everything that decides something is real: etcd, kube-apiserver and kube-controller-manager (package controlplane),
 // Cluster API with its kubeadm providers (package capi), and this provider's chart, installed with Helm, whose pods run
 // as local processes (package kubelet). Simulated are MAAS (package simulator of the provider), the operating systems of
-// its machines (package guest) and the network that they are in (package network).
+// its machines (package guest) and the network that they are in (package network). Machines that install LXD run a real
+// daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each.
 //
 // Everything listens on 127.0.0.1. Processes end with the program that started the sandbox, however that ends.
 package sandbox
@@ -18,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -63,6 +65,11 @@ type Sandbox struct {
 	maasServer   *http.Server
 	guests       *guest.Guests
 	network      *network.Network
+	machines     atomic.Pointer[network.Network] // network, once it is there
+
+	hostMutex        sync.Mutex
+	hostNodes        map[string]HostNode // by system id
+	initializerBuild *build
 
 	stopping sync.Once
 	stopped  error
@@ -79,7 +86,7 @@ func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the sandbox's directory: %w", err)
 	}
-	s := &Sandbox{options: options, root: root, dir: dir, LogDir: filepath.Join(dir, "logs"), env: os.Environ()}
+	s := &Sandbox{options: options, root: root, dir: dir, LogDir: filepath.Join(dir, "logs"), env: os.Environ(), hostNodes: map[string]HostNode{}}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -99,7 +106,7 @@ func (s *Sandbox) start(ctx context.Context) error {
 
 	parts := s.options.Parts
 	if parts.include(Everything) {
-		s.build = s.buildManager(ctx) // meanwhile
+		s.build = s.buildProgram(ctx, "manager") // meanwhile
 	}
 	if parts.include(MAAS) {
 		// First, for it sets HTTPS_PROXY, which is read once.
@@ -156,8 +163,10 @@ func (s *Sandbox) Stop() error {
 func (s *Sandbox) stop() error {
 	var failures []error
 	collect := func(err error) { failures = append(failures, err) }
-	if s.build != nil {
-		s.build.stop()
+	for _, b := range []*build{s.build, s.startedInitializerBuild()} {
+		if b != nil {
+			b.stop()
+		}
 	}
 	if s.Kubelet != nil {
 		collect(s.Kubelet.Stop())

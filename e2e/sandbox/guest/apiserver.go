@@ -135,12 +135,14 @@ func (a *authority) pool() *x509.CertPool {
 
 var (
 	portForward = regexp.MustCompile(`^/api/v1/namespaces/kube-system/pods/([^/]+)/portforward$`)
+	systemPods  = regexp.MustCompile(`^/api/v1/namespaces/kube-system/pods(/|$)`)
 	nodePath    = regexp.MustCompile(`^/api/v1/nodes/([^/]+)$`)
 )
 
 const memberRemove = "/etcdserverpb.Cluster/MemberRemove"
 
-// ServeHTTP puts in front of the in-memory server what it does not do itself.
+// ServeHTTP puts in front of the in-memory server what it does not do itself. In a host cluster that server is left with
+// the pods of kube-system, which the control-plane provider reads as an administrator: nobody runs them.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.member.cluster
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
@@ -153,7 +155,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.answerItself(w, r) {
 		return
 	}
-	if found := portForward.FindStringSubmatch(r.URL.Path); found != nil {
+	if found := portForward.FindStringSubmatch(r.URL.Path); found != nil && s.inMemory(r) {
 		// The in-memory server forwards to the host that it was called as. What is asked for is another machine's pod.
 		target := c.serverOfPod(found[1])
 		if target == nil {
@@ -165,7 +167,19 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodDelete && nodePath.MatchString(r.URL.Path) {
 		defer c.collect()
 	}
-	s.api.ServeHTTP(w, r)
+	if s.inMemory(r) {
+		s.api.ServeHTTP(w, r)
+		return
+	}
+	c.backing.forwarder.ServeHTTP(w, r)
+}
+
+// inMemory tells whether a request is for the in-memory server, which lets everybody do everything.
+func (s *apiServer) inMemory(r *http.Request) bool {
+	if s.member.cluster.backing == nil {
+		return true
+	}
+	return systemPods.MatchString(r.URL.Path) && isMaster(r) && !impersonates(r.Header)
 }
 
 // answerItself answers health and version requests, those of unknown clients, and all where etcd has lost its quorum.
@@ -178,7 +192,7 @@ func (s *apiServer) answerItself(w http.ResponseWriter, r *http.Request) bool {
 		answer(w, http.StatusOK, version.Info{Major: "1", GitVersion: s.member.version, Platform: "linux/amd64"})
 		return true
 	}
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+	if s.member.cluster.backing == nil && !hasCertificate(r) {
 		refuse(w, apierrors.NewUnauthorized("Unauthorized"))
 		return true
 	}

@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +12,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	inmemory "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/runtime"
 	"sigs.k8s.io/cluster-api/util/certs"
@@ -22,14 +23,17 @@ import (
 
 // cluster is a workload cluster.
 type cluster struct {
-	manager  inmemory.Manager
-	client   inmemory.Client
-	group    string // of the objects in memory
-	endpoint string
-	sans     []string
-	document string // the ClusterConfiguration
-	ca       *authority
-	etcdCA   *authority
+	manager inmemory.Manager
+	// pods has the pods of kube-system, objects all else. Both are in memory, but in a host cluster, whose objects are in
+	// its real API server.
+	pods, objects store
+	backing       *backing // of a host cluster
+	group         string   // of the objects in memory
+	endpoint      string
+	sans          []string
+	document      string // the ClusterConfiguration
+	ca            *authority
+	etcdCA        *authority
 
 	mutex   sync.Mutex
 	members map[string]*member // by node name; also those that are off
@@ -46,6 +50,7 @@ type member struct {
 	first        bool // the one that made the cluster
 	version      string
 	registration nodeRegistration
+	resources    corev1.ResourceList
 
 	mutex  sync.Mutex
 	server *apiServer // of a control plane that runs
@@ -62,9 +67,11 @@ func (g *Guests) newCluster(run *kubeadmRun) (*cluster, error) {
 		return nil, fmt.Errorf("a second kubeadm init with the same CA: %w", errClusterExists)
 	}
 	g.inmemory.AddResourceGroup(group)
+	inMemory := memory{g.inmemory.GetResourceGroup(group).GetClient()}
 	c := &cluster{
 		manager:  g.inmemory,
-		client:   g.inmemory.GetResourceGroup(group).GetClient(),
+		pods:     inMemory,
+		objects:  inMemory,
 		group:    group,
 		endpoint: run.cluster.ControlPlaneEndpoint,
 		sans:     run.cluster.APIServer.CertSANs,
@@ -75,6 +82,20 @@ func (g *Guests) newCluster(run *kubeadmRun) (*cluster, error) {
 	}
 	g.clusters[group] = c
 	return c, nil
+}
+
+// back gives a cluster without members a real control plane.
+func (g *Guests) back(ctx context.Context, c *cluster, name string) error {
+	b, err := g.startBacking(ctx, name)
+	if err != nil {
+		return err
+	}
+	objects, err := b.store(client.Options{Scheme: g.scheme})
+	if err != nil {
+		return errors.Join(err, b.stop())
+	}
+	c.backing, c.objects = b, objects
+	return nil
 }
 
 func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version string) *member {
@@ -92,8 +113,16 @@ func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version
 		controlPlane: run.controlPlane(),
 		version:      version,
 		registration: registration,
+		resources: corev1.ResourceList{
+			corev1.ResourceCPU:    *resource.NewQuantity(int64(m.Cores), resource.DecimalSI),
+			corev1.ResourceMemory: *resource.NewQuantity(int64(m.Memory)<<20, resource.BinarySI),
+			corev1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
+		},
 	}
 }
+
+// maxPods is what a kubelet takes when nobody says otherwise.
+const maxPods = 110
 
 func (c *cluster) add(m *member) {
 	c.mutex.Lock()
@@ -104,16 +133,32 @@ func (c *cluster) add(m *member) {
 // drop forgets a machine that was wiped, and the cluster with the last one.
 func (g *Guests) drop(m *member) {
 	c := m.cluster
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
 	c.mutex.Lock()
-	defer c.mutex.Unlock()
 	if c.members[m.node] == m {
 		delete(c.members, m.node)
 	}
-	if len(c.members) == 0 && g.clusters[c.group] == c {
+	last := len(c.members) == 0
+	c.mutex.Unlock()
+	if last {
+		g.forget(c)
+	}
+}
+
+// forget ends a cluster. Its real control plane takes a moment.
+func (g *Guests) forget(c *cluster) {
+	g.mutex.Lock()
+	known := g.clusters[c.group] == c
+	if known {
 		delete(g.clusters, c.group)
 		c.manager.DeleteResourceGroup(c.group)
+	}
+	g.mutex.Unlock()
+	if known && c.backing != nil {
+		g.done.Go(func() {
+			if err := c.backing.stop(); err != nil {
+				g.logger.Error(err, "Ending the control plane of a host cluster")
+			}
+		})
 	}
 }
 
@@ -155,7 +200,7 @@ func (m *member) apiServerNames() certs.AltNames {
 // serverOfPod is the API server on the machine that a pod runs on, or nil where that machine does not run.
 func (c *cluster) serverOfPod(pod string) *apiServer {
 	object := &corev1.Pod{}
-	if err := c.client.Get(noContext, key(metav1.NamespaceSystem, pod), object); err != nil {
+	if err := c.pods.Get(noContext, key(metav1.NamespaceSystem, pod), object); err != nil {
 		return nil
 	}
 	c.mutex.Lock()
@@ -169,25 +214,4 @@ func (c *cluster) serverOfPod(pod string) *apiServer {
 
 func key(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
-}
-
-func (c *cluster) create(object client.Object) error {
-	if err := c.client.Create(noContext, object); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating %s in the workload cluster: %w", object.GetName(), err)
-	}
-	return nil
-}
-
-// change reads an object, changes it and writes it, again where somebody else wrote it meanwhile. What is gone is left.
-func (c *cluster) change(object client.Object, mutate func()) error {
-	for {
-		if err := c.client.Get(noContext, client.ObjectKeyFromObject(object), object); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		mutate()
-		err := c.client.Update(noContext, object)
-		if !apierrors.IsConflict(err) {
-			return client.IgnoreNotFound(err)
-		}
-	}
 }

@@ -36,20 +36,29 @@ func (c *cluster) createFoundation(version string) error {
 		&corev1.ConfigMap{ObjectMeta: system("kubeadm-config"), Data: map[string]string{"ClusterConfiguration": c.document}},
 		&corev1.ConfigMap{ObjectMeta: system("coredns"), Data: map[string]string{"Corefile": ".:53 {\n    kubernetes cluster.local\n}\n"}},
 		&appsv1.DaemonSet{ObjectMeta: system("kube-proxy"), Spec: appsv1.DaemonSetSpec{
-			Template: podTemplate("kube-proxy", imageRegistry+"/kube-proxy:"+version),
+			Selector: selector("kube-proxy"), Template: podTemplate("kube-proxy", imageRegistry+"/kube-proxy:"+version),
 		}},
 		&appsv1.Deployment{ObjectMeta: system("coredns"), Spec: appsv1.DeploymentSpec{
-			Template: podTemplate("coredns", imageRegistry+"/coredns/coredns:v1.12.0"),
+			Selector: selector("coredns"), Template: podTemplate("coredns", imageRegistry+"/coredns/coredns:v1.12.0"),
 		}},
 	)
 	for _, object := range objects {
-		if err := c.create(object); err != nil {
+		if err := create(c.objects, object); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func appLabels(name string) map[string]string { return map[string]string{"k8s-app": name} }
+
+func selector(name string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: appLabels(name)}
+}
+
 func podTemplate(name, image string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: image}}}}
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: appLabels(name)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name, Image: image}}},
+	}
 }

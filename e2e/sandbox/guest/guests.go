@@ -8,7 +8,11 @@
 // they reach the cluster through the API endpoint's DNS name, check the token and the CA's hash, and wait where a record
 // is missing. A machine that loses power takes its API server and etcd member with it; one that is released is wiped.
 //
-// The workload clusters live in memory (Cluster API's in-memory server). Commands before and after kubeadm are not run.
+// The workload clusters live in memory (Cluster API's in-memory server), but for host clusters: a cluster whose first
+// machine installs LXD has a real control plane behind its API servers, for the pods, the rights and the policies that
+// make its nodes LXD hosts. Only etcd's members and the pods of kube-system are in memory there too. Commands before and
+// after kubeadm are not run, but for the installation of LXD: a machine with it has a real daemon while it is powered
+// on, in a network of its own with the machine's address.
 package guest
 
 import (
@@ -47,10 +51,27 @@ type Machines interface {
 	Lookup(fqdn string) []netip.Addr
 }
 
+// Options say what machines may have, and where things are.
+type Options struct {
+	// Logger gets what happens on machines.
+	Logger logr.Logger
+	// LXD has machines whose user data installs LXD run a real daemon.
+	LXD bool
+	// Dir is where host clusters keep their data. Default: os.TempDir().
+	Dir string
+	// LogDir gets logs of daemons, and for each host cluster a directory with those of its control plane.
+	LogDir string
+	// OnNode is called when a node of a host cluster is up, and what it returns when the machine is about to go down. The
+	// context ends when the machine's power does.
+	OnNode func(ctx context.Context, node Node) (down func(), err error)
+}
+
 // Guests are the operating systems of all machines of a region.
 type Guests struct {
 	machines    Machines
+	options     Options
 	logger      logr.Logger
+	scheme      *runtime.Scheme
 	inmemory    inmemory.Manager
 	unsubscribe func()
 	cancel      context.CancelFunc
@@ -64,7 +85,7 @@ type Guests struct {
 }
 
 // Start gives every machine an operating system, now and whenever one is deployed.
-func Start(ctx context.Context, machines Machines, logger logr.Logger) (*Guests, error) {
+func Start(ctx context.Context, machines Machines, options Options) (*Guests, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{cloudv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -79,7 +100,9 @@ func Start(ctx context.Context, machines Machines, logger logr.Logger) (*Guests,
 	}
 	g := &Guests{
 		machines: machines,
-		logger:   logger,
+		options:  options,
+		logger:   options.Logger,
+		scheme:   scheme,
 		inmemory: manager,
 		cancel:   cancel,
 		hosts:    map[string]*host{},
@@ -163,6 +186,7 @@ func (g *Guests) Stop() error {
 	g.cancel()
 	for _, h := range g.all() {
 		h.powerOff()
+		h.leave()
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -179,10 +203,13 @@ func (g *Guests) Stop() error {
 	}
 }
 
-// Dial connects to a port of the machine that has an address. Only API servers listen.
+// Dial connects to a port of the machine that has an address. API servers listen, and what LXD's network has.
 func (g *Guests) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
 	server := g.serverAt(address)
 	if server == nil {
+		if d := g.lxdAt(address.Addr()); d != nil {
+			return d.Dial(ctx, "tcp", address.String())
+		}
 		return nil, fmt.Errorf("connecting to %s: nothing listens there: %w", address, network.ErrUnreachable)
 	}
 	var dialer net.Dialer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -31,6 +32,7 @@ type host struct {
 	mutex  sync.Mutex
 	member *member // this machine as a part of its workload cluster, nil before kubeadm
 	server *apiServer
+	lxd    *lxd.Daemon // nil before the first boot has installed it
 }
 
 func newHost(g *Guests, m simulator.MachineSnapshot) *host {
@@ -69,20 +71,35 @@ func (h *host) powerOff() {
 
 // run is a boot: the first one joins or makes a cluster, later ones bring the services back.
 func (h *host) run(ctx context.Context) error {
-	if h.joined() == nil {
-		m, ok := h.guests.machines.Machine(h.systemID)
-		if !ok {
-			return nil
+	m, ok := h.guests.machines.Machine(h.systemID)
+	if !ok {
+		return nil
+	}
+	data, err := parseUserData(m.UserData, metadataOf(m))
+	if err != nil {
+		return err
+	}
+	defer h.stopLXD()
+	if h.guests.options.LXD && installsLXD(data) {
+		// Commands that fail before kubeadm do not keep it from running.
+		if err := h.startLXD(ctx, m); err != nil && ctx.Err() == nil {
+			h.logger.Error(err, "Starting LXD")
 		}
-		if err := h.cloudInit(ctx, m); err != nil {
+	}
+	if h.joined() == nil {
+		if err := h.cloudInit(ctx, m, data); err != nil {
 			return err
 		}
 	}
-	member := h.joined()
-	if member == nil {
-		<-ctx.Done()
-		return nil
+	if member := h.joined(); member != nil {
+		return h.runNode(ctx, member, m)
 	}
+	<-ctx.Done()
+	return nil
+}
+
+// runNode is the node's life from a boot to the loss of power.
+func (h *host) runNode(ctx context.Context, member *member, m simulator.MachineSnapshot) error {
 	defer func() {
 		h.stopServer()
 		if err := member.cluster.setDown(member); err != nil {
@@ -99,16 +116,14 @@ func (h *host) run(ctx context.Context) error {
 		return err
 	}
 	h.logger.Info("The node runs", "node", member.node)
+	down := h.nodeUp(ctx, member, m)
 	<-ctx.Done()
+	down()
 	return nil
 }
 
 // cloudInit runs kubeadm where the user data says so.
-func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot) error {
-	data, err := parseUserData(m.UserData, metadataOf(m))
-	if err != nil {
-		return err
-	}
+func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data *userData) error {
 	run, err := readKubeadm(data)
 	if errors.Is(err, errNoKubeadm) {
 		h.logger.Info("The user data does not run kubeadm")
@@ -120,7 +135,7 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot) error
 	h.logger.Info("kubeadm runs", "command", run.command, "controlPlane", run.controlPlane())
 	var joined *member
 	if run.command == commandInit {
-		joined, err = h.guests.kubeadmInit(run, m)
+		joined, err = h.guests.kubeadmInit(ctx, run, m, installsLXD(data))
 	} else {
 		joined, err = h.kubeadmJoin(ctx, run, m)
 	}
@@ -207,6 +222,7 @@ func (h *host) stopServer() {
 // leave is the end of the installation. Nobody is told, as in reality: the node and the etcd member stay behind until
 // somebody removes them. A cluster that no machine has any more is gone.
 func (h *host) leave() {
+	h.wipeLXD()
 	if m := h.joined(); m != nil {
 		h.guests.drop(m)
 	}

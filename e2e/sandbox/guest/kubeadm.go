@@ -49,6 +49,7 @@ type kubeadmRun struct {
 }
 
 type clusterConfiguration struct {
+	ClusterName          string `json:"clusterName"`
 	KubernetesVersion    string `json:"kubernetesVersion"`
 	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
 	APIServer            struct {
@@ -229,14 +230,20 @@ func (a *authority) hash() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// kubeadmInit makes a cluster.
-func (g *Guests) kubeadmInit(run *kubeadmRun, m simulator.MachineSnapshot) (*member, error) {
+// kubeadmInit makes a cluster; with a real control plane where it is one of LXD hosts.
+func (g *Guests) kubeadmInit(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot, hosts bool) (*member, error) {
 	if run.cluster.ControlPlaneEndpoint == "" {
 		return nil, errors.New("the ClusterConfiguration has no controlPlaneEndpoint")
 	}
 	c, err := g.newCluster(run)
 	if err != nil {
 		return nil, err
+	}
+	if hosts {
+		if err := g.back(ctx, c, run.cluster.ClusterName); err != nil {
+			g.forget(c)
+			return nil, err
+		}
 	}
 	joined := newMember(c, run, m, kubeletVersion(m.Image, run.cluster.KubernetesVersion))
 	joined.first = true
@@ -280,7 +287,7 @@ func (c *cluster) checkToken(ctx context.Context, token string) error {
 		return fmt.Errorf("the token is malformed: %w", errRefused)
 	}
 	secret := &corev1.Secret{}
-	if err := c.client.Get(ctx, key("kube-system", "bootstrap-token-"+id), secret); err != nil {
+	if err := c.objects.Get(ctx, key("kube-system", "bootstrap-token-"+id), secret); err != nil {
 		return fmt.Errorf("the token is not known: %w: %w", errRefused, err)
 	}
 	if string(secret.Data["token-secret"]) != secretPart {
@@ -298,7 +305,7 @@ func (c *cluster) checkToken(ctx context.Context, token string) error {
 // kubernetesVersion is what the cluster's ConfigMap kubeadm-config says.
 func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
 	config := &corev1.ConfigMap{}
-	if err := c.client.Get(ctx, key("kube-system", "kubeadm-config"), config); err != nil {
+	if err := c.objects.Get(ctx, key("kube-system", "kubeadm-config"), config); err != nil {
 		return "", fmt.Errorf("reading kubeadm-config: %w", err)
 	}
 	cluster := clusterConfiguration{}

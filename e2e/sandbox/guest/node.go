@@ -31,7 +31,7 @@ func (c *cluster) setUp(m *member) error {
 			return err
 		}
 	}
-	if err := c.create(m.newNode()); err != nil {
+	if err := create(c.objects, m.newNode()); err != nil {
 		return err
 	}
 	if m.controlPlane {
@@ -60,10 +60,6 @@ func (m *member) newNode() *corev1.Node {
 		}},
 		// Nobody but a cloud provider sets the provider ID, and there is none: it is the MAAS provider's business.
 		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
-		Status: corev1.NodeStatus{
-			NodeInfo:  corev1.NodeSystemInfo{KubeletVersion: m.version, OperatingSystem: "linux", Architecture: "amd64"},
-			Addresses: m.nodeAddresses(),
-		},
 	}
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
 	if m.controlPlane {
@@ -111,19 +107,62 @@ func nodeConditions(ready bool) []corev1.NodeCondition {
 	return conditions
 }
 
-// setReady writes the conditions of the node and of the pods on it.
+// setReady writes the status of the node and of the pods on it.
 func (c *cluster) setReady(m *member, ready bool) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.node}}
-	if err := c.change(node, func() { node.Status.Conditions = nodeConditions(ready) }); err != nil {
+	if err := changeStatus(c.objects, node, func() { m.setStatus(&node.Status, ready) }); err != nil {
 		return fmt.Errorf("writing the status of the node %s: %w", m.node, err)
 	}
-	pods, err := c.podsOn(m.node)
+	if ready {
+		if err := c.untaint(m); err != nil {
+			return err
+		}
+	}
+	if err := setPodsReady(c.pods, m.node, ready); err != nil {
+		return err
+	}
+	if c.backing == nil || ready {
+		return nil // a real kubelet tells when its pods are ready
+	}
+	return setPodsReady(c.objects, m.node, false)
+}
+
+// setStatus leaves conditions of others alone.
+func (m *member) setStatus(status *corev1.NodeStatus, ready bool) {
+	status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: m.version, OperatingSystem: "linux", Architecture: "amd64"}
+	status.Addresses = m.nodeAddresses()
+	status.Capacity, status.Allocatable = m.resources, m.resources
+	for _, condition := range nodeConditions(ready) {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == condition.Type })
+		status.Conditions = append(status.Conditions, condition)
+	}
+}
+
+// untaint takes the taint away that a real API server gives to each new node, as the controller of the nodes'
+// lifecycle does when they are ready.
+func (c *cluster) untaint(m *member) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.node}}
+	err := change(c.objects, node, func() {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	})
+	if err != nil {
+		return fmt.Errorf("writing the taints of the node %s: %w", m.node, err)
+	}
+	return nil
+}
+
+func setPodsReady(s store, node string, ready bool) error {
+	pods, err := podsOn(s, node)
 	if err != nil {
 		return err
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if err := c.change(pod, func() { pod.Status.Conditions = []corev1.PodCondition{podReady(ready)} }); err != nil {
+		err := changeStatus(s, pod, func() {
+			pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+			pod.Status.Conditions = append(pod.Status.Conditions, podReady(ready))
+		})
+		if err != nil {
 			return fmt.Errorf("writing the status of the pod %s: %w", pod.Name, err)
 		}
 	}
@@ -138,9 +177,9 @@ func podReady(ready bool) corev1.PodCondition {
 	return corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()}
 }
 
-func (c *cluster) podsOn(node string) ([]corev1.Pod, error) {
+func podsOn(s store, node string) ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
-	if err := c.client.List(noContext, pods); err != nil {
+	if err := s.List(noContext, pods); err != nil {
 		return nil, fmt.Errorf("listing pods of the workload cluster: %w", err)
 	}
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node }), nil
@@ -152,11 +191,11 @@ func (c *cluster) createStaticPods(m *member) error {
 	if err != nil {
 		return err
 	}
-	if err := c.create(m.staticPod("etcd", annotations)); err != nil {
+	if err := create(c.pods, m.staticPod("etcd", annotations)); err != nil {
 		return err
 	}
 	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		if err := c.create(m.staticPod(component, nil)); err != nil {
+		if err := create(c.pods, m.staticPod(component, nil)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +236,7 @@ func newEtcdID() string {
 // etcdMembers are the pods of all members that nobody has removed, whether they run or not.
 func (c *cluster) etcdMembers() ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
-	err := c.client.List(noContext, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd"})
+	err := c.pods.List(noContext, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd"})
 	if err != nil {
 		return nil, fmt.Errorf("listing etcd members: %w", err)
 	}
@@ -235,7 +274,7 @@ func (c *cluster) electLeader() error {
 		pod := &members[i]
 		_, leads := pod.Annotations[cloudv1.EtcdLeaderFromAnnotationName]
 		if c.serverOfPod(pod.Name) == nil {
-			if err := c.change(pod, func() { delete(pod.Annotations, cloudv1.EtcdLeaderFromAnnotationName) }); err != nil {
+			if err := change(c.pods, pod, func() { delete(pod.Annotations, cloudv1.EtcdLeaderFromAnnotationName) }); err != nil {
 				return fmt.Errorf("taking the lead from %s: %w", pod.Name, err)
 			}
 			continue
@@ -248,7 +287,7 @@ func (c *cluster) electLeader() error {
 	if candidate == nil {
 		return nil
 	}
-	err = c.change(candidate, func() {
+	err = change(c.pods, candidate, func() {
 		candidate.Annotations[cloudv1.EtcdLeaderFromAnnotationName] = time.Now().Format(time.RFC3339)
 	})
 	if err != nil {
@@ -260,17 +299,25 @@ func (c *cluster) electLeader() error {
 // collect removes pods of nodes that are gone, as the cluster's pod garbage collector does. An etcd member stays until
 // it is removed from etcd: with its node alone it would not leave.
 func (c *cluster) collect() {
+	collectPods(c.objects, c.pods)
+	if c.backing != nil {
+		collectPods(c.objects, c.objects)
+	}
+	_ = c.electLeader()
+}
+
+func collectPods(nodesOf, podsOf store) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
-	if c.client.List(noContext, nodes) != nil || c.client.List(noContext, pods) != nil {
+	// In this order a node that comes meanwhile does not lose its pods.
+	if podsOf.List(noContext, pods) != nil || nodesOf.List(noContext, nodes) != nil {
 		return
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		alive := slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool { return node.Name == pod.Spec.NodeName })
+		alive := pod.Spec.NodeName == "" || slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool { return node.Name == pod.Spec.NodeName })
 		if alive || (pod.Labels["component"] == "etcd" && !removed(pod)) {
 			continue
 		}
-		_ = c.client.Delete(noContext, pod) // gone is gone
+		_ = podsOf.Delete(noContext, pod) // gone is gone
 	}
-	_ = c.electLeader()
 }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestSubstitute(t *testing.T) {
+	values := map[string]string{"NAME": "one", "EMPTY": ""}
+	for text, want := range map[string]string{
+		"${NAME}":                "one",
+		"${NAME:=two}":           "one",
+		"${EMPTY}-":              "-",
+		"${EMPTY:=two}":          "two",
+		"${OTHER:=two}":          "two",
+		"${OTHER:=}":             "",
+		"${OTHER:=${NAME}}":      "one",
+		"${OTHER:=[]} ${NAME}":   "[] one",
+		"$NAME {{ NAME }} $${X:": "$NAME {{ NAME }} $${X:",
+	} {
+		if got, err := substitute(text, values); got != want || err != nil {
+			t.Errorf("substitute(%q) = %q, %v, want %q", text, got, err, want)
+		}
+	}
+	if _, err := substitute("${NAME} ${MISSING} ${OTHER:=${ALSO_MISSING}}", values); !errors.Is(err, errNoValue) {
+		t.Errorf("error %v, want %v", err, errNoValue)
+	}
+}

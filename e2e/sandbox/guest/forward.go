@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// mastersGroup may do everything.
+const mastersGroup = "system:masters"
+
+// forwarder hands requests to the real API server of a host cluster. That server does not know the CA of the cluster's
+// client certificates: whom they name is told to it by the administrator, who may speak for anybody. Everybody else,
+// ServiceAccounts with their tokens above all, is judged by the real server alone.
+type forwarder struct {
+	target     *url.URL
+	transports []*http.Transport
+	certified  *httputil.ReverseProxy
+	others     *httputil.ReverseProxy
+}
+
+func newForwarder(administrator *rest.Config) (*forwarder, error) {
+	target, err := url.Parse(administrator.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the real API server: %w", err)
+	}
+	f := &forwarder{target: target}
+	if f.certified, err = f.proxy(administrator, impersonate); err != nil {
+		return nil, err
+	}
+	f.others, err = f.proxy(rest.AnonymousClientConfig(administrator), nil)
+	return f, err
+}
+
+func (f *forwarder) proxy(config *rest.Config, rewrite func(*httputil.ProxyRequest)) (*httputil.ReverseProxy, error) {
+	secure, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the way to the real API server: %w", err)
+	}
+	// HTTP/2 has no upgrades, which port-forwarding and its like need.
+	secure.NextProtos = []string{"http/1.1"}
+	through := &http.Transport{
+		TLSClientConfig: secure, MaxIdleConnsPerHost: 100, DisableCompression: true,
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}
+	f.transports = append(f.transports, through)
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(f.target)
+			if rewrite != nil {
+				rewrite(r)
+			}
+		},
+		Transport:     through,
+		FlushInterval: -1, // watches
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			refuse(w, apierrors.NewInternalError(fmt.Errorf("the real API server does not answer: %w", err)))
+		},
+	}, nil
+}
+
+func (f *forwarder) close() {
+	for _, t := range f.transports {
+		t.CloseIdleConnections()
+	}
+}
+
+// ServeHTTP forwards a request.
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !hasCertificate(r):
+		f.others.ServeHTTP(w, r)
+	case impersonates(r.Header) && !isMaster(r):
+		// As the administrator it would be allowed, whoever asks.
+		err := errors.New("a client certificate without all rights can't be combined with impersonation here")
+		refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, r.Header.Get(transport.ImpersonateUserHeader), err))
+	default:
+		f.certified.ServeHTTP(w, r)
+	}
+}
+
+// impersonate says whom the client certificate names. An API server looks at the certificate before it looks at a
+// token. Somebody who may do everything may speak for others.
+func impersonate(r *httputil.ProxyRequest) {
+	r.Out.Header.Del("Authorization")
+	if impersonates(r.In.Header) {
+		return
+	}
+	subject := r.In.TLS.PeerCertificates[0].Subject
+	r.Out.Header.Set(transport.ImpersonateUserHeader, subject.CommonName)
+	for _, group := range subject.Organization {
+		r.Out.Header.Add(transport.ImpersonateGroupHeader, group)
+	}
+}
+
+func impersonates(header http.Header) bool {
+	for name := range header {
+		if strings.HasPrefix(http.CanonicalHeaderKey(name), "Impersonate-") {
+			return true
+		}
+	}
+	return false
+}
+
+func hasCertificate(r *http.Request) bool { return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 }
+
+func isMaster(r *http.Request) bool {
+	return hasCertificate(r) && slices.Contains(r.TLS.PeerCertificates[0].Subject.Organization, mastersGroup)
+}
