@@ -211,6 +211,9 @@ func TestRunsVirtualMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(settings.Environment.Driver, "qemu") {
+		if os.Getenv(lxdtest.RequireVariable) != "" {
+			t.Fatalf("no virtual machines here: the drivers are %q", settings.Environment.Driver)
+		}
 		t.Skipf("no virtual machines here: the drivers are %q", settings.Environment.Driver)
 	}
 	makePool(t, server)
