@@ -42,7 +42,7 @@ const (
 	// hostNodeWatch names the watch on the Nodes of a host cluster.
 	hostNodeWatch = "maascluster-watchNodes"
 	// hostsMaxAge is how old MAAS's word on VM hosts may be while some are missing.
-	hostsMaxAge = 5 * time.Second
+	hostsMaxAge = 2 * time.Second
 	// hostsRetry: MAAS learns the resources of a host by itself, and nobody tells us.
 	hostsRetry = 10 * time.Second
 	// maxPending is how many hosts that are not ready a condition names.
