@@ -159,7 +159,8 @@ func (r *MaasClusterReconciler) awaitHosts(ctx context.Context, s *scope.Cluster
 			pending = append(pending, machines[i].Name+": "+why)
 		}
 	}
-	if len(machines) > 0 && len(pending) == 0 {
+	want := max(len(machines), desiredNodes(s.Cluster))
+	if len(machines) == want && want > 0 && len(pending) == 0 {
 		setTrue(s.MaasCluster, infrav1.LXDReadyCondition, infrav1.ReadyReason)
 		return nil
 	}
@@ -168,11 +169,23 @@ func (r *MaasClusterReconciler) awaitHosts(ctx context.Context, s *scope.Cluster
 	if len(pending) > maxPending {
 		shown += fmt.Sprintf("; and %d more", len(pending)-maxPending)
 	}
-	message := fmt.Sprintf("%d of %d nodes are VM hosts", len(machines)-len(pending), len(machines))
+	message := fmt.Sprintf("%d of %d nodes are VM hosts", len(machines)-len(pending), want)
 	if shown != "" {
 		message += " (" + shown + ")"
 	}
 	return &notReadyError{infrav1.HostsNotReadyReason, message, hostsRetry}
+}
+
+// desiredNodes is how many nodes the cluster is to have: control planes are made one after the other.
+func desiredNodes(cluster *clusterv1.Cluster) int {
+	want := int32(0)
+	if status := cluster.Status.ControlPlane; status != nil {
+		want += ptr.Deref(status.DesiredReplicas, 0)
+	}
+	if status := cluster.Status.Workers; status != nil {
+		want += ptr.Deref(status.DesiredReplicas, 0)
+	}
+	return int(want)
 }
 
 // notYetHost says why a machine is no VM host yet; "" when it is one. What the initializer says on the Node goes first.

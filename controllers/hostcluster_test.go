@@ -370,7 +370,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	w.eventually(hosts[0].machine, "waiting for the other", func() bool {
 		w.nudge(hosts[0].machine)
 		c := conditions.Get(hosts[0].machine, infrav1.MachineDeployedCondition)
-		return c.Reason == infrav1.RetiringReason && strings.Contains(c.Message, "host-b")
+		return c.Reason == infrav1.LXDHostRetiredReason && strings.Contains(c.Message, "host-b")
 	})
 	if left := w.hosts(); len(left) != 1 || left[0].ID != hosts[1].vmHost.ID {
 		t.Errorf("MAAS has %+v", left)

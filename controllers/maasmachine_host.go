@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,8 +59,11 @@ func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outc
 		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), shorten(vms))
 		return waitAtMost(vmsRetry), nil
 	}
-	if out, err := r.retireNode(ctx, l); err != nil || out.stop {
-		return out, err
+	// A node that has retired waits for others, whose API may be gone meanwhile.
+	if len(hosts) > 0 || conditions.GetReason(l.MaasMachine, infrav1.MachineDeployedCondition) != infrav1.LXDHostRetiredReason {
+		if out, err := r.retireNode(ctx, l); err != nil || out.stop {
+			return out, err
+		}
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
@@ -96,7 +100,7 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 		return proceed, nil
 	}
 	slices.Sort(waiting)
-	notDeployed(l.MaasMachine, infrav1.RetiringReason, "waiting for other machines of the host cluster: %s", shorten(waiting))
+	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "out of service; waiting for other machines of the host cluster: %s", shorten(waiting))
 	return waitAtMost(retireRetry), nil
 }
 

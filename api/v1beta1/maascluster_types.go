@@ -36,7 +36,8 @@ const (
 	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that says how far the initializer came.
 	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"
 
-	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service.
+	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of MachineDeployed
+	// while its machine waits for the others of a host cluster that is deleted.
 	LXDHostRetiredReason = "Retired"
 
 	// DefaultAPIServerPort is the port of the API endpoint where none is given.
