@@ -101,6 +101,22 @@ func numbers(calls []simulator.Call) string {
 	return strings.Join(list, ",")
 }
 
+func TestRemainsTellsFields(t *testing.T) {
+	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":3},{"resource_uri":"/2","x":1}]}`
+	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"a":0},{"resource_uri":"/3","x":1}]}`
+	got, err := ledger.Remains([]byte(before), []byte(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`- hosts: {"resource_uri":"/1","y":2,"z":3}`, `+ hosts: {"a":0,"resource_uri":"/1","y":5}`,
+		`- hosts: {"resource_uri":"/2","x":1}`, `+ hosts: {"resource_uri":"/3","x":1}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestRemains(t *testing.T) {
 	const before = `{"machines":[{"id":"a","status":"Ready"},{"id":"b"}],"lab":{"h":[]}}`
 	for name, tt := range map[string]struct {

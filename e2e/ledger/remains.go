@@ -14,7 +14,7 @@ import (
 const maxShown = 400
 
 // Remains says what is different in MAAS, given its State before and after: a line for each thing that came, went or
-// changed. Nothing means that both are equal byte for byte.
+// changed, and of what changed the fields that did. Nothing means that both are equal byte for byte.
 func Remains(before, after []byte) ([]string, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil
@@ -29,8 +29,21 @@ func Remains(before, after []byte) ([]string, error) {
 	}
 	var lines []string
 	for _, section := range sections(then, now) {
-		lines = append(lines, lacking("- ", section, then[section], now[section])...)
-		lines = append(lines, lacking("+ ", section, now[section], then[section])...)
+		gone, come := without(then[section], now[section]), without(now[section], then[section])
+		for _, thing := range gone {
+			was, is := thing, ""
+			if i := slices.IndexFunc(come, func(other string) bool { return identity(other) == identity(thing) }); i >= 0 {
+				was, is = differing(thing, come[i])
+				come = slices.Delete(come, i, i+1)
+			}
+			lines = append(lines, line("- ", section, was))
+			if is != "" {
+				lines = append(lines, line("+ ", section, is))
+			}
+		}
+		for _, thing := range come {
+			lines = append(lines, line("+ ", section, thing))
+		}
 	}
 	if len(lines) == 0 {
 		lines = []string{"the order or the form of what MAAS keeps"}
@@ -73,13 +86,40 @@ func sections(a, b map[string][]string) []string {
 	}))
 }
 
-// lacking are the things that are in one list and not in the other.
-func lacking(sign, section string, these, others []string) []string {
-	var lines []string
-	for _, thing := range these {
-		if !slices.Contains(others, thing) {
-			lines = append(lines, sign+section+": "+thing[:min(len(thing), maxShown)])
+// without are the things that are in one list and not in the other.
+func without(these, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(these), func(thing string) bool { return slices.Contains(others, thing) })
+}
+
+func line(sign, section, thing string) string {
+	return sign + section + ": " + thing[:min(len(thing), maxShown)]
+}
+
+// identity is what a thing is known by, whatever else changes: itself where it has no URL.
+func identity(thing string) string {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(thing), &fields); err != nil || fields["resource_uri"] == nil {
+		return thing
+	}
+	return string(fields["resource_uri"])
+}
+
+// differing are the fields of two things that differ, and what they are known by.
+func differing(a, b string) (ofA, ofB string) {
+	var then, now map[string]json.RawMessage
+	if json.Unmarshal([]byte(a), &then) != nil || json.Unmarshal([]byte(b), &now) != nil {
+		return a, b
+	}
+	for name := range then {
+		if name != "resource_uri" && bytes.Equal(then[name], now[name]) {
+			delete(then, name)
+			delete(now, name)
 		}
 	}
-	return lines
+	one, err1 := json.Marshal(then)
+	other, err2 := json.Marshal(now)
+	if err1 != nil || err2 != nil {
+		return a, b
+	}
+	return string(one), string(other)
 }

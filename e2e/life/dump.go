@@ -44,7 +44,8 @@ func dump(t *testing.T, box *sandbox.Sandbox) {
 	}
 	logs, _ := filepath.Glob(filepath.Join(box.LogDir, "*.log"))
 	for _, name := range logs {
-		if data, err := os.ReadFile(name); err == nil && strings.Contains(name, sandbox.ManagerContainer) {
+		ours := strings.Contains(name, sandbox.ManagerContainer) || strings.Contains(name, sandbox.InitializerContainer)
+		if data, err := os.ReadFile(name); err == nil && ours {
 			fmt.Fprintf(&out, "\nThe end of %s:\n%s\n", filepath.Base(name), data[max(0, len(data)-logTail):])
 		}
 	}

@@ -18,6 +18,49 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
+func TestHeadline(t *testing.T) {
+	deleted := metav1.Now()
+	for name, tt := range map[string]struct {
+		change func(*clusterv1.Cluster, *infrav1.MaasCluster)
+		want   string
+	}{
+		"new": {func(*clusterv1.Cluster, *infrav1.MaasCluster) {}, "Cluster c is not available yet, 1 of 2 machines run"},
+		"available": {
+			func(c *clusterv1.Cluster, _ *infrav1.MaasCluster) {
+				conditions.Set(c, metav1.Condition{Type: clusterv1.ClusterAvailableCondition, Status: metav1.ConditionTrue})
+			},
+			"Cluster c is available, 1 of 2 machines run",
+		},
+		"hosts on their way": {
+			func(_ *clusterv1.Cluster, infra *infrav1.MaasCluster) {
+				conditions.Set(infra, metav1.Condition{Type: infrav1.LXDReadyCondition, Status: metav1.ConditionFalse, Message: "1 of 2"})
+			},
+			"Cluster c is not available yet, 1 of 2 machines run, 1 of 2",
+		},
+		"hosts": {
+			func(_ *clusterv1.Cluster, infra *infrav1.MaasCluster) {
+				conditions.Set(infra, metav1.Condition{Type: infrav1.LXDReadyCondition, Status: metav1.ConditionTrue})
+			},
+			"Cluster c is not available yet, 1 of 2 machines run, all nodes are VM hosts",
+		},
+		"hosts that go": {
+			func(c *clusterv1.Cluster, infra *infrav1.MaasCluster) {
+				c.DeletionTimestamp = &deleted
+				conditions.Set(infra, metav1.Condition{Type: infrav1.LXDReadyCondition, Status: metav1.ConditionTrue})
+			},
+			"Cluster c is being deleted, 1 of 2 machines run",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, infra := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, &infrav1.MaasCluster{}
+			tt.change(cluster, infra)
+			if got := headline(cluster, infra, []row{{phase: phaseRunning}, {phase: phaseWaiting}}); got != tt.want {
+				t.Errorf("headline = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*clusterv1.Machine, *infrav1.MaasMachine)

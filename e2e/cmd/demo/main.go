@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the whole story in a sandbox: the chart is installed, a cluster with LXD control planes and
-// bare-metal workers comes up in a simulated MAAS, and, with --once, goes again.
+// Command demo shows the whole story in a sandbox: the chart is installed, a host cluster comes up on bare metal in a
+// simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up, and,
+// with --once, all goes again. Where this computer can't run LXD, the hosts are there from the beginning, and simulated.
 package main
 
 import (
@@ -16,7 +17,7 @@ import (
 
 func main() {
 	opts := options{}
-	flag.BoolVar(&opts.once, "once", false, "Delete the cluster when it has come up, say what it took and what is left in MAAS, and exit.")
+	flag.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
 	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()

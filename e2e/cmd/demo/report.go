@@ -23,7 +23,7 @@ const (
 	maxRemains = 20
 )
 
-// report says what it took, and what is left in MAAS.
+// report says what it took, and what is left in MAAS and in LXD.
 func (s *story) report() error {
 	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.up, s.gone)
 	all := s.book.Between(s.begin, s.gone)
@@ -36,6 +36,11 @@ func (s *story) report() error {
 	s.out.print("",
 		fmt.Sprintf("Machines that came up:  %d (%d LXD VMs, %d bare metal)", len(created.Machines), len(vms), len(metal)),
 		fmt.Sprintf("Time:                   %s until the cluster was available, %s to delete it", clockTime(s.came), clockTime(s.went)),
+	)
+	if s.hosts != nil {
+		s.out.print(fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
+	}
+	s.out.print(
 		fmt.Sprintf("MAAS calls:             %d over %d connections", all.Total(), s.box.MAAS.Calls().Connections),
 		fmt.Sprintf("  for each LXD VM       %s to create, %s to delete", spread(vms), spread(gone)),
 		fmt.Sprintf("  for each bare metal   %s to create, %s to release", spread(metal), spread(released)),
@@ -45,13 +50,23 @@ func (s *story) report() error {
 	if n := len(all.Lost); n > 0 {
 		s.out.print(fmt.Sprintf("  for nothing           %d", n))
 	}
-	if len(remains) == 0 {
-		s.out.print("Left in MAAS:           nothing")
-		return nil
+	s.out.print(left("Left in MAAS:           ", remains)...)
+	if s.hosts != nil {
+		s.out.print(left("Left in LXD:            ", s.hosts.left)...)
+		remains = append(remains, s.hosts.left...)
 	}
-	s.out.print(fmt.Sprintf("Left in MAAS:           %d differences (- before, + after)", len(remains)))
-	s.out.print(remains[:min(len(remains), maxRemains)]...)
-	return errLeftovers
+	if len(remains) > 0 {
+		return errLeftovers
+	}
+	return nil
+}
+
+// left says what is left: before it was gone (-), or after it was to be (+).
+func left(where string, remains []string) []string {
+	if len(remains) == 0 {
+		return []string{where + "nothing"}
+	}
+	return append([]string{fmt.Sprintf("%s%d differences", where, len(remains))}, remains[:min(len(remains), maxRemains)]...)
 }
 
 func byKind(account ledger.Account) (vms, metal []ledger.Machine) {
@@ -101,6 +116,11 @@ func (s *story) invite(ctx context.Context) error {
 		"",
 		"The cluster's own nodes:",
 		"  "+kubectl+" --kubeconfig "+workload+" get nodes",
+	)
+	if s.hosts != nil {
+		s.out.print(s.hosts.hints()...)
+	}
+	s.out.print(
 		"A third worker:",
 		"  "+kubectl+" patch cluster "+clusterName.Name+" --type json \\",
 		`    -p '[{"op": "replace", "path": "/spec/topology/workers/machineDeployments/0/replicas", "value": 3}]'`,
@@ -138,11 +158,15 @@ func showTrouble(out *screen, box *sandbox.Sandbox) {
 	if box.Kubelet == nil {
 		return
 	}
-	for _, container := range box.Kubelet.Containers() {
+	containers := box.Kubelet.Containers()
+	for _, node := range box.HostNodes() {
+		containers = append(containers, node.Kubelet.Containers()...)
+	}
+	for _, container := range containers {
 		data, err := os.ReadFile(container.LogFile)
 		if err != nil {
 			continue
 		}
-		out.print("", "The end of the log of "+container.Name+":", string(data[max(0, len(data)-logTail):]))
+		out.print("", "The end of the log of "+container.Name+" on "+container.Node+":", string(data[max(0, len(data)-logTail):]))
 	}
 }

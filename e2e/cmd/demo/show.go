@@ -10,9 +10,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 const (
@@ -21,26 +24,32 @@ const (
 	lookTimeout = 10 * time.Second
 )
 
-// show shows the machines of a cluster until the context ends: repainted in a terminal, else a line for each change.
-func show(ctx context.Context, out *screen, c client.Client, cluster client.ObjectKey) {
-	started := time.Now()
-	followed := newRoster(c, cluster)
-	told := map[string]string{}
+// show shows clusters and their machines until the context ends: repainted in a terminal, else a line for each change.
+// A cluster begins to be shown when it is there.
+func show(ctx context.Context, out *screen, c client.Client, names ...client.ObjectKey) {
+	shown := make([]*shownCluster, 0, len(names))
+	for _, name := range names {
+		shown = append(shown, &shownCluster{roster: newRoster(c, name), told: map[string]string{}})
+	}
 	tick := time.NewTicker(repaintInterval)
 	defer tick.Stop()
 	for {
-		looking, cancel := context.WithTimeout(ctx, lookTimeout)
-		rows, err := followed.look(looking, time.Now())
-		title := headline(looking, c, cluster, rows)
-		cancel()
-		if ctx.Err() != nil {
-			return
+		var lines []line
+		for _, cluster := range shown {
+			looking, cancel := context.WithTimeout(ctx, lookTimeout)
+			title, rows, err := cluster.look(looking)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil || title == "":
+			case out.terminal:
+				lines = append(lines, frame(title, cluster.elapsed(), rows)...)
+			default:
+				tellChanges(out, cluster.told, title, rows, cluster.elapsed())
+			}
 		}
-		if err == nil && out.terminal {
-			out.paint(frame(title, time.Since(started), rows))
-		} else if err == nil {
-			tellChanges(out, told, title, rows, time.Since(started))
-		}
+		out.paint(lines)
 		select {
 		case <-ctx.Done():
 			return
@@ -49,16 +58,53 @@ func show(ctx context.Context, out *screen, c client.Client, cluster client.Obje
 	}
 }
 
-// headline says how the cluster as a whole is.
-func headline(ctx context.Context, c client.Reader, name client.ObjectKey, rows []row) string {
+// shownCluster is a cluster with what was shown of it.
+type shownCluster struct {
+	*roster
+	told           map[string]string
+	started, ended time.Time
+}
+
+// look answers a title and a row for each machine. Without a title there is no such cluster yet.
+func (s *shownCluster) look(ctx context.Context) (title string, rows []row, err error) {
 	cluster := &clusterv1.Cluster{}
-	err := c.Get(ctx, name, cluster)
+	err = s.client.Get(ctx, s.cluster, cluster)
+	switch {
+	case apierrors.IsNotFound(err) && s.started.IsZero():
+		return "", nil, nil
+	case apierrors.IsNotFound(err):
+		if s.ended.IsZero() {
+			s.ended = time.Now()
+		}
+		return fmt.Sprintf("Cluster %s is gone", s.cluster.Name), nil, nil
+	case err != nil:
+		return "", nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	if s.started.IsZero() {
+		s.started = time.Now()
+	}
+	if rows, err = s.roster.look(ctx, time.Now()); err != nil {
+		return "", nil, err
+	}
+	infra := &infrav1.MaasCluster{}
+	if err := s.client.Get(ctx, s.cluster, infra); client.IgnoreNotFound(err) != nil {
+		return "", nil, fmt.Errorf("reading the MaasCluster: %w", err)
+	}
+	return headline(cluster, infra, rows), rows, nil
+}
+
+// elapsed is the time since the cluster was seen first, until it was gone.
+func (s *shownCluster) elapsed() time.Duration {
+	if !s.ended.IsZero() {
+		return s.ended.Sub(s.started)
+	}
+	return time.Since(s.started)
+}
+
+// headline says how the cluster as a whole is.
+func headline(cluster *clusterv1.Cluster, infra *infrav1.MaasCluster, rows []row) string {
 	state := "not available yet"
 	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("Cluster %s is gone", name.Name)
-	case err != nil:
-		return err.Error()
 	case !cluster.DeletionTimestamp.IsZero():
 		state = "being deleted"
 	case conditions.IsTrue(cluster, clusterv1.ClusterAvailableCondition):
@@ -70,7 +116,14 @@ func headline(ctx context.Context, c client.Reader, name client.ObjectKey, rows 
 			running++
 		}
 	}
-	return fmt.Sprintf("Cluster %s is %s, %d of %d machines run", name.Name, state, running, len(rows))
+	line := fmt.Sprintf("Cluster %s is %s, %d of %d machines run", cluster.Name, state, running, len(rows))
+	if ready := conditions.Get(infra, infrav1.LXDReadyCondition); ready != nil && cluster.DeletionTimestamp.IsZero() {
+		if ready.Status == metav1.ConditionTrue {
+			return line + ", all nodes are VM hosts"
+		}
+		return line + ", " + ready.Message
+	}
+	return line
 }
 
 var phaseStyles = map[string]style{

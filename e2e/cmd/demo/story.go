@@ -3,11 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,17 +15,21 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 )
 
-//go:embed cluster.yaml
-var clusterManifest []byte
-
-// What is in cluster.yaml.
-var clusterName = client.ObjectKey{Namespace: "default", Name: "demo"}
+// The clusters: what the user wants, and the one that its VMs run on.
+var (
+	clusterName = client.ObjectKey{Namespace: "default", Name: "demo"}
+	hostsName   = client.ObjectKey{Namespace: "default", Name: "hosts"}
+)
 
 const (
-	clusterMachines = 5
-	clusterClass    = "clusterclass/clusterclass-capmaas.yaml"
+	clusterFlavor = "lxd-topology"
+	clusterClass  = "clusterclass/clusterclass-capmaas.yaml"
+	controlPlanes = 3
+	workers       = 2
+	resourcePool  = "capi"
 
 	applyTimeout  = time.Minute
 	createTimeout = 8 * time.Minute
@@ -40,13 +44,23 @@ type options struct {
 
 var (
 	errInterrupted = errors.New("interrupted")
-	errLeftovers   = errors.New("something is left in MAAS")
+	errLeftovers   = errors.New("something is left")
 )
 
 // tell tells the story, and leaves nothing running.
 func tell(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
-	box, err := sandbox.Start(ctx, sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin})
+	settings := sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin}
+	simulated := lxd.Missing()
+	if simulated == nil {
+		if settings.Region, err = sandbox.RegionWithoutVMHosts(); err != nil {
+			return err
+		}
+	} else {
+		settings.LXD = sandbox.LXDOff
+		out.print("The LXD hosts are simulated: " + simulated.Error())
+	}
+	box, err := sandbox.Start(ctx, settings)
 	steps.end()
 	if err != nil {
 		return interruptedOr(ctx, fmt.Errorf("starting the sandbox: %w", err))
@@ -68,6 +82,10 @@ func tell(ctx context.Context, out *screen, opts options) (err error) {
 	}()
 	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box.MAAS)}
 	defer s.book.Close()
+	if simulated == nil {
+		s.hosts = newHosts(s)
+		defer s.hosts.daemons.Close()
+	}
 	return interruptedOr(ctx, s.tell(ctx))
 }
 
@@ -79,13 +97,14 @@ func interruptedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// story is what happens to the cluster.
+// story is what happens to the clusters.
 type story struct {
 	box    *sandbox.Sandbox
 	out    *screen
 	opts   options
 	before []byte // MAAS's state
 	book   *ledger.Ledger
+	hosts  *hosts // nil where they are simulated
 
 	begin, up, gone ledger.Mark
 	came, went      time.Duration
@@ -97,9 +116,14 @@ func (s *story) tell(ctx context.Context) error {
 	var shown sync.WaitGroup
 	defer shown.Wait()
 	defer stopShowing()
-	start := func() { shown.Go(func() { show(showing, s.out, s.box.Client, clusterName) }) }
+	shown.Go(func() { show(showing, s.out, s.box.Client, hostsName, clusterName) })
 
-	if err := s.create(ctx, start); err != nil {
+	if s.hosts != nil {
+		if err := s.hosts.create(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.create(ctx); err != nil {
 		return err
 	}
 	if !s.opts.once {
@@ -112,6 +136,11 @@ func (s *story) tell(ctx context.Context) error {
 	if err := s.delete(ctx); err != nil {
 		return err
 	}
+	if s.hosts != nil {
+		if err := s.hosts.delete(ctx); err != nil {
+			return err
+		}
+	}
 	stopShowing()
 	shown.Wait()
 	s.out.keep()
@@ -119,7 +148,7 @@ func (s *story) tell(ctx context.Context) error {
 }
 
 // create makes the cluster and waits until it is available and all machines run.
-func (s *story) create(ctx context.Context, show func()) error {
+func (s *story) create(ctx context.Context) error {
 	applying, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	s.begin = s.book.Mark()
@@ -127,17 +156,35 @@ func (s *story) create(ctx context.Context, show func()) error {
 		return fmt.Errorf("creating the ClusterClass: %w", err)
 	}
 	started := time.Now()
-	if err := s.box.ApplyYAML(applying, bytes.NewReader(clusterManifest)); err != nil {
+	if err := s.apply(applying, clusterFlavor, variables(clusterName, controlPlanes, workers)); err != nil {
 		return fmt.Errorf("creating the cluster: %w", err)
 	}
-	show()
 	creating, cancel := s.bounded(ctx, createTimeout)
 	defer cancel()
-	if err := s.box.WaitAvailable(creating, clusterName, clusterMachines); err != nil {
+	if err := s.box.WaitAvailable(creating, clusterName, controlPlanes+workers); err != nil {
 		return err
 	}
 	s.came, s.up = time.Since(started), s.book.Mark()
 	return nil
+}
+
+// apply makes what a flavor describes.
+func (s *story) apply(ctx context.Context, flavor string, settings map[string]string) error {
+	manifest, err := s.box.Flavor(flavor, settings)
+	if err != nil {
+		return err
+	}
+	return s.box.ApplyYAML(ctx, strings.NewReader(manifest))
+}
+
+// variables are what clusterctl would take from the environment, for the region of the sandbox.
+func variables(name client.ObjectKey, controlPlanes, workers int) map[string]string {
+	return map[string]string{
+		"NAMESPACE": name.Namespace, "CLUSTER_NAME": name.Name, "KUBERNETES_VERSION": "v1.35.0",
+		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35",
+		"CONTROL_PLANE_MACHINE_COUNT": strconv.Itoa(controlPlanes), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": resourcePool,
+		"WORKER_MACHINE_COUNT": strconv.Itoa(workers), "WORKER_MACHINE_RESOURCEPOOL": resourcePool,
+	}
 }
 
 func (s *story) delete(ctx context.Context) error {

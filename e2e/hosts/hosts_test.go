@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	client "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+const (
+	pool          = "capi" // has all machines of the region
+	controlPlanes = 3
+	// foreign is the name of what somebody else put into a node's LXD.
+	foreign = "foreign"
+)
+
+// TestHostCluster is one life, because what it costs is to come up.
+func TestHostCluster(t *testing.T) {
+	lxdtest.Require(t)
+	h := begin(t)
+	h.step("comes up", h.comesUp)
+	h.step("grows", h.grows)
+	h.step("keeps a machine with a VM", h.keepsMachineWithVM)
+	theirs := h.plant()
+	h.step("carries control planes", h.carriesControlPlanes)
+	h.step("goes", func() { h.goes(theirs) })
+}
+
+// step logs how long a part of the life took.
+func (h *hostCluster) step(what string, do func()) {
+	h.Helper()
+	started := time.Now()
+	do()
+	h.Logf("The host cluster %s: %s", what, time.Since(started).Round(time.Second))
+}
+
+// hostCluster is the life of a host cluster.
+type hostCluster struct {
+	*life.Life
+	daemons *ledger.Daemons
+	maas    *maas.Client
+}
+
+func begin(t *testing.T) *hostCluster {
+	region, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: box.MAASAPIKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemons := ledger.FollowDaemons(func() map[string]string {
+		sockets := map[string]string{}
+		for node, daemon := range box.LXDs() {
+			sockets[node] = daemon.Socket()
+		}
+		return sockets
+	})
+	t.Cleanup(daemons.Close)
+	return &hostCluster{Life: life.Begin(t, box, "hosts"), daemons: daemons, maas: region}
+}
+
+// flavor is a cluster template for the region of the sandbox.
+func flavor(t *testing.T, name, cluster string, more map[string]string) string {
+	t.Helper()
+	variables := map[string]string{
+		"NAMESPACE": life.Namespace, "CLUSTER_NAME": cluster, "KUBERNETES_VERSION": "v1.35.0",
+		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35",
+		"CONTROL_PLANE_MACHINE_COUNT": strconv.Itoa(controlPlanes), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": pool,
+		"WORKER_MACHINE_COUNT": "0", "WORKER_MACHINE_RESOURCEPOOL": pool,
+	}
+	maps.Copy(variables, more)
+	manifest, err := box.Flavor(name, variables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest
+}
+
+// comesUp: the cluster says how many of its nodes are hosts until all are.
+func (h *hostCluster) comesUp() {
+	h.Helper()
+	h.Create(flavor(h.T, "lxd-host", h.Key.Name, map[string]string{
+		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "30", "LXD_RESOURCE_POOL": pool,
+	}))
+	said := h.progress()
+	if want := fmt.Sprintf("%d of %d ", controlPlanes-1, controlPlanes); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, want) }) {
+		h.Errorf("LXDReady said %q, want %q among it", said, want)
+	}
+	h.hosts(controlPlanes)
+}
+
+// progress is what the cluster says until it says first that all nodes are hosts.
+func (h *hostCluster) progress() (said []string) {
+	h.Helper()
+	h.Wait("all nodes to be VM hosts", func() (bool, string, error) {
+		cluster := &infrav1.MaasCluster{}
+		err := h.Box.Client.Get(h.Context(), h.Key, cluster)
+		ready := conditions.Get(cluster, infrav1.LXDReadyCondition)
+		if err != nil || ready == nil {
+			return false, "no condition", err
+		}
+		if ready.Status != metav1.ConditionTrue && !slices.Contains(said, ready.Message) {
+			said = append(said, ready.Message)
+		}
+		return ready.Status == metav1.ConditionTrue, ready.Message, nil
+	})
+	if n := len(h.Machines()); n != controlPlanes {
+		h.Errorf("LXDReady is true with %d machines, want %d", n, controlPlanes)
+	}
+	return said
+}
+
+// hosts waits until the cluster has as many machines and all are hosts, and checks that they are.
+func (h *hostCluster) hosts(machines int) {
+	h.Helper()
+	h.Available(machines)
+	var hosts []maas.VMHost
+	h.Wait("all nodes to be VM hosts", func() (bool, string, error) {
+		cluster := &infrav1.MaasCluster{}
+		if err := h.Box.Client.Get(h.Context(), h.Key, cluster); err != nil {
+			return false, "", err
+		}
+		var err error
+		hosts, err = h.maas.ListVMHosts(h.Context())
+		ready := conditions.IsTrue(cluster, infrav1.LXDReadyCondition) && len(hosts) == machines
+		return ready, fmt.Sprintf("%d VM hosts; %s", len(hosts), sandbox.Conditions(cluster.Status.Conditions)), err
+	})
+	h.checkRegistered(hosts)
+	h.checkNodes()
+}
+
+// checkRegistered compares MAAS's VM hosts with the cluster's machines.
+func (h *hostCluster) checkRegistered(hosts []maas.VMHost) {
+	h.Helper()
+	controlPlanes, workers := h.MaasMachines()
+	for _, m := range append(controlPlanes, workers...) {
+		on := vmhosts.OnMachine(hosts, m.Spec.SystemID)
+		if len(on) != 1 {
+			h.Errorf("MAAS has %d VM hosts on %s, want one", len(on), m.Name)
+			continue
+		}
+		if host := on[0]; !vmhosts.ResourcesKnown(host) || host.Zone.Name != m.Status.FailureDomain || host.Pool.Name != pool {
+			h.Errorf("the VM host on %s (in zone %s) is %+v", m.Name, m.Status.FailureDomain, host)
+		}
+	}
+}
+
+// checkNodes looks at what the initializers say of themselves, and at what they did in LXD.
+func (h *hostCluster) checkNodes() {
+	h.Helper()
+	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, running := range h.Box.HostNodes() {
+		h.Wait("Node "+running.Name+" to be a host", func() (bool, string, error) {
+			node := &corev1.Node{}
+			err := workload.Get(h.Context(), ctrlclient.ObjectKey{Name: running.Name}, node)
+			ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == infrav1.LXDHostReadyNodeCondition && c.Status == corev1.ConditionTrue
+			})
+			return ready && node.Labels[infrav1.LXDHostLabel] == "true", fmt.Sprint(node.Labels, node.Status.Conditions), err
+		})
+		server := h.lxd(running.Name)
+		storage, _, err := server.GetStoragePool(lxdnode.DefaultStoragePool)
+		if err != nil || storage.Driver != "btrfs" {
+			h.Errorf("the storage pool of %s: %+v, %v", running.Name, storage, err)
+		}
+		if _, _, err := server.GetProject(lxdnode.DefaultProject); err != nil {
+			h.Errorf("the project of %s: %v", running.Name, err)
+		}
+		if trusted, err := server.GetCertificateFingerprints(); err != nil || len(trusted) != 1 {
+			h.Errorf("%s trusts %v (%v), want one certificate", running.Name, trusted, err)
+		}
+	}
+}
+
+// lxd is the daemon of a node.
+func (h *hostCluster) lxd(node string) client.InstanceServer {
+	h.Helper()
+	for _, running := range h.Box.HostNodes() {
+		if running.Name == node {
+			server, err := client.ConnectLXDUnix(running.LXD.Socket(), nil)
+			if err != nil {
+				h.Fatal(err)
+			}
+			return server
+		}
+	}
+	h.Fatalf("no node %s runs", node)
+	return nil
+}
+
+// grows: a new node becomes a host by itself.
+func (h *hostCluster) grows() {
+	h.Helper()
+	h.scaleWorkers(1)
+	h.hosts(controlPlanes + 1)
+}
+
+func (h *hostCluster) scaleWorkers(replicas int32) {
+	h.Helper()
+	workers := &clusterv1.MachineDeployment{}
+	key := ctrlclient.ObjectKey{Namespace: h.Key.Namespace, Name: h.Key.Name + "-md-0"}
+	if err := h.Box.Client.Get(h.Context(), key, workers); err != nil {
+		h.Fatal(err)
+	}
+	changed := workers.DeepCopy()
+	changed.Spec.Replicas = ptr.To(replicas)
+	if err := h.Box.Client.Patch(h.Context(), changed, ctrlclient.MergeFrom(workers)); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// keepsMachineWithVM: a host is not taken from under a VM, whoever's that is, and then goes.
+func (h *hostCluster) keepsMachineWithVM() {
+	h.Helper()
+	_, workers := h.MaasMachines()
+	worker := workers[0]
+	hosts, err := h.maas.ListVMHosts(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	host := vmhosts.OnMachine(hosts, worker.Spec.SystemID)[0]
+	vm, err := h.maas.Compose(h.Context(), host.ID, maas.ComposeParams{
+		Hostname: foreign, Cores: 1, Memory: 1024, Storage: "root:8", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.scaleWorkers(0)
+	h.Wait("the machine to say what VM it waits for", func() (bool, string, error) {
+		err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKeyFromObject(&worker), &worker)
+		why := conditions.Get(&worker, infrav1.MachineDeployedCondition)
+		said := why != nil && why.Reason == infrav1.VMsOnHostReason && strings.Contains(why.Message, foreign)
+		return said, sandbox.Conditions(worker.Status.Conditions), err
+	})
+	if _, err := h.maas.GetVMHost(h.Context(), host.ID); err != nil {
+		h.Errorf("the VM host, with a VM on it: %v", err)
+	}
+	h.checkInstance(host.Name, foreign)
+	if err := h.maas.DeleteMachine(h.Context(), vm); err != nil {
+		h.Fatal(err)
+	}
+	h.hosts(controlPlanes)
+	if lines := h.leftOf(host.Name); len(lines) > 0 {
+		h.Errorf("left in the LXD of the machine that was released: %q", lines)
+	}
+}
+
+func (h *hostCluster) checkInstance(node, name string) *api.Instance {
+	h.Helper()
+	instance, _, err := h.lxd(node).UseProject(lxdnode.DefaultProject).GetInstance(name)
+	if err != nil {
+		h.Errorf("VM %s on %s: %v", name, node, err)
+		return &api.Instance{}
+	}
+	if instance.Type != string(api.InstanceTypeVM) {
+		h.Errorf("%s on %s is a %s", name, node, instance.Type)
+	}
+	return instance
+}
+
+func (h *hostCluster) leftOf(node string) []string {
+	return slices.DeleteFunc(h.daemons.Left(), func(line string) bool { return !strings.HasPrefix(line, node+": ") })
+}
+
+// plant puts somebody else's certificate and project into a node's LXD, and answers what of it is seen.
+func (h *hostCluster) plant() []string {
+	h.Helper()
+	node := h.Box.HostNodes()[0].Name
+	server := h.lxd(node)
+	if err := server.CreateProject(api.ProjectsPost{Name: foreign}); err != nil {
+		h.Fatal(err)
+	}
+	keys, err := lxdnode.NewKeys(foreign)
+	if err != nil {
+		h.Fatal(err)
+	}
+	theirs, err := lxdnode.Connect(h.Context(), h.Box.HostNodes()[0].LXD.Socket())
+	if err != nil {
+		h.Fatal(err)
+	}
+	if _, err := theirs.Trust(h.Context(), foreign, keys.Certificate); err != nil {
+		h.Fatal(err)
+	}
+	fingerprint, err := lxdnode.Fingerprint(keys.Certificate)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return []string{node + ": certificates/" + fingerprint}
+}
+
+// carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each, and go again.
+func (h *hostCluster) carriesControlPlanes() {
+	h.Helper()
+	before := h.daemons.Left()
+	work := life.Begin(h.T, h.Box, "work")
+	work.Create(flavor(h.T, "lxd", work.Key.Name, nil))
+	work.Available(controlPlanes)
+	machines, _ := work.MaasMachines()
+	nodes := map[string]bool{}
+	for _, vm := range work.Held(machines) {
+		nodes[vm.VMHost] = true
+		if instance := h.checkInstance(vm.VMHost, vm.Hostname); instance.StatusCode != api.Running {
+			h.Errorf("VM %s is %s", vm.Hostname, instance.Status)
+		}
+	}
+	if len(nodes) != controlPlanes {
+		h.Errorf("the control planes are on %v, want %d hosts", slices.Collect(maps.Keys(nodes)), controlPlanes)
+	}
+	work.Delete()
+	if diff := cmp.Diff(before, h.daemons.Left()); diff != "" {
+		h.Errorf("left in LXD (-before +after):\n%s", diff)
+	}
+}
+
+// goes: nothing is left but what was somebody else's.
+func (h *hostCluster) goes(theirs []string) {
+	h.Helper()
+	controlPlanes, _ := h.MaasMachines()
+	h.Delete()
+	if diff := cmp.Diff(theirs, h.daemons.Left()); diff != "" {
+		h.Errorf("left in LXD (-want +got):\n%s", diff)
+	}
+	for node, events := range h.daemons.Events() {
+		for _, event := range events {
+			kind, deleted := strings.CutSuffix(event.Action, "-deleted")
+			if deleted && kind != "certificate" && kind != "instance" && kind != "storage-volume" {
+				h.Errorf("%s: %s %s", node, event.Action, event.Source)
+			}
+		}
+	}
+	h.Wait("the machines to be wiped", func() (bool, string, error) {
+		var left []string
+		for _, node := range h.Box.HostNodes() {
+			left = append(left, node.Name+" runs")
+		}
+		for _, m := range controlPlanes {
+			if h.Box.LXD(m.Spec.SystemID) != nil {
+				left = append(left, m.Name+" has its LXD")
+			}
+		}
+		return len(left) == 0, strings.Join(left, ", "), nil
+	})
+}

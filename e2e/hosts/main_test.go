@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hosts_test leads a host cluster through its life, on real LXD daemons: bare-metal machines become LXD hosts of
+// MAAS, another cluster's control planes are VMs in them, and all goes again without leaving anything.
+package hosts_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+)
+
+// box is the sandbox of the tests; nil where LXD can't run.
+var box *sandbox.Sandbox
+
+func TestMain(m *testing.M) {
+	if lxd.Missing() != nil {
+		os.Exit(m.Run()) // each test says what is missing
+	}
+	region, err := sandbox.RegionWithoutVMHosts()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(life.Main(m, sandbox.Options{
+		Region: region, LXD: sandbox.LXDRequired,
+		// Nothing here is about how long MAAS takes.
+		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+	}, &box))
+}
