@@ -118,6 +118,7 @@ var badClusters = []badObject{
 	{"size of the pool with a unit", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageSize: 50GB}}", ".lxdConfig.storageSize", []string{"digits only"}},
 	{"size of the pool is a number", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageSize: 50}}", ".lxdConfig.storageSize", []string{"string"}},
 	{"host bridge with a bad name", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {networkBridge: br/0}}", ".lxdConfig.networkBridge", []string{"Linux bridge"}},
+	{"credentials of the hosts without a name", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {credentialsRef: {}}}", ".lxdConfig.credentialsRef.name", []string{"Required"}},
 	{"empty zone of the hosts", `{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: ""}}`, ".lxdConfig.zone", []string{"at least 1"}},
 }
 

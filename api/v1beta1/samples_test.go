@@ -7,7 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 var goodMachines = map[string]string{
@@ -138,7 +141,15 @@ func TestDefaultsOfHostClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"storageBackend": "zfs", "storageSize": "50", "networkBridge": "br0", "zone": "default"}
+	want := map[string]any{"storageBackend": "zfs", "storageSize": "50", "networkBridge": "br0"}
+	defaults := infrav1.DefaultLXDHostConfig()
+	inCode, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, inCode); diff != "" {
+		t.Errorf("DefaultLXDHostConfig (-want +got):\n%s", diff)
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spec.lxdConfig (-want +got):\n%s", diff)
 	}

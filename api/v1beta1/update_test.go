@@ -69,6 +69,14 @@ var refusedClusterUpdates = []update{
 		".controlPlaneEndpoint.port", []string{"immutable once"},
 	},
 	{
+		"host cluster turned off", "{dnsDomain: maas, lxdControlPlaneCluster: true}", "{dnsDomain: maas, lxdControlPlaneCluster: false}",
+		".lxdControlPlaneCluster", []string{"can't be turned off", "delete the cluster"},
+	},
+	{
+		"host cluster removed", "{dnsDomain: maas, lxdControlPlaneCluster: true}", "{dnsDomain: maas}",
+		".lxdControlPlaneCluster", []string{"can't be turned off"},
+	},
+	{
 		"endpoint removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas}",
 		".controlPlaneEndpoint.host", []string{"immutable once"},
 	},
@@ -81,6 +89,10 @@ var allowedClusterUpdates = []update{
 	{name: "failure domains", from: "{dnsDomain: maas, failureDomains: [a]}", to: "{dnsDomain: maas, failureDomains: [b, c]}"},
 	{name: "preferred subnets", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, preferredSubnets: [10.0.0.0/8]}"},
 	{name: "credentials", from: "{dnsDomain: maas, credentialsRef: {name: a}}", to: "{dnsDomain: maas, credentialsRef: {name: b}}"},
+	{
+		name: "hosts prepared otherwise", from: "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: z, storageSize: '50'}}",
+		to: "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {resourcePool: p, credentialsRef: {name: a}}}",
+	},
 	{name: "made a host cluster", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: z}}"},
 }
 
