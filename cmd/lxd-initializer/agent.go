@@ -53,6 +53,7 @@ type agent struct {
 	// What is known from earlier passes.
 	hosts        *vmhosts.Service
 	identity     string // of the credentials that hosts has
+	hostID       int    // of the VM host in MAAS
 	seen         string // identity of the credentials at the last pass
 	retiring     bool
 	refusedSince time.Time

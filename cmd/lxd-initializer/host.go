@@ -68,8 +68,9 @@ func (p *pass) register(ctx context.Context) error {
 	result, err := p.hosts.Ensure(ctx, vmhosts.Registration{
 		Name: p.node.Name, PowerAddress: p.options.powerAddress(p.address), Project: p.options.lxd.Project,
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key),
-		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID,
+		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
 	})
+	p.hostID = result.Host.ID
 	switch p.host = result.Host; {
 	case result.Created:
 		p.event(corev1.EventTypeNormal, "VMHostRegistered", "MAAS has this node as VM host %s", result.Host.Name)

@@ -30,6 +30,8 @@ type Registration struct {
 	Zone, ResourcePool string
 	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another name.
 	SystemID string
+	// ID that an earlier Ensure answered, or 0. While it is the one, not all hosts of MAAS are read to find it.
+	ID int
 }
 
 // Result is what Ensure found and did.
@@ -77,6 +79,9 @@ func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error
 }
 
 func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
+	if f, err := s.findKnown(ctx, r); err != nil || f != nil {
+		return f, err
+	}
 	hosts, err := s.client.ListVMHosts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the VM host: %w", err)
@@ -88,23 +93,55 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 		if len(same) > 0 && likelihood(h, r) == 0 {
 			break // The likely ones were asked first; it costs a call for each of the others.
 		}
-		power, err := s.client.VMHostPower(ctx, h.ID)
-		if errors.Is(err, maas.NotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading how MAAS reaches VM host %s: %w", h.Name, err)
-		}
-		switch f := (found{h, power}); {
-		case power.Project != r.Project:
-			// A host of its own in MAAS: VMs of other projects are none of ours.
-		case runsOn(h, r) || normal(power.PowerAddress) == normal(r.PowerAddress):
-			same = append(same, f)
+		power, err := s.power(ctx, h)
+		switch {
+		case err != nil:
+			return nil, err
+		case power == nil || power.Project != r.Project:
+			// Another project is a host of its own in MAAS: its VMs are none of ours.
+		case isSame(h, *power, r):
+			same = append(same, found{h, *power})
 		case h.Name == r.Name:
-			named = append(named, f)
+			named = append(named, found{h, *power})
 		}
 	}
 	return only(r.Name, same, named)
+}
+
+// findKnown reads the host of the ID, and answers it if it is still the one.
+func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error) {
+	if r.ID == 0 {
+		return nil, nil
+	}
+	host, err := s.client.GetVMHost(ctx, r.ID)
+	if errors.Is(err, maas.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading VM host %d: %w", r.ID, err)
+	}
+	power, err := s.power(ctx, host)
+	if err != nil || power == nil || !isSame(host, *power, r) {
+		return nil, err
+	}
+	return &found{host, *power}, nil
+}
+
+// power answers how MAAS reaches a host, or nil where it is gone.
+func (s *Service) power(ctx context.Context, host maas.VMHost) (*maas.VMHostPower, error) {
+	power, err := s.client.VMHostPower(ctx, host.ID)
+	if errors.Is(err, maas.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading how MAAS reaches VM host %s: %w", host.Name, err)
+	}
+	return &power, nil
+}
+
+// isSame: the same LXD project at the same address or on the same machine.
+func isSame(h maas.VMHost, power maas.VMHostPower, r Registration) bool {
+	return power.Project == r.Project && (runsOn(h, r) || normal(power.PowerAddress) == normal(r.PowerAddress))
 }
 
 // likelihood sorts hosts so that the right one is asked first.

@@ -263,3 +263,30 @@ func TestRemoveIsDoneWhenTheHostIsGone(t *testing.T) {
 		t.Errorf("found %+v: %v", host, err)
 	}
 }
+
+func TestAKnownHostIsFoundWithoutReadingAllHosts(t *testing.T) {
+	b := newBed(t)
+	b.ensure(node("2"))
+	r := node("1")
+	r.ID = b.ensure(r).Host.ID
+	b.maas.ResetCalls()
+	if again := b.ensure(r); again.Host.ID != r.ID || again.Created {
+		t.Errorf("found %+v", again)
+	}
+	for _, call := range b.maas.Calls().Log {
+		if call.Endpoint == "vm-hosts/" {
+			t.Errorf("asked for all hosts: %s %s", call.Method, call.Query)
+		}
+	}
+	if err := b.Remove(t.Context(), r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if again := b.ensure(r); !again.Created || len(b.hosts()) != 2 {
+		t.Errorf("after it was removed: %+v, %d hosts", again, len(b.hosts()))
+	}
+	other := node("2")
+	other.ID = r.ID // the id of another host
+	if found, err := b.Find(t.Context(), other); err != nil || found == nil || found.Name != "node-2" {
+		t.Errorf("by a wrong id: %+v, %v", found, err)
+	}
+}
