@@ -167,6 +167,10 @@ RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode)$$")
 race: ## Run the tests of pkg/ with the race detector.
 	CGO_ENABLED=1 go test -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
 
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
+	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
+
 .PHONY: e2e
 e2e: tools-test build ## Run the suites in the sandbox.
 	$(GO_TEST) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...

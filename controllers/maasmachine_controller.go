@@ -64,6 +64,9 @@ type MaasMachineReconciler struct {
 	Changes <-chan event.TypedGenericEvent[string]
 	// SettleTime is how long a machine may turn up in MAAS after the answer to allocate or compose was lost.
 	SettleTime time.Duration
+	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
+	// condition says that it is too long. 0: for ever.
+	CommissionTimeout, DeployTimeout time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
@@ -102,20 +105,21 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	return nil
 }
 
-// moreThanAcquiring lets pass what changed more than our note that MAAS is being asked for a machine: that note comes and goes with
-// each try, and would make the next try follow at once.
+// moreThanAcquiring lets pass what changed more than our notes. That MAAS is being asked for a machine comes and goes with each try, and
+// would make the next try follow at once.
 var moreThanAcquiring = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
-	return resync || !equality.Semantic.DeepEqual(withoutNote(e.ObjectOld), withoutNote(e.ObjectNew))
+	return resync || !equality.Semantic.DeepEqual(withoutNotes(e.ObjectOld), withoutNotes(e.ObjectNew))
 }}
 
-// withoutNote is an object without the note, and without what changes with each write.
-func withoutNote(object client.Object) client.Object {
+// withoutNotes is an object without the notes, and without what changes with each write.
+func withoutNotes(object client.Object) client.Object {
 	object = object.DeepCopyObject().(client.Object)
 	object.SetResourceVersion("")
 	object.SetManagedFields(nil)
 	annotations := object.GetAnnotations()
 	delete(annotations, infrav1.AcquireStartedAnnotation)
+	delete(annotations, infrav1.PhaseStartedAnnotation)
 	object.SetAnnotations(annotations)
 	return object
 }
@@ -306,7 +310,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.look, r.adopt, r.acquire, r.becomeReady, r.address, r.deploy, r.mark, r.observe)
+	out, err := through(ctx, l, r.look, r.adopt, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}

@@ -112,6 +112,9 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 	if !ours {
 		return r.leaveAlone(l)
 	}
+	if l.maas.Locked {
+		return waitForUnlock(l), nil
+	}
 	if err := l.Machines.DeleteVM(ctx, l.maas); err != nil {
 		return proceed, err
 	}
@@ -126,29 +129,6 @@ var (
 	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
 )
 
-// releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before.
-func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	switch {
-	case onItsWay.Has(l.maas.Status):
-		notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s: %s", l.maas.SystemID, l.maas.StatusName)
-		return waitAtMost(safetyRetry), nil
-	case backInPool.Has(l.maas.Status):
-		return r.restoreNetwork(ctx, l)
-	}
-	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
-	if err != nil {
-		return proceed, err
-	}
-	if !ours {
-		return r.leaveAlone(l)
-	}
-	if err := l.Machines.Release(ctx, l.maas); err != nil {
-		return proceed, err
-	}
-	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
-	return waitAtMost(safetyRetry), nil
-}
-
 // restoreNetwork returns the static address, which MAAS leaves on a released machine.
 func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
 	address := l.MaasMachine.Spec.StaticIP
@@ -160,6 +140,12 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
 	}
 	return proceed, err
+}
+
+// waitForUnlock says that somebody has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
+func waitForUnlock(l *life) outcome {
+	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS, and its deletion goes on", l.maas.SystemID)
+	return waitAtMost(mendRetry)
 }
 
 // leaveAlone ends our interest in a machine that somebody else has now.
@@ -174,5 +160,5 @@ func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *ma
 	if l.IsLXD() {
 		return l.Machines.DeleteVM(ctx, extra)
 	}
-	return l.Machines.Release(ctx, extra)
+	return l.Machines.Release(ctx, extra, maas.EraseDefault) // Nothing was deployed on it.
 }

@@ -35,9 +35,7 @@ func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error
 		return waitAtMost(unknownRetry), nil
 	}
 	if seen.Machine == nil {
-		fail(l.MaasMachine, infrav1.MachineMissingReason, "MAAS has no machine %s any more: delete the Machine", l.MaasMachine.Spec.SystemID)
-		l.MaasMachine.Status.Addresses = nil
-		return waitAtMost(safetyRetry), nil
+		return r.settle(l.MaasMachine, gone), nil
 	}
 	l.maas = seen.Machine
 	return proceed, nil
@@ -221,30 +219,48 @@ func (r *MaasMachineReconciler) vmExists(l *life, taken lxd.Resources) {
 // used. What is deployed, or on its way, passes.
 func (r *MaasMachineReconciler) becomeReady(_ context.Context, l *life) (outcome, error) {
 	r.report(l)
-	switch l.maas.Status {
-	case maas.StatusReady, maas.StatusAllocated:
-		if ptr.Deref(l.MaasMachine.Status.Initialization.Provisioned, false) || l.MaasMachine.Spec.ProviderID != "" {
-			fail(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s was released in MAAS: delete the Machine", l.maas.SystemID)
-			return waitAtMost(safetyRetry), nil
-		}
+	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
 		return proceed, nil
-	case maas.StatusDeploying, maas.StatusDeployed:
-		return proceed, nil
-	case maas.StatusNew, maas.StatusCommissioning, maas.StatusTesting:
-		notDeployed(l.MaasMachine, infrav1.CommissioningReason, "MAAS prepares machine %s: %s", l.maas.SystemID, l.maas.StatusName)
-		return waitAtMost(safetyRetry), nil
-	case maas.StatusFailedDeployment:
-		fail(l.MaasMachine, infrav1.DeployFailedReason, "MAAS could not deploy machine %s; its events in MAAS say why: delete the Machine", l.maas.SystemID)
-		return waitAtMost(safetyRetry), nil
 	}
-	notDeployed(l.MaasMachine, infrav1.MachineNotUsableReason, "machine %s is in state %s", l.maas.SystemID, l.maas.StatusName)
-	return waitAtMost(safetyRetry), nil
+	if v := r.judge(l); v.then != deployIt {
+		return r.settle(l.MaasMachine, v), nil
+	}
+	inPhase(l.MaasMachine, "", time.Now())
+	return proceed, nil
 }
 
-// fail says that something does not heal by itself.
-func fail(m *infrav1.MaasMachine, reason, format string, args ...any) {
-	notDeployed(m, reason, format, args...)
-	m.Status.FailureReason, m.Status.FailureMessage = reason, fmt.Sprintf(format, args...)
+func (r *MaasMachineReconciler) judge(l *life) verdict {
+	return judge(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
+}
+
+// claim takes a bare-metal machine that nobody has: one that the user chose, or that somebody released before it was deployed. To
+// deploy it would take it too, but also from somebody who took it a moment ago with the same MAAS user.
+func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, error) {
+	if l.IsLXD() || l.maas.Pod != nil { // Allocate takes a VM for one that MAAS composed, and gives it back; deploy acquires it.
+		return proceed, nil
+	}
+	if l.maas.Status != maas.StatusReady {
+		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
+		return proceed, nil
+	}
+	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+		return proceed, err
+	}
+	claimed, err := l.Machines.Allocate(ctx, l.Identity(), maas.AllocateParams{SystemID: l.maas.SystemID})
+	if err == nil {
+		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation)
+		l.maas, l.proven = claimed, true
+		return proceed, nil
+	}
+	l.Inventory.Distrust(l.maas.SystemID)
+	if !errors.Is(err, maas.Unavailable) {
+		err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+	}
+	if errors.Is(err, maas.Conflict) {
+		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
+		return waitAtMost(capacityRetry), nil
+	}
+	return proceed, err
 }
 
 // address gives the machine its static address; that must be before it is deployed.
@@ -273,8 +289,7 @@ func (r *MaasMachineReconciler) prove(ctx context.Context, l *life) (bool, error
 		return false, err
 	}
 	if !ours {
-		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
-			"machine %s belongs to somebody else (%s); it is not touched", l.maas.SystemID, l.maas.Owner)
+		r.settle(l.MaasMachine, notOurs(l.maas, wasProvisioned(l.MaasMachine)))
 	}
 	l.proven = ours
 	return ours, nil
@@ -320,21 +335,17 @@ func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, err
 func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	r.report(l)
+	if v := r.judge(l); v.then != itRuns {
+		return r.settle(m, v), nil
+	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
 	}
-	switch {
-	case l.maas.Status == maas.StatusDeploying:
-		notDeployed(m, infrav1.DeployingReason, "MAAS deploys %s on machine %s", m.Spec.Image, l.maas.SystemID)
-		return waitAtMost(safetyRetry), nil
-	case l.maas.PowerState == maas.PowerOff:
-		notDeployed(m, infrav1.PoweredOffReason, "machine %s is deployed, but powered off", l.maas.SystemID)
-		return waitAtMost(safetyRetry), nil
-	case len(addresses) == 0:
-		notDeployed(m, infrav1.DeployingReason, "machine %s has no address yet", l.maas.SystemID)
-		return waitAtMost(safetyRetry), nil
+	if len(addresses) == 0 {
+		return r.settle(m, noAddress), nil
 	}
+	inPhase(m, "", time.Now())
 	m.Status.Addresses = addresses
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if m.Spec.ProviderID == "" {

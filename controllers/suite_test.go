@@ -105,6 +105,8 @@ type world struct {
 	region    string
 	maasURL   string
 	cluster   *clusterv1.Cluster
+	// commissionTimeout and deployTimeout are the manager's; 0 is none.
+	commissionTimeout, deployTimeout time.Duration
 }
 
 const (
@@ -203,7 +205,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		ActiveInterval: 50 * time.Millisecond, IdleInterval: 200 * time.Millisecond, Logger: log,
 		Notify: func(id string) { changes <- event.TypedGenericEvent[string]{Object: id} },
 	})
-	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}}
+	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}, ManagementID: thisManagementCluster}
 	clusterCache := clustercache.NewFakeEmptyClusterCache()
 	if w.workload != nil {
 		clusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch, hostNodeWatch)
@@ -214,7 +216,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	}
 	machineReconciler := &MaasMachineReconciler{
 		Client: mgr.GetClient(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
-		ClusterCache: clusterCache,
+		ClusterCache: clusterCache, CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout,
 	}
 	for _, err := range []error{
 		mgr.Add(runnable(registry.Start)),

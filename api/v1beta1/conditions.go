@@ -96,8 +96,24 @@ const (
 	// ProfileNotFoundReason: the LXD profile can't be used.
 	ProfileNotFoundReason = "ProfileNotFound"
 
-	// CommissioningReason: MAAS commissions or tests the machine.
+	// CommissioningReason: MAAS commissions the machine.
 	CommissioningReason = "Commissioning"
+
+	// TestingReason: MAAS tests the machine.
+	TestingReason = "Testing"
+
+	// NotCommissionedReason: the machine is New in MAAS. Somebody must commission it.
+	NotCommissionedReason = "NotCommissioned"
+
+	// CommissioningFailedReason: MAAS could not commission the machine.
+	CommissioningFailedReason = "CommissioningFailed"
+
+	// CommissioningTimedOutReason: commissioning and testing take longer than the manager's --commission-timeout. All becomes well
+	// if MAAS ends after all.
+	CommissioningTimedOutReason = "CommissioningTimedOut"
+
+	// TestingFailedReason: the machine failed MAAS's tests.
+	TestingFailedReason = "TestingFailed"
 
 	// StaticIPInUseReason: the static address is in use by something else.
 	StaticIPInUseReason = "StaticIPInUse"
@@ -117,20 +133,57 @@ const (
 	// DeployFailedReason: MAAS could not install the image.
 	DeployFailedReason = "DeployFailed"
 
+	// DeployTimedOutReason: the deployment takes longer than the manager's --deploy-timeout. All becomes well if MAAS ends after all.
+	DeployTimedOutReason = "DeployTimedOut"
+
 	// PoweredOffReason: the machine is deployed but powered off.
 	PoweredOffReason = "PoweredOff"
 
-	// MachineMissingReason: MAAS does not have the machine any more.
+	// MachineMissingReason: MAAS does not have the machine any more, or calls it Missing.
 	MachineMissingReason = "MachineMissing"
 
 	// MachineNotOursReason: the machine belongs to somebody else. It is not touched.
 	MachineNotOursReason = "MachineNotOurs"
 
-	// MachineNotUsableReason: the machine is in a state (broken, failed, locked, rescue mode) that it can't be used in.
+	// MachineReleasedReason: somebody released the machine in MAAS after it was provisioned.
+	MachineReleasedReason = "MachineReleased"
+
+	// MachineReservedReason: somebody reserved the machine in MAAS.
+	MachineReservedReason = "MachineReserved"
+
+	// MachineBrokenReason: somebody marked the machine broken in MAAS, which releases it.
+	MachineBrokenReason = "MachineBroken"
+
+	// MachineRetiredReason: the machine is retired in MAAS.
+	MachineRetiredReason = "MachineRetired"
+
+	// MachineLockedReason: the machine is locked in MAAS, and what must be done to it is refused.
+	MachineLockedReason = "MachineLocked"
+
+	// RescueModeReason: the machine is in rescue mode, or on the way there or back.
+	RescueModeReason = "RescueMode"
+
+	// RescueModeFailedReason: MAAS could not bring the machine into rescue mode, or out of it.
+	RescueModeFailedReason = "RescueModeFailed"
+
+	// MachineNotUsableReason: the machine is in a state of MAAS that this version does not know.
 	MachineNotUsableReason = "MachineNotUsable"
 
 	// ReleasingReason: the machine is on its way back to the pool, or the VM is being deleted.
 	ReleasingReason = "Releasing"
+
+	// ErasingDisksReason: MAAS erases the disks of the machine, on its way back to the pool; the message says since when.
+	ErasingDisksReason = "ErasingDisks"
+
+	// EraseOverdueReason: MAAS has been erasing the disks for longer than that should take, and sets no limit itself. A person must look.
+	EraseOverdueReason = "EraseOverdue"
+
+	// EraseFailedReason: MAAS could not erase the disks. The machine stays acquired, and is not given back without what spec.release
+	// asks for. It is tried again, at growing intervals, and at once when spec.release changes.
+	EraseFailedReason = "EraseFailed"
+
+	// ReleaseFailedReason: MAAS could not release the machine. It is tried again as after EraseFailed.
+	ReleaseFailedReason = "ReleaseFailed"
 )
 
 // Reasons of DNSReady and DNSAttached.

@@ -78,6 +78,11 @@ var badMachines = []badObject{
 		".staticIPPoolRef",
 		[]string{"staticIP", "mutually exclusive"},
 	},
+	{"an unknown way to erase disks", "{image: i, release: {erase: shred}}", ".release.erase", []string{"none", "quick", "secure", "full"}},
+	{"erase is a boolean", "{image: i, release: {erase: true}}", ".release.erase", []string{"string"}},
+	{"release of a VM", "{image: i, provisioningMode: lxd, release: {erase: quick}}", ".release", []string{"bare metal", "remove release"}},
+	{"release of a VM by the short form", "{image: i, dynamicLXD: true, release: {erase: none}}", ".release", []string{"bare metal", "remove release"}},
+	{"empty release of a VM", "{image: i, provisioningMode: lxd, release: {}}", ".release", []string{"bare metal", "remove release"}},
 	{"a pool without a kind", "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, name: p}}", ".staticIPPoolRef.kind", []string{"Required"}},
 }
 

@@ -16,6 +16,10 @@ const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 // go, before that is settled.
 const AcquireStartedAnnotation = "capmaas.io/acquire-started"
 
+// PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
+// 3339) at which it was first seen in it. Deadlines count from there.
+const PhaseStartedAnnotation = "capmaas.io/phase-started"
+
 // ProvisioningMode says what kind of machine is used.
 // +kubebuilder:validation:Enum=bare-metal;lxd
 type ProvisioningMode string
@@ -126,9 +130,68 @@ type LXDMachineConfig struct {
 	Commission bool `json:"commission,omitempty"`
 }
 
-// MaasMachineSpec is the desired state of a MaasMachine. It is immutable but for what the controller records (systemID, providerID).
+// EraseMode says what is done to the disks of a bare-metal machine before it goes back to MAAS's pool.
+// +kubebuilder:validation:Enum=none;quick;secure;full
+type EraseMode string
+
+const (
+	// EraseNone asks MAAS for nothing; its own settings decide.
+	EraseNone EraseMode = "none"
+
+	// EraseQuick wipes the beginning and the end of each disk.
+	EraseQuick EraseMode = "quick"
+
+	// EraseSecure has each disk erase itself, and overwrites those that can't.
+	EraseSecure EraseMode = "secure"
+
+	// EraseFull overwrites each disk.
+	EraseFull EraseMode = "full"
+)
+
+// MachineRelease says how a bare-metal machine is given back.
+type MachineRelease struct {
+	// erase is what MAAS does to all disks of the machine before it is Ready for others. none: nothing, unless erasing on release is
+	// switched on in MAAS's own settings. quick (minutes): file system and partition signatures go, and 2 MiB at the beginning and end of
+	// each disk are zeroed; the data can still be recovered. secure (mostly minutes): each disk erases itself (ATA secure erase, NVMe
+	// format); one that can't, or fails to, is overwritten as with full. full (hours, for large disks days): every disk is overwritten with
+	// zeroes. Settings of MAAS 3.5 and newer that switch erasing on go before quick, secure and full. Default: none.
+	// +optional
+	// +kubebuilder:default=none
+	Erase EraseMode `json:"erase,omitempty"`
+}
+
+// Mode is what is done to the disks, with the default worked in.
+func (r MachineRelease) Mode() EraseMode {
+	if r.Erase == "" {
+		return EraseNone
+	}
+	return r.Erase
+}
+
+// MachineReleaseStatus tells how far the machine's way back to MAAS's pool has come.
+type MachineReleaseStatus struct {
+	// erase is what MAAS was last asked to do to the disks.
+	// +optional
+	Erase EraseMode `json:"erase,omitempty"`
+
+	// startTime is when MAAS was last asked to release the machine.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// failures is how many tries in a row have failed with this erase.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+
+	// failedTime is when the last try was seen to have failed; it is empty while one is under way.
+	// +optional
+	FailedTime *metav1.Time `json:"failedTime,omitempty"`
+}
+
+// MaasMachineSpec is the desired state of a MaasMachine. It is immutable but for release, and for what the controller records
+// (systemID, providerID).
 // +kubebuilder:validation:XValidation:rule="!(has(self.dynamicLXD) && self.dynamicLXD && has(self.provisioningMode) && self.provisioningMode == 'bare-metal')",fieldPath=".dynamicLXD",message="dynamicLXD: true means provisioningMode: lxd; remove one of the two, or set provisioningMode to lxd"
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)",fieldPath=".lxdConfig",message="lxdConfig is for LXD VMs: set provisioningMode to lxd, or remove lxdConfig"
+// +kubebuilder:validation:XValidation:rule="!has(self.release) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".release",message="release is for bare metal: an LXD VM is deleted together with its disks; remove release"
 // +kubebuilder:validation:XValidation:rule="!(has(self.staticIP) && has(self.staticIPPoolRef))",fieldPath=".staticIPPoolRef",message="staticIP and staticIPPoolRef are mutually exclusive: give an address or a pool to take one from"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minMemory) || self.minMemory >= 2048",fieldPath=".minMemory",message="minMemory of an LXD VM is at least 2048 (MB): current Ubuntu does not boot with less"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
@@ -217,6 +280,11 @@ type MaasMachineSpec struct {
 	// lxdConfig says how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
 	// +optional
 	LXDConfig *LXDMachineConfig `json:"lxdConfig,omitempty"`
+
+	// release says how a bare-metal machine is given back to MAAS when the MaasMachine is deleted. It may be changed at any time, also
+	// during the deletion; while MAAS erases disks, a change counts only once that has failed.
+	// +optional
+	Release MachineRelease `json:"release,omitempty,omitzero"`
 }
 
 // IsLXD tells whether the machine is an LXD VM.
@@ -322,6 +390,10 @@ type MaasMachineStatus struct {
 	// vmResourceUsage is what the VM takes of its host.
 	// +optional
 	VMResourceUsage *VMResourceUsage `json:"vmResourceUsage,omitempty"`
+
+	// release tells how far a bare-metal machine's way back to MAAS's pool has come, once it is deleted.
+	// +optional
+	Release *MachineReleaseStatus `json:"release,omitempty"`
 }
 
 // MaasMachine is one machine of a cluster: bare metal that MAAS has, or an LXD VM composed on one of its VM hosts.

@@ -40,6 +40,7 @@ var refusedMachineUpdates = []update{
 	machineUpdate("staticIP", ".staticIP", "{image: i, staticIP: 10.0.0.2}", "{image: i, staticIP: 10.0.0.1}"),
 	machineUpdate("staticIPPoolRef", ".staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}"),
 	machineUpdate("lxdConfig", ".lxdConfig", "{"+vm+"}", "{"+vm+", lxdConfig: {vmHost: a}}"),
+	{"release of a VM", "{" + vm + "}", "{" + vm + ", release: {erase: full}}", ".release", []string{"bare metal"}},
 	machineUpdate("inside lxdConfig", ".lxdConfig", "{"+vm+", lxdConfig: {vmHost: a}}", "{"+vm+", lxdConfig: {vmHost: b}}"),
 	{"systemID", "{image: i, systemID: abc}", "{image: i, systemID: abd}", ".systemID", []string{"immutable once"}},
 	{"systemID removed", "{image: i, systemID: abc}", "{image: i}", ".systemID", []string{"can't be removed"}},
@@ -50,6 +51,9 @@ var refusedMachineUpdates = []update{
 var allowedMachineUpdates = []update{
 	{name: "systemID recorded", from: "{image: i}", to: "{image: i, systemID: abc}"},
 	{name: "providerID recorded", from: "{image: i, systemID: abc}", to: "{image: i, systemID: abc, providerID: 'maas://z/abc'}"},
+	{name: "disks to be erased after all", from: "{image: i}", to: "{image: i, release: {erase: full}}"},
+	{name: "disks to be erased otherwise", from: "{image: i, release: {erase: full}}", to: "{image: i, release: {erase: quick}}"},
+	{name: "disks not to be erased after all", from: "{image: i, release: {erase: secure}}", to: "{image: i}"},
 	// What a typed client leaves out when it writes back what it read.
 	{name: "empty values dropped", from: "{image: i, tags: [], dynamicLXD: false, deployInMemory: false}", to: "{image: i}"},
 }

@@ -6,20 +6,34 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-// command is one of the checks.
+// command is one of the checks, or another command.
 type command struct {
-	name     string // capmaasctl check NAME
-	program  string // the program of its own that it also is
+	name     string // capmaasctl check NAME, or capmaasctl NAME
+	program  string // the program of its own that a check also is
 	about    string
 	canApply bool
 	// needs tell which groups of flags it takes.
 	needsLXD, needsMAAS, needsVMHost bool
-	look                             func(context.Context, options) checks
+	// look is a check, find another command.
+	look func(context.Context, options) checks
+	find func(context.Context, options, surroundings) result
+}
+
+// isCheck tells whether it is called with the word check.
+func (c command) isCheck() bool { return c.look != nil }
+
+// title is what is typed behind capmaasctl.
+func (c command) title() string {
+	if c.isCheck() {
+		return "check " + c.name
+	}
+	return c.name
 }
 
 var commands = []command{{
@@ -34,12 +48,15 @@ var commands = []command{{
 	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, look: checkMAAS,
 	about: "Looks whether MAAS answers, is of a version with VM hosts, takes the API key, and has what clusters need.\n" +
 		"With --test-vm-host it looks at a node's registration too. It changes nothing.",
+}, {
+	name: "orphans", needsMAAS: true, find: findOrphans,
+	about: "Lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with the\n" +
+		"proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.",
 }}
 
 // choice is a command as it was called.
 type choice struct {
 	command
-	title   string   // check lxd
 	program string   // the name it was called by
 	usage   string   // what to type
 	rest    []string // the arguments that are left
@@ -50,16 +67,14 @@ func choose(args []string, s surroundings) (chosen choice, done bool, code int) 
 	program := filepath.Base(args[0])
 	rest := args[1:]
 	for _, c := range commands {
-		if program == c.program || strings.HasPrefix(program, c.program+"-") {
-			return choice{c, "check " + c.name, program, program, rest}, false, exitOK
+		if c.isCheck() && (program == c.program || strings.HasPrefix(program, c.program+"-")) {
+			return choice{c, program, program, rest}, false, exitOK
 		}
 	}
-	if len(rest) > 1 && rest[0] == "check" {
-		for _, c := range commands {
-			if rest[1] == c.name {
-				title := "check " + c.name
-				return choice{c, title, program, program + " " + title, rest[2:]}, false, exitOK
-			}
+	for _, c := range commands {
+		words := strings.Fields(c.title())
+		if len(rest) >= len(words) && slices.Equal(rest[:len(words)], words) {
+			return choice{c, program, program + " " + c.title(), rest[len(words):]}, false, exitOK
 		}
 	}
 	switch {
@@ -86,7 +101,11 @@ func overview(program string) string {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
 	for _, c := range commands {
-		fmt.Fprintf(&text, "  %s check %-8s [flags]   also: %s [flags]\n", program, c.name, c.program)
+		fmt.Fprintf(&text, "  %s %-13s [flags]", program, c.title())
+		if c.isCheck() {
+			fmt.Fprintf(&text, "   also: %s [flags]", c.program)
+		}
+		text.WriteString("\n")
 	}
 	fmt.Fprintf(&text, "  %s --version\nEach of them knows --help.\n", program)
 	return text.String()
@@ -106,6 +125,8 @@ func (c command) flags(o *options) *pflag.FlagSet {
 		o.addVMHostFlags(flags, c.canApply)
 	}
 	switch {
+	case !c.isCheck():
+		o.addOrphanFlags(flags)
 	case c.canApply:
 		flags.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
 		flags.BoolVar(&o.apply, "apply", false, "Make what is missing. Without it nothing is changed.")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command capmaasctl is the operator's tool: it looks whether a node's LXD, its registration in MAAS, and MAAS itself are as the
-// provider needs them, says what to do where they are not, and puts a node right when it is told to (--apply).
+// provider needs them, says what to do where they are not, and puts a node right when it is told to (--apply). It also finds machines
+// that were left over in MAAS (orphans), and removes them when it is told to (--delete).
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main
@@ -15,7 +16,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // version is set when the binary is built.
@@ -23,8 +26,8 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was put right
-	exitFailed = 1 // a check failed, or something is missing
+	exitOK     = 0 // every check is ok or was put right; no orphans were found, or all were removed
+	exitFailed = 1 // a check failed, or something is missing; orphans are there
 	exitUsage  = 2 // wrong usage; nothing was looked at
 )
 
@@ -36,6 +39,7 @@ type surroundings struct {
 }
 
 func main() {
+	ctrllog.SetLogger(logr.Discard()) // The Kubernetes client's library wants to know.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args, surroundings{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv})
 	stop()
@@ -68,13 +72,20 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()
-	result := newReport(chosen.title, chosen.look(ctx, opts), chosen.canApply, opts.apply)
-	if err := outputs[opts.output](result, s.out); err != nil {
+	answer := chosen.run(ctx, opts, s)
+	if err := outputs[opts.output](answer, s.out); err != nil {
 		fmt.Fprintf(s.err, "%s: writing the result: %v\n", chosen.program, err)
 		return exitFailed
 	}
-	if !result.OK {
+	if !answer.good() {
 		return exitFailed
 	}
 	return exitOK
+}
+
+func (c choice) run(ctx context.Context, opts options, s surroundings) result {
+	if c.isCheck() {
+		return newReport(c.title(), c.look(ctx, opts), c.canApply, opts.apply)
+	}
+	return c.find(ctx, opts, s)
 }

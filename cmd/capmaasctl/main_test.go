@@ -56,10 +56,11 @@ func TestTheProgramIsNamedForWhatItDoes(t *testing.T) {
 			t.Errorf("%s is left with the arguments %q", program, chosen.rest)
 		}
 	}
-	for _, name := range []string{"lxd", "vm-host", "maas"} {
-		chosen, done, _ := choose([]string{"capmaasctl", "check", name, "-o", "json"}, surroundings{})
+	for words, name := range map[string]string{"check lxd": "lxd", "check vm-host": "vm-host", "check maas": "maas", "orphans": "orphans"} {
+		args := append(append([]string{"capmaasctl"}, strings.Fields(words)...), "-o", "json")
+		chosen, done, _ := choose(args, surroundings{})
 		if done || chosen.name != name || len(chosen.rest) != 2 {
-			t.Errorf("check %s is %q with the arguments %q", name, chosen.name, chosen.rest)
+			t.Errorf("%s is %q with the arguments %q", words, chosen.name, chosen.rest)
 		}
 	}
 }
@@ -73,6 +74,8 @@ func TestExitCodesWithoutACheck(t *testing.T) {
 		"check alone":           {[]string{"check"}, exitUsage},
 		"another check":         {[]string{"check", "ceph"}, exitUsage},
 		"a check without check": {[]string{"lxd"}, exitUsage},
+		"no check":              {[]string{"check", "orphans"}, exitUsage},
+		"help of orphans":       {[]string{"orphans", "--help"}, exitOK},
 		"version":               {[]string{"--version"}, exitOK},
 		"help":                  {[]string{"--help"}, exitOK},
 		"help of check":         {[]string{"check", "-h"}, exitOK},

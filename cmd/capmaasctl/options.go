@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -36,6 +37,13 @@ type options struct {
 	address                                   netip.AddrPort // of nodeIP and port
 	testVMHost                                bool
 	dnsDomain                                 string
+
+	kubeconfig string
+	kubernetes *rest.Config
+	settleTime time.Duration
+	remove     bool // --delete
+	yes        bool
+	vouched    []string
 }
 
 func defaultOptions() options {
@@ -102,6 +110,9 @@ func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []str
 	}
 	if c.needsMAAS {
 		problems = append(problems, o.completeMAAS(flags.Changed("maas-api-key"), s)...)
+	}
+	if !c.isCheck() {
+		problems = append(problems, o.completeOrphans(s)...)
 	}
 	if !c.needsVMHost {
 		return problems

@@ -128,6 +128,11 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 			[]string{"--node-ip", "--port", "--project", "--socket"}},
 		"VM host, but not asked for": {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--name=n", "--zone=z"},
 			[]string{"--node-ip", "--name"}},
+		"bad orphans": {[]string{key, "KUBECONFIG=/none"}, []string{"orphans", endpoint, "--settle-time=-1s", "--yes", "--vouch-for=x"},
+			[]string{"--settle-time", "--yes", "--vouch-for", "--kubeconfig"}},
+		"no time for orphans, no cluster": {[]string{key}, []string{"orphans", endpoint, "--timeout=1m"}, []string{"--timeout", "--kubeconfig"}},
+		"key and answers from one input": {nil, []string{"orphans", endpoint, "--maas-api-key-file=-", "--delete"},
+			[]string{"API key", "standard input", "--kubeconfig"}},
 		"no apply": {[]string{key}, []string{"check", "maas", endpoint, "--apply"}, []string{"--apply"}},
 	} {
 		t.Run(name, func(t *testing.T) {

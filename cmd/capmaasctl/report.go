@@ -98,8 +98,18 @@ func newReport(command string, found checks, canApply, applied bool) report {
 	return report{Command: command, Applied: applied, OK: found.good(), Checks: found, Summary: summary}
 }
 
+// result is what a command answers.
+type result interface {
+	text(io.Writer) error
+	json(io.Writer) error
+	// good tells whether nothing is left to do.
+	good() bool
+}
+
 // outputs are the values of --output.
-var outputs = map[string]func(report, io.Writer) error{"text": report.text, "json": report.json}
+var outputs = map[string]func(result, io.Writer) error{"text": result.text, "json": result.json}
+
+func (r report) good() bool { return r.OK }
 
 // text writes a line for each check, and its remedy below it.
 func (r report) text(w io.Writer) error {
@@ -117,9 +127,11 @@ func (r report) text(w io.Writer) error {
 	return err
 }
 
-func (r report) json(w io.Writer) error {
+func (r report) json(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, value any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	return encoder.Encode(value)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -41,6 +42,7 @@ const (
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
@@ -116,8 +118,16 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
 		return fmt.Errorf("adding the inventories: %w", err)
 	}
+	management, err := managementID(ctx, mgr)
+	if err != nil {
+		return err
+	}
 	scopes := &scope.Factory{
 		Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir},
+		ManagementID: management,
+	}
+	if err := addOrphanAuditor(mgr, scopes, opts); err != nil {
+		return err
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: opts.concurrency}
 	if err := (&controllers.MaasClusterReconciler{
@@ -128,8 +138,36 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	return (&controllers.MaasMachineReconciler{
 		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
+		CommissionTimeout: opts.commissionTimeout, DeployTimeout: opts.deployTimeout,
 		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: opts.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency)
+}
+
+// managementID is read once: it never changes. A manager that may not read it works without this mark.
+func managementID(ctx context.Context, mgr ctrl.Manager) (string, error) {
+	id, err := controllers.ManagementID(ctx, mgr.GetAPIReader())
+	if apierrors.IsForbidden(err) {
+		ctrl.LoggerFrom(ctx).Info("Machines in MAAS don't get the mark of this management cluster", "error", err.Error())
+		return "", nil
+	}
+	return id, err
+}
+
+// addOrphanAuditor has the manager look for machines that nothing claims, unless that is switched off.
+func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, opts options) error {
+	if opts.orphanAuditInterval <= 0 {
+		return nil
+	}
+	metric := controllers.NewOrphanMetric()
+	metrics.Registry.MustRegister(metric)
+	err := mgr.Add(&controllers.OrphanAuditor{
+		ManagementID: scopes.ManagementID, Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
+		Interval: opts.orphanAuditInterval, SettleTime: opts.settleTime, Namespace: opts.namespace, WatchFilter: opts.watchFilter,
+	})
+	if err != nil {
+		return fmt.Errorf("adding the audit of orphans: %w", err)
+	}
+	return nil
 }
 
 // newClusterCache connects to the workload clusters whose infrastructure is ours.

@@ -23,6 +23,9 @@ type options struct {
 	maasConfigDir              string
 	pollActive, pollIdle       time.Duration
 	settleTime                 time.Duration
+	commissionTimeout          time.Duration
+	deployTimeout              time.Duration
+	orphanAuditInterval        time.Duration
 	initializer                controllers.Initializer
 	connectRetry               time.Duration
 	syncPeriod                 time.Duration
@@ -38,8 +41,10 @@ func defaultOptions() options {
 		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
 		maasConfigDir: "/etc/capmaas",
 		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
-		initializer: controllers.Initializer{PullPolicy: "IfNotPresent", Socket: "/var/snap/lxd/common/lxd/unix.socket"},
-		concurrency: 10, kubeQPS: 100, kubeBurst: 200,
+		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
+		orphanAuditInterval: 10 * time.Minute,
+		initializer:         controllers.Initializer{PullPolicy: "IfNotPresent", Socket: "/var/snap/lxd/common/lxd/unix.socket"},
+		concurrency:         10, kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
 }
@@ -63,6 +68,12 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
 	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
 		"How long a machine may turn up in MAAS after the answer to a request for one was lost. MAAS takes up to two minutes to compose a VM.")
+	fs.DurationVar(&o.commissionTimeout, "commission-timeout", o.commissionTimeout,
+		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
+	fs.DurationVar(&o.deployTimeout, "deploy-timeout", o.deployTimeout,
+		"How long MAAS may deploy a machine before its condition says DeployTimedOut. 0: for ever.")
+	fs.DurationVar(&o.orphanAuditInterval, "orphan-audit-interval", o.orphanAuditInterval,
+		"How often all machines in MAAS are looked at for those that are marked as ours and that no object claims. 0: never.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")
 	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which is put into host clusters.")
 	fs.StringVar(&o.initializer.PullPolicy, "initializer-image-pull-policy", o.initializer.PullPolicy, "Always, IfNotPresent or Never.")

@@ -62,6 +62,7 @@ func TestCluster(t *testing.T) {
 	}
 	t.Run("nodes", f.checkNodes)
 	t.Run("power", f.checkPower)
+	t.Run("secrets", f.checkSecrets)
 	if err := f.DeleteCluster(within(t, 3*time.Minute), f.name); err != nil {
 		t.Fatal(err)
 	}

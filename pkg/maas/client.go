@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ const (
 // Client talks to one MAAS with one identity. It is safe for concurrent use.
 type Client struct {
 	api     *gomaasapi.Client
+	secret  string // of the key: it must not come back in what MAAS says
 	base    http.RoundTripper
 	limiter *rate.Limiter
 }
@@ -55,7 +57,9 @@ func NewClient(config Config) (*Client, error) {
 		// The library's text would show the key.
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
-	return &Client{api: api, base: newTransport(tlsConfig), limiter: rate.NewLimiter(callsPerSecond, callBurst)}, nil
+	return &Client{
+		api: api, secret: config.secret(), base: newTransport(tlsConfig), limiter: rate.NewLimiter(callsPerSecond, callBurst),
+	}, nil
 }
 
 // call is one request to MAAS.
@@ -79,8 +83,15 @@ func (c call) path() string {
 	return path
 }
 
-// do sends a call and decodes its answer into out, unless out is nil.
+// do sends a call and decodes its answer into out, unless out is nil. Errors are of type *Error.
 func (c *Client) do(ctx context.Context, call call, out any) error {
+	if err := c.try(ctx, call, out); err != nil {
+		return err.presentable(append(call.secrets(), c.secret))
+	}
+	return nil
+}
+
+func (c *Client) try(ctx context.Context, call call, out any) *Error {
 	timeout := callTimeout
 	if call.slow {
 		timeout = slowCallTimeout
@@ -104,12 +115,20 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 	if err := json.Unmarshal(body, out); err != nil {
 		return call.fail(exchange.status, "the answer can't be read: "+err.Error(), err)
 	}
+	if !complete(out) {
+		return call.fail(exchange.status, "the answer lacks what it should have", nil)
+	}
 	return nil
+}
+
+// secrets are what the call sends that nobody else may see.
+func (c call) secrets() []string {
+	return append(slices.Clone(c.params["user_data"]), c.params["key"]...)
 }
 
 // send hands the call to gomaasapi, which signs it.
 func (c *Client) send(exchange *exchange, call call) ([]byte, error) {
-	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: &http.Client{Transport: exchange}}
+	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: exchange.client()}
 	uri := &url.URL{Path: call.path(), RawQuery: call.query.Encode()}
 	switch call.method {
 	case http.MethodGet:
@@ -131,16 +150,29 @@ func (c call) fail(status int, message string, cause error) *Error {
 }
 
 // wrap makes an *Error of what gomaasapi returned.
-func (c call) wrap(err error, exchange *exchange) error {
+func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
 		return c.fail(exchange.status, transportMessage(err), err)
 	}
-	message, fields := describe(server.StatusCode, server.BodyMessage)
+	message, fields := describe(server.BodyMessage)
+	if server.StatusCode >= 300 && server.StatusCode < 400 {
+		message = redirectMessage(server.Header.Get("Location"))
+	}
 	return &Error{
 		Kind: kindOf(server.StatusCode), Method: c.method, Endpoint: c.endpoint, Op: c.op,
 		Status: server.StatusCode, Message: message, Fields: fields, RetryAfter: exchange.retryAfter,
 	}
+}
+
+// redirectMessage names where MAAS sends us, without what may be secret there.
+func redirectMessage(location string) string {
+	target, err := url.Parse(location)
+	if err != nil {
+		target = &url.URL{}
+	}
+	where := (&url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}).String()
+	return fmt.Sprintf("MAAS redirects to %q, and redirects are not followed: set the endpoint to where MAAS itself is", where)
 }
 
 // transportMessage leaves out what differs from try to try (ports, query strings), so that conditions don't flap.
@@ -149,6 +181,10 @@ func transportMessage(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "MAAS did not answer in time"
+	case errors.Is(err, errTooLong):
+		return errTooLong.Error()
+	case errors.As(err, &op) && op.Op == "dial" && op.Addr == nil:
+		return fmt.Sprintf("can't connect to MAAS: %v", op.Err) // Its name can't be resolved.
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Sprintf("can't connect to MAAS at %s: %v", op.Addr, op.Err)
 	}

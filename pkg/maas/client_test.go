@@ -183,7 +183,7 @@ func TestRequests(t *testing.T) {
 		if r.Method == http.MethodGet {
 			fmt.Fprint(w, "[]")
 		} else {
-			fmt.Fprint(w, "{}")
+			fmt.Fprint(w, `{"system_id": "abc", "id": 1, "fqdn": "a.maas"}`)
 		}
 	})
 	ctx := t.Context()
@@ -298,6 +298,34 @@ func TestConfigErrorsNameTheFieldAndNotTheKey(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), config.APIKey) {
 				t.Errorf("the error gives the key away: %v", err)
+			}
+		})
+	}
+}
+
+// Both flags are given with each kind: left out, they would mean different things to different versions of MAAS.
+func TestReleaseSaysHowDisksAreErased(t *testing.T) {
+	for erase, want := range map[Erase]url.Values{
+		EraseDefault: {},
+		EraseQuick:   {"erase": {"true"}, "secure_erase": {"false"}, "quick_erase": {"true"}},
+		EraseSecure:  {"erase": {"true"}, "secure_erase": {"true"}, "quick_erase": {"false"}},
+		EraseFull:    {"erase": {"true"}, "secure_erase": {"false"}, "quick_erase": {"false"}},
+	} {
+		t.Run("erase "+string(erase), func(t *testing.T) {
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if err := r.ParseForm(); err != nil {
+					t.Error(err)
+				}
+				got := r.PostForm
+				got.Del("comment")
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("the form differs (-want +got):\n%s", diff)
+				}
+				answer(200, "application/json", `{"system_id": "abc123", "status": 14}`)(w, r)
+			})
+			machine, err := client.ReleaseMachine(t.Context(), "abc123", ReleaseParams{Erase: erase, Comment: "test"})
+			if err != nil || machine.Status != StatusDiskErasing {
+				t.Errorf("got %+v, %v", machine, err)
 			}
 		})
 	}

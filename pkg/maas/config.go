@@ -44,13 +44,24 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	parts := strings.Split(c.APIKey, ":")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	switch {
+	case len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "":
 		errs = append(errs, &ConfigError{"apiKey", "it must have the form consumer:token:secret, as `maas apikey` prints it"})
+	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }):
+		errs = append(errs, &ConfigError{"apiKey", "it holds a space, a line break or another character that no key has"})
 	}
 	if _, err := c.tlsConfig(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// secret is the part of the key that makes it one; "" where the key has not its form.
+func (c Config) secret() string {
+	if parts := strings.Split(c.APIKey, ":"); len(parts) == 3 {
+		return parts[2]
+	}
+	return ""
 }
 
 // apiURL is the versioned root of the API, with a trailing slash.

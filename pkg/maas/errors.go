@@ -3,6 +3,7 @@
 package maas
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Kind tells errors of MAAS apart. It is itself an error, so that callers can ask errors.Is(err, maas.NotFound).
@@ -117,26 +119,53 @@ func kindOf(status int) Kind {
 	return Unavailable
 }
 
-// maxMessage bounds what is taken from a body: a proxy's error page is not for conditions.
-const maxMessage = 512
+const (
+	// maxMessage bounds what is taken from an answer, in bytes: a proxy's error page is not for conditions.
+	maxMessage = 512
+	// tellingPart is how much of a secret must not be seen, in bytes: what follows it in a message is the rest of it.
+	tellingPart = 16
+	// rightSecret is what MAAS writes before the right secret when it got a key with a wrong one.
+	rightSecret = "Expected signature"
+)
 
 // describe reads an error body: JSON with a list of messages by field, or text.
-func describe(status int, body string) (message string, fields map[string][]string) {
+func describe(body string) (message string, fields map[string][]string) {
 	if json.Unmarshal([]byte(body), &fields) == nil && len(fields) > 0 {
 		return joinFields(fields), fields
 	}
-	text := strings.Join(strings.Fields(body), " ")
-	if status == http.StatusUnauthorized {
-		// To a key with a wrong secret MAAS answers with the right one.
-		text, _, _ = strings.Cut(text, " Expected signature")
+	if strings.HasPrefix(strings.TrimSpace(body), "<") {
+		return "", nil
 	}
-	switch {
-	case text == "" || strings.HasPrefix(text, "<"):
-		text = http.StatusText(status)
-	case len(text) > maxMessage:
-		text = text[:maxMessage] + "..."
+	return body, nil
+}
+
+// presentable makes of what MAAS said something for logs and conditions: short, on one line, and without secrets.
+func (e *Error) presentable(secrets []string) *Error {
+	e.Message = cmp.Or(presentable(e.Message, secrets), http.StatusText(e.Status), "MAAS gives no reason")
+	fields := make(map[string][]string, len(e.Fields))
+	for field, messages := range e.Fields {
+		field = presentable(field, secrets)
+		for _, message := range messages {
+			fields[field] = append(fields[field], presentable(message, secrets))
+		}
 	}
-	return text, nil
+	e.Fields = fields
+	return e
+}
+
+func presentable(text string, secrets []string) string {
+	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
+	text = strings.Join(words, " ")
+	for _, secret := range append(secrets, rightSecret) {
+		if secret != "" {
+			text, _, _ = strings.Cut(text, secret[:min(len(secret), tellingPart)])
+		}
+	}
+	text = strings.TrimSpace(text)
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "..."
+	}
+	return text
 }
 
 func joinFields(fields map[string][]string) string {

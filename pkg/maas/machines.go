@@ -187,10 +187,41 @@ func (c *Client) DeployMachine(ctx context.Context, systemID string, p DeployPar
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true}, systemID)
 }
 
-// ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does nothing.
-func (c *Client) ReleaseMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+// Erase is what a release does to the machine's disks first.
+type Erase string
+
+// Where erasing on release is switched on in MAAS's own settings, MAAS erases each machine: 3.5 and newer then as the settings say,
+// whatever a release asks for.
+const (
+	// EraseDefault asks for nothing: MAAS's settings decide, and out of the box they leave the disks alone.
+	EraseDefault Erase = ""
+	// EraseQuick removes what says how a disk is used, and zeroes 2 MiB at its beginning and end.
+	EraseQuick Erase = "quick"
+	// EraseSecure has each disk erase itself; one that can't, or fails to, is overwritten.
+	EraseSecure Erase = "secure"
+	// EraseFull overwrites all of each disk with zeroes.
+	EraseFull Erase = "full"
+)
+
+// ReleaseParams are the parameters of op=release.
+type ReleaseParams struct {
+	Erase   Erase
+	Comment string
+}
+
+// ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does nothing. With
+// Erase it is in StatusDiskErasing first, for which MAAS has no time limit, and then goes on to StatusReleasing, or to
+// StatusFailedDiskErasing. Conflict: the state does not allow it; disks that are being erased are such a state.
+func (c *Client) ReleaseMachine(ctx context.Context, systemID string, p ReleaseParams) (*Machine, error) {
 	form := url.Values{}
-	set(form, "comment", comment)
+	set(form, "comment", p.Comment)
+	if p.Erase != EraseDefault {
+		// The two others only say how. With both of them a disk that can't erase itself would only be erased quickly; left out, they
+		// are as in MAAS's settings before 3.5.
+		form.Set("erase", "true")
+		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
+		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
+	}
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true}, systemID)
 }
 

@@ -58,11 +58,13 @@ func (c *Client) WhoAmI(ctx context.Context) (User, error) {
 	return user, err
 }
 
+type versionAnswer struct {
+	Version string `json:"version"`
+}
+
 // Version answers MAAS's version, for example 3.6.5 (GET version/, which needs no key).
 func (c *Client) Version(ctx context.Context) (string, error) {
-	var version struct {
-		Version string `json:"version"`
-	}
+	var version versionAnswer
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "version/"}, &version)
 	return version.Version, err
 }

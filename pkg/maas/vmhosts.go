@@ -155,6 +155,10 @@ type ComposeParams struct {
 	SkipCommissioning bool
 }
 
+type composeAnswer struct {
+	SystemID string `json:"system_id"`
+}
+
 // Compose makes a VM (POST vm-hosts/{id}/ op=compose) and answers its system id. Invalid with the field hostname: there is a
 // machine of that name. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the same.
 func (c *Client) Compose(ctx context.Context, hostID int, p ComposeParams) (string, error) {
@@ -169,9 +173,7 @@ func (c *Client) Compose(ctx context.Context, hostID int, p ComposeParams) (stri
 	if p.SkipCommissioning {
 		form.Set("skip_commissioning", "true")
 	}
-	var composed struct {
-		SystemID string `json:"system_id"`
-	}
+	var composed composeAnswer
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "compose",
 		params: form, slow: true,

@@ -94,7 +94,7 @@ asked of the cluster as such and can't be granted in a namespace.
 {{- $cluster := list }}
 {{- $namespaced := list }}
 {{- range (required "files/rbac/role.yaml is missing or empty: make generate" (.Files.Get "files/rbac/role.yaml") | fromYaml).rules }}
-{{- if or .nonResourceURLs (has (first .apiGroups) $clusterGroups) }}
+{{- if or .nonResourceURLs (has (first .apiGroups) $clusterGroups) (has "namespaces" .resources) }}
 {{- $cluster = append $cluster . }}
 {{- else }}
 {{- $namespaced = append $namespaced . }}

@@ -84,7 +84,14 @@ func (s *Service) IsOurs(ctx context.Context, id Identity, machine *maas.Machine
 	if err != nil {
 		return false, fmt.Errorf("asking MAAS who acquired machine %s: %w", machine.SystemID, err)
 	}
-	return len(machines) == 1, nil
+	return len(machines) == 1 || isStillOurs(id, machine), nil
+}
+
+// isStillOurs knows a machine whose release failed after MAAS took the agent name off it. MAAS takes our annotations off it only when
+// the release is done, and nobody else can acquire it before that.
+func isStillOurs(id Identity, machine *maas.Machine) bool {
+	return machine.Status == maas.StatusReleasingFailed && machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID &&
+		machine.WorkloadAnnotations[AnnotationMachine] == id.Annotations[AnnotationMachine]
 }
 
 // VMHostNames are the hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
@@ -112,7 +119,7 @@ func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.Al
 	if machine.Pod != nil {
 		return nil, errors.Join(
 			fmt.Errorf("allocating a machine: MAAS composed %s on the new VM host %s instead", machine.Hostname, machine.Pod.Name),
-			s.Release(ctx, machine))
+			s.Release(ctx, machine, maas.EraseDefault))
 	}
 	s.inventory.Wrote(machine)
 	return machine, nil
@@ -229,9 +236,14 @@ func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine
 	return deployed, nil
 }
 
-// IsMarked tells whether the machine carries our annotations.
+// IsMarked tells whether the machine carries all our annotations. After `clusterctl move` that of the management cluster is another's.
 func IsMarked(id Identity, machine *maas.Machine) bool {
-	return machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID
+	for key, value := range id.Annotations {
+		if machine.WorkloadAnnotations[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Mark makes our ownership readable to people in MAAS.
@@ -244,9 +256,9 @@ func (s *Service) Mark(ctx context.Context, id Identity, machine *maas.Machine) 
 	return nil
 }
 
-// Release gives a bare-metal machine back to the pool.
-func (s *Service) Release(ctx context.Context, machine *maas.Machine) error {
-	released, err := s.inventory.Client().ReleaseMachine(ctx, machine.SystemID, comment)
+// Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.
+func (s *Service) Release(ctx context.Context, machine *maas.Machine, erase maas.Erase) error {
+	released, err := s.inventory.Client().ReleaseMachine(ctx, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
 	if err != nil {
 		s.inventory.Distrust(machine.SystemID)
 		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)

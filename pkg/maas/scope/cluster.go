@@ -33,6 +33,8 @@ type Factory struct {
 	Client   client.Client
 	Registry *inventory.Registry
 	Manager  ManagerCredentials
+	// ManagementID tells this management cluster apart from others: the UID of its namespace kube-system; "" where it is not known.
+	ManagementID string
 
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
@@ -44,7 +46,8 @@ type Cluster struct {
 	Cluster     *clusterv1.Cluster
 	MaasCluster *infrav1.MaasCluster
 
-	client client.Client
+	client       client.Client
+	managementID string
 }
 
 // Cluster makes the scope of a cluster. Errors are *CredentialsError when its credentials can't be used.
@@ -57,7 +60,10 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 	if err != nil {
 		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
 	}
-	return &Cluster{Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster, client: f.Client}, nil
+	return &Cluster{
+		Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster,
+		client: f.Client, managementID: f.ManagementID,
+	}, nil
 }
 
 // HostCredentials are those that the nodes of a host cluster register themselves with: lxdConfig's own, or the cluster's.

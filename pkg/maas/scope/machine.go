@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
 
 // bootstrapDataKey is the key of the user data in a bootstrap Secret (Cluster API contract).
@@ -45,6 +46,9 @@ func (m *Machine) Identity() machine.Identity {
 			machine.AnnotationMachine: m.MaasMachine.Namespace + "." + m.MaasMachine.Name,
 			machine.AnnotationCluster: m.Cluster.Cluster.Name,
 		},
+	}
+	if m.managementID != "" {
+		id.Annotations[orphans.AnnotationManagement] = m.managementID
 	}
 	if m.IsLXD() {
 		id.Hostname = maas.Hostname(m.MaasMachine.Name, m.OwnerID())

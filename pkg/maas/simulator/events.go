@@ -59,6 +59,9 @@ const (
 func (rq *request) queryEvents() (any, error) {
 	errs := formErrors{}
 	limit := rq.query.integer("limit", defaultEventLimit, errs)
+	if limit < 0 {
+		return nil, badRequest("Negative indexing is not supported.")
+	}
 	if limit > maxEventLimit {
 		return nil, badRequest("Requested number of events %d is greater than limit: %d", limit, maxEventLimit)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"mime/multipart"
 	"net/url"
@@ -102,12 +103,18 @@ func (f form) number(key string, fallback float64, errs formErrors) float64 {
 	if f.get(key) == "" {
 		return fallback
 	}
-	n, err := strconv.ParseFloat(strings.TrimSpace(f.get(key)), 64)
-	if err != nil {
+	n, ok := parseFloat(f.get(key))
+	if !ok {
 		errs.add(key, "Enter a number.")
 		return fallback
 	}
 	return n
+}
+
+// parseFloat reads a finite number.
+func parseFloat(text string) (float64, bool) {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
 }
 
 // parseQuery reads application/x-www-form-urlencoded text, keeping the order. As Django does, it takes what it can.

@@ -167,6 +167,9 @@ func (s *Simulator) acquire(m *machine, u *user, agentName string, bridgeAll boo
 func (s *Simulator) startDeploy(m *machine) {
 	s.setStatus(m, statusDeploying)
 	m.errorDescription = ""
+	if !m.ephemeral {
+		m.erased = ""
+	}
 	m.installResult = s.db.next("scriptset")
 	s.switchPower(m, true, func(err error) {
 		if err != nil {
@@ -199,21 +202,26 @@ func (s *Simulator) finishDeploy(m *machine) {
 	}
 }
 
-// startRelease takes an acquired machine back; erase is how its disks are erased, or "".
-func (s *Simulator) startRelease(m *machine, erase string) {
-	if erase != "" && !m.ephemeral {
+// startRelease takes an acquired machine back.
+func (s *Simulator) startRelease(m *machine, erase erasing) {
+	if erase.kind != "" {
 		s.startErase(m, erase)
 		return
 	}
 	s.stopAndFinish(m)
 }
 
-// startErase boots the machine into an environment that erases its disks, and releases it afterwards.
-func (s *Simulator) startErase(m *machine, kind string) {
-	s.setStatus(m, statusDiskErasing)
+// startErase boots the machine into an environment that erases its disks, and releases it afterwards. Nothing but a power that
+// can't be switched ends it early: MAAS has no time limit for it.
+func (s *Simulator) startErase(m *machine, erase erasing) {
+	if erase.asReleasing {
+		s.setStatus(m, statusReleasing)
+	} else {
+		s.setStatus(m, statusDiskErasing)
+	}
 	took := map[string]time.Duration{
 		"quick": s.timings.eraseQuick(), "secure": s.timings.eraseSecure(), "full": s.timings.eraseFull(),
-	}[kind]
+	}[erase.kind]
 	s.switchPower(m, true, func(err error) {
 		if err != nil {
 			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
@@ -224,6 +232,7 @@ func (s *Simulator) startErase(m *machine, kind string) {
 				s.fail(m, text)
 				return
 			}
+			m.erased = erase.kind
 			s.stopAndFinish(m)
 		})
 	})

@@ -4,6 +4,8 @@ package simulator
 
 import (
 	"encoding/base64"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -75,6 +77,74 @@ func TestTimings(t *testing.T) {
 			}
 			b.do(post, "machines/"+id+"/", test.pairs...).object(t)
 			b.expect(id, test.steps)
+		})
+	}
+}
+
+// How disks are erased hangs on the release's flags, MAAS's settings and its version.
+func TestKindsOfErasing(t *testing.T) {
+	const settings = "config: {enable_disk_erasing_on_release: true, disk_erase_with_secure_erase: false, disk_erase_with_quick_erase: true}\n"
+	for name, test := range map[string]struct {
+		version string
+		config  string
+		flags   []string
+		status  string // right after the release
+		erased  string
+	}{
+		"3.6, nothing asked":          {"3.6", "", nil, "Releasing", ""},
+		"3.6, erase alone":            {"3.6", "", []string{"erase", "true"}, "Disk erasing", "full"},
+		"3.6, quick":                  {"3.6", "", []string{"erase", "true", "quick_erase", "true", "secure_erase", "false"}, "Disk erasing", "quick"},
+		"3.6, secure":                 {"3.6", "", []string{"erase", "true", "quick_erase", "false", "secure_erase", "true"}, "Disk erasing", "secure"},
+		"3.6, quick without erase":    {"3.6", "", []string{"quick_erase", "true"}, "Disk erasing", "quick"},
+		"3.6, settings alone":         {"3.6", settings, nil, "Disk erasing", "quick"},
+		"3.6, settings go before":     {"3.6", settings, []string{"erase", "true", "secure_erase", "true"}, "Releasing", "quick"},
+		"3.4, erase alone":            {"3.4", "", []string{"erase", "true"}, "Disk erasing", "secure"},
+		"3.4, both flags false":       {"3.4", "", []string{"erase", "true", "quick_erase", "false", "secure_erase", "false"}, "Disk erasing", "full"},
+		"3.4, quick without erase":    {"3.4", "", []string{"quick_erase", "true"}, "Releasing", ""},
+		"3.4, settings alone":         {"3.4", settings, nil, "Disk erasing", "quick"},
+		"3.4, flags go before":        {"3.4", settings, []string{"erase", "true", "secure_erase", "true"}, "Disk erasing", "secure"},
+		"3.6, an image run in memory": {"3.6", "", []string{"erase", "true"}, "Disk erasing", "full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBedWith(t, testRegion+test.config, Options{Seed: 1, Version: test.version})
+			id := b.named("small").SystemID
+			b.do(post, "machines/"+id+"/", "op", "deploy", "ephemeral_deploy", fmt.Sprint(strings.Contains(name, "memory"))).object(t)
+			b.pass(6 * time.Minute)
+			b.do(post, "machines/"+id+"/", append([]string{"op", "release"}, test.flags...)...).object(t)
+			if m, _ := b.Machine(id); m.Status != test.status {
+				t.Errorf("%s right after the release, want %s", m.Status, test.status)
+			}
+			b.pass(2 * time.Hour)
+			if m, _ := b.Machine(id); m.Status != "Ready" || m.Erased != test.erased {
+				t.Errorf("%s, erased %q; want Ready, %q", m.Status, m.Erased, test.erased)
+			}
+		})
+	}
+}
+
+// A failed erase keeps the machine and its agent name; MAAS takes the name off only when the erasing is done. It can be released again.
+func TestFailedErasing(t *testing.T) {
+	const settings = "config: {enable_disk_erasing_on_release: true}\n"
+	for name, test := range map[string]struct{ config, failed string }{
+		"asked for":                         {"", "Failed disk erasing"},
+		"asked for, and in MAAS's settings": {settings, "Releasing failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBedWith(t, testRegion+test.config, Options{Seed: 1})
+			id := b.named("small").SystemID
+			b.do(post, "machines/"+id+"/", "op", "deploy", "agent_name", "mine").object(t)
+			b.pass(6 * time.Minute)
+			b.control(post, "fail-next", `{"operation": "erase"}`)
+			b.do(post, "machines/"+id+"/", "op", "release", "erase", "true").object(t)
+			b.pass(2 * time.Hour)
+			if m, _ := b.Machine(id); m.Status != test.failed || m.AgentName != "mine" || m.Owner != "admin" || m.Erased != "" {
+				t.Errorf("%s, agent %q, owner %q, erased %q; want %s, mine, admin, not", m.Status, m.AgentName, m.Owner, m.Erased, test.failed)
+			}
+			b.do(post, "machines/"+id+"/", "op", "release", "erase", "true").object(t)
+			b.pass(2 * time.Hour)
+			if m, _ := b.Machine(id); m.Status != "Ready" || m.AgentName != "" || m.Owner != "" || m.Erased == "" {
+				t.Errorf("%s, agent %q, owner %q, erased %q; want Ready, nobody's, erased", m.Status, m.AgentName, m.Owner, m.Erased)
+			}
 		})
 	}
 }

@@ -133,6 +133,9 @@ func (rq *request) editHostname(m *machine, name string, errs formErrors, then f
 	then(func() { m.hostname = label })
 }
 
+// maxCores bounds what a machine can be given: each core is listed.
+const maxCores = 1 << 16
+
 func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(func())) {
 	if f.has("description") {
 		then(func() { m.description = f.get("description") })
@@ -152,6 +155,8 @@ func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(f
 	}
 	if f.get("cpu_count") != "" {
 		n := f.integer("cpu_count", 0, errs)
+		atLeastField(errs, "cpu_count", n, 0)
+		atMostField(errs, "cpu_count", n, maxCores)
 		then(func() { m.cpuCount = n })
 	}
 	if f.get("memory") != "" {

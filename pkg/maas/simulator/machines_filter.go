@@ -201,8 +201,8 @@ func atLeast(complaint string, of func(*machine) float64) filterField {
 		var least float64
 		texts := make([]string, 0, len(values))
 		for _, value := range values {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
+			n, ok := parseFloat(value)
+			if !ok {
 				return nil, "", complaint
 			}
 			least = max(least, n)

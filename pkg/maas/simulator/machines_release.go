@@ -14,7 +14,7 @@ func (rq *request) release() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	erase, err := rq.eraseKind()
+	erase, err := rq.askedErasing()
 	if err != nil {
 		return nil, err
 	}
@@ -37,34 +37,62 @@ func (rq *request) release() (any, error) {
 // releaseFlag reads a flag of op=release, which has been a form since 3.5.
 func (rq *request) releaseFlag(key string, fallback bool) (bool, error) {
 	if rq.version.atLeast(5) {
-		return rq.data.checkbox(key, fallback), nil
+		return rq.data.checkbox(key, false), nil
 	}
 	return rq.data.boolean(key, fallback)
 }
 
-// eraseKind reads how disks shall be erased: "", "quick", "secure" or "full".
-func (rq *request) eraseKind() (string, error) {
-	erase, err := rq.releaseFlag("erase", rq.configBool("enable_disk_erasing_on_release"))
+// erasing is how a release erases disks first.
+type erasing struct {
+	kind string // "" (not at all), quick, secure or full
+	// asReleasing: the machine is Releasing meanwhile, and a failure is one of the release.
+	asReleasing bool
+}
+
+func erasingOf(erase, secure, quick bool) erasing {
+	switch {
+	case !erase:
+		return erasing{}
+	case secure:
+		return erasing{kind: "secure"}
+	case quick:
+		return erasing{kind: "quick"}
+	}
+	return erasing{kind: "full"}
+}
+
+// configuredErasing is what MAAS's settings make of any release.
+func (rq *request) configuredErasing() erasing {
+	return erasingOf(rq.configBool("enable_disk_erasing_on_release"),
+		rq.configBool("disk_erase_with_secure_erase"), rq.configBool("disk_erase_with_quick_erase"))
+}
+
+// askedErasing reads how disks shall be erased. Before 3.5 the settings stand in for what is left out, one by one. Since then
+// erasing is a script of the release, which each of the three flags adds and the settings, where they ask for erasing, add once
+// more, with their own flags; a release with more than this one script counts as Releasing.
+func (rq *request) askedErasing() (erasing, error) {
+	configured := rq.configuredErasing()
+	erase, err := rq.releaseFlag("erase", false)
 	if err != nil {
-		return "", err
+		return erasing{}, err
 	}
 	secure, err := rq.releaseFlag("secure_erase", rq.configBool("disk_erase_with_secure_erase"))
 	if err != nil {
-		return "", err
+		return erasing{}, err
 	}
 	quick, err := rq.releaseFlag("quick_erase", rq.configBool("disk_erase_with_quick_erase"))
 	if err != nil {
-		return "", err
+		return erasing{}, err
 	}
-	switch {
-	case !erase:
-		return "", nil
-	case secure:
-		return "secure", nil
-	case quick:
-		return "quick", nil
+	if !rq.version.atLeast(5) {
+		return erasingOf(erase || configured.kind != "", secure, quick), nil
 	}
-	return "full", nil
+	asked := erasingOf(erase || secure || quick, secure, quick)
+	if configured.kind == "" {
+		return asked, nil
+	}
+	configured.asReleasing = asked.kind != ""
+	return configured, nil
 }
 
 // refuseWhileHost refuses to take away a machine that VM hosts run on, unless forced: then they go too.
@@ -120,7 +148,7 @@ func (rq *request) releaseMany() (any, error) {
 	}
 	for _, m := range found {
 		if slices.Contains(releasable, m.status) {
-			rq.startRelease(m, "")
+			rq.startRelease(m, rq.configuredErasing())
 			released = append(released, m.systemID)
 		}
 	}

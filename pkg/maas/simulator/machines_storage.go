@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +18,9 @@ type storageWish struct {
 	tags  []string
 }
 
+// maxDisk is the largest disk that can be asked for, in GB. More bytes than that have no number here.
+const maxDisk = math.MaxInt64 / 1e9 / 2
+
 var storagePattern = regexp.MustCompile(`(?:([a-zA-Z0-9]+):)?([0-9.]+)(?:\(([^)]+)\))?`)
 
 // parseStorage reads a storage constraint; what it cannot read is a complaint.
@@ -26,8 +30,8 @@ func parseStorage(text string) ([]storageWish, string) {
 	var again []string
 	for _, found := range storagePattern.FindAllStringSubmatch(text, -1) {
 		again = append(again, found[0])
-		size, err := strconv.ParseFloat(found[2], 64)
-		if err != nil {
+		size, ok := parseFloat(found[2])
+		if !ok || size > maxDisk {
 			return nil, malformed
 		}
 		wish := storageWish{label: found[1], size: int64(size * 1e9)}

@@ -263,6 +263,7 @@ type machine struct {
 
 	created time.Time
 	running bool              // really on, whatever MAAS believes
+	erased  string            // how its disks were erased since an image was written to them, or ""
 	epoch   int               // counts changes of what the machine is doing; a timer of an older epoch does nothing
 	failing map[string]string // operations that shall fail next, with what MAAS is told
 	gone    bool

@@ -36,8 +36,10 @@ type MachineSnapshot struct {
 	// Interfaces begin with the one that the machine boots from.
 	Interfaces []InterfaceSnapshot `json:"interfaces"`
 	// Image is osystem/series, such as "ubuntu/jammy" or "custom/u-2204-k8s"; empty before a deploy.
-	Image       string            `json:"image"`
-	Ephemeral   bool              `json:"ephemeral"`
+	Image     string `json:"image"`
+	Ephemeral bool   `json:"ephemeral"`
+	// Erased is how the disks were erased since an image was written to them: quick, secure, full, or empty.
+	Erased      string            `json:"erased,omitempty"`
 	UserData    []byte            `json:"user_data,omitempty"` // decoded
 	Annotations map[string]string `json:"annotations"`
 }
@@ -77,7 +79,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 		SystemID: m.systemID, Hostname: m.hostname, FQDN: m.fqdn(), Status: m.status.String(),
 		Power: m.powerState, Running: m.running, PowerType: m.powerType, AgentName: m.agentName, Locked: m.locked,
 		Zone: m.zone.name, Pool: m.pool.name, Tags: tagNames(m.tags), Cores: m.cpuCount, Memory: m.memory,
-		Addresses: m.addresses(), Image: imageName(m), Ephemeral: m.ephemeral,
+		Addresses: m.addresses(), Image: imageName(m), Ephemeral: m.ephemeral, Erased: m.erased,
 		UserData: slices.Clone(m.userData), Annotations: maps.Clone(m.ownerData),
 	}
 	if m.owner != nil {

@@ -91,6 +91,84 @@ func TestReleaseKeepsStaticAddresses(t *testing.T) {
 	})
 }
 
+// skipWhereAllIsErased skips where MAAS's own settings have the disks of each machine erased: what a release asks for does not count
+// there, or is shown otherwise.
+func (m *maas) skipWhereAllIsErased(t *testing.T) {
+	t.Helper()
+	var always bool
+	m.get(t, "maas/?op=get_config&name=enable_disk_erasing_on_release").ok(t).into(t, &always)
+	if always {
+		t.Skip("the settings of this MAAS have all disks erased")
+	}
+}
+
+func TestReleaseWithEraseIsDiskErasingFirst(t *testing.T) {
+	for kind, flags := range map[string][]string{
+		"quick":  {"quick_erase", "true", "secure_erase", "false"},
+		"secure": {"quick_erase", "false", "secure_erase", "true"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				m.skipWhereAllIsErased(t)
+				agent := uniqueName()
+				vm := m.deployedVM(t, "agent_name", agent)
+				erasing := m.release(t, vm, append(flags, "erase", "true", "comment", "conformance")...).object(t)
+				if erasing.str("status_name") != "Disk erasing" || erasing.int("status") != 14 || erasing.str("owner") != m.me(t) {
+					t.Errorf("%s (%d) of %v, want Disk erasing (14), mine still",
+						erasing.str("status_name"), erasing.int("status"), erasing["owner"])
+				}
+				if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
+					t.Errorf("machines of the agent name while disks are erased: %v, want %s", found, vm.str("system_id"))
+				}
+				released := m.awaitMachine(t, vm.str("system_id"), "erased and released", func(o object) bool { return o.at("owner") == nil })
+				if power := released.str("power_state"); power != "off" {
+					t.Errorf("power %s after the release, want off", power)
+				}
+			})
+		})
+	}
+}
+
+func TestReleaseWithoutEraseDoesNotErase(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.skipWhereAllIsErased(t)
+		vm := m.deployedVM(t)
+		if got := m.release(t, vm, "erase", "false", "quick_erase", "false", "secure_erase", "false").object(t); got.str("status_name") == "Disk erasing" {
+			t.Error("Disk erasing after a release that does not ask for it")
+		}
+	})
+}
+
+func TestReleaseWhileDisksAreErasedConflicts(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.skipWhereAllIsErased(t)
+		vm := m.deployedVM(t)
+		m.release(t, vm, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
+		m.release(t, vm).refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Disk erasing').")
+	})
+}
+
+// Erasing that failed, here by an abort, leaves the machine with its owner and agent name; it can be released again, also without
+// erasing.
+func TestReleaseAfterErasingFailed(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.skipWhereAllIsErased(t)
+		agent := uniqueName()
+		vm := m.deployedVM(t, "agent_name", agent)
+		m.release(t, vm, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
+		m.machineOp(t, vm, "abort").object(t)
+		failed := m.awaitStatus(t, vm.str("system_id"), "Failed disk erasing")
+		if failed.int("status") != 15 || failed.str("owner") != m.me(t) {
+			t.Errorf("status %d of %v, want 15, mine still", failed.int("status"), failed["owner"])
+		}
+		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
+			t.Errorf("machines of the agent name after erasing failed: %v, want %s", found, vm.str("system_id"))
+		}
+		m.release(t, vm).object(t)
+		m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+	})
+}
+
 func TestReleaseOfSomebodyElsesMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+)
+
+// findOrphans lists orphans and, with --delete, removes them.
+func findOrphans(ctx context.Context, o options, s surroundings) result {
+	r := &orphanReport{Command: "orphans", Delete: o.remove, Orphans: []orphan{}}
+	defer r.sumUp()
+	a, err := newAudit(ctx, o)
+	if err != nil {
+		r.failed(err)
+		return r
+	}
+	found, err := a.settled(ctx, o.settleTime, s)
+	if err != nil {
+		r.failed(err)
+		return r
+	}
+	for _, f := range found {
+		r.Orphans = append(r.Orphans, newOrphan(f))
+	}
+	if o.remove {
+		a.removeAll(ctx, r.Orphans, o, s)
+	}
+	return r
+}
+
+// failed says why nothing can be told.
+func (r *orphanReport) failed(err error) { r.Problem, r.Remedy = explainAll(err) }
+
+// explainAll is explain that knows Kubernetes' errors, too.
+func explainAll(err error) (problem, remedy string) {
+	if meta.IsNoMatchError(err) {
+		return "the cluster of the kubeconfig has no MaasMachines", "give the kubeconfig of the management cluster"
+	}
+	return explain(err)
+}
+
+// audit is one MAAS and one management cluster.
+type audit struct {
+	maas       *maas.Client
+	kubernetes client.Client
+	management string
+}
+
+func newAudit(ctx context.Context, o options) (*audit, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	kubernetes, err := client.New(o.kubernetes, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	region, err := maas.NewClient(o.maas)
+	if err != nil {
+		return nil, err
+	}
+	management, err := controllers.ManagementID(ctx, kubernetes)
+	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
+}
+
+// claims reads Kubernetes.
+func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
+	claims, _, err := controllers.ReadClaims(ctx, a.kubernetes, a.management, "")
+	return claims, err
+}
+
+// look answers what looks like an orphan now, by hostname.
+func (a *audit) look(ctx context.Context) ([]orphans.Finding, error) {
+	machines, err := a.maas.ListMachines(ctx, maas.MachineFilter{})
+	if err != nil {
+		return nil, err
+	}
+	claims, err := a.claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := orphans.Recorded(ctx, a.maas, claims.Audit(machines))
+	slices.SortFunc(found, func(a, b orphans.Finding) int { return strings.Compare(a.Machine.Hostname, b.Machine.Hostname) })
+	return found, err
+}
+
+// settled looks twice: what is an orphan only for a moment is none.
+func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroundings) ([]orphans.Finding, error) {
+	first, err := a.look(ctx)
+	if err != nil || len(first) == 0 || settleTime == 0 {
+		return first, err
+	}
+	fmt.Fprintf(s.err, "%d machine(s) look like orphans; looking again in %s\n", len(first), settleTime)
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+	}
+	second, err := a.look(ctx)
+	return slices.DeleteFunc(second, func(f orphans.Finding) bool {
+		return !slices.ContainsFunc(first, func(old orphans.Finding) bool { return old.Machine.SystemID == f.Machine.SystemID })
+	}), err
+}
+
+// removeAll removes one orphan after the other.
+func (a *audit) removeAll(ctx context.Context, list []orphan, o options, s surroundings) {
+	remover := &orphans.Remover{Client: a.maas, Claims: a.claims, Vouched: o.vouched}
+	answers := &answers{questions: s.err, in: bufio.NewReader(s.in)}
+	for i := range list {
+		one := &list[i]
+		if one.Outcome, one.Message = mayRemove(ctx, *one, o, answers); one.Outcome != "" {
+			continue
+		}
+		done, err := remover.Remove(ctx, one.SystemID)
+		var left *orphans.LeftAlone
+		switch {
+		case err == nil:
+			one.Outcome, one.Message = outcomeRemoved, done
+		case errors.As(err, &left):
+			one.Outcome, one.Message = outcomeLeft, left.Why
+		default:
+			one.Outcome, one.Message = outcomeFailed, strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+	}
+}
+
+// mayRemove answers nothing when the machine may be removed, else what becomes of it.
+func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (outcome, message string) {
+	switch {
+	case one.Locked:
+		return outcomeLeft, "it is locked: unlock it in MAAS first"
+	case one.Doubt != "" && !slices.Contains(o.vouched, one.OwnerID):
+		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s when no other management cluster has the cluster", one.OwnerID)
+	case o.yes:
+		return "", ""
+	}
+	question := "Release it?"
+	if one.Kind == kindLXD {
+		question = "Delete the VM?"
+	}
+	one.explain(answers.questions)
+	if !answers.yes(ctx, question) {
+		return outcomeLeft, "you did not say yes"
+	}
+	return "", ""
+}
+
+// answers are what a person types.
+type answers struct {
+	questions io.Writer
+	in        *bufio.Reader
+}
+
+// yes asks. The end of the input is a no, and so is an interrupt, which must not wait for a line.
+func (a *answers) yes(ctx context.Context, question string) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	fmt.Fprintf(a.questions, "  %s [y/N] ", question)
+	line := make(chan string, 1)
+	go func() {
+		text, _ := a.in.ReadString('\n') // Without a line, it is empty.
+		line <- strings.ToLower(strings.TrimSpace(text))
+	}()
+	select {
+	case <-ctx.Done():
+		return false
+	case text := <-line:
+		return text == "y" || text == "yes"
+	}
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const orphanRegion = `
+users: [{name: root, admin: true, keys: ["` + adminKey + `"]}, {name: capi, keys: ["` + plainKey + `"]}]
+zones: [{name: zone-a}]
+domains: [{name: maas.test}]
+subnets: [{cidr: 10.10.0.0/24, dhcp: true, dynamic_ranges: [{start: 10.10.0.200, end: 10.10.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines: [{names: [metal-a, metal-b, metal-c, metal-d], zone: zone-a, cores: 8, memory: 16384, disks: [100]}]
+vm_hosts: [{name: lxd-a, zone: zone-a, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}]
+timings: {vm_host_sync: 24h, power_poll: 24h}
+`
+
+// kubernetes is a management cluster: a real API server with the CRDs.
+type kubernetes struct {
+	client     client.Client
+	kubeconfig string
+	id         string // of the management cluster
+}
+
+func newKubernetes(t *testing.T) kubernetes {
+	t.Helper()
+	server, err := controlplane.Start(t.Context(), controlplane.Options{Dir: filepath.Join(t.TempDir(), "data"), LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+		filepath.Join("..", "..", "charts", "capmaas", "files", "crds"),
+		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := kubernetes{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := server.WriteKubeconfig(k.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if k.client, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	system := &corev1.Namespace{}
+	if err := k.client.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+		t.Fatal(err)
+	}
+	k.id = string(system.UID)
+	return k
+}
+
+// orphanBed is a MAAS, and a namespace with a MaasCluster.
+type orphanBed struct {
+	bed
+	kubernetes
+	t         *testing.T
+	namespace string
+	owner     string
+}
+
+var seeds atomic.Int64
+
+func newOrphanBed(t *testing.T, k kubernetes) *orphanBed {
+	t.Helper()
+	// Each MAAS has system ids of its own: the objects of all of them are in one management cluster.
+	b := &orphanBed{bed: newBed(t, orphanRegion, simulator.Options{TimeScale: 2000, Seed: seeds.Add(1)}), kubernetes: k, t: t}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphans-"}}
+	b.create(namespace)
+	b.namespace, b.owner = namespace.Name, "owner-of-"+namespace.Name
+	b.create(&infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "c1", Namespace: b.namespace, Annotations: map[string]string{infrav1.OwnerIDAnnotation: b.owner}},
+		Spec:       infrav1.MaasClusterSpec{DNSDomain: "maas.test"},
+	})
+	return b
+}
+
+func (b *orphanBed) create(object client.Object) {
+	b.t.Helper()
+	if err := b.kubernetes.client.Create(b.t.Context(), object); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// claim makes the MaasMachine of a machine.
+func (b *orphanBed) claim(name, systemID string) {
+	b.t.Helper()
+	b.create(&infrav1.MaasMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: b.namespace},
+		Spec:       infrav1.MaasMachineSpec{Image: "ubuntu/jammy", SystemID: systemID},
+	})
+}
+
+// metal acquires a machine as the manager of a management cluster does.
+func (b *orphanBed) metal(owner, name, management string) *maas.Machine {
+	b.t.Helper()
+	c := b.bed.client(b.t)
+	m, err := c.AllocateMachine(b.t.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	m, err = c.SetWorkloadAnnotations(b.t.Context(), m.SystemID, map[string]string{
+		machine.AnnotationOwner: owner, machine.AnnotationMachine: b.namespace + "." + name, orphans.AnnotationManagement: management,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m
+}
+
+func (b *orphanBed) vm(owner, name string) string {
+	b.t.Helper()
+	c := b.bed.client(b.t)
+	hosts, err := c.ListVMHosts(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	id, err := c.Compose(b.t.Context(), hosts[0].ID, maas.ComposeParams{
+		Hostname: maas.Hostname(name, owner), Cores: 1, Memory: 2048, ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID, SkipCommissioning: true,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return id
+}
+
+// orphans runs the command with answers on its standard input.
+func (b *orphanBed) orphans(stdin io.Reader, args ...string) outcome {
+	b.t.Helper()
+	var stdout, stderr bytes.Buffer
+	env := map[string]string{"MAAS_ENDPOINT": b.url, "MAAS_API_KEY": adminKey, "KUBECONFIG": b.kubeconfig}
+	code := run(b.t.Context(), append([]string{"capmaasctl", "orphans", "--settle-time=1ms"}, args...), surroundings{
+		in: stdin, out: &stdout, err: &stderr, getenv: func(name string) string { return env[name] },
+	})
+	if strings.Contains(stdout.String()+stderr.String(), secret) {
+		b.t.Errorf("the key is in the output: %s%s", &stdout, &stderr)
+	}
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// report runs the command, and reads its JSON.
+func (b *orphanBed) report(args ...string) orphanReport {
+	b.t.Helper()
+	got := b.orphans(strings.NewReader(""), append(args, "-o=json")...)
+	var r orphanReport
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+		b.t.Fatalf("the output is no JSON: %v\n%s%s", err, got.stdout, got.err)
+	}
+	if r.OK != (got.code == exitOK) {
+		b.t.Errorf("ok is %v and the exit code %d", r.OK, got.code)
+	}
+	return r
+}
+
+// outcomes are by system id.
+func (r orphanReport) outcomes() map[string]string {
+	outcomes := map[string]string{}
+	for _, o := range r.Orphans {
+		outcomes[o.SystemID] = o.Outcome
+	}
+	return outcomes
+}
+
+// held tells whether somebody has the machine still.
+func (b *orphanBed) held(systemID string) bool {
+	m, ok := b.Machine(systemID)
+	return ok && (m.Owner != "" && m.Status != "Releasing" || m.VMHost != "")
+}
+
+func TestOrphans(t *testing.T) {
+	k := newKubernetes(t)
+	for name, test := range map[string]func(*testing.T, *orphanBed){
+		"a list changes nothing, and tells all of each":               listOrphans,
+		"delete removes what is proven, and nothing else":             deleteOrphans,
+		"without --yes it asks for each":                              askForOrphans,
+		"what becomes claimed while it asks is left alone":            claimWhileAsking,
+		"what becomes claimed before the second look is no orphan":    claimBeforeTheSecondLook,
+		"what can't be read is a failure, and nothing is removed":     unreadable,
+		"a machine that MAAS does not let go is a failure of its own": refusedRelease,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newOrphanBed(t, k)) })
+	}
+}
+
+func listOrphans(t *testing.T, b *orphanBed) {
+	if r := b.report(); !r.OK || len(r.Orphans) != 0 {
+		t.Errorf("there is none, and it finds %+v", r)
+	}
+	metal, vm := b.metal(b.owner, "md-0", b.id), b.vm(b.owner, "cp-0")
+	claimed := b.metal(b.owner, "md-1", b.id)
+	b.claim("md-1", claimed.SystemID)
+	b.claim("cp-1", b.vm(b.owner, "cp-1"))
+	b.metal("somebody", "md-0", "another-management-cluster")
+	b.vm("somebody", "cp-0")
+
+	before := b.State()
+	r := b.report()
+	if !bytes.Equal(before, b.State()) {
+		t.Error("the list changed something in MAAS")
+	}
+	want := []orphan{{
+		Name: maas.Hostname("cp-0", b.owner), SystemID: vm, Kind: "lxd", State: "Ready", Zone: "zone-a", VMHost: "lxd-a", OwnerID: b.owner,
+		Cluster: b.namespace + "/c1", Machine: b.namespace + "/cp-0",
+	}, {
+		Name: metal.Hostname, SystemID: metal.SystemID, Kind: "bare-metal", State: "Allocated", Zone: "zone-a", OwnerID: b.owner,
+		Cluster: b.namespace + "/c1", Machine: b.namespace + "/md-0",
+	}}
+	got := r.Orphans
+	for i := range got {
+		if len(got[i].Proof) < 2 {
+			t.Errorf("the proof for %s is %q", got[i].Name, got[i].Proof)
+		}
+		got[i].Proof = nil
+	}
+	if diff := cmp.Diff(want, got); diff != "" || r.OK {
+		t.Errorf("ok is %v, and the orphans differ (-want +got):\n%s", r.OK, diff)
+	}
+	text := b.orphans(strings.NewReader(""))
+	for _, want := range []string{metal.SystemID, vm, "lxd-a", "zone-a", "Allocated", b.owner, "--delete"} {
+		if !strings.Contains(text.stdout, want) {
+			t.Errorf("the text lacks %s:\n%s", want, text.stdout)
+		}
+	}
+	if strings.Contains(text.stdout, claimed.SystemID) || text.code != exitFailed {
+		t.Errorf("exit code %d:\n%s", text.code, text.stdout)
+	}
+}
+
+func deleteOrphans(t *testing.T, b *orphanBed) {
+	metal, vm := b.metal(b.owner, "md-0", b.id).SystemID, b.vm(b.owner, "cp-0")
+	claimed, gone := b.metal(b.owner, "md-1", b.id).SystemID, b.metal("gone-"+b.owner, "md-0", b.id).SystemID
+	b.claim("md-1", claimed)
+	stranger := b.metal("somebody", "md-0", "another-management-cluster").SystemID
+
+	r := b.report("--delete", "--yes")
+	want := map[string]string{metal: outcomeRemoved, vm: outcomeRemoved, gone: outcomeLeft}
+	if diff := cmp.Diff(want, r.outcomes()); diff != "" || r.OK {
+		t.Errorf("ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
+	}
+	r = b.report("--delete", "--yes", "--vouch-for=gone-"+b.owner)
+	if diff := cmp.Diff(map[string]string{gone: outcomeRemoved}, r.outcomes()); diff != "" || !r.OK {
+		t.Errorf("vouched for: ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
+	}
+	for id, want := range map[string]bool{metal: false, vm: false, gone: false, claimed: true, stranger: true} {
+		if b.held(id) != want {
+			t.Errorf("machine %s is held: %v, want %v", id, b.held(id), want)
+		}
+	}
+	if r := b.report("--delete", "--yes"); !r.OK {
+		t.Errorf("nothing is left, and it finds %+v", r.Orphans)
+	}
+}
+
+func askForOrphans(t *testing.T, b *orphanBed) {
+	first, second, third := b.vm(b.owner, "cp-0"), b.vm(b.owner, "cp-1"), b.vm(b.owner, "cp-2")
+	got := b.orphans(strings.NewReader("n\ny\n"), "--delete")
+	for id, want := range map[string]bool{first: true, second: false, third: true} {
+		if b.held(id) != want {
+			t.Errorf("VM %s is there: %v, want %v", id, b.held(id), want)
+		}
+	}
+	if got.code != exitFailed || strings.Count(got.err, "[y/N]") != 3 || !strings.Contains(got.err, b.owner) {
+		t.Errorf("want three questions, each with its proof, and exit code %d; got %d and\n%s", exitFailed, got.code, got.err)
+	}
+}
+
+// readerFunc does something when an answer is read.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func claimWhileAsking(t *testing.T, b *orphanBed) {
+	metal := b.metal(b.owner, "md-0", b.id).SystemID
+	got := b.orphans(readerFunc(func(p []byte) (int, error) {
+		b.claim("md-0", "")
+		return copy(p, "y\n"), io.EOF
+	}), "--delete")
+	if !b.held(metal) || got.code != exitFailed || !strings.Contains(got.stdout, outcomeLeft) {
+		t.Errorf("it is held: %v, exit code %d\n%s", b.held(metal), got.code, got.stdout)
+	}
+}
+
+func claimBeforeTheSecondLook(t *testing.T, b *orphanBed) {
+	metal := b.metal(b.owner, "md-0", b.id).SystemID
+	looks := 0
+	b.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Endpoint == "machines/" && call.Query == "" && phase == simulator.Before {
+			if looks++; looks == 2 {
+				b.claim("md-0", metal)
+			}
+		}
+		return nil
+	})
+	if r := b.report("--delete", "--yes"); !r.OK || len(r.Orphans) > 0 || looks != 2 || !b.held(metal) {
+		t.Errorf("after %d looks it is held: %v; %+v", looks, b.held(metal), r)
+	}
+}
+
+func unreadable(t *testing.T, b *orphanBed) {
+	metal := b.metal(b.owner, "md-0", b.id).SystemID
+	nothing := filepath.Join(t.TempDir(), "kubeconfig")
+	if got := b.orphans(strings.NewReader(""), "--delete", "--yes", "--kubeconfig="+nothing); got.code != exitUsage {
+		t.Errorf("no kubeconfig: exit code %d, want %d", got.code, exitUsage)
+	}
+	if _, err := b.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusServiceUnavailable, ID: "down"}); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.report("--delete", "--yes"); r.OK || r.Problem == "" || r.Remedy == "" || len(r.Orphans) > 0 {
+		t.Errorf("MAAS does not answer, and it says %+v", r)
+	}
+	b.RemoveFault("down")
+	if got := call(t, "", []string{"MAAS_ENDPOINT=" + b.url, "MAAS_API_KEY=admin:token:wrong", "KUBECONFIG=" + b.kubeconfig},
+		"capmaasctl", "orphans"); got.code != exitFailed || strings.Contains(got.stdout+got.err, secret) {
+		t.Errorf("with a wrong key: exit code %d\n%s%s", got.code, got.stdout, got.err)
+	}
+	if !b.held(metal) {
+		t.Error("it was removed all the same")
+	}
+}
+
+func refusedRelease(t *testing.T, b *orphanBed) {
+	refused, vm := b.metal(b.owner, "md-0", b.id).SystemID, b.vm(b.owner, "cp-0")
+	if _, err := b.AddFault(simulator.Fault{Op: "release", Status: http.StatusConflict, Body: "not now"}); err != nil {
+		t.Fatal(err)
+	}
+	r := b.report("--delete", "--yes")
+	if diff := cmp.Diff(map[string]string{refused: outcomeFailed, vm: outcomeRemoved}, r.outcomes()); diff != "" || r.OK {
+		t.Errorf("ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
+	}
+	if want := fmt.Sprintf("%d orphan(s): 1 removed, 0 left, 1 failed.", len(r.Orphans)); r.Summary != want {
+		t.Errorf("the summary is %q, want %q", r.Summary, want)
+	}
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// erasing is a spec of bare metal with a release policy.
+func erasing(erase infrav1.EraseMode) infrav1.MaasMachineSpec {
+	return infrav1.MaasMachineSpec{Release: infrav1.MachineRelease{Erase: erase}}
+}
+
+// deployedMetal makes a bare-metal machine with a release policy, in a cluster of its own.
+func (w *world) deployedMetal(erase infrav1.EraseMode) (m *infrav1.MaasMachine, finish func()) {
+	w.t.Helper()
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	m = w.newMachine("md-0", false, erasing(erase))
+	w.deployed(m)
+	return m, func() {
+		w.t.Helper()
+		w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
+			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
+		})
+		w.deleteCluster(cluster)
+		w.unchanged(before)
+	}
+}
+
+// beginDeletion deletes a machine and does not wait.
+func (w *world) beginDeletion(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	if err := w.client.Delete(w.t.Context(), m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// setErase changes the release policy.
+func (w *world) setErase(m *infrav1.MaasMachine, erase infrav1.EraseMode) {
+	w.t.Helper()
+	before := m.DeepCopy()
+	m.Spec.Release.Erase = erase
+	if err := w.client.Patch(w.t.Context(), m, client.MergeFrom(before)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// failNext has the next operation of a kind fail in MAAS.
+func (w *world) failNext(operation string) {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, strings.TrimSuffix(w.maasURL, "/MAAS")+"/control/fail-next",
+		strings.NewReader(`{"operation": "`+operation+`"}`))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode >= 300 {
+		w.t.Fatalf("fail-next %s: %s", operation, response.Status)
+	}
+}
+
+// releases counts what MAAS was asked for.
+func (w *world) releases() (n int) {
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "release" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
+	for erase, want := range map[infrav1.EraseMode]string{
+		"": "", infrav1.EraseNone: "", infrav1.EraseQuick: "quick", infrav1.EraseSecure: "secure", infrav1.EraseFull: "full",
+	} {
+		t.Run("erase "+string(erase), func(t *testing.T) {
+			t.Parallel()
+			// Long enough to be seen.
+			w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 100m, erase_secure: 100m, erase_full: 100m}\n" })
+			m, finish := w.deployedMetal(erase)
+			id := m.Spec.SystemID
+			w.maas.ResetCalls()
+			w.beginDeletion(m)
+			if want != "" {
+				w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
+				if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, want) || !strings.Contains(message, id) {
+					t.Errorf("Ready says %q, want which machine, and that %s is what is done", message, want)
+				}
+			}
+			finish()
+			if n := w.releases(); n != 1 {
+				t.Errorf("MAAS was asked %d times for the release", n)
+			}
+			if now, _ := w.maas.Machine(id); now.Status != "Ready" || now.Erased != want {
+				t.Errorf("the machine is %s, erased %q; want Ready, %q", now.Status, now.Erased, want)
+			}
+		})
+	}
+}
+
+// A machine whose disks could not be erased stays ours until the spec says what else is to be done.
+func TestAFailedEraseIsRepairedByTheSpec(t *testing.T) {
+	for erase, want := range map[infrav1.EraseMode]string{infrav1.EraseQuick: "quick", infrav1.EraseNone: ""} {
+		t.Run("erase "+string(erase), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			m, finish := w.deployedMetal(infrav1.EraseFull)
+			id := m.Spec.SystemID
+			w.failNext("erase")
+			w.beginDeletion(m)
+			w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseFailedReason)
+			if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, "spec.release.erase") || strings.Contains(message, "\n") {
+				t.Errorf("Ready says %q, want one line that says what can be done", message)
+			}
+			w.staysErased(m)
+			w.setErase(m, erase)
+			finish()
+			if now, _ := w.maas.Machine(id); now.Erased != want {
+				t.Errorf("the disks were erased %q, want %q", now.Erased, want)
+			}
+		})
+	}
+}
+
+// staysErased has the controller look again, and checks that nothing comes of it.
+func (w *world) staysErased(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.maas.ResetCalls()
+	w.poke(m)
+	w.await("the controller looked again", m, func(context.Context) bool {
+		for _, call := range w.maas.Calls().Log { // It proves that the machine is ours each time.
+			if strings.Contains(call.Query, "agent_name=") {
+				return true
+			}
+		}
+		return false
+	})
+	if now, _ := w.maas.Machine(m.Spec.SystemID); now.Status != "Failed disk erasing" || now.AgentName == "" || w.releases() != 0 {
+		w.t.Errorf("the machine is %s, agent %q, after %d releases; want it left as it was", now.Status, now.AgentName, w.releases())
+	}
+}
+
+// What failed is tried again when its pause is over, the same way.
+func TestAFailedReleaseIsTriedAgain(t *testing.T) {
+	for name, tc := range map[string]struct{ operation, reason string }{
+		"erasing":       {"erase", infrav1.EraseFailedReason},
+		"switching off": {"release", infrav1.ReleaseFailedReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			m, finish := w.deployedMetal(infrav1.EraseQuick)
+			id := m.Spec.SystemID
+			for failures := int32(1); failures <= 2; failures++ {
+				w.failNext(tc.operation)
+				if failures == 1 {
+					w.beginDeletion(m)
+				} else {
+					w.pauseIsOver(m)
+				}
+				w.eventually(m, "failed again", func() bool {
+					return conditions.GetReason(m, infrav1.MachineDeployedCondition) == tc.reason && m.Status.Release.Failures == failures
+				})
+			}
+			w.pauseIsOver(m)
+			finish()
+			if now, _ := w.maas.Machine(id); now.Erased != "quick" {
+				t.Errorf("the disks were erased %q, want quick", now.Erased)
+			}
+		})
+	}
+}
+
+// pauseIsOver makes the last failure an old one.
+func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.patchStatus(m, func() {
+		m.Status.Release.FailedTime = ptr.To(metav1.NewTime(m.Status.Release.FailedTime.Add(-maxReleaseRetry)))
+	})
+}
+
+// MAAS erases for ever where the machine does not boot; that is told, and what somebody aborts is tried again.
+func TestErasingThatDoesNotEndIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region += "timings: {erase_full: 10000h}\n" })
+	m, finish := w.deployedMetal(infrav1.EraseFull)
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
+	w.patchStatus(m, func() { m.Status.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseOverdueReason)
+	if now, _ := w.maas.Machine(m.Spec.SystemID); now.Status != "Disk erasing" {
+		t.Errorf("the machine is %s, want it to go on erasing", now.Status)
+	}
+	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=abort", nil)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseFailedReason)
+	w.setErase(m, infrav1.EraseSecure)
+	finish()
+}
+
+// The answer to a release with erasing may get lost, as may its record.
+func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
+	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
+		t.Run(string(phase), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			m, finish := w.deployedMetal(infrav1.EraseSecure)
+			id := m.Spec.SystemID
+			w.loseEachCallOnce(phase)
+			w.beginDeletion(m)
+			w.await("the machine is erased", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Erased == "secure" })
+			w.maas.SetHook(nil)
+			finish()
+		})
+	}
+}
+
+// A machine that somebody released and took, after its disks could not be erased, is not ours to release.
+func TestAFailedEraseThatSomebodyElseTookIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m, _ := w.deployedMetal(infrav1.EraseFull)
+	w.failNext("erase")
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseFailedReason)
+	id := m.Spec.SystemID
+	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
+	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
+	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	w.allocateAs("somebody", id)
+	w.annotate(m, clusterv1.PausedAnnotation, nil)
+	w.await("the object is gone", m, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
+	})
+	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
+		t.Errorf("somebody else's machine is now %+v", now)
+	}
+}
+
+// annotate sets an annotation, or takes it away.
+func (w *world) annotate(object client.Object, key string, value *string) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{key: value}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.client.Patch(w.t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A machine that looks free may still become ours, while an allocation of it whose answer was lost can take effect.
+func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m, finish := w.deployedMetal(infrav1.EraseNone)
+	id := m.Spec.SystemID
+	ours, _ := w.maas.Machine(id)
+	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
+	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
+	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	w.annotate(m, infrav1.AcquireStartedAnnotation, ptr.To(time.Now().Add(time.Hour).Format(time.RFC3339)))
+	w.beginDeletion(m)
+	w.annotate(m, clusterv1.PausedAnnotation, nil)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASUnavailableReason)
+	w.allocateAs(ours.AgentName, id)
+	w.await("the machine is given back", m, func(context.Context) bool {
+		now, _ := w.maas.Machine(id)
+		return now.Status == "Ready" && now.AgentName == ""
+	})
+	w.annotate(m, infrav1.AcquireStartedAnnotation, nil)
+	finish()
+}
+
+func TestEraseLimitGrowsWithTheDisks(t *testing.T) {
+	const tb = 1e6 // MB
+	for name, tc := range map[string]struct {
+		erase       infrav1.EraseMode
+		storage     float64
+		least, most time.Duration
+	}{
+		"quick does not hang on the size": {infrav1.EraseQuick, 100 * tb, time.Hour, time.Hour},
+		"a small disk":                    {infrav1.EraseFull, 0.1 * tb, time.Hour, 2 * time.Hour},
+		"large disks":                     {infrav1.EraseFull, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"secure may have to overwrite":    {infrav1.EraseSecure, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"MAAS's settings may say full":    {infrav1.EraseNone, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"a size that is not known":        {infrav1.EraseFull, 0, time.Hour, time.Hour},
+	} {
+		if got := eraseLimit(tc.erase, tc.storage); got < tc.least || got > tc.most {
+			t.Errorf("%s: %v, want %v to %v", name, got, tc.least, tc.most)
+		}
+	}
+}
+
+func TestReleaseRetryGrowsUpToAnHour(t *testing.T) {
+	last := time.Duration(0)
+	for failures := int32(1); failures < 100; failures++ {
+		pause := releaseRetry(failures)
+		if pause < last || pause > time.Hour || (last < time.Hour && pause == last) {
+			t.Fatalf("%v after %d failures, %v after one less", pause, failures, last)
+		}
+		last = pause
+	}
+	if first := releaseRetry(1); first != time.Minute || last != time.Hour {
+		t.Errorf("the pauses go from %v to %v, want a minute to an hour", first, last)
+	}
+}
+
+func TestPauseAfterFailure(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	failed := &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull, Failures: 3, FailedTime: ptrTime(now.Add(-time.Minute))}
+	for name, tc := range map[string]struct {
+		status   maas.Status
+		try      *infrav1.MachineReleaseStatus
+		spec     infrav1.EraseMode
+		want     time.Duration
+		failures int32
+	}{
+		"nothing failed":                  {maas.StatusDeployed, nil, "", 0, 0},
+		"somebody else's try failed":      {maas.StatusFailedDiskErasing, nil, infrav1.EraseFull, 0, 0},
+		"the first failure is seen":       {maas.StatusFailedDiskErasing, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull}, infrav1.EraseFull, time.Minute, 1},
+		"a release failed":                {maas.StatusReleasingFailed, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseNone}, "", time.Minute, 1},
+		"the third failure is waited for": {maas.StatusFailedDiskErasing, failed, infrav1.EraseFull, 3 * time.Minute, 3},
+		"the spec has changed":            {maas.StatusFailedDiskErasing, failed, infrav1.EraseQuick, 0, 3},
+		"the spec says none now":          {maas.StatusFailedDiskErasing, failed, infrav1.EraseNone, 0, 3},
+		"the policy was removed":          {maas.StatusFailedDiskErasing, failed, "", 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &infrav1.MaasMachine{Spec: erasing(tc.spec)}
+			m.Status.Release = tc.try.DeepCopy()
+			l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: tc.status}}
+			r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
+			if got := r.pauseAfterFailure(l, now); got != tc.want {
+				t.Errorf("the pause is %v, want %v", got, tc.want)
+			}
+			if m.Status.Release != nil && m.Status.Release.Failures != tc.failures {
+				t.Errorf("%d failures are noted, want %d", m.Status.Release.Failures, tc.failures)
+			}
+			noteRelease(m, now)
+			again := m.Spec.Release.Mode() == ptr.Deref(tc.try, infrav1.MachineReleaseStatus{}).Erase
+			if try := m.Status.Release; try.FailedTime != nil || (try.Failures > 0) != (again && tc.failures > 0) {
+				t.Errorf("the next try is noted as %+v", try)
+			}
+		})
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// consequence is what follows from a machine's state in MAAS.
+type consequence int
+
+const (
+	// deployIt: nothing is in the way of a deployment.
+	deployIt consequence = iota
+	// itRuns: the machine is deployed and on.
+	itRuns
+	// moving: MAAS leaves the state by itself.
+	moving
+	// person: somebody must do something in MAAS, and then it goes on by itself.
+	person
+	// replace: this machine won't run again; a MachineHealthCheck or the user deletes the Machine.
+	replace
+)
+
+// phase is a stretch of a machine's life that MAAS should end by itself in time.
+type phase string
+
+const (
+	commissioning phase = "commissioning"
+	deploying     phase = "deploying"
+)
+
+// verdict is what a machine's state in MAAS means.
+type verdict struct {
+	then   consequence
+	reason string
+	// says goes on after "machine ID".
+	says string
+	// phase has a deadline; "" has none.
+	phase phase
+	// lost: MAAS may have given the machine's addresses to somebody else, so nothing may lead there any more.
+	lost bool
+}
+
+var released = verdict{then: replace, reason: infrav1.MachineReleasedReason, says: "was released in MAAS", lost: true}
+
+// states has a verdict for each state, for a machine that never ran (first) and for one that was provisioned (later). Docs:
+// docs/machine-states.md.
+var states = map[maas.Status]struct{ first, later verdict }{
+	maas.StatusNew: {
+		verdict{then: moving, reason: infrav1.CommissioningReason, says: "is not commissioned yet", phase: commissioning}, released},
+	maas.StatusCommissioning: {
+		verdict{then: moving, reason: infrav1.CommissioningReason, says: "is being commissioned", phase: commissioning}, released},
+	maas.StatusFailedCommissioning: both(verdict{then: replace, reason: infrav1.CommissioningFailedReason, lost: true,
+		says: "could not be commissioned; its script results in MAAS say why"}),
+	maas.StatusTesting: {
+		verdict{then: moving, reason: infrav1.TestingReason, says: "is being tested", phase: commissioning},
+		verdict{then: moving, reason: infrav1.TestingReason, says: "is being tested by somebody, and goes back to what it did"}},
+	maas.StatusFailedTesting: {
+		verdict{then: replace, reason: infrav1.TestingFailedReason, says: "failed its tests; their results in MAAS say why"},
+		verdict{then: person, reason: infrav1.TestingFailedReason,
+			says: "failed the tests that somebody ran: override their result in MAAS, or delete the Machine"}},
+	maas.StatusReady:     {verdict{then: deployIt}, released},
+	maas.StatusAllocated: {verdict{then: deployIt}, released},
+	maas.StatusReserved: {
+		verdict{then: person, reason: infrav1.MachineReservedReason, says: "is reserved by somebody in MAAS"},
+		verdict{then: replace, reason: infrav1.MachineReservedReason, says: "was released, and reserved by somebody in MAAS", lost: true}},
+	maas.StatusDeploying: both(verdict{then: moving, reason: infrav1.DeployingReason, says: "is being deployed", phase: deploying}),
+	maas.StatusDeployed:  both(verdict{then: itRuns}),
+	maas.StatusFailedDeployment: both(verdict{then: replace, reason: infrav1.DeployFailedReason,
+		says: "could not be deployed; its events in MAAS say why"}),
+	maas.StatusReleasing:   {verdict{then: moving, reason: infrav1.ReleasingReason, says: "is being released by somebody"}, released},
+	maas.StatusDiskErasing: {verdict{then: moving, reason: infrav1.ErasingDisksReason, says: "is being erased by somebody"}, released},
+	maas.StatusReleasingFailed: both(verdict{then: replace, reason: infrav1.ReleaseFailedReason, lost: true,
+		says: "was released by somebody, and MAAS could not do it"}),
+	maas.StatusFailedDiskErasing: both(verdict{then: replace, reason: infrav1.EraseFailedReason, lost: true,
+		says: "was released by somebody, and its disks could not be erased"}),
+	// MAAS releases what is marked broken.
+	maas.StatusBroken:                 both(verdict{then: replace, reason: infrav1.MachineBrokenReason, says: "is marked broken in MAAS", lost: true}),
+	maas.StatusMissing:                both(verdict{then: replace, reason: infrav1.MachineMissingReason, says: "is missing, says MAAS"}),
+	maas.StatusRetired:                both(verdict{then: replace, reason: infrav1.MachineRetiredReason, says: "is retired in MAAS", lost: true}),
+	maas.StatusEnteringRescueMode:     both(verdict{then: moving, reason: infrav1.RescueModeReason, says: "enters rescue mode"}),
+	maas.StatusRescueMode:             both(verdict{then: person, reason: infrav1.RescueModeReason, says: "is in rescue mode: exit it in MAAS"}),
+	maas.StatusExitingRescueMode:      both(verdict{then: moving, reason: infrav1.RescueModeReason, says: "exits rescue mode"}),
+	maas.StatusFailedToEnterRescue:    both(rescueFailed),
+	maas.StatusFailedToExitRescueMode: both(rescueFailed),
+}
+
+var rescueFailed = verdict{then: person, reason: infrav1.RescueModeFailedReason,
+	says: "did not get into rescue mode or out of it: exit rescue mode in MAAS"}
+
+var (
+	// gone is for a machine that MAAS does not have.
+	gone = verdict{then: replace, reason: infrav1.MachineMissingReason, says: "is not in MAAS any more: delete the Machine", lost: true}
+	// noAddress: MAAS tells the addresses a moment after Deployed.
+	noAddress = verdict{then: moving, reason: infrav1.DeployingReason, says: "has no address", phase: deploying}
+)
+
+// notOurs is for a machine that somebody else has.
+func notOurs(m *maas.Machine, ran bool) verdict {
+	v := verdict{then: person, reason: infrav1.MachineNotOursReason, lost: true,
+		says: fmt.Sprintf("belongs to somebody else (%s); it is not touched", m.Owner)}
+	if ran {
+		v.then = replace
+		v.says += ": delete the Machine"
+	}
+	return v
+}
+
+func both(v verdict) struct{ first, later verdict } { return struct{ first, later verdict }{v, v} }
+
+// judge tells what a machine's state means. ran tells that it was provisioned before, vm that it is a VM which we composed.
+func judge(m *maas.Machine, ran, vm bool) verdict {
+	state, known := states[m.Status]
+	v := state.first
+	if ran {
+		v = state.later
+	}
+	switch {
+	case !known:
+		v = verdict{then: person, reason: infrav1.MachineNotUsableReason, says: fmt.Sprintf("is in state %q, which is not known here", m.StatusName)}
+	case m.Status == maas.StatusNew && !ran && !vm:
+		// MAAS commissions by itself what it composes, and nothing else.
+		v = verdict{then: person, reason: infrav1.NotCommissionedReason, says: "is New: commission it in MAAS"}
+	case v.then == itRuns && m.PowerState == maas.PowerOff:
+		v = verdict{then: person, reason: infrav1.PoweredOffReason, says: "is deployed, but powered off"}
+	case v.then == deployIt && m.Locked:
+		v = verdict{then: person, reason: infrav1.MachineLockedReason, says: "is locked, and can't be deployed: unlock it in MAAS"}
+	}
+	if v.then == replace {
+		v.says += ": delete the Machine"
+		if m.Locked {
+			v.says += ", and unlock the machine in MAAS"
+		}
+	}
+	return v
+}
+
+// overdue is the verdict at the deadline of a phase. Nothing is aborted, nor given back: somebody may want to look at the machine, and
+// MAAS may end after all.
+func (v verdict) overdue(limit time.Duration) verdict {
+	reasons := map[phase]string{commissioning: infrav1.CommissioningTimedOutReason, deploying: infrav1.DeployTimedOutReason}
+	return verdict{then: person, reason: reasons[v.phase], phase: v.phase,
+		says: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.says, limit)}
+}
+
+// wasProvisioned tells that Cluster API was told that the machine runs. The provider ID survives the loss of the status.
+func wasProvisioned(m *infrav1.MaasMachine) bool {
+	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
+}
+
+// settle says in the conditions that the machine does not run, and why, and answers when to look again.
+func (r *MaasMachineReconciler) settle(m *infrav1.MaasMachine, v verdict) outcome {
+	after := safetyRetry
+	limit := map[phase]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[v.phase]
+	if limit == 0 {
+		v.phase = ""
+	}
+	if left := limit - inPhase(m, v.phase, time.Now()); v.phase != "" && left > 0 {
+		after = min(after, left)
+	} else if v.phase != "" {
+		v = v.overdue(limit)
+	}
+	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.says)
+	if v.then != moving && conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.reason, "Observe", "%s", message)
+	}
+	notDeployed(m, v.reason, "%s", message)
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	if v.then == replace {
+		m.Status.FailureReason, m.Status.FailureMessage = v.reason, message
+	}
+	if v.lost {
+		m.Status.Addresses = nil
+	}
+	return waitAtMost(after)
+}
+
+// inPhase is for how long the machine has been in a phase, and notes when it enters one. A note in the metadata survives what the
+// conditions don't: they tell when False became True but not when one reason followed another, MAAS may not answer meanwhile, and
+// the status can get lost.
+func inPhase(m *infrav1.MaasMachine, p phase, now time.Time) time.Duration {
+	if p == "" {
+		delete(m.Annotations, infrav1.PhaseStartedAnnotation)
+		return 0
+	}
+	name, at, _ := strings.Cut(m.Annotations[infrav1.PhaseStartedAnnotation], " ")
+	began, err := time.Parse(time.RFC3339, at)
+	if err == nil && name == string(p) {
+		return now.Sub(began)
+	}
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[infrav1.PhaseStartedAnnotation] = string(p) + " " + now.UTC().Format(time.RFC3339)
+	return 0
+}

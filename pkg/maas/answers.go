@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import "slices"
+
+// complete tells whether a decoded answer is what was asked for. JSON of something else, of a proxy's for example, decodes
+// without an error too: null into a list without machines, which would then be taken for deleted.
+func complete(out any) bool {
+	switch out := out.(type) {
+	case *Machine:
+		return out.complete()
+	case *[]*Machine:
+		return all(*out, (*Machine).complete)
+	case *composeAnswer:
+		return isSystemID(out.SystemID)
+	case *VMHost:
+		return out.complete()
+	case *[]VMHost:
+		return all(*out, VMHost.complete)
+	case *Interface:
+		return out.ID > 0
+	case *DNSResource:
+		return out.complete()
+	case *[]DNSResource:
+		return all(*out, DNSResource.complete)
+	case *[]Ref:
+		return all(*out, func(r Ref) bool { return r.Name != "" })
+	case *[]Subnet:
+		return all(*out, func(s Subnet) bool { return s.ID > 0 && s.CIDR != "" })
+	case *[]Domain:
+		return all(*out, func(d Domain) bool { return d.Name != "" })
+	case *User:
+		return out.Username != ""
+	case *versionAnswer:
+		return out.Version != ""
+	}
+	return true
+}
+
+// all tells whether a list is there, if only an empty one, and has only items that are in order.
+func all[T any](list []T, ok func(T) bool) bool {
+	return list != nil && !slices.ContainsFunc(list, func(item T) bool { return !ok(item) })
+}
+
+func (m *Machine) complete() bool { return m != nil && isSystemID(m.SystemID) }
+
+func (h VMHost) complete() bool { return h.ID > 0 && h.Name != "" }
+
+func (r DNSResource) complete() bool { return r.ID > 0 && r.FQDN != "" }
+
+// isSystemID: ids of machines are letters and digits. They become parts of paths.
+func isSystemID(id string) bool {
+	return id != "" && !slices.ContainsFunc([]byte(id), func(c byte) bool {
+		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	})
+}

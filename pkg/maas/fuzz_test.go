@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+)
+
+// What a request carries, and nobody may read in what comes of it.
+const (
+	fuzzSecret   = "the9secret7of5the3key1"
+	fuzzUserData = "#cloud-config join-token"
+	fuzzPEM      = "-----BEGIN FUZZ KEY----- abcdef\n"
+)
+
+// canned is a MAAS that gives one answer to everything.
+type canned struct {
+	status  int
+	headers http.Header
+	body    []byte
+}
+
+func (c *canned) RoundTrip(request *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: c.status, Status: fmt.Sprint(c.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: c.headers.Clone(), Body: io.NopCloser(bytes.NewReader(c.body)), ContentLength: -1, Request: request,
+	}, nil
+}
+
+// Calls of fuzzCalls that send more secrets than the key.
+const deployCall, registerCall = 3, 10
+
+// fuzzCalls are all calls, in an order that the corpus knows: append only. Each answers what it got, or nil.
+var fuzzCalls = []func(context.Context, *Client) (any, error){
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListMachines(ctx, MachineFilter{})) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.GetMachine(ctx, "abc123")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.AllocateMachine(ctx, AllocateParams{AgentName: "x"}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.DeployMachine(ctx, "abc123", DeployParams{UserData: []byte(fuzzUserData)}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.SetWorkloadAnnotations(ctx, "abc123", map[string]string{"a": "b"}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteMachine(ctx, "abc123") },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.LinkSubnet(ctx, "abc123", 1, LinkParams{Mode: LinkModeAuto}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListVMHosts(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.GetVMHost(ctx, 1)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.VMHostPower(ctx, 1)) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.CreateLXDHost(ctx, VMHostParams{VMHostPower: VMHostPower{Key: fuzzPEM}}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.Compose(ctx, 1, ComposeParams{})) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListZones(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListResourcePools(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListSubnets(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDomains(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDNSResources(ctx, "a.maas")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.CreateDNSResource(ctx, "a.maas", nil, 1))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.Version(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.WhoAmI(ctx)) },
+}
+
+func value[T any](v T, err error) (any, error) { return v, err }
+
+// FuzzAnswer gives any answer to any call: it must end, in something usable or in an *Error that can be shown to people.
+func FuzzAnswer(f *testing.F) {
+	client, err := NewClient(Config{Endpoint: "http://maas.example/MAAS", APIKey: "consumer:token:" + fuzzSecret})
+	if err != nil {
+		f.Fatal(err)
+	}
+	client.limiter = rate.NewLimiter(rate.Inf, 1)
+	f.Fuzz(func(t *testing.T, which uint8, status uint16, retryAfter, location string, body []byte) {
+		answer := &canned{status: 100 + int(status)%900, headers: http.Header{}, body: body}
+		answer.headers["Retry-After"], answer.headers["Location"] = []string{retryAfter}, []string{location}
+		client.base = answer
+		which %= uint8(len(fuzzCalls))
+		got, err := fuzzCalls[which](t.Context(), client)
+		if err == nil {
+			checkUsable(t, got)
+			return
+		}
+		secrets := []string{fuzzSecret, "Expected signature base string:"}
+		switch which {
+		case deployCall:
+			secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(fuzzUserData)))
+		case registerCall:
+			secrets = append(secrets, strings.TrimSpace(fuzzPEM))
+		}
+		checkPresentable(t, err, secrets...)
+	})
+}
+
+// checkUsable wants what callers rely on: ids where something has one, and lists that are there.
+func checkUsable(t *testing.T, got any) {
+	t.Helper()
+	switch got := got.(type) {
+	case []*Machine:
+		if got == nil {
+			t.Error("no list of machines, and no error: all of them would count as deleted")
+		}
+		for _, m := range got {
+			checkUsable(t, m)
+		}
+	case *Machine:
+		if got == nil || got.SystemID == "" || strings.ContainsAny(got.SystemID, "/?#.%{}") {
+			t.Errorf("a machine without a usable id: %+v", got)
+		}
+	case VMHost:
+		if got.ID < 1 {
+			t.Errorf("a VM host without an id: %+v", got)
+		}
+	case []DNSResource:
+		for _, record := range got {
+			if record.ID < 1 || slices.Contains(record.Addresses(), "") {
+				t.Errorf("a DNS record without an id, or with an empty address: %+v", record)
+			}
+		}
+	case []Ref:
+		if slices.ContainsFunc(got, func(r Ref) bool { return r.Name == "" }) {
+			t.Errorf("something without a name: %+v", got)
+		}
+	case string: // system id or version
+		if got == "" {
+			t.Error("an empty answer")
+		}
+	}
+}
+
+var fuzzKinds = []Kind{NotFound, Conflict, Unauthorized, Forbidden, Invalid, Gone, Unavailable}
+
+func checkPresentable(t *testing.T, err error, secrets ...string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || !slices.Contains(fuzzKinds, e.Kind) {
+		t.Fatalf("%T %v, want an *Error of a known kind", err, err)
+	}
+	if e.RetryAfter < 0 || e.RetryAfter > time.Hour {
+		t.Errorf("it is to be tried again after %s", e.RetryAfter)
+	}
+	texts := []string{e.Message, e.Error(), Message(err)}
+	for field, messages := range e.Fields {
+		texts = append(append(texts, field), messages...)
+	}
+	if e.Message == "" {
+		t.Error("an error without a message")
+	}
+	for _, text := range texts {
+		if len(text) > maxMessage+100 || !utf8.ValidString(text) ||
+			strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+			t.Errorf("not a short line of text: %q", text)
+		}
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q is in %q", secret, text)
+			}
+		}
+	}
+}
+
+// FuzzConfig takes any endpoint and key: either both can be used, or the error names the field and not the value.
+func FuzzConfig(f *testing.F) {
+	f.Fuzz(func(t *testing.T, endpoint, key string, bundle []byte) {
+		config := Config{Endpoint: endpoint, APIKey: key, CABundle: bundle}
+		err := config.Validate()
+		client, clientErr := NewClient(config)
+		if (err == nil) != (clientErr == nil) {
+			t.Errorf("Validate says %v, NewClient %v", err, clientErr)
+		}
+		if err != nil {
+			checkConfigError(t, err, key)
+			return
+		}
+		root := client.api.APIURL
+		if (root.Scheme != "http" && root.Scheme != "https") || root.Host == "" || !strings.HasSuffix(root.Path, "/api/2.0/") {
+			t.Errorf("%q leads to %s", endpoint, root)
+		}
+		again, err := Config{Endpoint: root.String()}.apiURL()
+		if err != nil || again.String() != root.String() {
+			t.Errorf("%q leads to %s, and that to %s (%v)", endpoint, root, again, err)
+		}
+		// What is sent with this key must be a request.
+		client.base = &canned{status: 200, body: []byte(`{"version": "3.6.5"}`)}
+		if _, err := client.Version(t.Context()); err != nil {
+			t.Errorf("a call with the valid key fails: %v", err)
+		}
+	})
+}
+
+func checkConfigError(t *testing.T, err error, key string) {
+	t.Helper()
+	var wrong *ConfigError
+	if !errors.As(err, &wrong) || !slices.Contains([]string{"endpoint", "apiKey", "caBundle"}, wrong.Field) {
+		t.Errorf("%T %v, want a ConfigError that names the field", err, err)
+	}
+	if len(key) > 40 && strings.Contains(err.Error(), key) {
+		t.Errorf("the error gives the key away: %v", err)
+	}
+}
+
+// FuzzHostname makes a DNS label of any name, always the same one, and another one for another cluster.
+func FuzzHostname(f *testing.F) {
+	f.Fuzz(func(t *testing.T, name, ownerID string) {
+		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || !isLabelEnd(name[0]) {
+			t.Skip("no name of a Kubernetes object")
+		}
+		label := Hostname(name, ownerID)
+		if len(label) > maxLabel || !isLabelEnd(label[0]) || !isLabelEnd(label[len(label)-1]) || strings.Contains(label, ".") {
+			t.Errorf("%q is no DNS label", label)
+		}
+		if label != Hostname(name, ownerID) || label == Hostname(name, ownerID+"x") {
+			t.Errorf("%q does not tell clusters apart", label)
+		}
+	})
+}
+
+func isLabelEnd(c byte) bool { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') }

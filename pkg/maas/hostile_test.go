@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(into []byte) (int, error) {
+	for i := range into {
+		into[i] = ' '
+	}
+	return len(into), nil
+}
+
+func TestAnswerIsBounded(t *testing.T) {
+	body := &boundedBody{ReadCloser: io.NopCloser(endless{}), left: 1000}
+	got, err := io.ReadAll(body)
+	if len(got) != 1000 || !errors.Is(err, errTooLong) {
+		t.Errorf("%d bytes and %v, want 1000 and %v", len(got), err, errTooLong)
+	}
+	if err := iotest.TestReader(&boundedBody{ReadCloser: io.NopCloser(strings.NewReader("short")), left: 1000}, []byte("short")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnswerOfSomethingElseIsNoAnswer(t *testing.T) {
+	for _, body := range []string{"null", "{}", "[null]", "[{}]", `{"system_id": "../users"}`, `{"status": "ok"}`} {
+		client := serve(t, answer(http.StatusOK, "application/json", body))
+		if machines, err := client.ListMachines(t.Context(), MachineFilter{}); !errors.Is(err, Unavailable) {
+			t.Errorf("%s as a list of machines: %v, %v", body, machines, err)
+		}
+		if machine, err := client.GetMachine(t.Context(), "abc123"); !errors.Is(err, Unavailable) {
+			t.Errorf("%s as a machine: %+v, %v", body, machine, err)
+		}
+		if id, err := client.Compose(t.Context(), 1, ComposeParams{}); !errors.Is(err, Unavailable) {
+			t.Errorf("%s as a composed VM: %q, %v", body, id, err)
+		}
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	var followed atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	t.Cleanup(elsewhere.Close)
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+"/MAAS/?token=of-somebody", http.StatusFound)
+	})
+	_, err := client.AllocateMachine(t.Context(), AllocateParams{})
+	if !errors.Is(err, Unavailable) || followed.Load() != 0 {
+		t.Fatalf("%v, and %d requests came with the key", err, followed.Load())
+	}
+	if !strings.Contains(Message(err), elsewhere.URL) || strings.Contains(Message(err), "of-somebody") {
+		t.Errorf("%q does not say where to, or says too much", Message(err))
+	}
+}
+
+// raw is a server that writes a text to whoever connects, and then keeps the connection.
+func raw(t *testing.T, text string) *Client {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done); _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					fmt.Fprint(conn, text)
+				}
+				<-done
+			}()
+		}
+	}()
+	client, err := NewClient(Config{Endpoint: "http://" + listener.Addr().String() + "/MAAS", APIKey: "consumer:token:" + fuzzSecret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.limiter = rate.NewLimiter(rate.Inf, 1)
+	return client
+}
+
+func TestHostileProtocolEndsWithTheCall(t *testing.T) {
+	for name, text := range map[string]string{
+		"says nothing":             "",
+		"no HTTP":                  "SSH-2.0-OpenSSH_9.6\r\n",
+		"another protocol":         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"a body that never comes":  "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[",
+		"an error that never ends": "HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n" + "no\r\n",
+		"a broken status":          "HTTP/1.1 ABC " + fuzzSecret + "\r\n\r\n",
+		"a broken length":          "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+		"a broken chunk":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"no gzip":                  "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n[]",
+		"a redirect to nowhere":    "HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := raw(t, text)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := client.ListZones(ctx)
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				if !errors.Is(err, Unavailable) {
+					t.Errorf("the error is %v, want %s", err, Unavailable)
+				}
+				checkPresentable(t, err, fuzzSecret)
+			case <-time.After(20 * time.Second):
+				t.Error("the call outlives its context")
+			}
+		})
+	}
+}
+
+// TestRightSecretForAWrongKey: MAAS tells the right secret to whoever has the consumer and the token.
+func TestRightSecretForAWrongKey(t *testing.T) {
+	const right = "qkrTHZbdN3mPwX8sVuJ2"
+	said := "Authorization Error: 'Invalid signature. Expected signature base string: &" + right + "'"
+	for name, body := range map[string]string{
+		"text": said, "JSON": fmt.Sprintf(`{"detail": [%q]}`, said), "folded": strings.ReplaceAll(said, " ", "\r\n\t"),
+	} {
+		for _, status := range []int{400, 401, 403, 500} {
+			_, err := serve(t, answer(status, "text/plain", body)).WhoAmI(t.Context())
+			var e *Error
+			if !errors.As(err, &e) || e.Status != status {
+				t.Fatalf("%s: the error is %v", name, err)
+			}
+			if shown := fmt.Sprintf("%v %+v %#v %v", err, err, e.Fields, Message(err)); strings.Contains(shown, right) {
+				t.Errorf("%s, %d: the right secret is in %q", name, status, shown)
+			}
+			if !strings.Contains(e.Message, "Authorization Error") {
+				t.Errorf("%s, %d: %q does not say what is wrong", name, status, e.Message)
+			}
+		}
+	}
+}

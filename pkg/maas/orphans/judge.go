@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphans
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// Finding is a machine that is ours and that nothing claims.
+type Finding struct {
+	Machine *maas.Machine
+	// OwnerID is the cluster's; Cluster is nil where there is no such MaasCluster any more.
+	OwnerID string
+	Cluster *Cluster
+	// Object is the MaasMachine that it was made for; its name is "" where that can't be told.
+	Object Object
+	// Proof says, one by one, why it is ours and that nothing claims it.
+	Proof []string
+	// Doubt says what the proof lacks; "" where it is complete.
+	Doubt string
+}
+
+// Composed tells whether it is a VM that was composed for us: it has the hostname that we give. Other VMs are taken and given back
+// like bare metal.
+func (f *Finding) Composed() bool {
+	return f.Machine.Pod != nil && f.Machine.Hostname == maas.Hostname(f.Object.Name, f.OwnerID)
+}
+
+// AgentName is what MAAS has to have recorded when it was acquired. It is "" for a VM that nobody acquired yet, and for a machine
+// whose release failed: MAAS takes the record away when a release begins, the annotations when it is done, and nobody can acquire
+// the machine between.
+func (f *Finding) AgentName() string {
+	annotated := f.Machine.WorkloadAnnotations[machine.AnnotationOwner] != ""
+	switch {
+	case f.Composed() && slices.Contains(notAcquired, f.Machine.Status), annotated && f.Machine.Status == maas.StatusReleasingFailed:
+		return ""
+	}
+	return "capmaas/" + f.OwnerID + "/" + f.Object.Name
+}
+
+// notAcquired are the states of a VM before its first deployment. MAAS names an owner while it commissions all the same.
+var notAcquired = []maas.Status{
+	maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusTesting, maas.StatusFailedTesting,
+	maas.StatusReady,
+}
+
+// Audit answers the orphans among all machines of a MAAS.
+func (c *Claims) Audit(machines []*maas.Machine) []Finding {
+	var found []Finding
+	for _, m := range machines {
+		if f, innocent := c.Judge(m); innocent == "" {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// Judge tells whether a machine is an orphan. If not, innocent says why.
+func (c *Claims) Judge(m *maas.Machine) (f Finding, innocent string) {
+	f, ok := c.recognize(m)
+	if !ok {
+		return f, "it does not carry a mark of this management cluster"
+	}
+	if object, claimed := c.claimant(m); claimed {
+		return f, fmt.Sprintf("MaasMachine %s claims it", object)
+	}
+	switch {
+	case f.Cluster != nil && f.Cluster.Paused:
+		return f, fmt.Sprintf("the cluster of MaasCluster %s is paused", f.Cluster)
+	case m.Status == maas.StatusReleasing || m.Status == maas.StatusDiskErasing:
+		return f, "it is on its way back into the pool"
+	case !f.Composed() && m.Owner == "":
+		return f, "nobody holds it"
+	}
+	f.Proof = append(f.Proof, c.unclaimed(f))
+	return f, ""
+}
+
+// recognize tells whose a machine is by its marks.
+func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
+	f := Finding{Machine: m, OwnerID: m.WorkloadAnnotations[machine.AnnotationOwner]}
+	if f.OwnerID == "" {
+		return c.recognizeHostname(f)
+	}
+	namespace, name, _ := strings.Cut(m.WorkloadAnnotations[machine.AnnotationMachine], ".")
+	f.Object = Object{Namespace: namespace, Name: name}
+	manager := m.WorkloadAnnotations[AnnotationManagement]
+	cluster, known := c.clusters[f.OwnerID]
+	if !known {
+		return c.recognizeManagement(f, manager)
+	}
+	f.Cluster = &cluster
+	f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is the owner id of MaasCluster %s", machine.AnnotationOwner, f.OwnerID, cluster))
+	switch {
+	case manager != "" && manager != c.management:
+		f.Doubt = fmt.Sprintf("another management cluster marked it last (%s=%s): the cluster was moved from there, or is there too",
+			AnnotationManagement, manager)
+	case manager != "":
+		f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is this management cluster", AnnotationManagement, manager))
+	}
+	return f, true
+}
+
+// recognizeHostname is for VMs that have no annotations, because they were never deployed.
+func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
+	m := f.Machine
+	if m.Pod == nil || !strings.Contains(m.Hostname, "-") {
+		return f, false
+	}
+	at := strings.LastIndex(m.Hostname, "-")
+	cluster, known := c.suffixes[m.Hostname[at:]]
+	if !known {
+		return f, false
+	}
+	f.Cluster, f.OwnerID = &cluster, cluster.OwnerID
+	f.Object = Object{Namespace: cluster.Namespace, Name: m.Hostname[:at]}
+	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on VM host %s, and its hostname ends in %s, the hash of the owner id %s of MaasCluster %s",
+		m.Pod.Name, m.Hostname[at:], f.OwnerID, cluster))
+	return f, true
+}
+
+// recognizeManagement is for machines of a MaasCluster that is not there any more.
+func (c *Claims) recognizeManagement(f Finding, manager string) (Finding, bool) {
+	if manager == "" || manager != c.management || !c.sees(f.Object.Namespace) {
+		return f, false
+	}
+	f.Proof = append(f.Proof,
+		fmt.Sprintf("its annotation %s=%s is this management cluster", AnnotationManagement, manager),
+		fmt.Sprintf("no MaasCluster has the owner id %s=%s", machine.AnnotationOwner, f.OwnerID))
+	f.Doubt = "its MaasCluster was deleted here, or moved to a management cluster that has not marked it yet"
+	return f, true
+}
+
+// unclaimed says what became of the object.
+func (c *Claims) unclaimed(f Finding) string {
+	nothing := "no MaasMachine has the system id " + f.Machine.SystemID
+	object, there := c.objects[f.Object.Namespace+"."+f.Object.Name]
+	switch {
+	case there:
+		return fmt.Sprintf("%s; MaasMachine %s has %s", nothing, object, object.SystemID)
+	case f.Object.Name != "":
+		return fmt.Sprintf("%s, and there is no MaasMachine %s", nothing, f.Object)
+	}
+	return nothing
+}

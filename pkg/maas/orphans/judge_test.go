@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphans
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+const here, elsewhere = "uid-here", "uid-elsewhere"
+
+var (
+	alive  = Cluster{Namespace: "ns", Name: "c1", OwnerID: "owner1"}
+	frozen = Cluster{Namespace: "ns", Name: "c2", OwnerID: "owner2", Paused: true}
+)
+
+// metal is a deployed machine that was made for MaasMachine ns/name of the cluster with this owner id.
+func metal(owner, name string, change ...func(*maas.Machine)) *maas.Machine {
+	m := &maas.Machine{
+		SystemID: "id-" + name, Hostname: "metal-" + name, Status: maas.StatusDeployed, Owner: "capi",
+		WorkloadAnnotations: map[string]string{
+			machine.AnnotationOwner: owner, machine.AnnotationMachine: "ns." + name, AnnotationManagement: here,
+		},
+	}
+	for _, c := range change {
+		c(m)
+	}
+	return m
+}
+
+// vm is a composed VM that nobody deployed yet.
+func vm(owner, name string, change ...func(*maas.Machine)) *maas.Machine {
+	m := &maas.Machine{
+		SystemID: "id-" + name, Hostname: maas.Hostname(name, owner), Status: maas.StatusReady, Pod: &maas.Ref{ID: 1, Name: "lxd-a"},
+	}
+	for _, c := range change {
+		c(m)
+	}
+	return m
+}
+
+func annotate(key, value string) func(*maas.Machine) {
+	return func(m *maas.Machine) {
+		if m.WorkloadAnnotations == nil {
+			m.WorkloadAnnotations = map[string]string{}
+		}
+		m.WorkloadAnnotations[key] = value
+		if value == "" {
+			delete(m.WorkloadAnnotations, key)
+		}
+	}
+}
+
+func inState(status maas.Status) func(*maas.Machine) {
+	return func(m *maas.Machine) { m.Status = status }
+}
+
+func TestWhatIsAnOrphan(t *testing.T) {
+	const proven, doubtful, no = "proven", "doubtful", "no"
+	noOwner := func(m *maas.Machine) { m.Owner = "" }
+	for name, tc := range map[string]struct {
+		machine *maas.Machine
+		objects []Object
+		watched string // the namespace that was read
+		want    string
+	}{
+		"deployed, no object":                         {machine: metal("owner1", "a"), want: proven},
+		"marked before there was a management mark":   {machine: metal("owner1", "a", annotate(AnnotationManagement, "")), want: proven},
+		"failed to deploy":                            {machine: metal("owner1", "a", inState(maas.StatusFailedDeployment)), want: proven},
+		"its release failed":                          {machine: metal("owner1", "a", inState(maas.StatusReleasingFailed)), want: proven},
+		"its object has another machine":              {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-b"}}, want: proven},
+		"an object of this name in another namespace": {machine: metal("owner1", "a"), objects: []Object{{"other", "a", ""}}, want: proven},
+		"a VM that was deployed":                      {machine: vm("owner1", "a", annotate(machine.AnnotationOwner, "owner1"), annotate(machine.AnnotationMachine, "ns.a")), want: proven},
+		"a VM that was never deployed":                {machine: vm("owner1", "a"), want: proven},
+		"a VM that failed commissioning":              {machine: vm("owner1", "a", inState(maas.StatusFailedCommissioning)), want: proven},
+
+		"claimed by system id":             {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-a"}}, want: no},
+		"claimed by somebody else's":       {machine: metal("owner1", "a"), objects: []Object{{"other", "z", "id-a"}}, want: no},
+		"claimed before it is recorded":    {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
+		"a VM, claimed by its hostname":    {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
+		"a VM that came back":              {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", "id-gone"}}, want: no},
+		"a VM with a dot in its name":      {machine: vm("owner1", "a.b"), objects: []Object{{"ns", "a.b", ""}}, want: no},
+		"of a cluster that is paused":      {machine: metal("owner2", "a"), want: no},
+		"a VM of a cluster that is paused": {machine: vm("owner2", "a"), want: no},
+		"on its way back":                  {machine: metal("owner1", "a", inState(maas.StatusReleasing)), want: no},
+		"being erased":                     {machine: metal("owner1", "a", inState(maas.StatusDiskErasing)), want: no},
+		"back in the pool":                 {machine: metal("owner1", "a", noOwner, inState(maas.StatusReady)), want: no},
+
+		"of another management cluster":                    {machine: metal("owner9", "a", annotate(AnnotationManagement, elsewhere)), want: no},
+		"of a cluster that nobody knows":                   {machine: metal("owner9", "a", annotate(AnnotationManagement, "")), want: no},
+		"a VM of a cluster that nobody knows":              {machine: vm("owner9", "a"), want: no},
+		"bare metal with a hostname like a VM's":           {machine: vm("owner1", "a", func(m *maas.Machine) { m.Pod = nil }), want: no},
+		"a stranger":                                       {machine: &maas.Machine{SystemID: "x", Hostname: "stranger", Status: maas.StatusDeployed, Owner: "bob"}, want: no},
+		"a VM like bare metal, back in the pool":           {machine: vm("owner1", "a", annotate(machine.AnnotationOwner, "owner1"), func(m *maas.Machine) { m.Hostname = "web" }), want: no},
+		"a stranger's VM":                                  {machine: vm("", "a", func(m *maas.Machine) { m.Hostname = "web" }), want: no},
+		"a stranger's VM with a dash":                      {machine: vm("", "a", func(m *maas.Machine) { m.Hostname = "web-1" }), want: no},
+		"gone cluster of another manager's namespace":      {machine: metal("owner9", "a"), watched: "other", want: no},
+		"gone cluster of this management cluster":          {machine: metal("owner9", "a"), want: doubtful},
+		"gone cluster of the manager's own namespace":      {machine: metal("owner9", "a"), watched: "ns", want: doubtful},
+		"marked by another management cluster, known here": {machine: metal("owner1", "a", annotate(AnnotationManagement, elsewhere)), want: doubtful},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := NewClaims(here, tc.watched, []Cluster{alive, frozen, {Namespace: "ns", Name: "new"}}, tc.objects)
+			found, innocent := claims.Judge(tc.machine)
+			got := no
+			switch {
+			case innocent == "" && found.Doubt == "":
+				got = proven
+			case innocent == "":
+				got = doubtful
+			}
+			if got != tc.want {
+				t.Fatalf("it is %q (innocent: %q, doubt: %q), want %q", got, innocent, found.Doubt, tc.want)
+			}
+			if got != no && (len(found.Proof) < 2 || slices.Contains(found.Proof, "")) {
+				t.Errorf("the proof is %q; want whose it is and that nothing claims it", found.Proof)
+			}
+			if audited := claims.Audit([]*maas.Machine{tc.machine}); (len(audited) == 1) != (got != no) {
+				t.Errorf("the audit finds %d", len(audited))
+			}
+		})
+	}
+}
+
+func TestWithoutItsOwnIDAManagementClusterKnowsNothingByThatMark(t *testing.T) {
+	claims := NewClaims("", "", []Cluster{alive}, nil)
+	if f, innocent := claims.Judge(metal("owner9", "a", annotate(AnnotationManagement, ""))); innocent == "" {
+		t.Errorf("a machine without the mark is taken for one with it: %v", f)
+	}
+	if f, innocent := claims.Judge(metal("owner1", "a")); innocent != "" || f.Doubt == "" {
+		t.Errorf("a mark that can't be told apart is no reason for doubt: %v %q", f, innocent)
+	}
+}
+
+func TestProofNamesTheMarks(t *testing.T) {
+	claims := NewClaims(here, "", []Cluster{alive}, []Object{{"ns", "b", "id-other"}})
+	for _, tc := range []struct {
+		machine *maas.Machine
+		want    []string
+	}{
+		{metal("owner1", "a"), []string{machine.AnnotationOwner + "=owner1", "ns/c1", here, "id-a", "ns/a"}},
+		{metal("owner1", "b"), []string{"id-b", "ns/b", "id-other"}},
+		{vm("owner1", "a"), []string{"lxd-a", hostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
+		{metal("owner9", "a"), []string{AnnotationManagement + "=" + here, "owner9"}},
+	} {
+		found, innocent := claims.Judge(tc.machine)
+		if innocent != "" {
+			t.Errorf("%s is innocent: %s", tc.machine.Hostname, innocent)
+		}
+		all := strings.Join(found.Proof, "\n")
+		for _, want := range tc.want {
+			if !strings.Contains(all, want) {
+				t.Errorf("the proof of %s does not name %s:\n%s", tc.machine.Hostname, want, all)
+			}
+		}
+	}
+}
+
+func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
+	claims := NewClaims(here, "", []Cluster{alive}, nil)
+	for name, tc := range map[string]struct {
+		machine *maas.Machine
+		want    string
+	}{
+		"deployed":                         {metal("owner1", "a.b"), "capmaas/owner1/a.b"},
+		"broken":                           {metal("owner1", "a", inState(maas.StatusBroken)), "capmaas/owner1/a"},
+		"the release failed":               {metal("owner1", "a", inState(maas.StatusReleasingFailed)), ""},
+		"a VM nobody acquired":             {vm("owner1", "a"), ""},
+		"a VM that commissions":            {vm("owner1", "a", inState(maas.StatusCommissioning)), ""},
+		"a VM that is deployed":            {vm("owner1", "a", inState(maas.StatusDeployed)), "capmaas/owner1/a"},
+		"a VM whose release failed":        {vm("owner1", "a", inState(maas.StatusReleasingFailed)), "capmaas/owner1/a"},
+		"a VM that somebody has allocated": {vm("owner1", "a", inState(maas.StatusAllocated)), "capmaas/owner1/a"},
+	} {
+		found, innocent := claims.Judge(tc.machine)
+		if innocent != "" || found.AgentName() != tc.want {
+			t.Errorf("%s: %q (innocent: %q), want %q", name, found.AgentName(), innocent, tc.want)
+		}
+	}
+}
+
+func TestHostnamesOfVMsAreRecognized(t *testing.T) {
+	for _, name := range []string{"cp-0", "c1-control-plane-x7k2p", strings.Repeat("a", 54)} {
+		if hostname := maas.Hostname(name, "owner1"); hostname != name+hostnameSuffix("owner1") {
+			t.Errorf("%s does not end in %s", hostname, hostnameSuffix("owner1"))
+		}
+	}
+	if diff := cmp.Diff(9, len(hostnameSuffix("owner1"))); diff != "" {
+		t.Errorf("the suffix is a dash and eight digits: %s", diff)
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphans
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const (
+	comment = "cluster-api-provider-maas: nothing in Kubernetes claims this machine"
+	// goneInterval and goneTimeout are how often and for how long a deleted VM is looked for. MAAS answers when it is gone, or has
+	// failed; this is for an answer that was lost.
+	goneInterval = time.Second
+	goneTimeout  = 2 * time.Minute
+)
+
+// LeftAlone says why a machine was not removed though it looked like an orphan before.
+type LeftAlone struct {
+	Why string
+}
+
+// Error gives the reason.
+func (e *LeftAlone) Error() string { return "it is left alone: " + e.Why }
+
+// Remover removes orphans from one MAAS.
+type Remover struct {
+	Client *maas.Client
+	// Claims reads Kubernetes anew.
+	Claims func(context.Context) (*Claims, error)
+	// Vouched are the owner ids of clusters for which a person says that no other management cluster has them.
+	Vouched []string
+}
+
+// Remove proves once more that a machine is an orphan, and then releases it or, where it is a VM that was composed for us, deletes it. It answers what it did. Errors are
+// *LeftAlone where nothing was done.
+func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
+	m, err := r.Client.GetMachine(ctx, systemID)
+	if errors.Is(err, maas.NotFound) {
+		return "MAAS does not have it any more", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading machine %s again: %w", systemID, err)
+	}
+	finding, err := r.prove(ctx, m)
+	if err != nil {
+		return "", err
+	}
+	if finding.Composed() {
+		return r.deleteVM(ctx, m)
+	}
+	return r.release(ctx, m)
+}
+
+// prove is the last look before a machine is removed. Kubernetes is read after MAAS.
+func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
+	claims, err := r.Claims(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	finding, innocent := claims.Judge(m)
+	switch {
+	case innocent != "":
+		return Finding{}, &LeftAlone{innocent}
+	case finding.Doubt != "" && !slices.Contains(r.Vouched, finding.OwnerID):
+		return Finding{}, &LeftAlone{finding.Doubt}
+	case m.Locked:
+		return Finding{}, &LeftAlone{"it is locked in MAAS"}
+	}
+	stands, err := Recorded(ctx, r.Client, []Finding{finding})
+	if err != nil {
+		return Finding{}, err
+	}
+	if len(stands) == 0 {
+		return Finding{}, &LeftAlone{fmt.Sprintf("MAAS did not record that %s acquired it; its owner in MAAS is %q", finding.AgentName(), m.Owner)}
+	}
+	return finding, nil
+}
+
+func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) {
+	released, err := r.Client.ReleaseMachine(ctx, m.SystemID, maas.ReleaseParams{Comment: comment})
+	if err != nil {
+		return "", fmt.Errorf("releasing machine %s: %w", m.SystemID, err)
+	}
+	return "released: " + released.StatusName, nil
+}
+
+// deleteVM deletes a VM and makes sure that its host does not have it any more: MAAS says nothing when it could not remove it
+// there, and finds it again when it looks at the host.
+func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error) {
+	if err := r.Client.DeleteMachine(ctx, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) && !errors.Is(err, maas.Unavailable) {
+		return "", fmt.Errorf("deleting VM %s: %w", m.SystemID, err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, goneInterval, goneTimeout, true, func(ctx context.Context) (bool, error) {
+		_, err := r.Client.GetMachine(ctx, m.SystemID)
+		if errors.Is(err, maas.NotFound) {
+			return true, nil
+		}
+		if errors.Is(err, maas.Unavailable) {
+			err = nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return "", fmt.Errorf("deleting VM %s: MAAS does not say that it is gone: %w", m.SystemID, err)
+	}
+	if _, err := r.Client.RefreshVMHost(ctx, m.Pod.ID); err != nil {
+		return "", fmt.Errorf("VM %s is gone from MAAS; whether VM host %s still has it can't be told: %w", m.SystemID, m.Pod.Name, err)
+	}
+	back, err := r.Client.ListMachines(ctx, maas.MachineFilter{Hostnames: []string{m.Hostname}})
+	if err != nil {
+		return "", fmt.Errorf("looking whether VM %s came back: %w", m.SystemID, err)
+	}
+	if len(back) > 0 {
+		return "", fmt.Errorf("VM host %s still has the VM, and MAAS took it in again as %s", m.Pod.Name, back[0].SystemID)
+	}
+	return "deleted, and gone from VM host " + m.Pod.Name, nil
+}

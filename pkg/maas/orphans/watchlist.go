@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphans
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Watchlist remembers what one audit found until the next: a machine is only an orphan when it was one in two audits that are at
+// least the settle time apart, and in all audits between. It is not safe for concurrent use.
+type Watchlist struct {
+	settle time.Duration
+	seen   map[string]sighting
+}
+
+type sighting struct {
+	Finding
+	since    time.Time
+	reported bool
+}
+
+// NewWatchlist makes an empty one.
+func NewWatchlist(settle time.Duration) *Watchlist {
+	return &Watchlist{settle: settle, seen: map[string]sighting{}}
+}
+
+// Update takes in what an audit found, and answers the findings that have become ripe for a report and were not reported since.
+// With complete false some MAAS could not be read: what was not found stays as it was.
+func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ripe []Finding) {
+	next := map[string]sighting{}
+	if !complete {
+		maps.Copy(next, w.seen)
+	}
+	for _, f := range findings {
+		old, again := w.seen[f.Machine.SystemID]
+		s := sighting{Finding: f, since: now}
+		if again && old.Doubt == f.Doubt && old.OwnerID == f.OwnerID {
+			s.since, s.reported = old.since, old.reported
+		}
+		if again && !s.reported && now.Sub(s.since) >= w.settle {
+			ripe = append(ripe, f)
+		}
+		next[f.Machine.SystemID] = s
+	}
+	w.seen = next
+	return ripe
+}
+
+// Reported notes that these need not be reported again while they stay as they are.
+func (w *Watchlist) Reported(findings []Finding) {
+	for _, f := range findings {
+		s := w.seen[f.Machine.SystemID]
+		s.reported = true
+		w.seen[f.Machine.SystemID] = s
+	}
+}
+
+// Knows tells whether all of these were reported before.
+func (w *Watchlist) Knows(findings []Finding) bool {
+	return !slices.ContainsFunc(findings, func(f Finding) bool { return !w.seen[f.Machine.SystemID].reported })
+}
+
+// Orphans answers all that were reported and are there still, by hostname.
+func (w *Watchlist) Orphans() []Finding {
+	var list []Finding
+	for _, s := range w.seen {
+		if s.reported {
+			list = append(list, s.Finding)
+		}
+	}
+	slices.SortFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Machine.Hostname, b.Machine.Hostname), cmp.Compare(a.Machine.SystemID, b.Machine.SystemID))
+	})
+	return list
+}
