@@ -189,7 +189,7 @@ func trustedOverHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys) bool {
 			return d.Dial(ctx, network, address)
 		},
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, //nolint:gosec // LXD's is self-signed
+		TLSClientConfig:   &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, // LXD's is self-signed
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://10.0.2.15:8443/1.0/projects", nil)
 	if err != nil {

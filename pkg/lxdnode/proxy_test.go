@@ -60,7 +60,7 @@ func startProxy(t *testing.T, upstream string) *proxy {
 		ErrorLog:      log.New(io.Discard, "", 0),
 	}
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) { p.with(forward).ServeHTTP(w, r) })} //nolint:gosec // a test's own socket
+		func(w http.ResponseWriter, r *http.Request) { p.with(forward).ServeHTTP(w, r) })} // a test's own socket
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

@@ -96,7 +96,7 @@ func (d *Daemon) makeDirs() error {
 		return fmt.Errorf("the directory of LXD, %s, has more than %d bytes: its unix sockets could not be made", d.Dir(), maxDir)
 	}
 	// Containers without privileges walk through both.
-	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(d.Dir(), 0o711)); err != nil { //nolint:gosec // see above
+	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(d.Dir(), 0o711)); err != nil {
 		return fmt.Errorf("making the directory of LXD: %w", err)
 	}
 	d.options.LogFile = cmp.Or(d.options.LogFile, filepath.Join(base, "lxd.log"))
@@ -233,7 +233,7 @@ func (d *Daemon) lastOutput() string {
 	const most = 4 << 10
 	var all []byte
 	for _, file := range []string{d.options.LogFile, d.outputFile()} {
-		text, err := os.ReadFile(file) //nolint:gosec // one of the daemon's own files
+		text, err := os.ReadFile(file) // one of the daemon's own files
 		if err == nil {
 			all = append(all, text[max(0, len(text)-most):]...)
 		}

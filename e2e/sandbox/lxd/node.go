@@ -74,7 +74,7 @@ func startNode(ctx context.Context, base string, o Options) (*node, error) {
 	}
 	n := &node{keeper: keeper}
 	if err := n.waitUp(ctx, up); err != nil {
-		text, _ := os.ReadFile(log) //nolint:gosec // the node's own file
+		text, _ := os.ReadFile(log) // the node's own file
 		return nil, errors.Join(fmt.Errorf("making a node: %w\n%s", err, text), n.stop())
 	}
 	n.network, err = os.Open(n.namespace("net"))
@@ -167,7 +167,7 @@ func waitLoopDevices(dir string, timeout time.Duration) error {
 			return false, err
 		}
 		for _, file := range files {
-			backing, err := os.ReadFile(file) //nolint:gosec // one of the kernel's
+			backing, err := os.ReadFile(file) // one of the kernel's
 			if err == nil && strings.HasPrefix(string(backing), dir+"/") {
 				return false, nil
 			}

@@ -17,7 +17,7 @@ var shims embed.FS
 // writeShims writes the programs that LXD is to find before the machine's own. /dev/kvm must exist for LXD to
 // offer virtual machines: it looks for the file, and does without where there is none.
 func writeShims(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // QEMU's user reads it too
+	if err := os.MkdirAll(dir, 0o755); err != nil { // QEMU's user reads it too
 		return fmt.Errorf("writing the programs of the node: %w", err)
 	}
 	for _, name := range []string{"lxd-exec", "modprobe"} {
@@ -25,7 +25,7 @@ func writeShims(dir string) error {
 		if err != nil {
 			return fmt.Errorf("writing the programs of the node: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil { //nolint:gosec // it is run
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil { // it is run
 			return fmt.Errorf("writing the programs of the node: %w", err)
 		}
 	}

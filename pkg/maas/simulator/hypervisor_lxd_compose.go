@@ -136,7 +136,7 @@ func (c *lxdSession) poolFor(d vmDisk) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if free := int64(resources.Space.Total - resources.Space.Used); d.size <= free { //nolint:gosec // no disk is that big
+		if free := int64(resources.Space.Total - resources.Space.Used); d.size <= free { // no disk is that big
 			return name, nil
 		}
 	}

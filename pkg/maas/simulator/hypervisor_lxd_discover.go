@@ -58,7 +58,7 @@ func (h *lxdHost) load(c *lxdSession, facts *hostFacts) error {
 	if err != nil {
 		return err
 	}
-	facts.cores, facts.memory = int(resources.CPU.Total), int(resources.Memory.Total>>20) //nolint:gosec // no machine is that big
+	facts.cores, facts.memory = int(resources.CPU.Total), int(resources.Memory.Total>>20) // no machine is that big
 	if facts.vms, err = c.machines(c.project); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (c *lxdSession) pools() ([]storagePool, error) {
 		}
 		out = append(out, storagePool{
 			id: p.Name, name: p.Name, kind: p.Driver, path: orDefault(p.Config["source"], "Unknown"),
-			total: int64(resources.Space.Total), //nolint:gosec // no disk is that big
+			total: int64(resources.Space.Total), // no disk is that big
 		})
 	}
 	return out, nil
