@@ -90,7 +90,9 @@ func explain(err error) problem {
 		notReady    *notReadyError
 		credentials *scope.CredentialsError
 		domain      *dns.DomainNotFoundError
+		virtualIP   *dns.VirtualIPError
 		address     *machine.AddressError
+		nic         *machine.NICError
 		placement   *lxd.LXDError
 	)
 	switch {
@@ -100,10 +102,14 @@ func explain(err error) problem {
 		return problem{infrav1.CredentialsInvalidReason, err.Error(), mendRetry}
 	case errors.As(err, &domain):
 		return problem{infrav1.DomainNotFoundReason, err.Error(), mendRetry}
-	case errors.As(err, &address) && address.InUse:
-		return problem{infrav1.StaticIPInUseReason, err.Error(), mendRetry}
+	case errors.As(err, &virtualIP) && virtualIP.InUse:
+		return problem{infrav1.VirtualIPInUseReason, err.Error(), mendRetry}
+	case errors.As(err, &virtualIP):
+		return problem{infrav1.VirtualIPInvalidReason, err.Error(), mendRetry}
 	case errors.As(err, &address):
-		return problem{infrav1.StaticIPInvalidReason, err.Error(), mendRetry}
+		return problem{addressReason(address.Problem), err.Error(), mendRetry}
+	case errors.As(err, &nic):
+		return problem{infrav1.NetworkDeviceInvalidReason, err.Error(), mendRetry}
 	case errors.Is(err, maas.Gone):
 		return problem{
 			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", mendRetry,

@@ -7,11 +7,13 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -42,12 +45,16 @@ var clusterConditions = []string{
 // MaasClusterReconciler reconciles MaasClusters: zones, the API endpoint and its DNS record, and the nodes of host clusters.
 type MaasClusterReconciler struct {
 	Client client.Client
-	Scopes *scope.Factory
+	// APIReader reads control planes, which are of many kinds, and are not cached.
+	APIReader client.Reader
+	Scopes    *scope.Factory
 	// ClusterCache connects to host clusters.
 	ClusterCache clustercache.ClusterCache
 	// Initializer is what is run there.
 	Initializer Initializer
 	Recorder    events.EventRecorder
+	// SettleTime is how long what MAAS was asked for may turn up after its answer was lost.
+	SettleTime time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
@@ -68,10 +75,12 @@ func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
 	var err error
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasCluster{}).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(moreThanAcquiring)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
+		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
 		WithOptions(options).
 		Build(ctx, r)
@@ -162,7 +171,7 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 			return p.result(err)
 		}
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: wait.Jitter(failureDomainsRetry, 0.2)}, nil
 }
 
 // ensureOwnerID writes the mark that everything of this cluster in MAAS is found by. It must be stored before MAAS is changed.
@@ -181,43 +190,6 @@ func (r *MaasClusterReconciler) ensureOwnerID(ctx context.Context, maasCluster *
 
 // ownerIDLength makes collisions within one MAAS improbable: 27^12 ids.
 const ownerIDLength = 12
-
-// reconcileEndpoint gives the cluster its endpoint, and keeps the DNS record at the control planes' addresses.
-func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster) error {
-	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
-	if s.IsExternalEndpoint() {
-		if endpoint.Host == "" {
-			setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason,
-				"the annotation %s says that you provide the API endpoint: set spec.controlPlaneEndpoint.host", infrav1.CustomDNSAnnotation)
-			return nil
-		}
-		endpoint.Port = s.APIServerPort()
-		s.MaasCluster.Status.Network.DNSName = endpoint.Host
-		r.provisioned(s.MaasCluster)
-		setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason)
-		return nil
-	}
-	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
-		return err
-	}
-	endpoint.Host, endpoint.Port = s.EndpointName(), s.APIServerPort()
-	s.MaasCluster.Status.Network.DNSName = endpoint.Host
-	r.provisioned(s.MaasCluster)
-
-	published, wrote, err := publishEndpoint(ctx, r.Client, s)
-	if err != nil {
-		return err
-	}
-	if wrote {
-		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v", endpoint.Host, published)
-	}
-	if len(published) == 0 {
-		setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason, "no control plane has an address yet")
-		return nil
-	}
-	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ReadyReason)
-	return nil
-}
 
 func (r *MaasClusterReconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
@@ -241,7 +213,7 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 		return ctrl.Result{RequeueAfter: safetyRetry}, nil
 	}
 	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] != "" {
-		if err := r.deleteRecord(ctx, cluster, maasCluster); err != nil {
+		if err := r.deleteEndpoint(ctx, cluster, maasCluster); err != nil {
 			p := explain(err)
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
 			return p.result(err)
@@ -253,15 +225,4 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	}
 	return ctrl.Result{}, nil
-}
-
-func (r *MaasClusterReconciler) deleteRecord(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) error {
-	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
-	if err != nil {
-		return err
-	}
-	if s.IsExternalEndpoint() || maasCluster.Spec.DNSDomain == "" {
-		return nil
-	}
-	return s.DNS.Delete(ctx, s.EndpointName())
 }

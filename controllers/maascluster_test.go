@@ -234,29 +234,3 @@ func TestEndpointAddresses(t *testing.T) {
 		})
 	}
 }
-
-func TestChooseZones(t *testing.T) {
-	zones := func(names ...string) (refs []maas.Ref) {
-		for i, name := range names {
-			refs = append(refs, maas.Ref{ID: i + 1, Name: name})
-		}
-		return refs
-	}
-	for name, tc := range map[string]struct {
-		zones           []maas.Ref
-		wanted          []string
-		chosen, unknown []string
-	}{
-		"all but the built-in one":          {zones("default", "b", "a"), nil, []string{"a", "b"}, nil},
-		"the built-in one where it is all":  {zones("default"), nil, []string{"default"}, nil},
-		"those that are wanted":             {zones("default", "b", "a"), []string{"default", "b"}, []string{"b", "default"}, nil},
-		"those that are wanted and unknown": {zones("default", "a"), []string{"a", "x"}, []string{"a"}, []string{"x"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			chosen, unknown := chooseZones(tc.zones, tc.wanted)
-			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(unknown, tc.unknown) {
-				t.Errorf("chosen %v, unknown %v; want %v and %v", chosen, unknown, tc.chosen, tc.unknown)
-			}
-		})
-	}
-}

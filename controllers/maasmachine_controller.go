@@ -15,6 +15,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -56,7 +57,9 @@ var (
 
 // MaasMachineReconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and gives it back.
 type MaasMachineReconciler struct {
-	Client       client.Client
+	Client client.Client
+	// APIReader reads what is too rarely needed to be cached.
+	APIReader    client.Reader
 	Scopes       *scope.Factory
 	ClusterCache clustercache.ClusterCache
 	Recorder     events.EventRecorder
@@ -93,8 +96,10 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 		For(&infrav1.MaasMachine{}, builder.WithPredicates(moreThanAcquiring)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
+		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
 		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
 		WithOptions(options).
@@ -310,7 +315,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.look, r.adopt, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
+	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
@@ -345,11 +350,6 @@ func notYet(m *belongings) *problem {
 		return nil
 	case m.machine.Spec.Bootstrap.DataSecretName == nil:
 		return &problem{reason: infrav1.WaitingForBootstrapDataReason, message: "the bootstrap provider has not made the user data yet"}
-	case m.maasMachine.Spec.StaticIPPoolRef != nil:
-		return &problem{
-			reason:  infrav1.StaticIPPoolNotSupportedReason,
-			message: "spec.staticIPPoolRef is not served by this version: give the address in spec.staticIP",
-		}
 	}
 	return nil
 }

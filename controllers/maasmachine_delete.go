@@ -4,7 +4,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,15 +13,14 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS or back into the pool, and only when MAAS
 // says that this is so, the object goes too.
 func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
 	if nothingAcquired(m.maasMachine) {
-		r.deleted(m.maasMachine, "nothing had been acquired in MAAS")
-		return ctrl.Result{}, nil
+		return r.finishDeletion(ctx, m.maasMachine, "nothing had been acquired in MAAS")
 	}
 	if m.maasCluster == nil {
 		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
@@ -42,8 +40,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	r.deleted(m.maasMachine, "MAAS says that the machine is given back")
-	return ctrl.Result{}, nil
+	return r.finishDeletion(ctx, m.maasMachine, "MAAS says that the machine is given back")
 }
 
 // nothingAcquired: MAAS was never asked for a machine, or refused.
@@ -60,7 +57,7 @@ func (r *MaasMachineReconciler) deleted(m *infrav1.MaasMachine, how string) {
 // leaveEndpoint takes the machine's address out of the DNS record before the machine goes. When the whole cluster goes, the record
 // goes with it.
 func (r *MaasMachineReconciler) leaveEndpoint(ctx context.Context, l *life) (outcome, error) {
-	if !l.IsControlPlane() || l.IsExternalEndpoint() || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
+	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
 		return proceed, nil
 	}
 	if _, _, err := publishEndpoint(ctx, r.Client, l.Cluster); err != nil {
@@ -128,19 +125,6 @@ var (
 	// onItsWay are the states that end in one of those.
 	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
 )
-
-// restoreNetwork returns the static address, which MAAS leaves on a released machine.
-func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
-	address := l.MaasMachine.Spec.StaticIP
-	if address == "" || !machine.HasAddress(l.maas, address) {
-		return proceed, nil
-	}
-	err := l.Machines.RestoreNetwork(ctx, l.maas, address)
-	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
-	}
-	return proceed, err
-}
 
 // waitForUnlock says that somebody has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
 func waitForUnlock(l *life) outcome {

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -51,7 +50,7 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 		return proceed, err
 	}
 	if len(found) == 0 {
-		if left := r.unsettled(l.MaasMachine); left > 0 {
+		if left := unsettled(l.MaasMachine, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"MAAS did not say what became of the request for a machine; looking for it before asking again")
 			return waitAtMost(min(left, capacityRetry)), nil
@@ -76,15 +75,6 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 	return proceed, r.acquired(ctx, l, found[0], "Adopted")
 }
 
-// unsettled is for how long a machine may still turn up that MAAS was asked for, or 0.
-func (r *MaasMachineReconciler) unsettled(m *infrav1.MaasMachine) time.Duration {
-	started, err := time.Parse(time.RFC3339, m.Annotations[infrav1.AcquireStartedAnnotation])
-	if err != nil {
-		return 0
-	}
-	return time.Until(started.Add(r.SettleTime))
-}
-
 // acquire takes a machine: bare metal from the pool, or a VM composed on a host.
 func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
@@ -98,14 +88,14 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
 	}
-	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
 		return proceed, err
 	}
 	allocated, err := l.Machines.Allocate(ctx, l.Identity(), constraints)
 	if err != nil {
 		if !errors.Is(err, maas.Unavailable) {
 			// MAAS answered: nothing will turn up.
-			err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
 		}
 		if errors.Is(err, maas.Conflict) {
 			notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
@@ -132,14 +122,14 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	if err != nil {
 		return proceed, err
 	}
-	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
 		placer.Cancel(spec.Hostname)
 		return proceed, err
 	}
 	vm, err := placer.ComposeVM(ctx, host, spec)
 	if err != nil {
 		if !errors.Is(err, maas.Unavailable) {
-			err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
 		}
 		return proceed, err
 	}
@@ -165,7 +155,7 @@ func (r *MaasMachineReconciler) peers(ctx context.Context, l *life) ([]lxd.Peer,
 	var peers []lxd.Peer
 	for i := range machines {
 		m := &machines[i]
-		if m.Status.LXDHost == "" || m.Name == l.MaasMachine.Name || isControlPlane(m) != l.IsControlPlane() {
+		if (m.Status.LXDHost == "" && m.Status.FailureDomain == "") || m.Name == l.MaasMachine.Name || isControlPlane(m) != l.IsControlPlane() {
 			continue
 		}
 		peers = append(peers, lxd.Peer{
@@ -173,20 +163,6 @@ func (r *MaasMachineReconciler) peers(ctx context.Context, l *life) ([]lxd.Peer,
 		})
 	}
 	return peers, nil
-}
-
-// acquiring notes that MAAS is asked for a machine, before it is, or that nothing came of it.
-func (r *MaasMachineReconciler) acquiring(ctx context.Context, m *infrav1.MaasMachine, started bool) error {
-	return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-		if !started {
-			delete(m.Annotations, infrav1.AcquireStartedAnnotation)
-			return
-		}
-		if m.Annotations == nil {
-			m.Annotations = map[string]string{}
-		}
-		m.Annotations[infrav1.AcquireStartedAnnotation] = time.Now().UTC().Format(time.RFC3339)
-	})
 }
 
 // acquired goes on with a machine that is proven to be ours.
@@ -243,7 +219,7 @@ func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, er
 		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
 		return proceed, nil
 	}
-	if err := r.acquiring(ctx, l.MaasMachine, true); err != nil {
+	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
 		return proceed, err
 	}
 	claimed, err := l.Machines.Allocate(ctx, l.Identity(), maas.AllocateParams{SystemID: l.maas.SystemID})
@@ -254,25 +230,13 @@ func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, er
 	}
 	l.Inventory.Distrust(l.maas.SystemID)
 	if !errors.Is(err, maas.Unavailable) {
-		err = errors.Join(err, r.acquiring(ctx, l.MaasMachine, false))
+		err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
 	}
 	if errors.Is(err, maas.Conflict) {
 		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
 		return waitAtMost(capacityRetry), nil
 	}
 	return proceed, err
-}
-
-// address gives the machine its static address; that must be before it is deployed.
-func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
-	address := l.MaasMachine.Spec.StaticIP
-	if address == "" || !deployable(l.maas) || machine.HasAddress(l.maas, address) {
-		return proceed, nil
-	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(mendRetry), err
-	}
-	return proceed, l.Machines.SetAddress(ctx, l.maas, address)
 }
 
 func deployable(m *maas.Machine) bool {
@@ -376,33 +340,18 @@ func (r *MaasMachineReconciler) report(l *life) {
 	}
 }
 
-// addresses are typed as Cluster API and kubelet know them, those in preferred subnets first.
-func (r *MaasMachineReconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
-	preferred, err := l.PreferredSubnets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var list []clusterv1.MachineAddress
-	for _, address := range scope.SortAddresses(l.maas.IPAddresses, preferred) {
-		list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: address})
-	}
-	if len(list) == 0 {
-		return nil, nil
-	}
-	return append(list,
-		clusterv1.MachineAddress{Type: clusterv1.MachineHostName, Address: l.maas.Hostname},
-		clusterv1.MachineAddress{Type: clusterv1.MachineInternalDNS, Address: l.maas.FQDN},
-	), nil
-}
-
 // attach has the API endpoint's DNS record lead to this control plane, as soon as it can serve.
 func (r *MaasMachineReconciler) attach(ctx context.Context, l *life) (outcome, error) {
 	if !l.IsControlPlane() {
 		return proceed, nil
 	}
 	m := l.MaasMachine
-	if l.IsExternalEndpoint() {
+	switch l.Endpoint() {
+	case scope.EndpointExternal:
 		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ExternalEndpointReason)
+		return proceed, nil
+	case scope.EndpointVirtualIP:
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.VirtualIPReason)
 		return proceed, nil
 	}
 	published, _, err := publishEndpoint(ctx, r.Client, l.Cluster)

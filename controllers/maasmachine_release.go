@@ -44,7 +44,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 		notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s: %s", l.maas.SystemID, l.maas.StatusName)
 		return waitAtMost(safetyRetry), nil
 	case backInPool.Has(l.maas.Status):
-		if left := r.unsettled(l.MaasMachine); left > 0 {
+		if left := unsettled(l.MaasMachine, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"MAAS did not say what became of the request for machine %s; it may still be acquired", l.maas.SystemID)
 			return waitAtMost(min(left, capacityRetry)), nil

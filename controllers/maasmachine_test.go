@@ -247,7 +247,8 @@ func TestRefusals(t *testing.T) {
 		"no host in the zone":      {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "default" }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "not in zone default"},
 		"a profile":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"} }), infrav1.LXDHostSelectedCondition, infrav1.ProfileNotFoundReason, "maas"},
 		"a project":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Project: "other"} }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "other"},
-		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInvalidReason, "192.168.9.9"},
+		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPOutsideSubnetsReason, "192.168.9.9"},
+		"an address given by DHCP": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.220" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInDynamicRangeReason, "10.77.0.200"},
 		"an address that is taken": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.2" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInUseReason, "10.77.0.2"},
 		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.MAASRefusedReason, "distro_series"},
 	} {

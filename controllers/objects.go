@@ -5,11 +5,14 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 // patchable is an API object that knows how to copy itself.
@@ -45,4 +48,28 @@ func ignoreGone(err error, object client.Object) error {
 		return err
 	}
 	return kerrors.FilterOut(err, apierrors.IsNotFound)
+}
+
+// acquiring notes that MAAS is asked for something, before it is, or that nothing came of it.
+func acquiring[T any, P patchable[T]](ctx context.Context, c client.Client, object P, started bool) error {
+	return patchNow(ctx, c, object, func(object P) {
+		annotations := object.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		delete(annotations, infrav1.AcquireStartedAnnotation)
+		if started {
+			annotations[infrav1.AcquireStartedAnnotation] = time.Now().UTC().Format(time.RFC3339)
+		}
+		object.SetAnnotations(annotations)
+	})
+}
+
+// unsettled is for how long something may still turn up in MAAS that it was asked for, or 0.
+func unsettled(object client.Object, settleTime time.Duration) time.Duration {
+	started, err := time.Parse(time.RFC3339, object.GetAnnotations()[infrav1.AcquireStartedAnnotation])
+	if err != nil {
+		return 0
+	}
+	return time.Until(started.Add(settleTime))
 }

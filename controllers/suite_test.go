@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -88,6 +89,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	_, err = envtest.InstallCRDs(apiConfig, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
 		filepath.Join("..", "charts", "capmaas", "files", "crds"),
 		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
+		filepath.Join(strings.TrimSpace(string(module)), "controlplane", "kubeadm", "config", "crd", "bases"),
 	}})
 	if err != nil {
 		return 0, fmt.Errorf("installing CRDs: %w", err)
@@ -121,7 +123,7 @@ var namespaces atomic.Int32
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -211,17 +213,19 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		clusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch, hostNodeWatch)
 	}
 	clusterReconciler := &MaasClusterReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Recorder: mgr.GetEventRecorder("test"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Recorder: mgr.GetEventRecorder("test"),
+		SettleTime:  500 * time.Millisecond,
 		Initializer: Initializer{Image: "example.com/lxd-initializer:v1", Socket: "/run/lxd/unix.socket"},
 	}
 	machineReconciler := &MaasMachineReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
 		ClusterCache: clusterCache, CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout,
 	}
 	for _, err := range []error{
 		mgr.Add(runnable(registry.Start)),
 		clusterReconciler.SetupWithManager(ctx, mgr, controller.Options{}),
 		machineReconciler.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4}),
+		(&MaasMachineTemplateReconciler{Client: mgr.GetClient(), Scopes: scopes}).SetupWithManager(ctx, mgr, controller.Options{}),
 	} {
 		if err != nil {
 			w.t.Fatal(err)

@@ -30,7 +30,8 @@ const (
 
 // Conditions of a MaasCluster. All have positive polarity.
 const (
-	// DNSReadyCondition is true while the API endpoint's DNS record is as desired, or the user provides the endpoint.
+	// DNSReadyCondition is true while the API endpoint is as desired: its DNS record leads to the control planes, its virtual IP is
+	// reserved, or the user provides it.
 	DNSReadyCondition = "DNSReady"
 
 	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
@@ -115,14 +116,35 @@ const (
 	// TestingFailedReason: the machine failed MAAS's tests.
 	TestingFailedReason = "TestingFailed"
 
+	// WaitingForIPAddressReason: the IPAM provider of the pool in staticIPPoolRef has not given an address yet.
+	WaitingForIPAddressReason = "WaitingForIPAddress"
+
+	// IPAddressRefusedReason: the IPAM provider of the pool in staticIPPoolRef gives no address; the message has its reason.
+	IPAddressRefusedReason = "IPAddressRefused"
+
+	// IPPoolKindUnknownReason: the management cluster does not know the kind that staticIPPoolRef names.
+	IPPoolKindUnknownReason = "IPPoolKindUnknown"
+
+	// IPAddressClaimNotOursReason: there is an IPAddressClaim of the machine's name that belongs to something else.
+	IPAddressClaimNotOursReason = "IPAddressClaimNotOurs"
+
+	// ReturningIPAddressReason: the machine is gone, and the IPAM provider takes its address back.
+	ReturningIPAddressReason = "ReturningIPAddress"
+
 	// StaticIPInUseReason: the static address is in use by something else.
 	StaticIPInUseReason = "StaticIPInUse"
 
-	// StaticIPInvalidReason: the static address is in no subnet of MAAS that the machine is connected to.
+	// StaticIPOutsideSubnetsReason: the static address lies in no subnet of MAAS, or not in the one of the device that carries it.
+	StaticIPOutsideSubnetsReason = "StaticIPOutsideSubnets"
+
+	// StaticIPInDynamicRangeReason: the static address lies in a range that MAAS gives away by DHCP.
+	StaticIPInDynamicRangeReason = "StaticIPInDynamicRange"
+
+	// StaticIPInvalidReason: the static address can't be given to the machine for another reason.
 	StaticIPInvalidReason = "StaticIPInvalid"
 
-	// StaticIPPoolNotSupportedReason: staticIPPoolRef is not served by this version.
-	StaticIPPoolNotSupportedReason = "StaticIPPoolNotSupported"
+	// NetworkDeviceInvalidReason: a device in lxdConfig.network.devices can't be connected as it should be.
+	NetworkDeviceInvalidReason = "NetworkDeviceInvalid"
 
 	// DeployingReason: MAAS installs the image.
 	DeployingReason = "Deploying"
@@ -193,6 +215,15 @@ const (
 
 	// ExternalEndpointReason: the user provides the endpoint; MAAS's DNS is not touched.
 	ExternalEndpointReason = "ExternalEndpoint"
+
+	// VirtualIPReason: the endpoint is a virtual IP, which MAAS has reserved for the cluster.
+	VirtualIPReason = "VirtualIP"
+
+	// VirtualIPInUseReason: something else has the address of spec.virtualIP.
+	VirtualIPInUseReason = "VirtualIPInUse"
+
+	// VirtualIPInvalidReason: MAAS can't reserve the address of spec.virtualIP, or none in its subnet.
+	VirtualIPInvalidReason = "VirtualIPInvalid"
 
 	// DomainNotFoundReason: MAAS does not serve spec.dnsDomain.
 	DomainNotFoundReason = "DomainNotFound"

@@ -40,6 +40,18 @@ const (
 	// while its machine waits for the others of a host cluster that is deleted.
 	LXDHostRetiredReason = "Retired"
 
+	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full ones too. Only where
+	// the control planes are LXD VMs.
+	FailureDomainHosts = "hosts"
+
+	// FailureDomainMachines is an attribute of a failure domain: how many bare-metal machines there can be a control plane, those in use
+	// too, about (see FailureDomainRoom). Only where the control planes are bare metal.
+	FailureDomainMachines = "machines"
+
+	// FailureDomainRoom is an attribute of a failure domain: how many more control planes there is room for, about: 0, 1, 2-3, 4-7,
+	// 8-15 or 16+.
+	FailureDomainRoom = "room"
+
 	// DefaultAPIServerPort is the port of the API endpoint where none is given.
 	DefaultAPIServerPort int32 = 6443
 )
@@ -63,6 +75,22 @@ type APIEndpoint struct {
 
 // IsZero is true when neither host nor port is set.
 func (e APIEndpoint) IsZero() bool { return e.Host == "" && e.Port == 0 }
+
+// VirtualIP is an address that no machine has by itself: the control planes hold it in turn, for example with kube-vip.
+// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.subnet)",message="virtualIP takes either address or subnet, and not both"
+type VirtualIP struct {
+	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside its dynamic ranges, and be unused.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address is an IP address without prefix length, for example 10.77.0.20"
+	Address string `json:"address,omitempty"`
+
+	// subnet is the CIDR of a subnet of MAAS, which chooses a free address there.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is the CIDR of a subnet of MAAS, for example 10.77.0.0/24"
+	Subnet string `json:"subnet,omitempty"`
+}
 
 // LocalObjectReference names an object in the same namespace.
 type LocalObjectReference struct {
@@ -133,6 +161,8 @@ func DefaultLXDHostConfig() LXDHostConfig {
 // MaasClusterSpec is the desired state of a MaasCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 type MaasClusterSpec struct {
 	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows the control planes.
 	// +optional
@@ -142,9 +172,15 @@ type MaasClusterSpec struct {
 	DNSDomain string `json:"dnsDomain,omitempty"`
 
 	// controlPlaneEndpoint is where the Kubernetes API is reached. Leave it empty to have a name in dnsDomain made and kept
-	// by MAAS. A host that you set is kept, and means that you provide the endpoint: MAAS's DNS is not touched.
+	// by MAAS, or an address with virtualIP. A host that you set is kept, and means that you provide the endpoint: MAAS's DNS is
+	// not touched. It can't be changed: kubeconfigs, certificates and kubelets have it.
 	// +optional
 	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
+
+	// virtualIP makes the API endpoint an address instead of a name: MAAS reserves it for this cluster, and the control planes must
+	// hold it, for example with kube-vip. It is given back when the cluster is deleted.
+	// +optional
+	VirtualIP *VirtualIP `json:"virtualIP,omitempty"`
 
 	// failureDomains are the MAAS zones that machines are spread over. Default: all zones that MAAS has; its built-in zone, default, only
 	// where there is no other.
@@ -211,7 +247,9 @@ type MaasClusterStatus struct {
 	// +optional
 	Network ClusterNetworkStatus `json:"network,omitempty,omitzero"`
 
-	// failureDomains are the MAAS zones that machines can be placed in.
+	// failureDomains are the MAAS zones that machines can be placed in. controlPlane is true where a control plane fits: for LXD VMs a VM
+	// host of the zone has room, for bare metal the zone has a machine like the template asks for. The attributes are hosts or machines,
+	// and room.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -249,6 +287,7 @@ type MaasCluster struct {
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.virtualIP) == has(oldSelf.virtualIP) && (!has(self.virtualIP) || self.virtualIP == oldSelf.virtualIP))",fieldPath=".virtualIP",message="virtualIP can't be changed once the cluster has an API endpoint: certificates and kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.lxdControlPlaneCluster) || !oldSelf.lxdControlPlaneCluster || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdControlPlaneCluster",message="lxdControlPlaneCluster can't be turned off: VMs of other clusters may run on the nodes; delete the cluster instead"
 	Spec MaasClusterSpec `json:"spec"`
 

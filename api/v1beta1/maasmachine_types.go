@@ -11,9 +11,9 @@ import (
 // MachineFinalizer is removed from a MaasMachine once MAAS says that its machine is back in the pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// AcquireStartedAnnotation on a MaasMachine is the time (RFC 3339) at which MAAS was asked for a machine, until it is known what
-// came of it. If the answer was lost, a machine may still turn up; nothing is asked for again, nor is the MaasMachine let
-// go, before that is settled.
+// AcquireStartedAnnotation is the time (RFC 3339) at which MAAS was asked for a machine (on a MaasMachine) or a virtual IP (on a
+// MaasCluster), until it is known what came of it. If the answer was lost, it may still turn up; nothing is asked for again, nor is
+// the object let go, before that is settled.
 const AcquireStartedAnnotation = "capmaas.io/acquire-started"
 
 // PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
@@ -56,6 +56,24 @@ type LXDStorage struct {
 	Pool string `json:"pool,omitempty"`
 }
 
+// LinkMode says how an interface of an LXD VM gets its address.
+// +kubebuilder:validation:Enum=auto;dhcp;static;link_up
+type LinkMode string
+
+const (
+	// LinkModeAuto means that MAAS chooses an address of the subnet when the VM is deployed.
+	LinkModeAuto LinkMode = "auto"
+
+	// LinkModeDHCP means that the interface asks for an address by DHCP.
+	LinkModeDHCP LinkMode = "dhcp"
+
+	// LinkModeStatic means that the interface carries the machine's static address.
+	LinkModeStatic LinkMode = "static"
+
+	// LinkModeLinkUp means that the interface is up and has no address.
+	LinkModeLinkUp LinkMode = "link_up"
+)
+
 // LXDNetworkDevice is one network interface of an LXD VM.
 // +kubebuilder:validation:XValidation:rule="has(self.bridge) != has(self.subnet)",message="a network device names either a bridge of the VM host or a subnet of MAAS, and not both"
 type LXDNetworkDevice struct {
@@ -63,6 +81,7 @@ type LXDNetworkDevice struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9-]*$')",message="name is the name of an interface: lower-case letters, digits and '-', at most 15 characters, for example eth1"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(root|disk[0-9]+)$')",message="name is not root or disk1: LXD devices of these names are disks"
 	Name string `json:"name"`
 
 	// bridge is the VM host's bridge that the interface is attached to.
@@ -71,11 +90,18 @@ type LXDNetworkDevice struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	Bridge string `json:"bridge,omitempty"`
 
-	// subnet is the CIDR of a MAAS subnet that the VM host has an interface on.
+	// subnet is the CIDR of a MAAS subnet that the VM host has an interface on. The interface's address is one of this subnet; with bridge,
+	// it is one of the first subnet that MAAS knows on the bridge's VLAN.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
 	Subnet string `json:"subnet,omitempty"`
+
+	// linkMode is how the interface gets its address: auto (MAAS chooses one when the VM is deployed), dhcp, static (it carries the address
+	// of staticIP or staticIPPoolRef; one device only) or link_up (none). Default: static for the first device where there is a static
+	// address that no other device carries, else auto.
+	// +optional
+	LinkMode LinkMode `json:"linkMode,omitempty"`
 }
 
 // LXDNetwork is the network of an LXD VM.
@@ -87,14 +113,28 @@ type LXDNetwork struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	Bridge string `json:"bridge,omitempty"`
 
-	// devices are the VM's interfaces; the first one boots, and carries the static address.
+	// devices are the VM's interfaces, in the alphabetical order of their names. The first one boots, on a VLAN where MAAS serves DHCP.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="[1, 2, 3, 4, 5, 6, 7].all(i, i >= self.size() || self[i - 1].name < self[i].name)",message="devices are in the alphabetical order of their names, for example eth0, eth1: MAAS would mix them up otherwise"
+	// +kubebuilder:validation:XValidation:rule="self.filter(d, has(d.linkMode) && d.linkMode == 'static').size() <= 1",message="one device at most has linkMode static: a machine has one static address"
 	Devices []LXDNetworkDevice `json:"devices,omitempty"`
 }
+
+// AntiAffinity says how strictly VMs of one cluster are kept on different VM hosts.
+// +kubebuilder:validation:Enum=Preferred;Required
+type AntiAffinity string
+
+const (
+	// AntiAffinityPreferred shares a VM host only where there is no other.
+	AntiAffinityPreferred AntiAffinity = "Preferred"
+
+	// AntiAffinityRequired never shares a VM host.
+	AntiAffinityRequired AntiAffinity = "Required"
+)
 
 // LXDMachineConfig says how an LXD VM is composed, and on which host.
 type LXDMachineConfig struct {
@@ -124,6 +164,12 @@ type LXDMachineConfig struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
 	Project string `json:"project,omitempty"`
+
+	// antiAffinity says how the VM relates to those of the same cluster and role (control plane or worker) on a VM host. Preferred:
+	// other hosts are better, and one that has such a VM is taken where there is no other. Required: such a host is never taken; then a
+	// rollout needs a host more than there are replicas, or a rollout strategy with maxSurge 0. Default: Preferred.
+	// +optional
+	AntiAffinity AntiAffinity `json:"antiAffinity,omitempty"`
 
 	// commission makes MAAS commission the VM before it is deployed. It costs minutes and proves little about a VM. Default: false.
 	// +optional
@@ -193,6 +239,8 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)",fieldPath=".lxdConfig",message="lxdConfig is for LXD VMs: set provisioningMode to lxd, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="!has(self.release) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".release",message="release is for bare metal: an LXD VM is deleted together with its disks; remove release"
 // +kubebuilder:validation:XValidation:rule="!(has(self.staticIP) && has(self.staticIPPoolRef))",fieldPath=".staticIPPoolRef",message="staticIP and staticIPPoolRef are mutually exclusive: give an address or a pool to take one from"
+// +kubebuilder:validation:XValidation:rule="has(self.staticIP) || has(self.staticIPPoolRef) || !has(self.lxdConfig) || !has(self.lxdConfig.network) || !has(self.lxdConfig.network.devices) || !self.lxdConfig.network.devices.exists(d, has(d.linkMode) && d.linkMode == 'static')",fieldPath=".lxdConfig.network.devices",message="linkMode static is for the static address: set staticIP or staticIPPoolRef, or another linkMode"
+// +kubebuilder:validation:XValidation:rule="!(has(self.staticIP) || has(self.staticIPPoolRef)) || !has(self.lxdConfig) || !has(self.lxdConfig.network) || !has(self.lxdConfig.network.devices) || !has(self.lxdConfig.network.devices[0].linkMode) || self.lxdConfig.network.devices.exists(d, has(d.linkMode) && d.linkMode == 'static')",fieldPath=".lxdConfig.network.devices",message="no device carries the static address: set linkMode static on one, or remove linkMode from the first"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minMemory) || self.minMemory >= 2048",fieldPath=".minMemory",message="minMemory of an LXD VM is at least 2048 (MB): current Ubuntu does not boot with less"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
 type MaasMachineSpec struct {
@@ -267,13 +315,15 @@ type MaasMachineSpec struct {
 	// +optional
 	DynamicLXD bool `json:"dynamicLXD,omitempty"`
 
-	// staticIP is the address of the machine's boot interface, inside a MAAS subnet and outside its dynamic ranges. One address serves one machine.
+	// staticIP is the machine's address (IPv4 or IPv6) on its boot interface, or on the device of an LXD VM that has linkMode static. It lies in a
+	// MAAS subnet and outside its dynamic ranges. One address serves one machine: for several, use staticIPPoolRef.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="staticIP is an IP address without prefix length, for example 10.77.0.50"
 	StaticIP string `json:"staticIP,omitempty"`
 
-	// staticIPPoolRef is a Cluster API IPAM pool in this namespace that the address is taken from.
+	// staticIPPoolRef is a Cluster API IPAM pool in this namespace that the static address is taken from, one for each machine: through an
+	// IPAddressClaim that is named like the MaasMachine and goes when the address is free in MAAS again.
 	// +optional
 	StaticIPPoolRef *ipamv1.IPPoolReference `json:"staticIPPoolRef,omitempty"`
 
@@ -354,7 +404,12 @@ type MaasMachineStatus struct {
 	// +optional
 	DNSAttached bool `json:"dnsAttached,omitempty"`
 
-	// addresses of the machine.
+	// staticIP is the static address of the machine: spec.staticIP, or what the pool in spec.staticIPPoolRef gave.
+	// +optional
+	StaticIP string `json:"staticIP,omitempty"`
+
+	// addresses of the machine: those in the cluster's preferred subnets first, then as MAAS has them. The first InternalIP is the one that the
+	// API endpoint's DNS record gets.
 	// +optional
 	// +listType=atomic
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/core/setup"
 	"sigs.k8s.io/cluster-api/util/flags"
@@ -46,7 +47,7 @@ const (
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("making the scheme: %w", err)
 		}
@@ -131,13 +132,18 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: opts.concurrency}
 	if err := (&controllers.MaasClusterReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Initializer: opts.initializer,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Initializer: opts.initializer, SettleTime: opts.settleTime,
 		Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return err
 	}
+	if err := (&controllers.MaasMachineTemplateReconciler{
+		Client: mgr.GetClient(), Scopes: scopes, WatchFilter: opts.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return err
+	}
 	return (&controllers.MaasMachineReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
 		CommissionTimeout: opts.commissionTimeout, DeployTimeout: opts.deployTimeout,
 		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: opts.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency)

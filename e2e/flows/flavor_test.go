@@ -14,6 +14,7 @@ import (
 const (
 	repositoryRoot  = "../.."
 	providerVersion = "v0.1.0"
+	virtualIPSubnet = "10.77.0.0/24"
 )
 
 // generate has the real clusterctl generate a cluster of a flavor, from the repository that `make manifests` writes.
@@ -35,6 +36,7 @@ func generate(t *testing.T, name, flavor string, controlPlanes, workers string) 
 	clusterctl.Env = []string{
 		"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
 		"MAAS_DNS_DOMAIN=" + dnsDomain, "MAAS_IMAGE=" + image,
+		"MAAS_VIRTUAL_IP_SUBNET=" + virtualIPSubnet,
 		"CONTROL_PLANE_MACHINE_RESOURCEPOOL=" + pool, "WORKER_MACHINE_RESOURCEPOOL=" + pool,
 	}
 	clusterctl.Stderr = t.Output()

@@ -95,12 +95,24 @@ func newCluster(t *testing.T, namespace, vars, overrides string) *clusterv1.Clus
 	}
 }
 
+// createTopology creates a Cluster of the class.
+func createTopology(t *testing.T, vars string) *clusterv1.Cluster {
+	t.Helper()
+	cluster := newCluster(t, newClass(t), vars, "")
+	if err := management.strict.Create(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
 // topology is what belongs to a Cluster, made by Cluster API from a class, or by the user.
 type topology struct {
 	cluster      map[string]any
 	controlPlane map[string]any
 	workers      map[string]map[string]any // by the name of their MachineDeployment in the topology
 	certSANs     []string
+	// bootstrap is what control planes do.
+	bootstrap bootstrapv1.KubeadmConfigSpec
 	// commands run before kubeadm, by the MachineDeployment's name in the topology, and control-plane.
 	commands map[string][]string
 	// controlPlaneTemplate is the name of the control plane's MaasMachineTemplate.
@@ -136,6 +148,7 @@ func observe(t *testing.T, cluster *clusterv1.Cluster) topology {
 		t.Fatal(err)
 	}
 	result.certSANs = kcp.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.CertSANs
+	result.bootstrap = kcp.Spec.KubeadmConfigSpec
 	result.commands["control-plane"] = kcp.Spec.KubeadmConfigSpec.PreKubeadmCommands
 	result.controlPlaneTemplate = kcp.Spec.MachineTemplate.Spec.InfrastructureRef.Name
 	result.controlPlane = readTemplate(t, cluster.Namespace, result.controlPlaneTemplate)
@@ -228,7 +241,7 @@ image: i
 lxdConfig:
   profile: maas
   storage: {size: "40", pool: fast}
-  network: {devices: [{name: eth0, bridge: br0}, {name: eth1, subnet: 10.1.0.0/16}]}
+  network: {devices: [{name: eth0, bridge: br0, linkMode: static}, {name: eth1, subnet: 10.1.0.0/16, linkMode: link_up}]}
   vmHost: host-a1
   project: k8s
   commission: true
@@ -249,19 +262,21 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 			controlPlane: `image: i, provisioningMode: lxd, failureDomain: az2, staticIP: 10.77.0.50,
 				minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd],
 				lxdConfig: {profile: maas, storage: {size: "40", pool: fast}, vmHost: host-a1, project: k8s, commission: true,
-					network: {devices: [{name: eth0, bridge: br0}, {name: eth1, subnet: 10.1.0.0/16}]}}`,
+					network: {devices: [{name: eth0, bridge: br0, linkMode: static}, {name: eth1, subnet: 10.1.0.0/16, linkMode: link_up}]}}`,
 			workers: map[string]string{"md-0": `image: i, provisioningMode: lxd, failureDomain: az2, lxdConfig: {storage: {pool: slow}},
 				minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd]`},
 			certSANs: []string{"localhost", "127.0.0.1", "other.example.com", "10.0.0.9"},
 		},
 		"failure domains, and workers of two kinds": {
-			variables:    "{dnsDomain: maas, image: i, failureDomains: [az1, az3], workerLXDConfig: {storage: {pool: slow}}}",
-			overrides:    "{image: j, workerMode: lxd, worker: {minMemory: 2048}}",
+			variables: "{dnsDomain: maas, image: i, failureDomains: [az1, az3], workerLXDConfig: {storage: {pool: slow}}, " +
+				"staticIPPoolRef: {apiGroup: a.b, kind: Pool, name: cp}}",
+			overrides:    "{image: j, workerMode: lxd, worker: {minMemory: 2048}, workerStaticIPPoolRef: {apiGroup: a.b, kind: Pool, name: md}}",
 			cluster:      "dnsDomain: maas, failureDomains: [az1, az3]",
-			controlPlane: "image: i, " + sizes,
+			controlPlane: "image: i, staticIPPoolRef: {apiGroup: a.b, kind: Pool, name: cp}, " + sizes,
 			workers: map[string]string{
 				"md-0": "image: i, provisioningMode: bare-metal, " + sizes,
-				"md-1": "image: j, provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, minCPU: 2, minMemory: 2048, minDiskSize: 20",
+				"md-1": "image: j, provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, minCPU: 2, minMemory: 2048, minDiskSize: 20, " +
+					"staticIPPoolRef: {apiGroup: a.b, kind: Pool, name: md}",
 			},
 		},
 		"a host cluster with defaults": {
@@ -341,6 +356,9 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		"size too small":              "{dnsDomain: maas, image: i, lxdConfig: {storage: {size: '7'}}}",
 		"bridge and devices":          "{dnsDomain: maas, image: i, lxdConfig: {network: {bridge: br0, devices: [{name: a, bridge: b}]}}}",
 		"device on nothing":           "{dnsDomain: maas, image: i, lxdConfig: {network: {devices: [{name: a}]}}}",
+		"devices out of order":        "{dnsDomain: maas, image: i, lxdConfig: {network: {devices: [{name: b, bridge: b}, {name: a, bridge: b}]}}}",
+		"unknown link mode":           "{dnsDomain: maas, image: i, lxdConfig: {network: {devices: [{name: a, bridge: b, linkMode: up}]}}}",
+		"pool without a kind":         "{dnsDomain: maas, image: i, staticIPPoolRef: {apiGroup: a.b, name: p}}",
 		"staticIP is no address":      "{dnsDomain: maas, image: i, staticIP: 10.77.0.50/24}",
 		"empty zone":                  "{dnsDomain: maas, image: i, zone: ''}",
 		"no failure domains":          "{dnsDomain: maas, image: i, failureDomains: []}",

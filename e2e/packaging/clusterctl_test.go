@@ -20,12 +20,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const version = "v0.1.0"
+const (
+	version         = "v0.1.0"
+	kubeVIPFlavor   = "lxd-kube-vip"
+	virtualIPSubnet = "10.77.0.0/24"
+)
 
 // flavors are the cluster templates, by the name that clusterctl gives them.
 var flavors = map[string]string{
 	"":                  "cluster-template.yaml",
 	"lxd":               "cluster-template-lxd.yaml",
+	kubeVIPFlavor:       "cluster-template-lxd-kube-vip.yaml",
 	"lxd-host":          "cluster-template-lxd-host.yaml",
 	"topology":          "cluster-template-topology.yaml",
 	"lxd-topology":      "cluster-template-lxd-topology.yaml",
@@ -201,10 +206,14 @@ func TestFlavorsVariables(t *testing.T) {
 				t.Fatal(err)
 			}
 			required, others, _ := strings.Cut(string(out), "Optional Variables:")
-			if diff := cmp.Diff([]string{"MAAS_DNS_DOMAIN", "MAAS_IMAGE"}, variableNames(required)); diff != "" {
+			want := []string{"MAAS_DNS_DOMAIN", "MAAS_IMAGE"}
+			if flavor == kubeVIPFlavor {
+				want = append(want, "MAAS_VIRTUAL_IP_SUBNET")
+			}
+			if diff := cmp.Diff(want, variableNames(required)); diff != "" {
 				t.Errorf("required variables (-want +got):\n%s", diff)
 			}
-			want := optional
+			want = optional
 			if isHost(flavor) {
 				want = slices.Sorted(slices.Values(append(
 					[]string{"LXD_CHANNEL", "LXD_NETWORK_BRIDGE", "LXD_RESOURCE_POOL", "LXD_STORAGE_BACKEND", "LXD_STORAGE_SIZE"}, optional...,
@@ -262,7 +271,7 @@ func TestFlavorsAreAccepted(t *testing.T) {
 				"WORKER_MACHINE_MINCPU": "32", "WORKER_MACHINE_MINMEMORY": "131072", "WORKER_MACHINE_MINDISKSIZE": "900",
 				"WORKER_MACHINE_RESOURCEPOOL": "metal", "WORKER_MACHINE_TAGS": "[gpu]",
 				"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "900", "LXD_NETWORK_BRIDGE": "br-vm", "LXD_RESOURCE_POOL": "vm-hosts",
-				"LXD_CHANNEL": "6/stable",
+				"LXD_CHANNEL": "6/stable", "KUBE_VIP_IMAGE": "registry.example.com/kube-vip:v1",
 			},
 			controlPlane: "image: custom/cp, minCPU: 4, minMemory: 8192, minDiskSize: 60, resourcePool: vm-hosts, tags: [fast, rack-1]",
 			workers:      "image: custom/worker, minCPU: 32, minMemory: 131072, minDiskSize: 900, resourcePool: metal, tags: [gpu]",
@@ -284,6 +293,10 @@ func TestFlavorsAreAccepted(t *testing.T) {
 					commands = slices.Concat(preKubeadm, installLXD(tt.channel))
 				case strings.HasPrefix(flavor, "lxd"):
 					mode = "lxd"
+				}
+				if flavor == kubeVIPFlavor {
+					spec += ", virtualIP: {subnet: " + virtualIPSubnet + "}"
+					delete(got.commands, "control-plane") // Compared with those by class.
 				}
 				if diff := cmp.Diff(fields(t, spec), got.cluster); diff != "" {
 					t.Errorf("MaasCluster.spec (-want +got):\n%s", diff)
@@ -308,6 +321,8 @@ func TestFlavorsAreAccepted(t *testing.T) {
 // createFlavor creates what clusterctl generates, and returns the Cluster.
 func createFlavor(t *testing.T, repository, flavor string, variables map[string]string) *clusterv1.Cluster {
 	t.Helper()
+	variables = maps.Clone(variables)
+	variables["MAAS_VIRTUAL_IP_SUBNET"] = virtualIPSubnet
 	namespace := newNamespace(t)
 	out, err := generate(t, repository, flavor, namespace, variables)
 	if err != nil {
@@ -343,5 +358,28 @@ func checkMachines(t *testing.T, whose, mode, want string, got map[string]any) {
 	}
 	if diff := cmp.Diff(expected, got); diff != "" {
 		t.Errorf("MaasMachineTemplate of %s (-want +got):\n%s", whose, diff)
+	}
+}
+
+// kube-vip comes onto the control planes in the same way with a ClusterClass as without, with the image that was asked for, and onto
+// no other cluster's.
+func TestKubeVIPIsTheSameByFlavorAndByClass(t *testing.T) {
+	const image = "registry.example.com/kube-vip:v1"
+	flavor := observe(t, createFlavor(t, repository(t), kubeVIPFlavor, map[string]string{
+		"MAAS_DNS_DOMAIN": "maas", "MAAS_IMAGE": "custom/u-2404-k8s", "KUBE_VIP_IMAGE": image,
+	}))
+	class := observe(t, reconciled(t, createTopology(t, "{dnsDomain: maas, image: ubuntu/noble, kubeVIPImage: "+image+", virtualIP: {subnet: "+virtualIPSubnet+"}}")))
+	if diff := cmp.Diff(fields(t, "dnsDomain: maas, virtualIP: {subnet: "+virtualIPSubnet+"}"), class.cluster); diff != "" {
+		t.Errorf("MaasCluster.spec by class (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(flavor.bootstrap, class.bootstrap); diff != "" {
+		t.Errorf("what control planes do (-flavor +class):\n%s", diff)
+	}
+	if len(flavor.bootstrap.Files) != 1 || !strings.Contains(flavor.bootstrap.Files[0].Content, image) {
+		t.Errorf("files of the control planes: %v, want one with the image %s", flavor.bootstrap.Files, image)
+	}
+	without := observe(t, reconciled(t, createTopology(t, "{dnsDomain: maas, image: ubuntu/noble}")))
+	if len(without.bootstrap.Files) != 0 {
+		t.Errorf("files without virtualIP: %v, want none", without.bootstrap.Files)
 	}
 }

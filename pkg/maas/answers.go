@@ -20,6 +20,8 @@ func complete(out any) bool {
 		return all(*out, VMHost.complete)
 	case *Interface:
 		return out.ID > 0
+	case *[]Range:
+		return all(*out, func(r Range) bool { return r.Start != "" && r.End != "" })
 	case *DNSResource:
 		return out.complete()
 	case *[]DNSResource:
@@ -30,6 +32,10 @@ func complete(out any) bool {
 		return all(*out, func(s Subnet) bool { return s.ID > 0 && s.CIDR != "" })
 	case *[]Domain:
 		return all(*out, func(d Domain) bool { return d.Name != "" })
+	case *IPAddress:
+		return out.IP != ""
+	case *[]IPAddress:
+		return all(*out, func(a IPAddress) bool { return a.IP != "" })
 	case *User:
 		return out.Username != ""
 	case *versionAnswer:

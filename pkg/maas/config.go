@@ -37,6 +37,15 @@ func (c Config) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// Where tells regions apart: identities of which it is the same see the same MAAS.
+func (c Config) Where() string {
+	u, err := c.apiURL()
+	if err != nil {
+		return c.Endpoint
+	}
+	return strings.ToLower(u.Host) + u.Path
+}
+
 // Validate checks the form of all fields; it does not talk to MAAS.
 func (c Config) Validate() error {
 	var errs []error

@@ -85,7 +85,16 @@ type Machine struct {
 	Pod                 *Ref              `json:"pod"`
 	IPAddresses         []string          `json:"ip_addresses"`
 	BootInterface       *Interface        `json:"boot_interface"`
+	Interfaces          []*Interface      `json:"interface_set"`
+	BootDisk            *Disk             `json:"boot_disk"`
+	Architecture        string            `json:"architecture"` // amd64/generic
+	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
+}
+
+// Disk is what the provider uses of a block device; its size is in bytes.
+type Disk struct {
+	Size int64 `json:"size"`
 }
 
 // HostName is the name of the VM host that the machine is on, or "" for bare metal.
@@ -269,50 +278,24 @@ func setInt(form url.Values, key string, value int) {
 
 // Interface is what the provider uses of a network interface.
 type Interface struct {
-	ID    int    `json:"id"`
-	Name  string `json:"name"`
-	Links []Link `json:"links"`
+	ID   int    `json:"id"`
+	Name string `json:"name"`
+	// Type is physical, bond, bridge or vlan.
+	Type string `json:"type"`
+	// Children are the names of the bonds, bridges and VLANs on it.
+	Children []string `json:"children"`
+	Links    []Link   `json:"links"`
+	// Discovered are addresses that MAAS found on the interface, and did not give it.
+	Discovered []Link `json:"discovered"`
+	VLAN       *VLAN  `json:"vlan"`
 }
 
-// Link connects an interface to a subnet.
-type Link struct {
-	ID int `json:"id"`
-	// Mode is auto, static, dhcp or link_up.
-	Mode string `json:"mode"`
-	// IPAddress is "" while an auto link has none.
-	IPAddress string  `json:"ip_address"`
-	Subnet    *Subnet `json:"subnet"`
+// VLAN is what the provider uses of MAAS's VLAN object.
+type VLAN struct {
+	// DHCP: MAAS serves DHCP there. Relay: the VLAN from whose servers it is served, as MAAS shows it, or nil.
+	DHCP  bool `json:"dhcp_on"`
+	Relay any  `json:"relay_vlan"`
 }
 
-// Link modes of LinkParams and Link.
-const (
-	LinkModeAuto   = "auto"
-	LinkModeStatic = "static"
-)
-
-// LinkParams are the parameters of op=link_subnet.
-type LinkParams struct {
-	Mode      string
-	SubnetID  int
-	IPAddress string // for static links
-	// Replace takes all other links away (force).
-	Replace bool
-}
-
-// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is in use, or
-// the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken.
-func (c *Client) LinkSubnet(ctx context.Context, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
-	form := url.Values{}
-	form.Set("mode", p.Mode)
-	form.Set("subnet", strconv.Itoa(p.SubnetID))
-	set(form, "ip_address", p.IPAddress)
-	if p.Replace {
-		form.Set("force", "true")
-	}
-	iface := &Interface{}
-	err := c.do(ctx, call{
-		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
-		op: "link_subnet", params: form,
-	}, iface)
-	return iface, err
-}
+// Bootable tells whether machines can boot from the VLAN.
+func (v *VLAN) Bootable() bool { return v != nil && (v.DHCP || v.Relay != nil) }

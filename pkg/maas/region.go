@@ -13,6 +13,7 @@ type Subnet struct {
 	Name string `json:"name"`
 	CIDR string `json:"cidr"`
 	VLAN struct {
+		ID int `json:"id"`
 		// DHCP: MAAS serves DHCP there, so that machines can boot from it.
 		DHCP bool `json:"dhcp_on"`
 	} `json:"vlan"`

@@ -225,7 +225,8 @@ func (g *Guests) serverAt(address netip.AddrPort) *apiServer {
 		if server == nil || server.port != address.Port() {
 			continue
 		}
-		if m, ok := g.machines.Machine(h.systemID); ok && m.Running && slices.Contains(m.Addresses, address.Addr()) {
+		m, ok := g.machines.Machine(h.systemID)
+		if ok && m.Running && (slices.Contains(m.Addresses, address.Addr()) || h.announces(address.Addr())) {
 			return server
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -32,7 +33,9 @@ type host struct {
 	mutex  sync.Mutex
 	member *member // this machine as a part of its workload cluster, nil before kubeadm
 	server *apiServer
-	lxd    *lxd.Daemon // nil before the first boot has installed it
+	// virtualIP is announced while the API server runs; zero: none.
+	virtualIP netip.Addr
+	lxd       *lxd.Daemon // nil before the first boot has installed it
 }
 
 func newHost(g *Guests, m simulator.MachineSnapshot) *host {
@@ -142,8 +145,12 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data 
 	if err != nil {
 		return fmt.Errorf("kubeadm %s: %w", run.command, err)
 	}
+	announced, err := virtualIP(ctx, data)
+	if err != nil {
+		return err
+	}
 	h.mutex.Lock()
-	h.member = joined
+	h.member, h.virtualIP = joined, announced
 	h.mutex.Unlock()
 	return nil
 }
@@ -250,4 +257,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// announces tells whether the machine would take the virtual IP, if no other did.
+func (h *host) announces(address netip.Addr) bool {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.virtualIP == address
 }

@@ -4,6 +4,7 @@ package inventory
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,7 +79,47 @@ func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.V
 }
 
 // DistrustVMHosts makes the next VMHosts ask MAAS: one was changed or removed.
-func (i *Inventory) DistrustVMHosts() { i.vmHosts.drop() }
+func (i *Inventory) DistrustVMHosts() {
+	i.vmHosts.drop()
+	i.hosting.drop()
+}
+
+// HostMachines answers the machines that VM hosts run on, by system id, as far as MAAS shows them to this identity.
+func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
+	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
+		hosts, _, err := i.VMHosts(ctx, maxAge)
+		if err != nil {
+			return nil, err
+		}
+		var ids []string
+		for _, host := range hosts {
+			if host.Host.SystemID != "" {
+				ids = append(ids, host.Host.SystemID)
+			}
+		}
+		found := make(map[string]*maas.Machine, len(ids))
+		for batch := range slices.Chunk(ids, batchSize) {
+			machines, err := i.client.ListMachines(ctx, maas.MachineFilter{SystemIDs: batch})
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range machines {
+				found[m.SystemID] = m
+			}
+		}
+		return found, nil
+	})
+	return machines, err
+}
+
+// BareMetal answers all machines that MAAS has and that are no VMs on its hosts. It is a long list, in one call: let it be old.
+func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maas.Machine, error) {
+	machines, _, err := i.metal.get(ctx, maxAge, func(ctx context.Context) ([]*maas.Machine, error) {
+		all, err := i.client.ListMachines(ctx, maas.MachineFilter{})
+		return slices.DeleteFunc(all, func(m *maas.Machine) bool { return m.Pod != nil }), err
+	})
+	return machines, err
+}
 
 // Zones answers MAAS's zones.
 func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {

@@ -48,6 +48,8 @@ type Inventory struct {
 	health  error
 
 	vmHosts  cached[[]maas.VMHost]
+	hosting  cached[map[string]*maas.Machine]
+	metal    cached[[]*maas.Machine]
 	zones    cached[[]maas.Ref]
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]

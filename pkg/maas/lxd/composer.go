@@ -42,6 +42,8 @@ type Host struct {
 	FailedLately bool
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
+	// Machine is what the host runs on; nil where MAAS does not show it.
+	Machine *HostMachine
 }
 
 // StoragePool is a storage pool of a host; Available is in GB.
@@ -57,14 +59,14 @@ type Resources struct {
 }
 
 func (r Resources) add(other Resources) Resources {
-	return Resources{r.Cores + other.Cores, r.Memory + other.Memory, r.Disk + other.Disk}
+	return Resources{sum(r.Cores, other.Cores), sum(r.Memory, other.Memory), sum(r.Disk, other.Disk)}
 }
 
 // VMSpec is what a VM shall be like, and where it may be placed.
 type VMSpec struct {
 	// Hostname is unique over all of MAAS, and the mark that the VM is found again by.
 	Hostname string
-	// Cluster groups VMs that are spread over zones and hosts.
+	// Cluster groups VMs that are spread over zones and hosts: those of a cluster and a role.
 	Cluster string
 	Resources
 
@@ -72,6 +74,8 @@ type VMSpec struct {
 	Zone, ResourcePool, HostName, Project, StoragePool string
 	Profile                                            string
 	Tags                                               []string
+	// AntiAffinity says whether the VM may share a host with others of its cluster.
+	AntiAffinity AntiAffinity
 	// Devices are the VM's network interfaces; none: MAAS chooses.
 	Devices []Device
 	// Commission has MAAS commission the VM before it is Ready.

@@ -5,6 +5,8 @@ package lxd
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -12,95 +14,151 @@ import (
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
 
-// Peer is a VM of the same cluster that is placed already, on a host in a zone.
+// Peer is a VM of the same cluster that is placed already, on a host in a zone. A machine that is no VM has no host, but counts
+// for its zone.
 type Peer struct {
 	VM, Host, Zone string
 }
 
+// AntiAffinity says what it means that a host has a VM of the same cluster already.
+type AntiAffinity int
+
+const (
+	// PreferApart says that other hosts are better, and that this one is taken where there is no other.
+	PreferApart AntiAffinity = iota
+	// RequireApart says that the host can't be taken.
+	RequireApart
+)
+
 // Place chooses the host for a VM: first hosts that can't take it are filtered out, then the best is taken. It is pure:
-// the same input gives the same answer. The error is an *LXDError that says why each host was refused.
+// the same input gives the same answer, in whatever order hosts and peers come. The error is an *LXDError that says why
+// each host was refused.
 func Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
-	var fitting []Host
-	refusals := map[string]int{}
-	for _, host := range hosts {
-		if why := refuse(host, spec); why != "" {
-			refusals[why]++
+	return place(hosts, &spec, countPeers(peers))
+}
+
+func place(hosts []Host, spec *VMSpec, near *neighbours) (Host, error) {
+	best := -1
+	for i := range hosts {
+		if refuse(&hosts[i], spec, near) != fits {
 			continue
 		}
-		fitting = append(fitting, host)
+		if best < 0 || near.compare(&hosts[i], &hosts[best], spec) < 0 {
+			best = i
+		}
 	}
-	if len(fitting) == 0 {
-		return Host{}, refusal(len(hosts), refusals)
+	if best < 0 {
+		return Host{}, refusal(hosts, spec, near)
 	}
-	return slices.MinFunc(fitting, better(spec, peers)), nil
+	return hosts[best], nil
+}
+
+// reason is why a host can't take a VM, in two parts that make up what people read: "not in zone " and "a". So nothing
+// has to be put together for the hosts that can.
+type reason struct{ why, what string }
+
+// fits is no reason.
+var fits reason
+
+func (r reason) String() string { return r.why + r.what }
+
+// lacksRoom tells whether it is for want of resources.
+func (r reason) lacksRoom() bool { return r.why == outOf || r.why == tooSmall }
+
+// passes tells whether the host can take the VM as soon as others leave it.
+func (r reason) passes() bool { return r.why == outOf || r.why == together }
+
+const (
+	outOf    = "out of "
+	tooSmall = "too small for the VM"
+	together = "with another VM of this cluster"
+)
+
+func when(refused bool, why, what string) reason {
+	if refused {
+		return reason{why, what}
+	}
+	return fits
 }
 
 // checks are asked in order; the first that refuses a host says why. Each is short for people: "in another zone".
-var checks = []func(Host, VMSpec) string{
+var checks = []func(*Host, *VMSpec) reason{
 	// A pinned VM goes nowhere else, whatever the other hosts are like.
-	func(h Host, s VMSpec) string {
-		return when(s.HostName != "" && h.Name != s.HostName, "not "+s.HostName)
+	func(h *Host, s *VMSpec) reason {
+		return when(s.HostName != "" && h.Name != s.HostName, "not ", s.HostName)
 	},
 	// A failure domain is a promise to the user.
-	func(h Host, s VMSpec) string { return when(s.Zone != "" && h.Zone != s.Zone, "not in zone "+s.Zone) },
-	func(h Host, s VMSpec) string {
-		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, "not in resource pool "+s.ResourcePool)
+	func(h *Host, s *VMSpec) reason { return when(s.Zone != "" && h.Zone != s.Zone, "not in zone ", s.Zone) },
+	func(h *Host, s *VMSpec) reason {
+		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, "not in resource pool ", s.ResourcePool)
 	},
 	// Tags are constraints, all of them.
-	func(h Host, s VMSpec) string {
+	func(h *Host, s *VMSpec) reason {
 		for _, tag := range s.Tags {
 			if !slices.Contains(h.Tags, tag) {
-				return "without tag " + tag
+				return reason{"without tag ", tag}
 			}
 		}
-		return ""
+		return fits
 	},
 	// MAAS registers hosts that it can't reach, with no figures; and new ones have none for a moment.
-	func(h Host, _ VMSpec) string {
-		return when(!h.Reachable, "not ready (MAAS does not know its resources)")
+	func(h *Host, _ *VMSpec) reason {
+		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
 	},
 	// Its machine is being deleted, and waits for the VMs that are there.
-	func(h Host, _ VMSpec) string {
-		return when(slices.Contains(h.Tags, RetiringTag), "being removed")
+	func(h *Host, _ *VMSpec) reason {
+		return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")
 	},
+	// Nothing runs there that could take a VM.
+	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
-	func(h Host, s VMSpec) string {
-		return when(h.FailedLately && s.HostName == "", "failed to compose a VM lately")
+	func(h *Host, s *VMSpec) reason {
+		return when(h.FailedLately && s.HostName == "", "failed to compose a VM lately", "")
 	},
-	func(h Host, s VMSpec) string {
-		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool "+s.StoragePool)
+	func(h *Host, s *VMSpec) reason {
+		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)
 	},
-	func(h Host, s VMSpec) string {
-		return when(s.Cores > h.Largest.Cores || s.Memory > h.Largest.Memory, "too small for the VM")
+	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
+	func(h *Host, s *VMSpec) reason {
+		return when(s.Cores > h.Largest.Cores || s.Memory > h.Largest.Memory, tooSmall, "")
 	},
-	func(h Host, s VMSpec) string {
-		return when(h.Used.Cores+s.Cores > h.Capacity.Cores, "out of cores")
+	func(h *Host, s *VMSpec) reason {
+		return when(s.Cores > room(h.Capacity.Cores, h.Used.Cores), outOf, "cores")
 	},
-	func(h Host, s VMSpec) string {
-		return when(h.Used.Memory+s.Memory > h.Capacity.Memory, "out of memory")
+	func(h *Host, s *VMSpec) reason {
+		return when(s.Memory > room(h.Capacity.Memory, h.Used.Memory), outOf, "memory")
 	},
-	func(h Host, s VMSpec) string {
-		return when(roomOnDisk(h, s.StoragePool) < s.Disk, "out of disk")
+	func(h *Host, s *VMSpec) reason {
+		return when(s.Disk > roomOnDisk(h, s.StoragePool), outOf, "disk")
 	},
 }
 
-func when(refused bool, why string) string {
-	if refused {
-		return why
-	}
-	return ""
-}
-
-func refuse(host Host, spec VMSpec) string {
+func refuse(host *Host, spec *VMSpec, near *neighbours) reason {
 	for _, check := range checks {
-		if why := check(host, spec); why != "" {
+		if why := check(host, spec); why != fits {
 			return why
 		}
 	}
-	return ""
+	return when(spec.AntiAffinity == RequireApart && near.onHost.of(host.Name) > 0, together, "")
 }
 
-func storagePool(host Host, name string) *StoragePool {
+// room is what is left. Figures come from MAAS; none is so wrong that more would be left than there is.
+func room(capacity, used int) int {
+	return max(capacity, 0) - max(used, 0)
+}
+
+// sum does not wrap around, so that nothing enormous becomes small.
+func sum(a, b int) int {
+	if s := a + b; (s > a) == (b > 0) {
+		return s
+	}
+	if b > 0 {
+		return math.MaxInt
+	}
+	return math.MinInt
+}
+
+func storagePool(host *Host, name string) *StoragePool {
 	for i := range host.StoragePools {
 		if pool := &host.StoragePools[i]; pool.Name == name || (name == "" && pool.Default) {
 			return pool
@@ -109,62 +167,126 @@ func storagePool(host Host, name string) *StoragePool {
 	return nil
 }
 
-// roomOnDisk is what is left in GB on the storage pool that the VM would use.
-func roomOnDisk(host Host, pool string) int {
+// roomOnDisk is what is left in GB on the storage pool that the VM would use. Where none is the default, MAAS takes any that is
+// large enough.
+func roomOnDisk(host *Host, pool string) int {
 	if p := storagePool(host, pool); p != nil {
 		return p.Available
 	}
-	return host.Capacity.Disk - host.Used.Disk
+	if len(host.StoragePools) == 0 {
+		return room(host.Capacity.Disk, host.Used.Disk)
+	}
+	most := math.MinInt
+	for i := range host.StoragePools {
+		most = max(most, host.StoragePools[i].Available)
+	}
+	return most
 }
 
-// better orders hosts: away from the cluster's other VMs first, then to where most room is left.
-func better(spec VMSpec, peers []Peer) func(a, b Host) int {
-	inZone, onHost := map[string]int{}, map[string]int{}
-	for _, peer := range peers {
-		inZone[peer.Zone]++
-		onHost[peer.Host]++
+// neighbours count the cluster's other VMs.
+type neighbours struct {
+	inZone, onHost tally
+}
+
+func countPeers(peers []Peer) *neighbours {
+	near := &neighbours{}
+	for i := range peers {
+		near.add(peers[i].Host, peers[i].Zone)
 	}
-	return func(a, b Host) int {
-		return cmp.Or(
-			cmp.Compare(inZone[a.Zone], inZone[b.Zone]),
-			cmp.Compare(onHost[a.Name], onHost[b.Name]),
-			cmp.Compare(load(a, spec), load(b, spec)),
-			cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.ID, b.ID),
-		)
+	return near
+}
+
+// add counts a VM; a machine that is no VM has no host, but a zone.
+func (n *neighbours) add(host, zone string) {
+	n.inZone.add(zone)
+	if host != "" {
+		n.onHost.add(host)
 	}
 }
 
-// load is the share of the scarcest resource that would be in use with the VM, in per mille.
-func load(host Host, spec VMSpec) int {
-	return max(
-		1000*(host.Used.Cores+spec.Cores)/max(host.Capacity.Cores, 1),
-		1000*(host.Used.Memory+spec.Memory)/max(host.Capacity.Memory, 1),
+// tally counts by name. Names come many times: looking where a count stands is half the price of writing it into a map.
+type tally struct {
+	at     map[string]int
+	counts []int
+}
+
+func (t *tally) add(name string) {
+	at, known := t.at[name]
+	if !known {
+		if t.at == nil {
+			t.at = map[string]int{}
+		}
+		at = len(t.counts)
+		t.at[name] = at
+		t.counts = append(t.counts, 0)
+	}
+	t.counts[at]++
+}
+
+func (t *tally) of(name string) int {
+	if at, known := t.at[name]; known {
+		return t.counts[at]
+	}
+	return 0
+}
+
+// compare orders hosts: away from the cluster's other VMs first, then to where most room is left.
+func (n *neighbours) compare(a, b *Host, spec *VMSpec) int {
+	if a.Zone != b.Zone {
+		if by := cmp.Compare(n.inZone.of(a.Zone), n.inZone.of(b.Zone)); by != 0 {
+			return by
+		}
+	}
+	if by := cmp.Compare(n.onHost.of(a.Name), n.onHost.of(b.Name)); by != 0 {
+		return by
+	}
+	return cmp.Or(
+		cmp.Compare(load(a, spec), load(b, spec)),
+		cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.ID, b.ID),
 	)
 }
 
+// load is the share of the scarcest resource that would be in use with the VM.
+func load(host *Host, spec *VMSpec) float64 {
+	return max(
+		(float64(host.Used.Cores)+float64(spec.Cores))/float64(max(host.Capacity.Cores, 1)),
+		(float64(host.Used.Memory)+float64(spec.Memory))/float64(max(host.Capacity.Memory, 1)),
+	)
+}
+
+// maxHostsNamed is how many hosts a message names for one reason.
+const maxHostsNamed = 3
+
 // refusal sums up why no host fits, most frequent reason first.
-func refusal(hosts int, refusals map[string]int) error {
-	if hosts == 0 {
+func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
+	if len(hosts) == 0 {
 		return &LXDError{Type: HostUnavailable, Message: "MAAS has no LXD VM hosts: register one, or create a host cluster"}
 	}
-	reasons := make([]string, 0, len(refusals))
-	short := 0
-	for why, n := range refusals {
-		reasons = append(reasons, why)
-		if strings.HasPrefix(why, "out of ") || strings.HasPrefix(why, "too small") {
-			short += n
+	refused := map[reason][]string{}
+	kind := HostUnavailable
+	for i := range hosts {
+		why := refuse(&hosts[i], spec, near)
+		refused[why] = append(refused[why], hosts[i].Name)
+		if why.lacksRoom() {
+			kind = InsufficientResources
 		}
 	}
-	slices.SortFunc(reasons, func(a, b string) int {
-		return cmp.Or(cmp.Compare(refusals[b], refusals[a]), cmp.Compare(a, b))
+	order := slices.SortedFunc(maps.Keys(refused), func(a, b reason) int {
+		return cmp.Or(cmp.Compare(len(refused[b]), len(refused[a])), cmp.Compare(a.String(), b.String()))
 	})
-	for i, why := range reasons {
-		reasons[i] = fmt.Sprintf("%d %s", refusals[why], why)
+	parts := make([]string, 0, len(order))
+	for _, why := range order {
+		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, shorten(refused[why])))
 	}
-	kind := HostUnavailable
-	if short > 0 {
-		kind = InsufficientResources
+	return &LXDError{Type: kind, Message: fmt.Sprintf("%d VM host(s): %s", len(hosts), strings.Join(parts, ", "))}
+}
+
+// shorten names some of the hosts, the same ones each time.
+func shorten(names []string) string {
+	slices.Sort(names)
+	if len(names) <= maxHostsNamed {
+		return strings.Join(names, ", ")
 	}
-	return &LXDError{Type: kind, Message: fmt.Sprintf("%d VM host(s): %s", hosts, strings.Join(reasons, ", "))}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxHostsNamed], ", "), len(names)-maxHostsNamed)
 }

@@ -8,9 +8,20 @@ import (
 	"time"
 )
 
-// reservations are VMs that were placed but that the hosts' figures do not show yet. Without them, two reconcilers that
-// run at the same time would see the same room and overbook a host.
-type reservations struct {
+const (
+	// figuresMaxAge is how long a VM counts that was composed, for those who read the hosts' figures before that.
+	figuresMaxAge = 5 * time.Minute
+	// recordedAfter is how long a VM that was composed may be missing among the peers that callers know.
+	recordedAfter = 30 * time.Second
+	// doubtMaxAge is how long a VM counts of which MAAS did not say whether it was composed. MAAS gives up after two minutes; a
+	// host that goes on by itself is looked at again by MAAS within this time.
+	doubtMaxAge = 15 * time.Minute
+)
+
+// Reservations are VMs that were placed but that the hosts' figures do not show yet. Without them, two reconcilers that
+// run at the same time would see the same room and overbook a host. All who place VMs in one MAAS must share them, also
+// those who see it through different credentials.
+type Reservations struct {
 	mu    sync.Mutex
 	byVM  map[string]reservation
 	clock func() time.Time
@@ -24,19 +35,24 @@ type reservation struct {
 	taken   Resources
 	// settled is when the VM was composed; figures asked for later include it. Zero while it is being composed.
 	settled time.Time
+	// doubted is when MAAS's answer was lost: the VM may appear in the figures late, or never.
+	doubted time.Time
 }
 
-func newReservations() *reservations {
-	return &reservations{byVM: map[string]reservation{}, clock: time.Now}
+// NewReservations makes an empty book.
+func NewReservations() *Reservations {
+	return &Reservations{byVM: map[string]reservation{}, clock: time.Now}
 }
 
 // place chooses a host with everything reserved counted, and reserves the room, in one step.
-func (r *reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
+func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.byVM, spec.Hostname)
-	hosts, peers = r.count(hosts, spec, peers)
-	host, err := Place(hosts, spec, peers)
+	r.forget()
+	near := countPeers(peers)
+	r.addReserved(near, peers, spec.Cluster)
+	host, err := place(r.count(hosts), &spec, near)
 	if err != nil {
 		return Host{}, err
 	}
@@ -46,53 +62,97 @@ func (r *reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	return host, nil
 }
 
-// count adds what is reserved to the hosts' figures and to the peers, and drops what the figures show by now.
-func (r *reservations) count(hosts []Host, spec VMSpec, peers []Peer) ([]Host, []Peer) {
-	counted := make([]Host, len(hosts))
-	for i, host := range hosts {
-		host.StoragePools = slices.Clone(host.StoragePools)
-		for vm, held := range r.byVM {
-			if held.host != host.Name {
-				continue
-			}
-			if !held.settled.IsZero() && host.SeenAt.After(held.settled) {
-				delete(r.byVM, vm)
-				continue
-			}
-			host.Used = host.Used.add(held.taken)
-			if pool := storagePool(host, held.pool); pool != nil {
-				pool.Available -= held.taken.Disk
-			}
+// forget drops what the figures show by now, whoever reads them.
+func (r *Reservations) forget() {
+	now := r.clock()
+	for vm, held := range r.byVM {
+		old := !held.settled.IsZero() && now.Sub(held.settled) > figuresMaxAge
+		if old || (!held.doubted.IsZero() && now.Sub(held.doubted) > doubtMaxAge) {
+			delete(r.byVM, vm)
 		}
-		counted[i] = host
 	}
-	return counted, r.withReserved(peers, spec.Cluster)
 }
 
-// withReserved adds the cluster's reserved VMs to its peers, unless they are there already.
-func (r *reservations) withReserved(peers []Peer, cluster string) []Peer {
-	all := slices.Clone(peers)
-	for vm, held := range r.byVM {
-		known := slices.ContainsFunc(peers, func(p Peer) bool { return p.VM == vm })
-		if held.cluster == cluster && !known {
-			all = append(all, Peer{VM: vm, Host: held.host, Zone: held.zone})
+// count adds what is reserved to the hosts' figures, where these don't show it. The hosts themselves are left alone.
+func (r *Reservations) count(hosts []Host) []Host {
+	if len(r.byVM) == 0 {
+		return hosts
+	}
+	onHost := map[string][]reservation{}
+	for _, held := range r.byVM {
+		onHost[held.host] = append(onHost[held.host], held)
+	}
+	counted := slices.Clone(hosts)
+	for i := range counted {
+		for _, held := range onHost[counted[i].Name] {
+			if held.settled.IsZero() || !counted[i].SeenAt.After(held.settled) {
+				take(&counted[i], held)
+			}
 		}
 	}
-	return all
+	return counted
+}
+
+// take counts a VM on a host, and on the storage pool that it has its disk on: where there is no default, MAAS takes any.
+func take(host *Host, held reservation) {
+	host.Used = host.Used.add(held.taken)
+	host.StoragePools = slices.Clone(host.StoragePools)
+	if pool := storagePool(host, held.pool); pool != nil {
+		pool.Available = sum(pool.Available, -held.taken.Disk)
+		return
+	}
+	for i := range host.StoragePools {
+		host.StoragePools[i].Available = sum(host.StoragePools[i].Available, -held.taken.Disk)
+	}
+}
+
+// addReserved adds the cluster's reserved VMs to its peers, unless they are there already, or were and are gone.
+func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster string) {
+	if len(r.byVM) == 0 {
+		return
+	}
+	now := r.clock()
+	known := map[string]bool{}
+	for i := range peers {
+		held, reserved := r.byVM[peers[i].VM]
+		if !reserved {
+			continue
+		}
+		known[peers[i].VM] = true
+		if !held.doubted.IsZero() { // It turned up.
+			held.settled, held.doubted = now, time.Time{}
+			r.byVM[peers[i].VM] = held
+		}
+	}
+	for vm, held := range r.byVM {
+		recorded := !held.settled.IsZero() && now.Sub(held.settled) > recordedAfter
+		if held.cluster == cluster && !known[vm] && !recorded {
+			near.add(held.host, held.zone)
+		}
+	}
 }
 
 // settle tells that a VM was composed: the next figures include it.
-func (r *reservations) settle(vm string) {
+func (r *Reservations) settle(vm string) {
+	r.change(vm, func(held *reservation) { held.settled = r.clock() })
+}
+
+// doubt tells that nobody knows whether a VM was composed.
+func (r *Reservations) doubt(vm string) {
+	r.change(vm, func(held *reservation) { held.doubted = r.clock() })
+}
+
+func (r *Reservations) change(vm string, how func(*reservation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if held, ok := r.byVM[vm]; ok {
-		held.settled = r.clock()
+		how(&held)
 		r.byVM[vm] = held
 	}
 }
 
 // cancel gives back what was reserved for a VM that was not composed.
-func (r *reservations) cancel(vm string) {
+func (r *Reservations) cancel(vm string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.byVM, vm)

@@ -18,20 +18,20 @@ const supportedProfile = "maas"
 // avoidance is how long a host is left alone after it could not compose a VM.
 const avoidance = 3 * time.Minute
 
-// Service places and composes VMs on the LXD hosts of one MAAS. It must be shared by all who place VMs there, because it
-// holds the reservations, and which hosts failed.
+// Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. It must be shared by all who have that
+// identity, because it holds which hosts failed.
 type Service struct {
 	composer     Composer
-	reservations *reservations
+	reservations *Reservations
 	clock        func() time.Time
 
 	mu     sync.Mutex
 	failed map[string]time.Time // when a host last failed, by its name
 }
 
-// NewService makes a service on a composer.
-func NewService(composer Composer) *Service {
-	return &Service{composer: composer, reservations: newReservations(), clock: time.Now, failed: map[string]time.Time{}}
+// NewService makes a service on a composer. Reservations are shared by the services of all identities of one MAAS.
+func NewService(composer Composer, reservations *Reservations) *Service {
+	return &Service{composer: composer, reservations: reservations, clock: time.Now, failed: map[string]time.Time{}}
 }
 
 // GetAvailableLXDHosts answers the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
@@ -77,8 +77,10 @@ func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, host, spec)
 	switch {
-	case err == nil || errors.Is(err, maas.Unavailable):
+	case err == nil:
 		s.reservations.settle(spec.Hostname)
+	case errors.Is(err, maas.Unavailable):
+		s.reservations.doubt(spec.Hostname)
 	default:
 		s.reservations.cancel(spec.Hostname)
 	}
@@ -120,17 +122,17 @@ func (s *Service) DeleteVM(ctx context.Context, vm VM) error {
 // DistributeAcrossAZs answers the hosts that a number of equal VMs of a new cluster would be placed on, in this order.
 func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)
+	near := countPeers(nil)
 	var chosen []Host
-	var peers []Peer
 	for range count {
-		host, err := Place(hosts, spec, peers)
+		host, err := place(hosts, &spec, near)
 		if err != nil {
 			return chosen, err
 		}
 		chosen = append(chosen, host)
-		peers = append(peers, Peer{Host: host.Name, Zone: host.Zone})
+		near.add(host.Name, host.Zone)
 		at := slices.IndexFunc(hosts, func(h Host) bool { return h.ID == host.ID })
-		hosts[at].Used = hosts[at].Used.add(spec.Resources)
+		take(&hosts[at], reservation{pool: spec.StoragePool, taken: spec.Resources})
 	}
 	return chosen, nil
 }

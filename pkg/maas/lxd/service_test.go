@@ -54,7 +54,7 @@ func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {
 
 func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
 	fleet := &hosts{list: []Host{host("a1", "a"), host("a2", "a")}}
-	s := NewService(fleet)
+	s := NewService(fleet, NewReservations())
 	now := time.Unix(1000, 0)
 	s.clock = func() time.Time { return now }
 
@@ -85,7 +85,7 @@ func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
 
 func TestATakenNameIsNotTheHostsFault(t *testing.T) {
 	fleet := &hosts{list: []Host{host("a1", "a")}, err: &maas.Error{Kind: maas.Invalid, Fields: map[string][]string{"hostname": {"taken"}}}}
-	s := NewService(fleet)
+	s := NewService(fleet, NewReservations())
 	if _, err := compose(t, s, small); !errors.Is(err, maas.Invalid) {
 		t.Fatalf("composing: %v, want %s", err, maas.Invalid)
 	}
@@ -109,7 +109,7 @@ func TestProjectsAndProfiles(t *testing.T) {
 		"any other profile":  {with(func(s *VMSpec) { s.Profile = "fast" }), nil, ProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewService(fleet).GetAvailableLXDHosts(t.Context(), tc.spec)
+			got, err := NewService(fleet, NewReservations()).GetAvailableLXDHosts(t.Context(), tc.spec)
 			var refused *LXDError
 			if tc.kind != "" && (!errors.As(err, &refused) || refused.Type != tc.kind) {
 				t.Fatalf("the error is %v, want type %s", err, tc.kind)

@@ -31,16 +31,22 @@ func NewVMHostComposer(inventory *inventory.Inventory) Composer {
 	return &vmHosts{inventory: inventory}
 }
 
-// Hosts answers MAAS's LXD VM hosts (GET vm-hosts/).
+// Hosts answers MAAS's LXD VM hosts (GET vm-hosts/), and how the machines are that they run on (GET machines/).
 func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 	vmHosts, at, err := v.inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing VM hosts: %w", err)
 	}
+	machines, err := v.inventory.HostMachines(ctx, hostsMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines of VM hosts: %w", err)
+	}
 	hosts := make([]Host, 0, len(vmHosts))
 	for _, h := range vmHosts {
 		if h.Type == maas.VMHostTypeLXD {
-			hosts = append(hosts, toHost(h, at))
+			host := toHost(h, at)
+			host.Machine = toHostMachine(h.Host.SystemID, machines[h.Host.SystemID])
+			hosts = append(hosts, host)
 		}
 	}
 	return hosts, nil

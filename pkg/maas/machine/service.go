@@ -12,8 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -32,7 +30,6 @@ const (
 
 	comment = "cluster-api-provider-maas"
 
-	subnetMaxAge  = time.Minute
 	vmHostsMaxAge = 30 * time.Second
 )
 
@@ -125,95 +122,6 @@ func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.Al
 	return machine, nil
 }
 
-// AddressError is a static address that can't be given to a machine.
-type AddressError struct {
-	// InUse tells that something else has the address; otherwise it fits no subnet.
-	InUse   bool
-	Address string
-	Problem string
-}
-
-// Error names the address, what is wrong with it, and the remedy.
-func (e *AddressError) Error() string { return fmt.Sprintf("staticIP %s %s", e.Address, e.Problem) }
-
-// HasAddress tells whether the machine's boot interface has this static address.
-func HasAddress(machine *maas.Machine, address string) bool {
-	if machine.BootInterface == nil {
-		return false
-	}
-	return slices.ContainsFunc(machine.BootInterface.Links, func(link maas.Link) bool {
-		return link.Mode == maas.LinkModeStatic && sameAddress(link.IPAddress, address)
-	})
-}
-
-func sameAddress(a, b string) bool {
-	left, err := netip.ParseAddr(a)
-	if err != nil {
-		return false
-	}
-	right, err := netip.ParseAddr(b)
-	return err == nil && left == right
-}
-
-// SetAddress gives the boot interface a static address, in place of what it has. It must come before the deployment. Errors:
-// *AddressError, maas.Conflict when the machine's state does not allow it.
-func (s *Service) SetAddress(ctx context.Context, machine *maas.Machine, address string) error {
-	if machine.BootInterface == nil {
-		return &AddressError{Address: address, Problem: "can't be set: MAAS knows no boot interface of the machine"}
-	}
-	subnet, err := s.subnetOf(ctx, address)
-	if err != nil {
-		return err
-	}
-	iface, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, machine.BootInterface.ID, maas.LinkParams{
-		Mode: maas.LinkModeStatic, SubnetID: subnet.ID, IPAddress: address, Replace: true,
-	})
-	switch {
-	case errors.Is(err, maas.NotFound):
-		return s.addressTaken(ctx, machine, address, err)
-	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Forbidden):
-		return &AddressError{Address: address, Problem: "is refused by MAAS: " + maas.Message(err)}
-	case err != nil:
-		return fmt.Errorf("giving machine %s the address %s: %w", machine.SystemID, address, err)
-	}
-	linked := *machine
-	linked.BootInterface = iface
-	s.inventory.Wrote(&linked)
-	return nil
-}
-
-// addressTaken tells the two meanings of MAAS's 404 apart: the address is in use, or the machine is gone.
-func (s *Service) addressTaken(ctx context.Context, machine *maas.Machine, address string, cause error) error {
-	s.inventory.Distrust(machine.SystemID)
-	if _, err := s.inventory.Client().GetMachine(ctx, machine.SystemID); err != nil {
-		return fmt.Errorf("giving machine %s the address %s: %w", machine.SystemID, address, errors.Join(cause, err))
-	}
-	return &AddressError{InUse: true, Address: address, Problem: "is already in use: free it in MAAS, or use another address"}
-}
-
-// subnetOf answers the smallest subnet of MAAS that an address lies in.
-func (s *Service) subnetOf(ctx context.Context, address string) (maas.Subnet, error) {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return maas.Subnet{}, &AddressError{Address: address, Problem: "is not an IP address"}
-	}
-	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
-	if err != nil {
-		return maas.Subnet{}, fmt.Errorf("listing MAAS's subnets: %w", err)
-	}
-	best, bits := maas.Subnet{}, -1
-	for _, subnet := range subnets {
-		prefix, err := netip.ParsePrefix(subnet.CIDR)
-		if err == nil && prefix.Contains(ip) && prefix.Bits() > bits {
-			best, bits = subnet, prefix.Bits()
-		}
-	}
-	if bits < 0 {
-		return maas.Subnet{}, &AddressError{Address: address, Problem: "lies in no subnet of MAAS: add the subnet, or use another address"}
-	}
-	return best, nil
-}
-
 // DeployRequest is what is installed on a machine.
 type DeployRequest struct {
 	Image    string
@@ -264,27 +172,6 @@ func (s *Service) Release(ctx context.Context, machine *maas.Machine, erase maas
 		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
 	}
 	s.inventory.Wrote(released)
-	return nil
-}
-
-// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the
-// address would stay taken.
-func (s *Service) RestoreNetwork(ctx context.Context, machine *maas.Machine, address string) error {
-	index := slices.IndexFunc(machine.BootInterface.Links, func(link maas.Link) bool { return sameAddress(link.IPAddress, address) })
-	subnet := machine.BootInterface.Links[index].Subnet
-	if subnet == nil {
-		return fmt.Errorf("returning the address %s of machine %s: MAAS does not say which subnet it is in", address, machine.SystemID)
-	}
-	iface, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, machine.BootInterface.ID, maas.LinkParams{
-		Mode: maas.LinkModeAuto, SubnetID: subnet.ID, Replace: true,
-	})
-	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
-		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
-	}
-	restored := *machine
-	restored.BootInterface = iface
-	s.inventory.Wrote(&restored)
 	return nil
 }
 

@@ -4,12 +4,9 @@ package scope
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"strings"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,8 +33,14 @@ type Factory struct {
 	// ManagementID tells this management cluster apart from others: the UID of its namespace kube-system; "" where it is not known.
 	ManagementID string
 
-	mu      sync.Mutex
-	regions map[string]*Region // by identity
+	mu        sync.Mutex
+	regions   map[string]*Region   // by identity
+	endpoints map[string]*endpoint // by where MAAS is
+}
+
+// endpoint is what all identities must share that see one MAAS.
+type endpoint struct {
+	reservations *lxd.Reservations
 }
 
 // Cluster is one MaasCluster for one reconcile.
@@ -61,7 +64,7 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
 	}
 	return &Cluster{
-		Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster,
+		Region: f.region(config, inventory), Cluster: cluster, MaasCluster: maasCluster,
 		client: f.Client, managementID: f.ManagementID,
 	}, nil
 }
@@ -97,9 +100,10 @@ func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) 
 }
 
 // region keeps what is done in one MAAS together: reservations and DNS writes of all clusters must know of each other.
-func (f *Factory) region(id string, inventory *inventory.Inventory) *Region {
+func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Region {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	id := config.ID()
 	if region := f.regions[id]; region != nil && region.Inventory == inventory {
 		return region
 	}
@@ -108,27 +112,60 @@ func (f *Factory) region(id string, inventory *inventory.Inventory) *Region {
 	}
 	f.regions[id] = &Region{
 		Inventory: inventory,
-		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory))),
+		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory), f.endpoint(config).reservations)),
 		DNS:       dns.NewService(inventory),
 	}
 	return f.regions[id]
 }
 
+// endpoint answers what is shared by those who see the same MAAS. Call it with the lock held.
+func (f *Factory) endpoint(config maas.Config) *endpoint {
+	where := config.Where()
+	if f.endpoints[where] == nil {
+		if f.endpoints == nil {
+			f.endpoints = map[string]*endpoint{}
+		}
+		f.endpoints[where] = &endpoint{reservations: lxd.NewReservations()}
+	}
+	return f.endpoints[where]
+}
+
 // OwnerID marks everything in MAAS that belongs to this cluster; "" until it was written.
 func (c *Cluster) OwnerID() string { return c.MaasCluster.Annotations[infrav1.OwnerIDAnnotation] }
 
-// EndpointName is the name that MAAS's DNS has, or would have, for the API endpoint.
+// EndpointName is the name that MAAS's DNS has, or would have, for the API endpoint, or for its virtual IP.
 func (c *Cluster) EndpointName() string {
 	return maas.Hostname(c.MaasCluster.Name, c.OwnerID()) + "." + strings.TrimSuffix(c.MaasCluster.Spec.DNSDomain, ".")
 }
 
-// IsExternalEndpoint tells that the user provides the endpoint, so that MAAS's DNS is not touched.
-func (c *Cluster) IsExternalEndpoint() bool {
-	if _, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]; annotated {
-		return true
-	}
+// Endpoint is how a cluster's API is reached.
+type Endpoint string
+
+const (
+	// EndpointDNS is a name in MAAS's DNS that follows the control planes.
+	EndpointDNS Endpoint = "DNS"
+	// EndpointVirtualIP is an address that MAAS has reserved, and that the control planes hold in turn.
+	EndpointVirtualIP Endpoint = "VirtualIP"
+	// EndpointExternal is the user's. MAAS is not touched.
+	EndpointExternal Endpoint = "External"
+)
+
+// Endpoint tells how the API is reached. It stays what it was when the endpoint was made: an annotation that comes later does not turn
+// MAAS's name into one of the user's.
+func (c *Cluster) Endpoint() Endpoint {
 	host := c.MaasCluster.Spec.ControlPlaneEndpoint.Host
-	return host != "" && (c.MaasCluster.Spec.DNSDomain == "" || host != c.EndpointName())
+	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
+	switch {
+	case c.MaasCluster.Spec.VirtualIP != nil:
+		return EndpointVirtualIP
+	case c.MaasCluster.Spec.DNSDomain == "":
+		return EndpointExternal
+	case host == c.EndpointName():
+		return EndpointDNS
+	case host != "" || annotated:
+		return EndpointExternal
+	}
+	return EndpointDNS
 }
 
 // APIServerPort is the port of the endpoint: the user's, the Cluster's, or the default.
@@ -140,53 +177,4 @@ func (c *Cluster) APIServerPort() int32 {
 		return port
 	}
 	return infrav1.DefaultAPIServerPort
-}
-
-// PreferredSubnets are the CIDRs whose addresses come first, from the spec or from the ConfigMap maas-preferred-subnet.
-func (c *Cluster) PreferredSubnets(ctx context.Context) ([]netip.Prefix, error) {
-	texts := c.MaasCluster.Spec.PreferredSubnets
-	if len(texts) == 0 {
-		config := &corev1.ConfigMap{}
-		key := client.ObjectKey{Namespace: c.MaasCluster.Namespace, Name: infrav1.PreferredSubnetConfigMap}
-		if err := c.client.Get(ctx, key, config); err != nil {
-			if client.IgnoreNotFound(err) != nil {
-				return nil, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
-			}
-			return nil, nil
-		}
-		texts = strings.Split(config.Data[infrav1.PreferredSubnetKey], ",")
-	}
-	return parsePrefixes(texts), nil
-}
-
-// parsePrefixes leaves out what is no CIDR: a typing error in a ConfigMap must not stop machines.
-func parsePrefixes(texts []string) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
-			prefixes = append(prefixes, prefix)
-		}
-	}
-	return prefixes
-}
-
-// SortAddresses puts addresses in the order of the preferred subnets; what is in none of them keeps MAAS's order behind.
-func SortAddresses(addresses []string, preferred []netip.Prefix) []string {
-	var sorted, rest []string
-	taken := map[string]bool{"": true}
-	for _, prefix := range preferred {
-		for _, address := range addresses {
-			if ip, err := netip.ParseAddr(address); err == nil && !taken[address] && prefix.Contains(ip) {
-				taken[address] = true
-				sorted = append(sorted, address)
-			}
-		}
-	}
-	for _, address := range addresses {
-		if !taken[address] {
-			taken[address] = true
-			rest = append(rest, address)
-		}
-	}
-	return append(sorted, rest...)
 }

@@ -10,28 +10,37 @@ import (
 	"strings"
 	"testing"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// FuzzPreferredSubnets sorts any addresses by any text in the ConfigMap: none is lost, none comes twice, and those that are preferred
-// come first.
-func FuzzPreferredSubnets(f *testing.F) {
+// FuzzMachineAddresses types any addresses by any text in the ConfigMap: none comes twice, none is what only the machine can use, and
+// those that are preferred come first, as InternalIP. One that others can use is never lost.
+func FuzzMachineAddresses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, config, list string) {
-		preferred, addresses := parsePrefixes(strings.Split(config, ",")), strings.Split(list, ",")
-		sorted := SortAddresses(addresses, preferred)
-		want, got := slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == "" }), slices.Clone(sorted)
-		slices.Sort(want)
-		slices.Sort(got)
-		if !slices.Equal(slices.Compact(want), got) {
-			t.Errorf("%q is sorted to %q", addresses, sorted)
+		preferred, texts := parsePrefixes(strings.Split(config, ",")), strings.Split(list, ",")
+		var got []netip.Addr
+		others := false
+		for _, address := range MachineAddresses(&maas.Machine{IPAddresses: texts}, preferred) {
+			ip, err := netip.ParseAddr(address.Address)
+			if err != nil || !ip.IsGlobalUnicast() || slices.Contains(got, ip) {
+				t.Errorf("%q gives %v", texts, address)
+			}
+			isPreferred := slices.ContainsFunc(preferred, func(p netip.Prefix) bool { return p.Contains(ip) })
+			if isPreferred && (others || address.Type != clusterv1.MachineInternalIP) {
+				t.Errorf("%q: the preferred %s is %s, or comes after others", texts, ip, address.Type)
+			}
+			others = others || !isPreferred
+			got = append(got, ip)
 		}
-		isPreferred := func(address string) bool {
-			ip, err := netip.ParseAddr(address)
-			return err == nil && slices.ContainsFunc(preferred, func(p netip.Prefix) bool { return p.Contains(ip) })
-		}
-		first := slices.IndexFunc(sorted, func(a string) bool { return !isPreferred(a) })
-		if first >= 0 && slices.ContainsFunc(sorted[first:], isPreferred) {
-			t.Errorf("%q: a preferred address comes after %s", sorted, sorted[first])
+		for _, text := range texts {
+			ip, err := netip.ParseAddr(text)
+			ip = ip.Unmap().WithZone("")
+			if err == nil && ip.IsGlobalUnicast() && !slices.Contains(got, ip) {
+				t.Errorf("%s of %q is lost", ip, texts)
+			}
 		}
 	})
 }

@@ -72,37 +72,53 @@ func (m *Machine) ProviderID(of *maas.Machine) string {
 
 // Constraints are what a bare-metal machine must be like.
 func (m *Machine) Constraints() maas.AllocateParams {
-	spec := m.MaasMachine.Spec
+	constraints := Constraints(m.MaasMachine.Spec)
+	constraints.Zone = m.FailureDomain()
+	return constraints
+}
+
+// Constraints are what bare-metal machines of a spec must be like, whichever machine they are for.
+func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 	return maas.AllocateParams{
-		SystemID: spec.SystemID, Zone: m.FailureDomain(), Pool: spec.ResourcePool, Tags: spec.Tags,
+		SystemID: spec.SystemID, Zone: spec.FailureDomain, Pool: spec.ResourcePool, Tags: spec.Tags,
 		MinCPU: int(spec.MinCPU), MinMemory: int(spec.MinMemory), MinDiskSize: int(spec.MinDiskSize),
 	}
 }
 
 // VMSpec is what the machine's VM must be like.
 func (m *Machine) VMSpec() lxd.VMSpec {
-	spec := m.MaasMachine.Spec
+	vm := VMSpec(m.MaasMachine.Spec)
+	vm.Hostname, vm.Cluster, vm.Zone = m.Identity().Hostname, m.OwnerID(), m.FailureDomain()
+	if m.IsControlPlane() { // Control planes are kept apart from each other, and not from workers.
+		vm.Cluster += "/control-plane"
+	}
+	return vm
+}
+
+// VMSpec is what VMs of a spec are like, whichever machine and cluster they are for.
+func VMSpec(spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	config := spec.LXDConfig
 	if config == nil {
 		config = &infrav1.LXDMachineConfig{}
 	}
 	vm := lxd.VMSpec{
-		Hostname: m.Identity().Hostname,
-		Cluster:  m.OwnerID(),
 		Resources: lxd.Resources{
 			Cores:  int(cmp.Or(spec.MinCPU, infrav1.DefaultVMCores)),
 			Memory: int(cmp.Or(spec.MinMemory, infrav1.DefaultVMMemoryMB)),
 			Disk:   diskSize(spec, config),
 		},
-		Zone: m.FailureDomain(), ResourcePool: spec.ResourcePool, Tags: spec.Tags,
+		Zone: spec.FailureDomain, ResourcePool: spec.ResourcePool, Tags: spec.Tags,
 		HostName: config.VMHost, Project: config.Project, Profile: config.Profile,
 		StoragePool: config.Storage.Pool, Commission: config.Commission,
+	}
+	if config.AntiAffinity == infrav1.AntiAffinityRequired {
+		vm.AntiAffinity = lxd.RequireApart
 	}
 	if config.Network.Bridge != "" {
 		vm.Devices = []lxd.Device{{Name: "eth0", Bridge: config.Network.Bridge}}
 	}
 	for _, device := range config.Network.Devices {
-		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge, Subnet: device.Subnet})
+		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge, Subnet: canonical(device.Subnet)})
 	}
 	return vm
 }

@@ -21,23 +21,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-func TestSortAddresses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		addresses, preferred, want []string
-	}{
-		"MAAS's order where nothing is preferred": {[]string{"10.1.0.1", "10.0.0.1"}, nil, []string{"10.1.0.1", "10.0.0.1"}},
-		"preferred subnets first, in their order": {[]string{"10.2.0.1", "10.1.0.1", "10.0.0.1"}, []string{"10.0.0.0/24", "10.1.0.0/24"}, []string{"10.0.0.1", "10.1.0.1", "10.2.0.1"}},
-		"each once":                          {[]string{"10.0.0.1", "10.0.0.1", ""}, []string{"10.0.0.0/8", "10.0.0.0/24"}, []string{"10.0.0.1"}},
-		"what is no CIDR counts for nothing": {[]string{"10.0.0.1", "fd00::1"}, []string{"nonsense", " fd00::/64 "}, []string{"fd00::1", "10.0.0.1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, SortAddresses(tc.addresses, parsePrefixes(tc.preferred))); diff != "" {
-				t.Errorf("the order differs (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestPreferredSubnets(t *testing.T) {
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: infrav1.PreferredSubnetConfigMap, Namespace: "ns"},
@@ -80,20 +63,27 @@ func TestEndpoint(t *testing.T) {
 	}
 	ours := maas.Hostname("c1", "owner") + ".maas"
 	for name, tc := range map[string]struct {
-		change   func(*infrav1.MaasCluster)
-		external bool
+		change func(*infrav1.MaasCluster)
+		want   Endpoint
 	}{
-		"none yet":            {func(*infrav1.MaasCluster) {}, false},
-		"ours":                {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = ours }, false},
-		"only a port":         {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Port = 443 }, false},
-		"the user's":          {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = "api.example.com" }, true},
-		"the user's, no zone": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain, c.Spec.ControlPlaneEndpoint.Host = "", "10.0.0.1" }, true},
-		"by annotation":       {func(c *infrav1.MaasCluster) { c.Annotations[infrav1.CustomDNSAnnotation] = "" }, true},
+		"none yet":            {func(*infrav1.MaasCluster) {}, EndpointDNS},
+		"ours":                {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = ours }, EndpointDNS},
+		"only a port":         {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Port = 443 }, EndpointDNS},
+		"the user's":          {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = "api.example.com" }, EndpointExternal},
+		"the user's, no zone": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain, c.Spec.ControlPlaneEndpoint.Host = "", "10.0.0.1" }, EndpointExternal},
+		"by annotation":       {func(c *infrav1.MaasCluster) { c.Annotations[infrav1.CustomDNSAnnotation] = "" }, EndpointExternal},
+		"annotated later": {func(c *infrav1.MaasCluster) {
+			c.Spec.ControlPlaneEndpoint.Host, c.Annotations[infrav1.CustomDNSAnnotation] = ours, ""
+		}, EndpointDNS},
+		"a virtual IP": {func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"} }, EndpointVirtualIP},
+		"a virtual IP that is reserved": {func(c *infrav1.MaasCluster) {
+			c.Spec.VirtualIP, c.Spec.ControlPlaneEndpoint.Host = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"}, "10.0.0.7"
+		}, EndpointVirtualIP},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(tc.change)
-			if got := c.IsExternalEndpoint(); got != tc.external {
-				t.Errorf("external is %t, want %t", got, tc.external)
+			if got := c.Endpoint(); got != tc.want {
+				t.Errorf("the endpoint is %s, want %s", got, tc.want)
 			}
 			if got := c.EndpointName(); c.MaasCluster.Spec.DNSDomain != "" && got != ours {
 				t.Errorf("the name is %s, want %s", got, ours)
@@ -148,6 +138,10 @@ func TestVMSpec(t *testing.T) {
 		"where": {infrav1.MaasMachineSpec{ResourcePool: "p", Tags: []string{"t"}, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "h", Project: "x", Profile: "maas", Commission: true}}, "", want(func(s *lxd.VMSpec) {
 			s.ResourcePool, s.Tags, s.HostName, s.Project, s.Profile, s.Commission = "p", []string{"t"}, "h", "x", "maas", true
 		})},
+		"apart, if possible": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{AntiAffinity: infrav1.AntiAffinityPreferred}}, "", base},
+		"apart": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{AntiAffinity: infrav1.AntiAffinityRequired}}, "", want(func(s *lxd.VMSpec) {
+			s.AntiAffinity = lxd.RequireApart
+		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, machine(tc.spec, tc.zone).VMSpec()); diff != "" {
@@ -155,6 +149,13 @@ func TestVMSpec(t *testing.T) {
 			}
 		})
 	}
+	t.Run("control planes are a group of their own", func(t *testing.T) {
+		m := machine(infrav1.MaasMachineSpec{}, "")
+		m.Machine.Labels = map[string]string{clusterv1.MachineControlPlaneLabel: ""}
+		if got := m.VMSpec().Cluster; got == base.Cluster {
+			t.Errorf("the group is %q, which is the workers'", got)
+		}
+	})
 }
 
 func TestManagerCredentials(t *testing.T) {

@@ -247,7 +247,8 @@ func (s *Simulator) buildVMHost(d RegionVMHost) error {
 	group := RegionMachine{
 		Zone: d.Zone, Pool: d.Pool, Cores: d.Cores, Memory: d.Memory, Disks: []int{100}, Status: "deployed",
 	}
-	if d.Subnet != "" {
+	group.NICs = d.NICs
+	if d.Subnet != "" && len(d.NICs) == 0 {
 		group.NICs = []RegionNIC{{Subnet: d.Subnet}}
 	}
 	if err := s.buildMachine(group, d.Name); err != nil {

@@ -5,6 +5,7 @@ package simulator
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"slices"
 	"strconv"
@@ -208,9 +209,15 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	wanted := vmSpec{
 		name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks, nics: rq.attachments(h, spec.subnets),
 	}
+	for i := range spec.interfaces {
+		if i < len(wanted.nics) {
+			wanted.nics[i].name = ifname(spec.interfaces[i].label)
+		}
+	}
 	for range spec.subnets {
 		wanted.macs = append(wanted.macs, rq.newMAC(vmMACPrefix))
 	}
+	spec.subnets = inDeviceOrder(spec)
 	h.making = append(h.making, spec.hostname)
 	made, err := rq.createVM(h, wanted)
 	at := slices.Index(h.making, spec.hostname)
@@ -238,6 +245,40 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	rq.tell(m, ChangeCreated, "", m.status.String())
 	return m, nil
 }
+
+// inDeviceOrder are the subnets of the VM's network cards in the order in which LXD lists them: by name. MAAS gives them the names in the order
+// in which they were asked for, and so mixes them up where that is another one.
+func inDeviceOrder(spec composeSpec) []*subnet {
+	if len(spec.interfaces) != len(spec.subnets) {
+		return spec.subnets
+	}
+	order := make([]int, len(spec.subnets))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return strings.Compare(ifname(spec.interfaces[a].label), ifname(spec.interfaces[b].label))
+	})
+	out := make([]*subnet, 0, len(order))
+	for _, at := range order {
+		out = append(out, spec.subnets[at])
+	}
+	return out
+}
+
+// ifname is the name that MAAS makes of a label.
+func ifname(label string) string {
+	if n, err := strconv.Atoi(label); err == nil && n >= 0 {
+		return fmt.Sprintf("eth%d", n)
+	}
+	if len(label) > maxIfname {
+		return fmt.Sprintf("eth-%05x-%s", crc32.ChecksumIEEE([]byte(label))&0xfffff, label[len(label)-5:])
+	}
+	return label
+}
+
+// maxIfname is how long the name of an interface can be.
+const maxIfname = 15
 
 // createVM lets the host make the VM. When that takes too long MAAS gives up, and the VM is made all the same.
 func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) {
@@ -332,7 +373,7 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 		id: s.db.next("interface"), name: fmt.Sprintf("eth%d", i), kind: "physical", mac: mac, enabled: true, machine: m,
 	}
 	if i < len(spec.interfaces) {
-		nic.name = spec.interfaces[i].label
+		nic.name = ifname(spec.interfaces[i].label)
 	}
 	m.ifaces = append(m.ifaces, nic)
 	var sn *subnet
@@ -350,12 +391,12 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 	if i < len(spec.addresses) {
 		wanted = spec.addresses[i]
 	}
-	if spec.skipCommissioning || wanted != "" {
-		link := s.addLink(nic, allocAuto, sn, noAddress)
-		if ip, err := parseIP(wanted); err == nil {
-			link.ip = ip
-		}
+	if ip, err := parseIP(wanted); err == nil {
+		s.addLink(nic, allocAuto, sn, ip)
+		return
 	}
+	// MAAS knows the VLAN from the host, and takes its first subnet, whichever was asked for. Commissioning may change that.
+	s.addLink(nic, allocAuto, s.subnetOn(nic.vlan), noAddress)
 }
 
 // composeForAllocate is what allocate does when no machine fits: it makes one on a host that fits. The machine is

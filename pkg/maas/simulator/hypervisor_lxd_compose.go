@@ -21,6 +21,7 @@ const lxdProfile = "maas"
 type attachment struct {
 	kind   string // LXD's nictype
 	parent string
+	name   string // of the device; "": eth0, eth1 ...
 }
 
 // noRoomError says that no storage pool takes a disk. MAAS lets it through as an internal error.
@@ -77,10 +78,12 @@ func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
 		return api.InstancesPost{}, hostErrorf("No host network to attach VM interfaces to")
 	}
 	for i, nic := range spec.nics {
-		name := fmt.Sprintf("eth%d", i)
+		name := orDefault(nic.name, fmt.Sprintf("eth%d", i))
 		devices[name] = map[string]string{"type": "nic", "name": name, "nictype": nic.kind, "parent": nic.parent}
+		if i == 0 {
+			devices[name]["boot.priority"] = "1"
+		}
 	}
-	devices["eth0"]["boot.priority"] = "1"
 	return api.InstancesPost{
 		Name: spec.name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
 		InstancePut: api.InstancePut{

@@ -127,8 +127,12 @@ func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet,
 		errs.add("mode", "Cannot configure interface to link up (with no IP address) while other links are already configured. Specify force=True to override this behavior and delete all links.")
 		return 0, nil, noAddress, errs.err()
 	}
-	if mode == "dhcp" && slices.ContainsFunc(nic.links, func(a *address) bool { return a.kind == allocDHCP }) {
-		errs.add("mode", "Interface is already set to DHCP.")
+	if at := slices.IndexFunc(nic.links, func(a *address) bool { return a.kind == allocDHCP }); mode == "dhcp" && at >= 0 {
+		from := ""
+		if sn := nic.links[at].subnet; sn != nil {
+			from = " from '" + subnetLabel(sn) + "'"
+		}
+		errs.add("mode", "Interface is already set to DHCP%s.", from)
 	}
 	if mode != "static" {
 		return kind, sn, noAddress, errs.err()

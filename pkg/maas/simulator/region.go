@@ -124,6 +124,8 @@ type RegionVMHost struct {
 	Project               string              `json:"project,omitempty"`
 	Version               string              `json:"version,omitempty"`
 	Subnet                string              `json:"subnet,omitempty"`
+	// NICs go before Subnet.
+	NICs []RegionNIC `json:"nics,omitempty"`
 	// Unregistered hosts run LXD, but MAAS has to be told of them (POST vm-hosts/ with power_address Address).
 	Unregistered bool   `json:"unregistered,omitempty"`
 	Address      string `json:"address,omitempty"`
@@ -231,10 +233,8 @@ func (r *Region) validateMachine(g RegionMachine, zones, pools, seen map[string]
 	if g.Cores <= 0 || g.Memory <= 0 {
 		return fmt.Errorf("machine %s: cores and memory must be positive", names[0])
 	}
-	for _, nic := range g.NICs {
-		if nic.Subnet != "" && !r.hasSubnet(nic.Subnet) {
-			return fmt.Errorf("machine %s: no subnet %q", names[0], nic.Subnet)
-		}
+	if err := r.validateNICs("machine "+names[0], g.NICs); err != nil {
+		return err
 	}
 	return validatePlace("machine "+names[0], g.Zone, g.Pool, zones, pools)
 }
@@ -250,7 +250,19 @@ func (r *Region) validateVMHost(h RegionVMHost, zones, pools, seen map[string]bo
 	if h.Subnet != "" && !r.hasSubnet(h.Subnet) {
 		return fmt.Errorf("VM host %s: no subnet %q", h.Name, h.Subnet)
 	}
+	if err := r.validateNICs("VM host "+h.Name, h.NICs); err != nil {
+		return err
+	}
 	return validatePlace("VM host "+h.Name, h.Zone, h.Pool, zones, pools)
+}
+
+func (r *Region) validateNICs(what string, nics []RegionNIC) error {
+	for _, nic := range nics {
+		if nic.Subnet != "" && !r.hasSubnet(nic.Subnet) {
+			return fmt.Errorf("%s: no subnet %q", what, nic.Subnet)
+		}
+	}
+	return nil
 }
 
 func (r *Region) hasSubnet(name string) bool {

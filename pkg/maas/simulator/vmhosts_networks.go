@@ -55,9 +55,9 @@ func (s *Simulator) attachmentOn(h *vmHost, sn *subnet) (attachment, bool) {
 		}
 		switch {
 		case n.kind == networkBridge:
-			return attachment{"bridged", n.name}, true
+			return attachment{kind: "bridged", parent: n.name}, true
 		case device.parent == "":
-			device = attachment{"macvlan", n.name}
+			device = attachment{kind: "macvlan", parent: n.name}
 		}
 	}
 	return device, device.parent != ""

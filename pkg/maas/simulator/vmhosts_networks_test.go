@@ -35,20 +35,20 @@ func TestAttachmentsPreferABridgeWithDHCP(t *testing.T) {
 	}{
 		"by its address": {
 			[]hostNetwork{private, device, {name: "br0", kind: networkBridge, addresses: ip("10.10.0.9")}},
-			[]*subnet{nil}, []attachment{{"bridged", "br0"}},
+			[]*subnet{nil}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"by its MAC address": {
-			[]hostNetwork{device, {name: "br0", kind: networkBridge, mac: mac}}, []*subnet{dhcp}, []attachment{{"bridged", "br0"}},
+			[]hostNetwork{device, {name: "br0", kind: networkBridge, mac: mac}}, []*subnet{dhcp}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"by its port": {
 			[]hostNetwork{device, {name: "br0", kind: networkBridge, ports: []string{"eth0"}}},
-			[]*subnet{dhcp}, []attachment{{"bridged", "br0"}},
+			[]*subnet{dhcp}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"a device where there is no bridge": {
-			[]hostNetwork{private, device}, []*subnet{nil}, []attachment{{"macvlan", "eth0"}},
+			[]hostNetwork{private, device}, []*subnet{nil}, []attachment{{kind: "macvlan", parent: "eth0"}},
 		},
 		"the subnet's own": {
-			[]hostNetwork{private, device}, []*subnet{silent, dhcp}, []attachment{{"bridged", "lxdbr0"}, {"macvlan", "eth0"}},
+			[]hostNetwork{private, device}, []*subnet{silent, dhcp}, []attachment{{kind: "bridged", parent: "lxdbr0"}, {kind: "macvlan", parent: "eth0"}},
 		},
 		"nothing without DHCP": {[]hostNetwork{private}, []*subnet{nil}, nil},
 	} {

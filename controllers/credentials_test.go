@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// setKey puts another API key into the credentials.
+func (w *world) setKey(key string) {
+	w.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
+	patch := `{"stringData": {"apiKey": "` + key + `"}}`
+	if err := w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The test waits for less time than passes until a person is expected to have mended something: a change of the Secret must be noticed.
+func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.region = strings.Replace(w.region, `"admin:token:secret"`, `"admin:token:secret", "admin2:token2:secret2"`, 1)
+	})
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp", true, vm)
+	w.deployed(m)
+	w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
+	lost := func(object conditions.Getter, condition string) func() bool {
+		return func() bool {
+			return !conditions.IsTrue(object, condition) && conditions.GetReason(object, condition) == infrav1.CredentialsInvalidReason
+		}
+	}
+
+	w.setKey("admin:token:wrong")
+	w.eventually(cluster, "the cluster says that the key is wrong", lost(cluster, infrav1.FailureDomainsReadyCondition))
+	w.eventually(m, "the machine says that the key is wrong", lost(m, infrav1.MachineDeployedCondition))
+	if len(w.endpoint(cluster)) != 1 {
+		t.Errorf("with a wrong key the endpoint leads to %v, want what it was", w.endpoint(cluster))
+	}
+
+	w.setKey("admin2:token2:secret2")
+	w.eventually(cluster, "the cluster is ready again", func() bool { return conditions.IsTrue(cluster, infrav1.ReadyCondition) })
+	w.eventually(m, "the machine is ready again", func() bool { return conditions.IsTrue(m, infrav1.ReadyCondition) })
+}

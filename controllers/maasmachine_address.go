@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
+
+// claimAddress finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
+// has no address waits without one.
+func (r *MaasMachineReconciler) claimAddress(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if m.Spec.StaticIPPoolRef == nil {
+		m.Status.StaticIP = m.Spec.StaticIP
+		return proceed, nil
+	}
+	if l.maas != nil && (l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed) {
+		var err error
+		if m.Status.StaticIP == "" { // After a move.
+			m.Status.StaticIP, err = r.staticAddress(ctx, m)
+		}
+		return proceed, err
+	}
+	claim, waiting, err := r.claimOf(ctx, m)
+	if err != nil || claim == nil {
+		return waiting, err
+	}
+	address, err := r.addressOf(ctx, claim)
+	if err != nil {
+		return proceed, err
+	}
+	if address == "" {
+		return r.awaitAddress(m, claim)
+	}
+	m.Status.StaticIP = address
+	return proceed, nil
+}
+
+// claimOf answers the machine's IPAddressClaim, and makes it where there is none. Without a claim, the outcome says how long to wait.
+func (r *MaasMachineReconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipamv1.IPAddressClaim, outcome, error) {
+	claim := &ipamv1.IPAddressClaim{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, waitAtMost(safetyRetry), r.makeClaim(ctx, m)
+	case err != nil:
+		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	case !metav1.IsControlledBy(claim, m):
+		notDeployed(m, infrav1.IPAddressClaimNotOursReason,
+			"IPAddressClaim %s, which has the name of this machine, belongs to something else: delete it, or delete the Machine to get another name", claim.Name)
+		return nil, waitAtMost(mendRetry), nil
+	case !claim.DeletionTimestamp.IsZero():
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "IPAddressClaim %s is being deleted; when it is gone, a new one is made", claim.Name)
+		return nil, waitAtMost(safetyRetry), nil
+	}
+	return claim, proceed, nil
+}
+
+// makeClaim asks the pool for an address.
+func (r *MaasMachineReconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) error {
+	if err := r.checkPool(m.Spec.StaticIPPoolRef); err != nil {
+		return err
+	}
+	cluster := m.Labels[clusterv1.ClusterNameLabel]
+	claim := &ipamv1.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
+		Spec:       ipamv1.IPAddressClaimSpec{ClusterName: cluster, PoolRef: *m.Spec.StaticIPPoolRef},
+	}
+	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
+		claim.Labels[clusterv1.WatchLabel] = filter
+	}
+	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme()); err != nil {
+		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
+	}
+	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making IPAddressClaim %s: %w", claim.Name, err)
+	}
+	notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not given an address yet", claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
+	return nil
+}
+
+// checkPool answers a *notReadyError when no such kind of pool is known: nobody would serve the claim.
+func (r *MaasMachineReconciler) checkPool(pool *ipamv1.IPPoolReference) error {
+	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
+	if meta.IsNoMatchError(err) {
+		return &notReadyError{
+			reason: infrav1.IPPoolKindUnknownReason, retryAfter: mendRetry,
+			message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, or correct the reference", pool.Kind, pool.APIGroup),
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the kind %s of spec.staticIPPoolRef: %w", pool.Kind, err)
+	}
+	return nil
+}
+
+// awaitAddress says what the IPAM provider says while there is no address. The claim's watch wakes the machine.
+func (r *MaasMachineReconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddressClaim) (outcome, error) {
+	pool := claim.Spec.PoolRef
+	reason, message := refusal(claim)
+	if reason == "" {
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not given an address yet", pool.Kind, pool.Name)
+		if claim.Status.AddressRef.Name != "" {
+			return waitAtMost(capacityRetry), nil // Nothing tells when the IPAddress is there.
+		}
+		return waitAtMost(safetyRetry), r.checkPool(&pool)
+	}
+	text := strings.Join(strings.Fields(fmt.Sprintf("%s %s gives no address: %s %s", pool.Kind, pool.Name, reason, message)), " ")
+	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
+	}
+	notDeployed(m, infrav1.IPAddressRefusedReason, "%s", text)
+	return waitAtMost(safetyRetry), nil
+}
+
+// refusal is why a claim is not served, as providers of either contract version say it; "" where they don't.
+func refusal(claim *ipamv1.IPAddressClaim) (reason, message string) {
+	if c := conditions.Get(claim, ipamv1.IPAddressClaimReadyCondition); c != nil {
+		if c.Status == metav1.ConditionFalse {
+			return c.Reason, c.Message
+		}
+		return "", ""
+	}
+	for _, c := range claim.GetV1Beta1Conditions() {
+		if string(c.Type) == ipamv1.IPAddressClaimReadyCondition && c.Status == corev1.ConditionFalse {
+			return cmp.Or(c.Reason, infrav1.NotReadyReason), c.Message
+		}
+	}
+	return "", ""
+}
+
+// addressOf reads the address that a claim was given; "" while there is none.
+func (r *MaasMachineReconciler) addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) (string, error) {
+	name := claim.Status.AddressRef.Name
+	if name == "" {
+		return "", nil
+	}
+	address := &ipamv1.IPAddress{}
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: name}, address)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading IPAddress %s: %w", name, err)
+	}
+	return address.Spec.Address, nil
+}
+
+// staticAddress is the address that the machine has or had: the spec's, the claim's, or, without a claim, the one that was noted.
+func (r *MaasMachineReconciler) staticAddress(ctx context.Context, m *infrav1.MaasMachine) (string, error) {
+	if m.Spec.StaticIPPoolRef == nil {
+		return m.Spec.StaticIP, nil
+	}
+	claim := &ipamv1.IPAddressClaim{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+		}
+		return m.Status.StaticIP, nil
+	}
+	if !metav1.IsControlledBy(claim, m) {
+		return m.Status.StaticIP, nil
+	}
+	address, err := r.addressOf(ctx, claim)
+	return cmp.Or(address, m.Status.StaticIP), err
+}
+
+// address connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
+func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
+	nics := l.NICs(l.MaasMachine.Status.StaticIP)
+	if !deployable(l.maas) || machine.Connected(l.maas, nics) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(mendRetry), err
+	}
+	connected, err := l.Machines.Connect(ctx, l.maas, nics)
+	l.maas = connected
+	return proceed, err
+}
+
+// addresses are the machine's as Cluster API and kubelet know them, those in preferred subnets first.
+func (r *MaasMachineReconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
+	preferred, err := l.PreferredSubnets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.Endpoint() == scope.EndpointVirtualIP {
+		// It moves between the control planes; MAAS may have seen it on one.
+		return scope.MachineAddresses(l.maas, preferred, l.MaasCluster.Spec.ControlPlaneEndpoint.Host), nil
+	}
+	return scope.MachineAddresses(l.maas, preferred), nil
+}
+
+// restoreNetwork returns the static address, which MAAS leaves on a released machine.
+func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
+	address, err := r.staticAddress(ctx, l.MaasMachine)
+	if err != nil || address == "" || !machine.HasAddress(l.maas, address) {
+		return proceed, err
+	}
+	err = l.Machines.RestoreNetwork(ctx, l.maas, address)
+	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
+		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
+	}
+	return proceed, err
+}
+
+// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
+func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *infrav1.MaasMachine, how string) (ctrl.Result, error) {
+	returned, err := r.returnAddress(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m, err)
+	}
+	if !returned {
+		return ctrl.Result{RequeueAfter: safetyRetry}, nil
+	}
+	r.deleted(m, how)
+	return ctrl.Result{}, nil
+}
+
+// returnAddress deletes the claim, and answers whether it is gone. Before the machine was, its address must not be given to another.
+func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
+	if m.Spec.StaticIPPoolRef == nil {
+		return true, nil
+	}
+	claim := &ipamv1.IPAddressClaim{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
+	if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(claim, m)) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	}
+	if claim.DeletionTimestamp.IsZero() {
+		uid := claim.UID
+		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &uid})
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting IPAddressClaim %s: %w", claim.Name, err)
+		}
+	}
+	notDeployed(m, infrav1.ReturningIPAddressReason, "%s %s takes %s back: IPAddressClaim %s is being deleted",
+		claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, cmp.Or(m.Status.StaticIP, "the address"), claim.Name)
+	return false, nil
+}
+
+// addressReason sorts the ways in which a static address can't be given.
+func addressReason(problem machine.AddressProblem) string {
+	switch problem {
+	case machine.AddressInUse:
+		return infrav1.StaticIPInUseReason
+	case machine.AddressOutsideSubnets:
+		return infrav1.StaticIPOutsideSubnetsReason
+	case machine.AddressInDynamicRange:
+		return infrav1.StaticIPInDynamicRangeReason
+	}
+	return infrav1.StaticIPInvalidReason
+}

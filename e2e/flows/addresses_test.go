@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flows_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
+)
+
+// servePools runs an IPAM provider until the test ends.
+func servePools(t *testing.T) {
+	t.Helper()
+	provider, err := ipam.Start(t.Context(), box.RESTConfig, life.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := provider.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// newPool makes a pool that goes with the test, and is how a variable names it.
+func newPool(t *testing.T, name string, addresses ...string) map[string]any {
+	t.Helper()
+	pool := ipam.NewPool(life.Namespace, name, addresses...)
+	if err := box.Client.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Client.Delete(context.WithoutCancel(t.Context()), pool); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	return map[string]any{"apiGroup": ipam.Kind.Group, "kind": ipam.Kind.Kind, "name": name}
+}
+
+// given are the addresses that the pools have given.
+func given(t *testing.T) []string {
+	t.Helper()
+	list := &ipamv1.IPAddressList{}
+	if err := box.Client.List(t.Context(), list, client.InNamespace(life.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{}
+	for _, address := range list.Items {
+		addresses = append(addresses, address.Spec.Address)
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// checkAddresses checks that each machine has its own static address, in MAAS and for Cluster API, and answers them.
+func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
+	l.Helper()
+	var addresses []string
+	for i, held := range l.Held(machines) {
+		m := machines[i]
+		if len(held.Addresses) != 1 || held.Addresses[0].String() != m.Status.StaticIP {
+			l.Errorf("%s has the addresses %v in MAAS, want %s", m.Name, held.Addresses, m.Status.StaticIP)
+		}
+		if len(m.Status.Addresses) == 0 || m.Status.Addresses[0].Address != m.Status.StaticIP {
+			l.Errorf("%s has the addresses %v, want %s first", m.Name, m.Status.Addresses, m.Status.StaticIP)
+		}
+		addresses = append(addresses, m.Status.StaticIP)
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// Control planes and workers, all of them VMs, take their addresses from pools. A rollout of the control plane gives the new machines other ones, and takes
+// the old ones back; in the end all are free.
+func TestIPAMPoolsAndRollout(t *testing.T) {
+	servePools(t)                                                                        // First, for it must still be there when a cluster is cleaned up.
+	controlPlanePool := []string{"10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63"} // One more than control planes.
+	variables := maps.Clone(lxd)
+	variables["workerMode"] = "lxd"
+	variables["staticIPPoolRef"] = newPool(t, "control-planes", controlPlanePool...)
+	variables["workerStaticIPPoolRef"] = newPool(t, "workers", "10.77.0.70", "10.77.0.71")
+	l := life.Begin(t, box, "ipam")
+	l.Create(topology(t, "ipam", 3, 2, variables))
+	l.Available(5)
+	controlPlanes, workers := l.MaasMachines()
+	first := checkAddresses(l, controlPlanes)
+	if diff := cmp.Diff(controlPlanePool[:3], first); diff != "" {
+		t.Errorf("addresses of the control planes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"10.77.0.70", "10.77.0.71"}, checkAddresses(l, workers)); diff != "" {
+		t.Errorf("addresses of the workers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(first, l.Record.Addresses()); diff != "" {
+		t.Errorf("the API endpoint (-want +got):\n%s", diff)
+	}
+	l.CheckCost("creation", l.Began, 5)
+	l.CheckIdle()
+
+	old, rolling := names(l.Machines(), util.IsControlPlaneMachine), l.Book.Mark()
+	l.Change(func(cluster *clusterv1.Cluster) {
+		raw, err := json.Marshal(newImage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		variable := clusterv1.ClusterVariable{Name: "image"}
+		variable.Value.Raw = raw
+		cluster.Spec.Topology.ControlPlane.Variables.Overrides = []clusterv1.ClusterVariable{variable}
+	})
+	l.Wait("the control plane to be rolled", func() (bool, string, error) {
+		now := names(l.Machines(), util.IsControlPlaneMachine)
+		done := len(now) == 3 && !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(old, name) })
+		return done, fmt.Sprint(now), nil
+	})
+	l.Available(5)
+	controlPlanes, _ = l.MaasMachines()
+	second := checkAddresses(l, controlPlanes)
+	for _, address := range second {
+		if !slices.Contains(controlPlanePool, address) {
+			t.Errorf("%s is not of the pool", address)
+		}
+	}
+	if diff := cmp.Diff(slices.Concat(second, []string{"10.77.0.70", "10.77.0.71"}), given(t)); diff != "" {
+		t.Errorf("the pools have given (-want +got):\n%s", diff)
+	}
+	l.CheckCost("rollout", rolling, 6)
+	deleting := l.Book.Mark()
+	l.Delete()
+	l.CheckCost("deletion", deleting, 5)
+	if left := given(t); len(left) > 0 {
+		t.Errorf("the pools did not get back %v", left)
+	}
+}
+
+// The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another address first.
+func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {
+	const address = "10.78.0.50"
+	config := &corev1.ConfigMap{Data: map[string]string{infrav1.PreferredSubnetKey: "10.77.0.0/24, 10.78.0.0/24"}}
+	config.Namespace, config.Name = life.Namespace, infrav1.PreferredSubnetConfigMap
+	if err := box.Client.Create(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Client.Delete(context.WithoutCancel(t.Context()), config); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	})
+	l := life.Begin(t, box, "nics")
+	l.Create(topology(t, "nics", 1, 0, map[string]any{
+		"staticIP": address,
+		"lxdConfig": map[string]any{"network": map[string]any{"devices": []any{
+			map[string]any{"name": "eth0", "bridge": "br0"},
+			map[string]any{"name": "eth1", "subnet": "10.78.0.0/24", "linkMode": "static"},
+		}}},
+	}))
+	l.Available(1)
+	controlPlanes, _ := l.MaasMachines()
+	m := controlPlanes[0]
+	if len(m.Status.Addresses) < 2 || m.Status.Addresses[1].Address != address {
+		t.Fatalf("it has the addresses %v, want %s second", m.Status.Addresses, address)
+	}
+	if diff := cmp.Diff([]string{m.Status.Addresses[0].Address}, l.Record.Addresses()); diff != "" {
+		t.Errorf("the API endpoint (-want +got):\n%s", diff)
+	}
+	l.CheckCost("creation", l.Began, 1)
+	l.Delete()
+}

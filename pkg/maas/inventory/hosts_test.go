@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// hostRegion is a MAAS with VM hosts on machines, some of which this user does not see. It counts its lists.
+type hostRegion struct {
+	mu    sync.Mutex
+	hosts int
+	lists [][]string // the ids that were asked for; nil: all
+}
+
+func (r *hostRegion) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if req.URL.Path == "/api/2.0/vm-hosts/" {
+		comma := "["
+		for i := range r.hosts {
+			fmt.Fprintf(w, `%s{"id": %d, "name": "h%d", "type": "lxd", "host": {"system_id": "m%d"}}`, comma, i+1, i, i)
+			comma = ","
+		}
+		fmt.Fprint(w, `,{"id": 9999, "name": "nowhere", "type": "lxd", "host": {"system_id": null}}]`)
+		return
+	}
+	ids := req.URL.Query()["id"]
+	r.lists = append(r.lists, ids)
+	if ids == nil {
+		fmt.Fprint(w, `[{"system_id": "metal"}, {"system_id": "vm", "pod": {"id": 1, "name": "h0"}}]`)
+		return
+	}
+	comma := "["
+	for _, id := range ids {
+		if id != "m1" {
+			fmt.Fprintf(w, `%s{"system_id": %q}`, comma, id)
+			comma = ","
+		}
+	}
+	fmt.Fprint(w, "]")
+}
+
+func (r *hostRegion) inventory(t *testing.T) *Inventory {
+	t.Helper()
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(client, Options{})
+}
+
+func TestMachinesOfVMHostsAreAskedForTogether(t *testing.T) {
+	r := &hostRegion{hosts: batchSize + 50}
+	i := r.inventory(t)
+	for range 3 {
+		machines, err := i.HostMachines(t.Context(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(slices.Collect(maps.Keys(machines))); got != r.hosts-1 || machines["m0"] == nil || machines["m1"] != nil {
+			t.Fatalf("%d machines are known, want all but the one that MAAS does not show", got)
+		}
+	}
+	if len(r.lists) != 2 {
+		t.Errorf("MAAS was asked %d times for %d machines, want 2 lists", len(r.lists), r.hosts)
+	}
+	i.DistrustVMHosts()
+	if _, err := i.HostMachines(t.Context(), time.Hour); err != nil || len(r.lists) != 4 {
+		t.Errorf("what is distrusted was not asked for again: %d lists, error %v", len(r.lists), err)
+	}
+}
+
+func TestBareMetalIsAllThatIsNoVM(t *testing.T) {
+	r := &hostRegion{}
+	i := r.inventory(t)
+	var got []string
+	for range 3 {
+		machines, err := i.BareMetal(t.Context(), time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, m := range machines {
+			got = append(got, m.SystemID)
+		}
+	}
+	if diff := cmp.Diff([]string{"metal"}, got); diff != "" {
+		t.Errorf("the machines differ (-want +got):\n%s", diff)
+	}
+	if len(r.lists) != 1 {
+		t.Errorf("the long list was asked for %d times, want once", len(r.lists))
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Link connects an interface to a subnet.
+type Link struct {
+	ID int `json:"id"`
+	// Mode is auto, static, dhcp or link_up.
+	Mode string `json:"mode"`
+	// IPAddress is "" while an auto link has none.
+	IPAddress string  `json:"ip_address"`
+	Subnet    *Subnet `json:"subnet"`
+}
+
+// Link modes of LinkParams and Link.
+const (
+	// LinkModeAuto: MAAS chooses an address of the subnet when the machine is deployed, and takes it back when it is released.
+	LinkModeAuto = "auto"
+	// LinkModeDHCP: the machine asks for an address by DHCP.
+	LinkModeDHCP = "dhcp"
+	// LinkModeStatic: the address is the interface's until the link is taken away. A release leaves it.
+	LinkModeStatic = "static"
+	// LinkModeLinkUp: the interface is up, without an address.
+	LinkModeLinkUp = "link_up"
+)
+
+// LinkParams are the parameters of op=link_subnet.
+type LinkParams struct {
+	Mode string
+	// SubnetID must be given for auto and static links. Without Replace it must be on the interface's VLAN.
+	SubnetID  int
+	IPAddress string // for static links
+	// Replace takes all other links away (force), and moves the interface to the subnet's VLAN. MAAS refuses to replace a dhcp link by
+	// another dhcp link.
+	Replace bool
+}
+
+// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is in use, or
+// the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is reserved for another MAC address.
+// Invalid, with the field ip_address: it lies in a dynamic range, or outside of the subnet.
+func (c *Client) LinkSubnet(ctx context.Context, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
+	form := url.Values{}
+	form.Set("mode", p.Mode)
+	setInt(form, "subnet", p.SubnetID)
+	set(form, "ip_address", p.IPAddress)
+	if p.Replace {
+		form.Set("force", "true")
+	}
+	return c.interfaceCall(ctx, systemID, interfaceID, "link_subnet", form)
+}
+
+// UnlinkSubnet takes a link away (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is no such link.
+func (c *Client) UnlinkSubnet(ctx context.Context, systemID string, interfaceID, linkID int) (*Interface, error) {
+	return c.interfaceCall(ctx, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
+}
+
+func (c *Client) interfaceCall(ctx context.Context, systemID string, interfaceID int, op string, form url.Values) (*Interface, error) {
+	iface := &Interface{}
+	err := c.do(ctx, call{
+		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
+		op: op, params: form,
+	}, iface)
+	return iface, err
+}
+
+// PurposeDynamic is a purpose of a Range: MAAS gives its addresses away by DHCP.
+const PurposeDynamic = "dynamic"
+
+// Range is a part of a subnet that is in use for something.
+type Range struct {
+	Start   string   `json:"start"`
+	End     string   `json:"end"`
+	Purpose []string `json:"purpose"`
+}
+
+// UsedRanges answers what is in use of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
+func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
+	var ranges []Range
+	err := c.do(ctx, call{
+		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "reserved_ip_ranges",
+	}, &ranges)
+	return ranges, err
+}

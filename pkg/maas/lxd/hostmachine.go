@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"net/netip"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// HostMachine is the machine that a VM host runs on, as MAAS shows it (GET machines/).
+type HostMachine struct {
+	// Missing: MAAS found no machine behind the VM host.
+	Missing bool
+	// State is MAAS's name for the machine's state where that is not Deployed: LXD does not run there, or not for long.
+	State string
+	// Off: MAAS last saw the machine without power.
+	Off bool
+	// Interfaces are what VMs can be attached to.
+	Interfaces []HostInterface
+}
+
+// HostInterface is a network interface of the machine; a bridge is one too.
+type HostInterface struct {
+	Name    string
+	Subnets []netip.Prefix
+	// Bootable: MAAS serves DHCP there, itself or through a relay.
+	Bootable bool
+}
+
+// toHostMachine answers nil where MAAS has something that is not among its machines: LXD runs on a rack controller, or this user does
+// not see the machine. MAAS calls a machine Deployed each time that it has looked at the VM
+// host on it, whatever it was before; so another state is news.
+func toHostMachine(systemID string, m *maas.Machine) *HostMachine {
+	if m == nil && systemID == "" {
+		return &HostMachine{Missing: true}
+	}
+	if m == nil {
+		return nil
+	}
+	machine := &HostMachine{Off: m.PowerState == maas.PowerOff}
+	if m.Status != maas.StatusDeployed {
+		machine.State = m.StatusName
+	}
+	for _, nic := range m.Interfaces {
+		if nic == nil {
+			continue
+		}
+		iface := HostInterface{Name: nic.Name, Bootable: nic.VLAN.Bootable()}
+		for _, links := range [][]maas.Link{nic.Links, nic.Discovered} {
+			for _, link := range links {
+				if link.Subnet == nil {
+					continue
+				}
+				if subnet, err := netip.ParsePrefix(link.Subnet.CIDR); err == nil {
+					iface.Subnets = append(iface.Subnets, subnet.Masked())
+				}
+			}
+		}
+		machine.Interfaces = append(machine.Interfaces, iface)
+	}
+	return machine
+}
+
+// down says why nothing can run on the machine.
+func (m *HostMachine) down() reason {
+	switch {
+	case m == nil:
+		return fits
+	case m.State != "":
+		return reason{"on a machine that is ", m.State}
+	}
+	return when(m.Off, "on a machine that is powered off", "")
+}
+
+// unconnected says what a VM's network devices lack on the machine. It refuses nothing that MAAS would not refuse in compose: a
+// bridge is an interface of that name, a subnet one that an interface has an address in, and one device must have DHCP.
+func (m *HostMachine) unconnected(devices []Device) reason {
+	if m == nil || len(devices) == 0 {
+		return fits
+	}
+	if m.Missing {
+		return reason{"on a machine that MAAS does not know, which network devices need", ""}
+	}
+	bootable := false
+	for i := range devices {
+		found := false
+		for j := range m.Interfaces {
+			if m.Interfaces[j].carries(&devices[i]) {
+				found = true
+				bootable = bootable || m.Interfaces[j].Bootable
+			}
+		}
+		if !found && devices[i].Subnet != "" {
+			return reason{"without an address in subnet ", devices[i].Subnet}
+		}
+		if !found {
+			return reason{"without bridge ", devices[i].Bridge}
+		}
+	}
+	return when(!bootable, "without MAAS's DHCP on any of the VM's networks", "")
+}
+
+func (h *HostInterface) carries(device *Device) bool {
+	if device.Subnet == "" {
+		return h.Name == device.Bridge
+	}
+	wanted, err := netip.ParsePrefix(device.Subnet)
+	if err != nil {
+		return false
+	}
+	for _, subnet := range h.Subnets {
+		if subnet == wanted.Masked() {
+			return true
+		}
+	}
+	return false
+}

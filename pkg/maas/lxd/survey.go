@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+// Room is what hosts have for VMs of a spec.
+type Room struct {
+	// Hosts that such VMs can be placed on, full ones too.
+	Hosts int
+	// VMs is how many more there is room for on them.
+	VMs int
+}
+
+// maxSurveyed is where Survey stops to count on one host: nobody asks whether it is a million or two.
+const maxSurveyed = 1 << 20
+
+// Survey answers what the hosts of each zone have for more VMs of a spec beside the peers that are there, by zone. Zones without such a
+// host are left out. It is pure.
+func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+	zones := map[string]Room{}
+	near := countPeers(peers)
+	for i := range hosts {
+		host := &hosts[i]
+		why := refuse(host, &spec, near)
+		if why != fits && !why.passes() {
+			continue
+		}
+		room := zones[host.Zone]
+		room.Hosts++
+		switch {
+		case why != fits:
+		case spec.AntiAffinity == RequireApart:
+			room.VMs++
+		default:
+			room.VMs += roomFor(host, &spec)
+		}
+		zones[host.Zone] = room
+	}
+	return zones
+}
+
+// roomFor is how many VMs a host has room for.
+func roomFor(host *Host, spec *VMSpec) int {
+	return min(
+		maxSurveyed,
+		room(host.Capacity.Cores, host.Used.Cores)/max(spec.Cores, 1),
+		room(host.Capacity.Memory, host.Used.Memory)/max(spec.Memory, 1),
+		roomOnDisk(host, spec.StoragePool)/max(spec.Disk, 1),
+	)
+}

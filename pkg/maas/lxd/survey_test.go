@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSurvey(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hosts []Host
+		spec  VMSpec
+		want  map[string]Room
+	}{
+		"the scarcest resource counts": {[]Host{host("a1", "a"), host("a2", "a", used(12, 0)), host("b1", "b", used(0, 28672))}, small, map[string]Room{"a": {2, 10}, "b": {1, 1}}},
+		"disk counts":                  {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 200 }), map[string]Room{"a": {1, 2}}},
+		"full hosts are hosts":         {[]Host{host("a1", "a", used(16, 0))}, small, map[string]Room{"a": {1, 0}}},
+		"hosts that are too small not": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Cores = 17 }), map[string]Room{}},
+		"nor those that are down":      {[]Host{host("a1", "a", func(h *Host) { h.Machine = &HostMachine{Off: true} }), host("b1", "b")}, small, map[string]Room{"b": {1, 8}}},
+		"pinned VMs have one host":     {[]Host{host("a1", "a"), host("b1", "b")}, with(func(s *VMSpec) { s.HostName = "b1" }), map[string]Room{"b": {1, 8}}},
+		"apart there is room for one":  {[]Host{host("a1", "a"), host("a2", "a", used(16, 0))}, with(apart), map[string]Room{"a": {2, 1}}},
+		"and none beside a peer":       {[]Host{host("p1", "p")}, with(apart), map[string]Room{"p": {1, 0}}},
+		"a peer takes nothing else":    {[]Host{host("p1", "p")}, small, map[string]Room{"p": {1, 8}}},
+		"enormous figures stay in hand": {[]Host{host("a1", "a", func(h *Host) {
+			h.Capacity = Resources{math.MaxInt, math.MaxInt, 0}
+			h.StoragePools[0].Available = math.MaxInt
+		})}, small, map[string]Room{"a": {1, maxSurveyed}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Survey(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})); diff != "" {
+				t.Errorf("the survey differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatTheSurveyCountsCanBePlaced places VMs until nothing fits any more.
+func TestWhatTheSurveyCountsCanBePlaced(t *testing.T) {
+	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
+		hosts := randomFleet(r)
+		spec := randomSpec(r, hosts)
+		want := map[string]int{}
+		for zone, room := range Survey(hosts, spec, nil) {
+			if room.VMs > 0 {
+				want[zone] = room.VMs
+			}
+		}
+		chosen, err := DistributeAcrossAZs(hosts, spec, math.MaxInt)
+		if err == nil {
+			t.Fatal("there was room without end")
+		}
+		got := map[string]int{}
+		for _, host := range chosen {
+			got[host.Zone]++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the room differs (-survey +placed):\n%s", diff)
+		}
+	})
+}

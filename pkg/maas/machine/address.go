@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// subnetMaxAge is how old the list of subnets may be: one call serves all machines that get their addresses at about the same time.
+const subnetMaxAge = time.Minute
+
+// NIC is how an interface of a machine shall be connected.
+type NIC struct {
+	// Name is that of the interface in MAAS; "" is the boot interface, or the bond or bridge that it is a part of.
+	Name string
+	// Mode is one of maas.LinkMode*.
+	Mode string
+	// Subnet is a CIDR. "": the smallest subnet that has Address, or the one that the interface is on.
+	Subnet string
+	// Address is for static links.
+	Address string
+}
+
+// AddressProblem is why a static address can't be given to a machine.
+type AddressProblem string
+
+const (
+	// AddressInUse means that something else has the address.
+	AddressInUse AddressProblem = "InUse"
+	// AddressOutsideSubnets means that MAAS has no subnet for it.
+	AddressOutsideSubnets AddressProblem = "OutsideSubnets"
+	// AddressInDynamicRange means that MAAS gives it away by DHCP.
+	AddressInDynamicRange AddressProblem = "InDynamicRange"
+	// AddressRefused means that it is no address, or that MAAS refuses it for another reason.
+	AddressRefused AddressProblem = "Refused"
+)
+
+// AddressError is a static address that can't be given to a machine.
+type AddressError struct {
+	Problem AddressProblem
+	Address string
+	Message string
+}
+
+// Error names the address, what is wrong with it, and the remedy.
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("the static address %s %s", e.Address, e.Message)
+}
+
+// NICError is an interface that can't be connected as it should be.
+type NICError struct{ NIC, Message string }
+
+// Error names the interface, what is wrong, and the remedy.
+func (e *NICError) Error() string {
+	if e.NIC == "" {
+		return "the boot interface " + e.Message
+	}
+	return fmt.Sprintf("the interface %s %s", e.NIC, e.Message)
+}
+
+// HasAddress tells whether an interface of the machine has this static address.
+func HasAddress(machine *maas.Machine, address string) bool {
+	iface, _ := linkedTo(machine, address)
+	return iface != nil
+}
+
+// linkedTo finds the interface that has a static address, and the link.
+func linkedTo(machine *maas.Machine, address string) (*maas.Interface, maas.Link) {
+	for _, iface := range interfacesOf(machine) {
+		at := slices.IndexFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, address) })
+		if at >= 0 {
+			return iface, iface.Links[at]
+		}
+	}
+	return nil, maas.Link{}
+}
+
+// interfacesOf are the machine's interfaces, the boot interface first.
+func interfacesOf(machine *maas.Machine) []*maas.Interface {
+	if machine.BootInterface == nil {
+		return machine.Interfaces
+	}
+	return append([]*maas.Interface{machine.BootInterface}, slices.DeleteFunc(slices.Clone(machine.Interfaces), func(i *maas.Interface) bool {
+		return i.ID == machine.BootInterface.ID
+	})...)
+}
+
+func hasStatic(link maas.Link, address string) bool {
+	return link.Mode == maas.LinkModeStatic && sameAddress(link.IPAddress, address)
+}
+
+func sameAddress(a, b string) bool {
+	left, err := netip.ParseAddr(a)
+	if err != nil {
+		return false
+	}
+	right, err := netip.ParseAddr(b)
+	return err == nil && left == right
+}
+
+// Connected tells whether the machine's interfaces are as they shall be. It asks MAAS for nothing.
+func Connected(machine *maas.Machine, nics []NIC) bool {
+	return !slices.ContainsFunc(nics, func(nic NIC) bool {
+		iface := find(machine, nic.Name)
+		return iface == nil || !isConnected(iface, nic)
+	})
+}
+
+func find(machine *maas.Machine, name string) *maas.Interface {
+	if name == "" {
+		return bootCarrier(machine)
+	}
+	return first(machine, func(i *maas.Interface) bool { return i.Name == name })
+}
+
+func first(machine *maas.Machine, wanted func(*maas.Interface) bool) *maas.Interface {
+	list := interfacesOf(machine)
+	if at := slices.IndexFunc(list, wanted); at >= 0 {
+		return list[at]
+	}
+	return nil
+}
+
+// bootCarrier is what carries the addresses of the boot interface: itself, or the bond and the bridge on top of it.
+func bootCarrier(machine *maas.Machine) *maas.Interface {
+	carrier := machine.BootInterface
+	for range machine.Interfaces { // No more steps than interfaces, whatever MAAS says.
+		above := first(machine, func(i *maas.Interface) bool {
+			return carrier != nil && slices.Contains(carrier.Children, i.Name) && (i.Type == "bond" || i.Type == "bridge")
+		})
+		if above == nil {
+			break
+		}
+		carrier = above
+	}
+	return carrier
+}
+
+// isConnected tells whether an interface is as it shall be.
+func isConnected(iface *maas.Interface, nic NIC) bool {
+	inSubnet := func(link maas.Link) bool {
+		return link.Mode == nic.Mode && (nic.Subnet == "" || (link.Subnet != nil && link.Subnet.CIDR == nic.Subnet))
+	}
+	switch nic.Mode {
+	case maas.LinkModeStatic:
+		return slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) &&
+			len(beside(iface, nic.Address)) == 0
+	case maas.LinkModeLinkUp:
+		return len(iface.Links) > 0 && !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return link.Mode != nic.Mode })
+	case maas.LinkModeDHCP:
+		// MAAS refuses to replace one dhcp link by another.
+		return slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return link.Mode == nic.Mode })
+	}
+	return slices.ContainsFunc(iface.Links, inSubnet)
+}
+
+// beside are the links that would give an interface a second address of the family of its static one. Those of the other family stay:
+// a static IPv4 address does not take the IPv6 address from an interface.
+func beside(iface *maas.Interface, address string) []maas.Link {
+	return slices.DeleteFunc(slices.Clone(iface.Links), func(link maas.Link) bool {
+		return hasStatic(link, address) || !isOfFamily(link, address)
+	})
+}
+
+// isOfFamily tells whether a link gives addresses of the same family. MAAS itself drops dhcp links of the family, and link_up, when a static
+// link is made.
+func isOfFamily(link maas.Link, address string) bool {
+	if link.Subnet == nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(address)
+	prefix, bad := netip.ParsePrefix(link.Subnet.CIDR)
+	return err == nil && bad == nil && prefix.Addr().Is4() == ip.Is4()
+}
+
+// Connect links the machine's interfaces as they shall be (POST nodes/{id}/interfaces/{id}/ op=link_subnet). It must come before the
+// deployment, and can be done again. Errors: *AddressError, *NICError, maas.Conflict when the machine's state does not allow it.
+func (s *Service) Connect(ctx context.Context, machine *maas.Machine, nics []NIC) (*maas.Machine, error) {
+	for _, nic := range nics {
+		iface := find(machine, nic.Name)
+		if iface == nil {
+			return machine, &NICError{NIC: nic.Name, Message: "is not known to MAAS: look at the machine's interfaces there"}
+		}
+		if isConnected(iface, nic) {
+			continue
+		}
+		subnet, err := s.subnetFor(ctx, iface, nic)
+		if err != nil {
+			return machine, err
+		}
+		if machine, err = s.link(ctx, machine, iface, nic, subnet); err != nil {
+			return machine, err
+		}
+	}
+	return machine, nil
+}
+
+// subnetFor answers the subnet that an interface is to be linked to; its ID is 0 where none is needed or known.
+func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC) (maas.Subnet, error) {
+	if nic.Subnet == "" && nic.Address == "" {
+		for _, link := range iface.Links {
+			if link.Subnet != nil {
+				return *link.Subnet, nil
+			}
+		}
+		if nic.Mode == maas.LinkModeAuto {
+			return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "is on no subnet of MAAS: give it one, or another linkMode"}
+		}
+		return maas.Subnet{}, nil
+	}
+	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+	if err != nil {
+		return maas.Subnet{}, fmt.Errorf("listing MAAS's subnets: %w", err)
+	}
+	if nic.Mode == maas.LinkModeStatic {
+		return subnetOf(subnets, nic.Address, nic.Subnet)
+	}
+	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == nic.Subnet })
+	if at < 0 {
+		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "shall be on the subnet " + nic.Subnet + ", which MAAS does not have"}
+	}
+	return subnets[at], nil
+}
+
+// subnetOf answers the smallest subnet that an address lies in, or the one of this CIDR.
+func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return maas.Subnet{}, &AddressError{AddressRefused, strconv.Quote(address), "is not an IP address"}
+	}
+	best, bits := maas.Subnet{}, -1
+	for _, subnet := range subnets {
+		prefix, err := netip.ParsePrefix(subnet.CIDR)
+		if err == nil && prefix.Contains(ip) && prefix.Bits() > bits && (cidr == "" || cidr == subnet.CIDR) {
+			best, bits = subnet, prefix.Bits()
+		}
+	}
+	switch {
+	case bits >= 0:
+		return best, nil
+	case cidr != "":
+		return maas.Subnet{}, &AddressError{AddressOutsideSubnets, address, fmt.Sprintf(
+			"is not in the subnet %s of the device that carries it: use an address of it, or another subnet", cidr)}
+	}
+	return maas.Subnet{}, &AddressError{AddressOutsideSubnets, address, "lies in no subnet of MAAS: add the subnet, or use another address"}
+}
+
+// link makes one link, and takes those away that it replaces.
+func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
+	static := nic.Mode == maas.LinkModeStatic
+	if !static || !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) {
+		linked, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, iface.ID, maas.LinkParams{
+			Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static || replacesAll(iface, nic.Address, subnet),
+		})
+		if err != nil {
+			return machine, s.linkRefused(ctx, machine, nic, subnet, err)
+		}
+		machine, iface = s.wrote(machine, linked), linked
+	}
+	if !static {
+		return machine, nil
+	}
+	for _, link := range beside(iface, nic.Address) {
+		left, err := s.inventory.Client().UnlinkSubnet(ctx, machine.SystemID, iface.ID, link.ID)
+		if err != nil {
+			s.inventory.Distrust(machine.SystemID)
+			return machine, fmt.Errorf("taking a link that %s replaces from machine %s: %w", nic.Address, machine.SystemID, err)
+		}
+		machine = s.wrote(machine, left)
+	}
+	return machine, nil
+}
+
+// replacesAll tells whether all links of an interface may go for a static one: none is of the other family, or the subnet is on another
+// VLAN, which MAAS allows in no other way.
+func replacesAll(iface *maas.Interface, address string, subnet maas.Subnet) bool {
+	return !slices.ContainsFunc(iface.Links, func(link maas.Link) bool {
+		return link.Subnet != nil && !isOfFamily(link, address) && link.Subnet.VLAN.ID == subnet.VLAN.ID
+	})
+}
+
+// wrote tells the inventory what an interface is like now.
+func (s *Service) wrote(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
+	changed := *machine
+	if changed.BootInterface != nil && changed.BootInterface.ID == iface.ID {
+		changed.BootInterface = iface
+	}
+	changed.Interfaces = slices.Clone(changed.Interfaces)
+	if at := slices.IndexFunc(changed.Interfaces, func(i *maas.Interface) bool { return i.ID == iface.ID }); at >= 0 {
+		changed.Interfaces[at] = iface
+	}
+	s.inventory.Wrote(&changed)
+	return &changed
+}
+
+// linkRefused says why MAAS did not make a link. It looks once more where one status has two meanings.
+func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error) error {
+	s.inventory.Distrust(machine.SystemID)
+	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID, cause)
+	if nic.Mode != maas.LinkModeStatic {
+		if errors.Is(cause, maas.Invalid) {
+			return &NICError{NIC: nic.Name, Message: "can't be connected: " + maas.Message(cause)}
+		}
+		return what
+	}
+	refused := &AddressError{AddressRefused, nic.Address, "is refused by MAAS: " + maas.Message(cause)}
+	switch {
+	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
+		// The address is in use, or the machine is gone; it is reserved for another machine, or this one is not in the state for it.
+		now, err := s.inventory.Client().GetMachine(ctx, machine.SystemID)
+		if err != nil {
+			return errors.Join(what, err)
+		}
+		if errors.Is(cause, maas.Conflict) && now.Status != maas.StatusReady && now.Status != maas.StatusAllocated {
+			return what
+		}
+		return &AddressError{AddressInUse, nic.Address, "is taken: free it in MAAS, or use another one (MAAS: " + maas.Message(cause) + ")"}
+	case maas.InvalidField(cause, "ip_address"), errors.Is(cause, maas.Forbidden):
+		dynamic, err := s.isDynamic(ctx, subnet, nic.Address)
+		if err != nil {
+			return errors.Join(what, err)
+		}
+		if dynamic {
+			refused.Problem = AddressInDynamicRange
+			refused.Message = "lies in a dynamic range, which MAAS gives away by DHCP: use an address outside of it, or make the range smaller (MAAS: " +
+				maas.Message(cause) + ")"
+		}
+		return refused
+	case errors.Is(cause, maas.Invalid):
+		return refused
+	}
+	return what
+}
+
+// isDynamic tells whether an address lies in a dynamic range of a subnet.
+func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address string) (bool, error) {
+	ranges, err := s.inventory.Client().UsedRanges(ctx, subnet.ID)
+	if err != nil {
+		return false, fmt.Errorf("reading the ranges of the subnet %s: %w", subnet.CIDR, err)
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return false, fmt.Errorf("reading the address: %w", err)
+	}
+	return slices.ContainsFunc(ranges, func(r maas.Range) bool {
+		first, err := netip.ParseAddr(r.Start)
+		last, bad := netip.ParseAddr(r.End)
+		return slices.Contains(r.Purpose, maas.PurposeDynamic) && err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
+	}), nil
+}
+
+// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the
+// address would stay taken. In its place comes one that MAAS chooses.
+func (s *Service) RestoreNetwork(ctx context.Context, machine *maas.Machine, address string) error {
+	iface, link := linkedTo(machine, address)
+	if iface == nil {
+		return nil
+	}
+	if link.Subnet == nil {
+		return fmt.Errorf("returning the address %s of machine %s: MAAS does not say which subnet it is in", address, machine.SystemID)
+	}
+	others := slices.DeleteFunc(slices.Clone(iface.Links), func(l maas.Link) bool { return l.ID == link.ID })
+	isBack := slices.ContainsFunc(others, func(l maas.Link) bool {
+		return l.Mode == maas.LinkModeAuto && l.Subnet != nil && l.Subnet.ID == link.Subnet.ID
+	})
+	var err error
+	if !isBack {
+		iface, err = s.inventory.Client().LinkSubnet(ctx, machine.SystemID, iface.ID, maas.LinkParams{
+			Mode: maas.LinkModeAuto, SubnetID: link.Subnet.ID, Replace: len(others) == 0,
+		})
+	}
+	if err == nil && len(others) > 0 {
+		iface, err = s.inventory.Client().UnlinkSubnet(ctx, machine.SystemID, iface.ID, link.ID)
+	}
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
+	}
+	s.wrote(machine, iface)
+	return nil
+}

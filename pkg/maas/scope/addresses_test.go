@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+const (
+	internal = clusterv1.MachineInternalIP
+	external = clusterv1.MachineExternalIP
+)
+
+func typed(pairs ...any) []clusterv1.MachineAddress {
+	var list []clusterv1.MachineAddress
+	for pair := range slices.Chunk(pairs, 2) {
+		list = append(list, clusterv1.MachineAddress{Type: pair[0].(clusterv1.MachineAddressType), Address: pair[1].(string)})
+	}
+	return list
+}
+
+func TestMachineAddresses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		addresses, preferred, notIts []string
+		want                         []clusterv1.MachineAddress
+	}{
+		"MAAS's order where nothing is preferred": {
+			addresses: []string{"10.1.0.1", "10.0.0.1"}, want: typed(internal, "10.1.0.1", internal, "10.0.0.1"),
+		},
+		"preferred subnets first, in their order": {
+			addresses: []string{"10.2.0.1", "10.1.0.1", "10.0.0.1"}, preferred: []string{"10.0.0.0/24", "10.1.0.0/24"},
+			want: typed(internal, "10.0.0.1", internal, "10.1.0.1", internal, "10.2.0.1"),
+		},
+		"what is no CIDR counts for nothing": {
+			addresses: []string{"10.0.0.1", "fd00::1"}, preferred: []string{"nonsense", " fd00::/64 "},
+			want: typed(internal, "fd00::1", internal, "10.0.0.1"),
+		},
+		"each once, however it is written": {
+			addresses: []string{"2001:DB8::1", "2001:db8:0::1", "10.0.0.1", "::ffff:10.0.0.1", "10.0.0.1", ""},
+			want:      typed(internal, "2001:db8::1", internal, "10.0.0.1"),
+		},
+		"what only the machine can use is left out": {
+			addresses: []string{"fe80::1%eth0", "169.254.10.1", "127.0.0.1", "::1", "0.0.0.0", "ff02::1", "10.0.0.1"}, want: typed(internal, "10.0.0.1"),
+		},
+		"link-local alone is no address":                     {addresses: []string{"fe80::1"}, want: nil},
+		"a public address beside a private one is external":  {addresses: []string{"203.0.113.9", "10.0.0.1"}, want: typed(internal, "10.0.0.1", external, "203.0.113.9")},
+		"a public address that is all there is, is internal": {addresses: []string{"203.0.113.9"}, want: typed(internal, "203.0.113.9")},
+		"each family by itself":                              {addresses: []string{"10.0.0.1", "2001:db8::1"}, want: typed(internal, "10.0.0.1", internal, "2001:db8::1")},
+		"a public IPv6 address beside a unique local one":    {addresses: []string{"2001:db8::1", "fd00::1"}, want: typed(internal, "fd00::1", external, "2001:db8::1")},
+		"carriers' shared addresses are internal":            {addresses: []string{"203.0.113.9", "100.64.0.7"}, want: typed(internal, "100.64.0.7", external, "203.0.113.9")},
+		"a public address in a preferred subnet is internal": {addresses: []string{"10.0.0.1", "203.0.113.9"}, preferred: []string{"203.0.113.0/24"}, want: typed(internal, "203.0.113.9", internal, "10.0.0.1")},
+		"an address that is not the machine's own":           {addresses: []string{"10.0.0.9", "10.0.0.1"}, notIts: []string{"10.0.0.9"}, want: typed(internal, "10.0.0.1")},
+		"none": {want: nil},
+		"a preferred subnet in which the machine has nothing": {addresses: []string{"10.0.0.1"}, preferred: []string{"10.9.0.0/24"}, want: typed(internal, "10.0.0.1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := MachineAddresses(&maas.Machine{IPAddresses: tc.addresses}, parsePrefixes(tc.preferred), tc.notIts...)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("the addresses differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMachineAddressesHaveTheNames(t *testing.T) {
+	m := &maas.Machine{IPAddresses: []string{"10.0.0.1"}, Hostname: "cp-0", FQDN: "cp-0.maas"}
+	want := typed(internal, "10.0.0.1", clusterv1.MachineHostName, "cp-0", clusterv1.MachineInternalDNS, "cp-0.maas")
+	if diff := cmp.Diff(want, MachineAddresses(m, nil)); diff != "" {
+		t.Errorf("the addresses differ (-want +got):\n%s", diff)
+	}
+	m.FQDN = m.Hostname
+	if diff := cmp.Diff(want[:2], MachineAddresses(m, nil)); diff != "" {
+		t.Errorf("without a domain the addresses differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestNICs(t *testing.T) {
+	static := func(name, subnet string) machine.NIC {
+		return machine.NIC{Name: name, Mode: maas.LinkModeStatic, Subnet: subnet, Address: "10.0.0.5"}
+	}
+	for name, tc := range map[string]struct {
+		devices []infrav1.LXDNetworkDevice
+		address string
+		want    []machine.NIC
+	}{
+		"nothing asked for":                                   {},
+		"the boot interface carries the address":              {address: "10.0.0.5", want: []machine.NIC{static("", "")}},
+		"the first device carries the address":                {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Bridge: "br1"}}, address: "10.0.0.5", want: []machine.NIC{static("eth0", "")}},
+		"the device that says so carries it, on its subnet":   {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.9/24", LinkMode: infrav1.LinkModeStatic}}, address: "10.0.0.5", want: []machine.NIC{static("eth1", "10.0.0.0/24")}},
+		"modes without an address":                            {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0", LinkMode: infrav1.LinkModeDHCP}, {Name: "eth1", Bridge: "br1", LinkMode: infrav1.LinkModeLinkUp}}, want: []machine.NIC{{Name: "eth0", Mode: maas.LinkModeDHCP}, {Name: "eth1", Mode: maas.LinkModeLinkUp}}},
+		"a subnet is made sure of, a bridge's is MAAS's work": {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.1.0.0/24"}}, want: []machine.NIC{{Name: "eth1", Mode: maas.LinkModeAuto, Subnet: "10.1.0.0/24"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &Machine{MaasMachine: &infrav1.MaasMachine{}}
+			if tc.devices != nil {
+				m.MaasMachine.Spec.LXDConfig = &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: tc.devices}}
+			}
+			if diff := cmp.Diff(tc.want, m.NICs(tc.address)); diff != "" {
+				t.Errorf("the interfaces differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
