@@ -162,7 +162,11 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 			return p.result(err)
 		}
 	}
-	return ctrl.Result{}, nil
+	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: endpointRetry(machines)}, nil
 }
 
 // ensureOwnerID writes the mark that everything of this cluster in MAAS is found by. It must be stored before MAAS is changed.

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
+
+// leftAlone is why a host is refused that could not compose a VM lately.
+const leftAlone = "left alone after failing to compose a VM"
 
 // Peer is a VM of the same cluster that is placed already, on a host in a zone.
 type Peer struct {
@@ -22,15 +26,20 @@ type Peer struct {
 func Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	var fitting []Host
 	refusals := map[string]int{}
+	var again time.Time // when the first of those that are left alone is tried again
 	for _, host := range hosts {
-		if why := refuse(host, spec); why != "" {
-			refusals[why]++
+		why := refuse(host, spec)
+		if why == "" {
+			fitting = append(fitting, host)
 			continue
 		}
-		fitting = append(fitting, host)
+		refusals[why]++
+		if why == leftAlone && (again.IsZero() || host.LeftAloneUntil.Before(again)) {
+			again = host.LeftAloneUntil
+		}
 	}
 	if len(fitting) == 0 {
-		return Host{}, refusal(len(hosts), refusals)
+		return Host{}, refusal(len(hosts), refusals, again)
 	}
 	return slices.MinFunc(fitting, better(spec, peers)), nil
 }
@@ -65,7 +74,7 @@ var checks = []func(Host, VMSpec) string{
 	},
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
 	func(h Host, s VMSpec) string {
-		return when(h.FailedLately && s.HostName == "", "failed to compose a VM lately")
+		return when(!h.LeftAloneUntil.IsZero() && s.HostName == "", leftAlone)
 	},
 	func(h Host, s VMSpec) string {
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool "+s.StoragePool)
@@ -144,7 +153,7 @@ func load(host Host, spec VMSpec) int {
 }
 
 // refusal sums up why no host fits, most frequent reason first.
-func refusal(hosts int, refusals map[string]int) error {
+func refusal(hosts int, refusals map[string]int, again time.Time) error {
 	if hosts == 0 {
 		return &LXDError{Type: HostUnavailable, Message: "MAAS has no LXD VM hosts: register one, or create a host cluster"}
 	}
@@ -161,6 +170,9 @@ func refusal(hosts int, refusals map[string]int) error {
 	})
 	for i, why := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", refusals[why], why)
+		if why == leftAlone {
+			reasons[i] += fmt.Sprintf(" (the next is tried from %s on)", again.UTC().Format(time.RFC3339))
+		}
 	}
 	kind := HostUnavailable
 	if short > 0 {

@@ -85,7 +85,11 @@ func TestPlaceRefuses(t *testing.T) {
 		"out of memory":  {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory, 1 out of cores"},
 		"out of disk":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
-		"not ready":         {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"not ready": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"failed lately": {[]Host{
+			host("a1", "a", func(h *Host) { h.LeftAloneUntil = time.Unix(7200, 0) }), host("a2", "a", func(h *Host) { h.LeftAloneUntil = time.Unix(3600, 0) }),
+			host("a3", "a", used(16, 0)),
+		}, small, InsufficientResources, "3 VM host(s): 2 left alone after failing to compose a VM (the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores"},
 		"a tag is missing":  {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Tags = []string{"ssd"} }), HostUnavailable, "without tag ssd"},
 		"the pool is wrong": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},
 	} {

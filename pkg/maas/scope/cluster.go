@@ -38,6 +38,13 @@ type Factory struct {
 
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
+	// endpoints have what all identities of a MAAS share: its VM hosts are the same for all.
+	endpoints map[string]*endpoint
+}
+
+// endpoint is one MAAS.
+type endpoint struct {
+	looks *lxd.Looks
 }
 
 // Cluster is one MaasCluster for one reconcile.
@@ -61,7 +68,7 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
 	}
 	return &Cluster{
-		Region: f.region(config.ID(), inventory), Cluster: cluster, MaasCluster: maasCluster,
+		Region: f.region(config, inventory), Cluster: cluster, MaasCluster: maasCluster,
 		client: f.Client, managementID: f.ManagementID,
 	}, nil
 }
@@ -97,18 +104,23 @@ func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) 
 }
 
 // region keeps what is done in one MAAS together: reservations and DNS writes of all clusters must know of each other.
-func (f *Factory) region(id string, inventory *inventory.Inventory) *Region {
+func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Region {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	id := config.ID()
 	if region := f.regions[id]; region != nil && region.Inventory == inventory {
 		return region
 	}
 	if f.regions == nil {
-		f.regions = map[string]*Region{}
+		f.regions, f.endpoints = map[string]*Region{}, map[string]*endpoint{}
+	}
+	address := strings.TrimSuffix(strings.TrimRight(config.Endpoint, "/"), "/api/2.0")
+	if f.endpoints[address] == nil {
+		f.endpoints[address] = &endpoint{looks: lxd.NewLooks()}
 	}
 	f.regions[id] = &Region{
 		Inventory: inventory,
-		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory))),
+		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory, f.endpoints[address].looks))),
 		DNS:       dns.NewService(inventory),
 	}
 	return f.regions[id]
