@@ -175,6 +175,15 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 e2e: tools-test build ## Run the suites in the sandbox.
 	$(GO_TEST) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...
 
+# Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
+CHAOS ?= full
+SEED ?=
+CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/chaos/...)
+
+.PHONY: chaos
+chaos: tools-test build ## Attack everything for an hour: the manager is killed, MAAS fails, people meddle (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).
+	CAPMAAS_CHAOS=$(CHAOS) CAPMAAS_CHAOS_SEED=$(SEED) $(GO_TEST) -count=1 -p 1 -v -timeout 180m $(TEST_ARGS) $(CHAOS_PACKAGES)
+
 .PHONY: conformance
 conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_CONFORMANCE_KEY).
 	@if [[ -z $${MAAS_CONFORMANCE_URL:-} || -z $${MAAS_CONFORMANCE_KEY:-} ]]; then \

@@ -115,7 +115,7 @@ func explain(err error) problem {
 			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", mendRetry,
 		}
 	case errors.As(err, &placement):
-		return problem{placementReason(placement), err.Error(), capacityRetry}
+		return problem{placementReason(placement), err.Error(), max(capacityRetry, maas.RetryAfter(err))}
 	}
 	return explainMAAS(err)
 }

@@ -6,10 +6,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -28,12 +31,25 @@ func publishEndpoint(ctx context.Context, c client.Client, s *scope.Cluster) (pu
 	})
 }
 
-// endpointAddresses are what the record should hold, given what it holds.
+// endpointHold is for how long a control plane may not run, says MAAS, before clients are not led there any more. A power blip, a reboot
+// or an error of MAAS about it changes nothing.
+const endpointHold = 5 * time.Minute
+
+// endpointAddresses are what the record should hold, given what it holds. What can't be known now leaves it as it is.
 func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine, current []string) []string {
-	var desired []string
+	var desired, others []string
+	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
 	for i := range machines {
 		m := &machines[i]
-		if !isControlPlane(m) || !m.DeletionTimestamp.IsZero() {
+		if !isControlPlane(m) {
+			continue
+		}
+		machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
+		if client.IgnoreNotFound(err) != nil {
+			return current
+		}
+		initialized = initialized || joined(machine) // The Cluster's status does not survive a move.
+		if !m.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if provisionedButUnseen(m) {
@@ -41,12 +57,58 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 			return current
 		}
 		address := endpointAddress(m)
-		if address != "" && (slices.Contains(current, address) || servesAPI(ctx, c, cluster, m)) {
+		switch {
+		case address == "" || beingDeleted(machine) || stoppedFor(m) >= endpointHold:
+		case slices.Contains(current, address):
 			desired = append(desired, address)
+		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
+			// It does not run, or MAAS can't be asked: nobody is led there now.
+		case joined(machine):
+			desired = append(desired, address)
+		default:
+			others = append(others, address)
 		}
+	}
+	if !initialized {
+		desired = append(desired, others...) // The first one: kubeadm needs the endpoint to initialize the cluster.
 	}
 	slices.Sort(desired)
 	return slices.Compact(desired)
+}
+
+// stoppedFor is for how long MAAS has been saying that a machine does not run; 0 while it runs, or nobody knows.
+func stoppedFor(m *infrav1.MaasMachine) time.Duration {
+	deployed := conditions.Get(m, infrav1.MachineDeployedCondition)
+	if deployed == nil || deployed.Status != metav1.ConditionFalse {
+		return 0
+	}
+	return time.Since(deployed.LastTransitionTime.Time)
+}
+
+// endpointRetry is when a control plane that does not run now will have been stopped for too long, and the record must be looked at again;
+// 0 where there is none.
+func endpointRetry(machines []infrav1.MaasMachine) (after time.Duration) {
+	for i := range machines {
+		stopped := stoppedFor(&machines[i])
+		left := endpointHold - stopped
+		if !isControlPlane(&machines[i]) || stopped == 0 || left <= 0 {
+			continue
+		}
+		if after == 0 || left < after {
+			after = left
+		}
+	}
+	return after
+}
+
+// beingDeleted tells that the control plane is on its way out: it is drained and leaves etcd before its MaasMachine is deleted.
+func beingDeleted(machine *clusterv1.Machine) bool {
+	return machine != nil && !machine.DeletionTimestamp.IsZero()
+}
+
+// joined tells that the control plane is a Node of its cluster.
+func joined(machine *clusterv1.Machine) bool {
+	return machine != nil && machine.Status.NodeRef.IsDefined()
 }
 
 // provisionedButUnseen tells that the machine had been provisioned, but its addresses are not known now.
@@ -65,16 +127,6 @@ func endpointAddress(m *infrav1.MaasMachine) string {
 		}
 	}
 	return ""
-}
-
-// servesAPI tells whether clients may be led to a control plane: the first one always, for kubeadm needs the endpoint to
-// initialize the cluster; others once they joined.
-func servesAPI(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, m *infrav1.MaasMachine) bool {
-	if !ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false) {
-		return true
-	}
-	machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
-	return err == nil && machine != nil && machine.Status.NodeRef.IsDefined()
 }
 
 func isControlPlane(object client.Object) bool {

@@ -171,7 +171,15 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 			return p.result(err)
 		}
 	}
-	return ctrl.Result{RequeueAfter: wait.Jitter(failureDomainsRetry, 0.2)}, nil
+	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	after := wait.Jitter(failureDomainsRetry, 0.2)
+	if hold := endpointRetry(machines); hold > 0 {
+		after = min(after, hold)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // ensureOwnerID writes the mark that everything of this cluster in MAAS is found by. It must be stored before MAAS is changed.

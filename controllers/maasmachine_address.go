@@ -195,8 +195,10 @@ func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, 
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
-	connected, err := l.Machines.Connect(ctx, l.maas, nics)
-	l.maas = connected
+	err := r.change(ctx, l, func() (err error) {
+		l.maas, err = l.Machines.Connect(ctx, l.maas, nics)
+		return err
+	})
 	return proceed, err
 }
 
@@ -219,9 +221,12 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 	if err != nil || address == "" || !machine.HasAddress(l.maas, address) {
 		return proceed, err
 	}
-	err = l.Machines.RestoreNetwork(ctx, l.maas, address)
-	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
+	restored, err := l.Machines.RestoreNetwork(ctx, l.maas.SystemID, address)
+	switch {
+	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
+	case err == nil && !restored:
+		return waitAtMost(unknownRetry), nil // Likewise, and that was seen already.
 	}
 	return proceed, err
 }

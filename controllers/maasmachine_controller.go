@@ -70,6 +70,8 @@ type MaasMachineReconciler struct {
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
 	// condition says that it is too long. 0: for ever.
 	CommissionTimeout, DeployTimeout time.Duration
+	// HostPatience is how long the deletion of a VM waits for a host that MAAS can't look at; 0 is the default.
+	HostPatience time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
@@ -125,6 +127,9 @@ func withoutNotes(object client.Object) client.Object {
 	annotations := object.GetAnnotations()
 	delete(annotations, infrav1.AcquireStartedAnnotation)
 	delete(annotations, infrav1.PhaseStartedAnnotation)
+	delete(annotations, infrav1.ChangeStartedAnnotation)
+	delete(annotations, infrav1.VMOnHostAnnotation)
+	delete(annotations, infrav1.VMCheckAnnotation)
 	object.SetAnnotations(annotations)
 	return object
 }
@@ -315,7 +320,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
+	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.recoverVM, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}

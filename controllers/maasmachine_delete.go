@@ -16,8 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS or back into the pool, and only when MAAS
-// says that this is so, the object goes too.
+// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
+// when MAAS says that this is so, the object goes too.
 func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
 	if nothingAcquired(m.maasMachine) {
 		return r.finishDeletion(ctx, m.maasMachine, "nothing had been acquired in MAAS")
@@ -32,7 +32,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.leaveVMHosts, r.release)
+	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.leaveVMHosts, r.release, r.verify)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
@@ -40,12 +40,13 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	l.Machines.LetIn(m.maasMachine.Spec.SystemID)
 	return r.finishDeletion(ctx, m.maasMachine, "MAAS says that the machine is given back")
 }
 
-// nothingAcquired: MAAS was never asked for a machine, or refused.
+// nothingAcquired: MAAS was never asked for a machine, or refused, and no VM can have been made without MAAS knowing it.
 func nothingAcquired(m *infrav1.MaasMachine) bool {
-	return m.Spec.SystemID == "" && m.Annotations[infrav1.AcquireStartedAnnotation] == ""
+	return m.Spec.SystemID == "" && m.Annotations[infrav1.AcquireStartedAnnotation] == "" && len(vmPlaces(m)) == 0
 }
 
 func (r *MaasMachineReconciler) deleted(m *infrav1.MaasMachine, how string) {
@@ -100,7 +101,7 @@ func (r *MaasMachineReconciler) release(ctx context.Context, l *life) (outcome, 
 	return r.releaseBareMetal(ctx, l)
 }
 
-// releaseVM deletes the VM; it is done when MAAS does not have it any more.
+// releaseVM deletes the VM. When MAAS does not have it any more, it is still to be verified.
 func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome, error) {
 	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
 	if err != nil {
@@ -112,11 +113,19 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 	if l.maas.Locked {
 		return waitForUnlock(l), nil
 	}
-	if err := l.Machines.DeleteVM(ctx, l.maas); err != nil {
+	if err := r.deleteVM(ctx, l, l.maas); err != nil {
 		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
 	return waitAtMost(unknownRetry), nil
+}
+
+// deleteVM deletes a VM, after it is noted where that was.
+func (r *MaasMachineReconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
+	if err := r.notePlace(ctx, l, vm); err != nil {
+		return err
+	}
+	return l.Machines.DeleteVM(ctx, vm)
 }
 
 var (
@@ -142,7 +151,7 @@ func (r *MaasMachineReconciler) leaveAlone(l *life) (outcome, error) {
 // giveBack returns a machine that was acquired twice.
 func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
 	if l.IsLXD() {
-		return l.Machines.DeleteVM(ctx, extra)
+		return r.deleteVM(ctx, l, extra)
 	}
 	return l.Machines.Release(ctx, extra, maas.EraseDefault) // Nothing was deployed on it.
 }

@@ -5,8 +5,8 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +27,12 @@ func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error
 		return proceed, nil
 	}
 	seen := l.Inventory.Observe(l.MaasMachine.Spec.SystemID, !conditions.IsTrue(l.MaasMachine, infrav1.MachineDeployedCondition))
+	if err := l.Inventory.Health(); err != nil {
+		// It may have changed since the last answer. The inventory wakes us when MAAS can be read again.
+		p := explain(err)
+		return proceed, &notReadyError{p.reason, p.message, safetyRetry}
+	}
 	if !seen.Known {
-		if err := l.Inventory.Health(); err != nil {
-			return proceed, fmt.Errorf("reading the machine: %w", err)
-		}
 		return waitAtMost(unknownRetry), nil
 	}
 	if seen.Machine == nil {
@@ -57,6 +59,10 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 		}
 		return proceed, nil
 	}
+	// Of two, what failed lately is given back.
+	sort.SliceStable(found, func(i, j int) bool {
+		return !l.Machines.IsLeftAlone(found[i].SystemID) && l.Machines.IsLeftAlone(found[j].SystemID)
+	})
 	if l.IsLXD() && found[0].Pod == nil {
 		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
 			"machine %s has the name %s, and is no VM: rename it in MAAS", found[0].SystemID, found[0].Hostname)
@@ -93,13 +99,11 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	}
 	allocated, err := l.Machines.Allocate(ctx, l.Identity(), constraints)
 	if err != nil {
-		if !errors.Is(err, maas.Unavailable) {
-			// MAAS answered: nothing will turn up.
+		if nothingCame(err) {
 			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
 		}
 		if errors.Is(err, maas.Conflict) {
-			notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
-			return waitAtMost(capacityRetry), nil
+			return noMachine(l, err, l.Machines.LeftAlone(constraints)), nil
 		}
 		return proceed, err
 	}
@@ -122,14 +126,20 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	if err != nil {
 		return proceed, err
 	}
-	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
+	refused, err := r.composing(ctx, l.MaasMachine, placer.Place(host))
+	if err != nil {
 		placer.Cancel(spec.Hostname)
 		return proceed, err
 	}
 	vm, err := placer.ComposeVM(ctx, host, spec)
 	if err != nil {
-		if !errors.Is(err, maas.Unavailable) {
-			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
+		var later *lxd.LaterError
+		if errors.As(err, &later) {
+			notDeployed(l.MaasMachine, infrav1.NoHostAvailableReason, "%s", err)
+			return waitAtMost(later.After), refused()
+		}
+		if nothingCame(err) {
+			err = errors.Join(err, refused())
 		}
 		return proceed, err
 	}
@@ -199,7 +209,7 @@ func (r *MaasMachineReconciler) becomeReady(_ context.Context, l *life) (outcome
 		return proceed, nil
 	}
 	if v := r.judge(l); v.then != deployIt {
-		return r.settle(l.MaasMachine, v), nil
+		return r.settleSeen(l, v), nil
 	}
 	inPhase(l.MaasMachine, "", time.Now())
 	return proceed, nil
@@ -229,7 +239,7 @@ func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, er
 		return proceed, nil
 	}
 	l.Inventory.Distrust(l.maas.SystemID)
-	if !errors.Is(err, maas.Unavailable) {
+	if nothingCame(err) {
 		err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
 	}
 	if errors.Is(err, maas.Conflict) {
@@ -272,15 +282,18 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 		return proceed, err
 	}
 	spec := l.MaasMachine.Spec
-	deployed, err := l.Machines.Deploy(ctx, l.Identity(), l.maas, machine.DeployRequest{
-		Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+	err = r.change(ctx, l, func() (err error) {
+		l.maas, err = l.Machines.Deploy(ctx, l.Identity(), l.maas, machine.DeployRequest{
+			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+		})
+		return err
 	})
 	if err != nil {
 		return proceed, err
 	}
-	l.maas, l.proven = deployed, true
+	l.proven = true
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s (%s)",
-		spec.Image, deployed.Hostname, deployed.SystemID)
+		spec.Image, l.maas.Hostname, l.maas.SystemID)
 	return proceed, nil
 }
 
@@ -292,7 +305,7 @@ func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, err
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
-	return proceed, l.Machines.Mark(ctx, l.Identity(), l.maas)
+	return proceed, r.change(ctx, l, func() error { return l.Machines.Mark(ctx, l.Identity(), l.maas) })
 }
 
 // observe says in the status how the machine is.
@@ -300,16 +313,17 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	m := l.MaasMachine
 	r.report(l)
 	if v := r.judge(l); v.then != itRuns {
-		return r.settle(m, v), nil
+		return r.settleSeen(l, v), nil
 	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
 	}
 	if len(addresses) == 0 {
-		return r.settle(m, noAddress), nil
+		return r.settleSeen(l, noAddress), nil
 	}
 	inPhase(m, "", time.Now())
+	l.Machines.Forgive(l.maas.SystemID)
 	m.Status.Addresses = addresses
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if m.Spec.ProviderID == "" {

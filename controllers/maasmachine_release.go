@@ -5,15 +5,18 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 const (
@@ -21,6 +24,8 @@ const (
 	firstReleaseRetry = time.Minute
 	maxReleaseRetry   = time.Hour
 
+	// releaseAllowance is for switching the machine off.
+	releaseAllowance = 15 * time.Minute
 	// eraseAllowance is for booting the machine, and for what does not depend on the size of the disks.
 	eraseAllowance = time.Hour
 	// slowestErase is how fast disks are overwritten at least, one after the other, in MB/s.
@@ -36,33 +41,100 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before. What spec.release
 // asks for is asked for in each try: a machine whose disks could not be erased is not given back unless the spec says so.
 func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
+	address, err := r.staticAddress(ctx, l.MaasMachine)
+	if err != nil {
+		return proceed, err
+	}
+	if address != "" && machine.HasAddress(l.maas, address) {
+		l.Machines.KeepOut(l.maas) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
 		r.watchErase(l, time.Now())
 		return waitAtMost(safetyRetry), nil
 	case onItsWay.Has(l.maas.Status):
-		notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s: %s", l.maas.SystemID, l.maas.StatusName)
-		return waitAtMost(safetyRetry), nil
+		return waitAtMost(r.watchRelease(l, time.Now())), nil
 	case backInPool.Has(l.maas.Status):
+		l.Machines.GivenBack(l.maas.SystemID)
 		if left := unsettled(l.MaasMachine, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-				"MAAS did not say what became of the request for machine %s; it may still be acquired", l.maas.SystemID)
+				"MAAS did not say what became of a request for machine %s; it may still be acquired or changed", l.maas.SystemID)
 			return waitAtMost(min(left, capacityRetry)), nil
 		}
 		return r.restoreNetwork(ctx, l)
 	}
-	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
-	if err != nil {
+	before := l.maas.Status
+	ours, err := r.isOursToRelease(ctx, l)
+	switch {
+	case err != nil:
 		return proceed, err
-	}
-	if !ours {
+	case l.maas.Status != before:
+		return waitAtMost(unknownRetry), nil // It is another case by now.
+	case !ours:
 		return r.leaveAlone(l)
-	}
-	if l.maas.Locked {
+	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
 	if pause := r.pauseAfterFailure(l, time.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
+	}
+	return r.releaseNow(ctx, l)
+}
+
+// isOursToRelease proves that the machine is ours. Once its release was asked for, the agent name may be gone though the machine is
+// still ours; then our annotations tell, if MAAS has them there now.
+func (r *MaasMachineReconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, err error) {
+	failed := l.maas.Status == maas.StatusReleasingFailed
+	if !failed {
+		ours, err = l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+		if err != nil || ours || !releaseBegan(l.MaasMachine) {
+			return ours, err
+		}
+	}
+	now, ours, err := l.Machines.StillOurs(ctx, l.Identity(), l.maas.SystemID)
+	if err != nil {
+		return false, err
+	}
+	l.maas = now
+	if failed && !ours {
+		return l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	}
+	return ours, nil
+}
+
+// held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
+var held = map[maas.Status]struct{ reason, says string }{
+	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by somebody: its release goes on when that has ended"},
+	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
+		"was commissioned by somebody, and that failed: commission it again in MAAS, and its deletion goes on"},
+	maas.StatusFailedTesting: {infrav1.TestingFailedReason,
+		"failed its tests, and would be given to others: override their result in MAAS, and its deletion goes on"},
+	maas.StatusRescueMode: {infrav1.RescueModeReason,
+		"is in rescue mode, and somebody may be working there: exit it in MAAS, and its deletion goes on"},
+	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason, "enters rescue mode: exit it in MAAS, and its deletion goes on"},
+	maas.StatusExitingRescueMode:  {infrav1.RescueModeReason, "exits rescue mode; then its release goes on"},
+	maas.StatusMissing:            {infrav1.MachineMissingReason, "is missing, says MAAS: delete it there, and its deletion goes on"},
+	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it there, and its deletion goes on"},
+}
+
+// releaseNow has the machine released, or brought to a state from which MAAS releases it.
+func (r *MaasMachineReconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if state, is := held[l.maas.Status]; is {
+		notDeployed(m, state.reason, "machine %s %s", l.maas.SystemID, state.says)
+		return waitAtMost(mendRetry), nil
+	}
+	switch l.maas.Status {
+	case maas.StatusTesting:
+		notDeployed(m, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID)
+		return waitAtMost(mendRetry), r.change(ctx, l, func() error { return l.Machines.Abort(ctx, l.maas) })
+	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
+		if err := r.change(ctx, l, func() error { return l.Machines.ExitRescueMode(ctx, l.maas) }); err != nil {
+			return proceed, err
+		}
+		noteRelease(m, time.Now())
+		notDeployed(m, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID)
+		return waitAtMost(safetyRetry), nil
 	}
 	return waitAtMost(safetyRetry), r.startRelease(ctx, l)
 }
@@ -70,8 +142,18 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 // startRelease asks MAAS for the release.
 func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
+	noteFailure(l) // While the state and the condition still tell of it.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
-	if err := l.Machines.Release(ctx, l.maas, erases[erase]); err != nil {
+	if l.maas.Owner != "" && !machine.IsMarked(l.Identity(), l.maas) {
+		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
+		if err := r.change(ctx, l, func() error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
+			return err
+		}
+	}
+	if err := r.noteReleaseBegan(ctx, m, time.Now()); err != nil {
+		return err
+	}
+	if err := r.change(ctx, l, func() error { return l.Machines.Release(ctx, l.maas, erases[erase]) }); err != nil {
 		return err
 	}
 	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.
@@ -82,6 +164,53 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	}
 	notDeployed(m, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
 	return nil
+}
+
+// releasing is the phase from the first request for the release on.
+const releasing phase = "releasing"
+
+// noteReleaseBegan stores, before MAAS is asked, that the machine was proven to be ours and is being released: afterwards the agent name
+// may be gone. The note survives a restart.
+func (r *MaasMachineReconciler) noteReleaseBegan(ctx context.Context, m *infrav1.MaasMachine, now time.Time) error {
+	if releaseBegan(m) {
+		return nil
+	}
+	return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { inPhase(m, releasing, now) })
+}
+
+func releaseBegan(m *infrav1.MaasMachine) bool {
+	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(releasing)+" ")
+}
+
+// watchRelease says that MAAS releases the machine, and tells somebody when that takes too long. It answers when to look again.
+func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Duration {
+	m := l.MaasMachine
+	erased := erasingReasons.Has(conditions.GetReason(m, infrav1.MachineDeployedCondition))
+	if m.Status.Release == nil || m.Status.Release.FailedTime != nil || erased {
+		noteRelease(m, now) // The answer to the release was lost, or its record; or only now the machine is to be switched off.
+	}
+	limit := m.Status.Release.StartTime.Add(releaseLimit(m.Status.Release.Erase, l.maas.Storage))
+	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
+	if left := limit.Sub(now); left > 0 {
+		notDeployed(m, infrav1.ReleasingReason, "%s", what)
+		return min(left, safetyRetry)
+	}
+	message := fmt.Sprintf("%s; it should have ended by %s: look at its power and its events in MAAS", what, clock(limit))
+	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
+	notDeployed(m, infrav1.ReleaseOverdueReason, "%s", message)
+	return safetyRetry
+}
+
+// erasingReasons are what is said while MAAS erases disks.
+var erasingReasons = sets.New(infrav1.ErasingDisksReason, infrav1.EraseOverdueReason)
+
+// releaseLimit is how long a machine may be Releasing. MAAS itself gives up after 5 minutes; but where its settings have disks erased,
+// too, a machine that is to be erased is Releasing meanwhile.
+func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
+	if erase == infrav1.EraseNone {
+		return releaseAllowance
+	}
+	return releaseAllowance + eraseLimit(erase, storage)
 }
 
 // noteRelease notes a new try. Failures count as long as the same is tried.
@@ -157,6 +286,8 @@ func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reaso
 		return infrav1.EraseFailedReason, "erase the disks of", remedy
 	case maas.StatusReleasingFailed:
 		return infrav1.ReleaseFailedReason, "release", ""
+	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
+		return infrav1.RescueModeFailedReason, "end the rescue mode of", "; or exit rescue mode in MAAS"
 	}
 	return "", "", ""
 }

@@ -65,11 +65,13 @@ func acquiring[T any, P patchable[T]](ctx context.Context, c client.Client, obje
 	})
 }
 
-// unsettled is for how long something may still turn up in MAAS that it was asked for, or 0.
-func unsettled(object client.Object, settleTime time.Duration) time.Duration {
-	started, err := time.Parse(time.RFC3339, object.GetAnnotations()[infrav1.AcquireStartedAnnotation])
-	if err != nil {
-		return 0
+// unsettled is for how long something may still happen in MAAS that it was asked for, or 0: what was asked for may turn up, or a
+// machine be changed.
+func unsettled(object client.Object, settleTime time.Duration) (left time.Duration) {
+	for _, note := range []string{infrav1.AcquireStartedAnnotation, infrav1.ChangeStartedAnnotation} {
+		if started, err := time.Parse(time.RFC3339, object.GetAnnotations()[note]); err == nil {
+			left = max(left, time.Until(started.Add(settleTime)))
+		}
 	}
-	return time.Until(started.Add(settleTime))
+	return left
 }

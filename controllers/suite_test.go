@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,8 +108,11 @@ type world struct {
 	region    string
 	maasURL   string
 	cluster   *clusterv1.Cluster
+	scopes    *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
+	hostPatience                     time.Duration // the manager's; 0 is the default
+	stopManager                      func()
 }
 
 const (
@@ -208,6 +212,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		Notify: func(id string) { changes <- event.TypedGenericEvent[string]{Object: id} },
 	})
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}, ManagementID: thisManagementCluster}
+	w.scopes = scopes
 	clusterCache := clustercache.NewFakeEmptyClusterCache()
 	if w.workload != nil {
 		clusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch, hostNodeWatch)
@@ -220,6 +225,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	machineReconciler := &MaasMachineReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
 		ClusterCache: clusterCache, CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout,
+		HostPatience: w.hostPatience,
 	}
 	for _, err := range []error{
 		mgr.Add(runnable(registry.Start)),
@@ -233,12 +239,13 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	w.t.Cleanup(func() {
+	w.stopManager = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			w.t.Errorf("the manager ended: %v", err)
 		}
 	})
+	w.t.Cleanup(w.stopManager)
 }
 
 type runnable func(context.Context) error

@@ -197,6 +197,9 @@ const (
 	// ErasingDisksReason: MAAS erases the disks of the machine, on its way back to the pool; the message says since when.
 	ErasingDisksReason = "ErasingDisks"
 
+	// ReleaseOverdueReason: MAAS has been releasing the machine for longer than that should take. A person must look.
+	ReleaseOverdueReason = "ReleaseOverdue"
+
 	// EraseOverdueReason: MAAS has been erasing the disks for longer than that should take, and sets no limit itself. A person must look.
 	EraseOverdueReason = "EraseOverdue"
 
@@ -206,6 +209,16 @@ const (
 
 	// ReleaseFailedReason: MAAS could not release the machine. It is tried again as after EraseFailed.
 	ReleaseFailedReason = "ReleaseFailed"
+
+	// VerifyingVMReason: MAAS does not have the VM any more, and looks whether its host is rid of it, too.
+	VerifyingVMReason = "VerifyingVM"
+
+	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing intervals.
+	VMCameBackReason = "VMCameBack"
+
+	// VMHostUnreachableReason: MAAS does not have the VM any more, and can't look at the host that it was on. That is tried again for a
+	// while; then the MaasMachine goes, and an event says which VM may be left.
+	VMHostUnreachableReason = "VMHostUnreachable"
 )
 
 // Reasons of DNSReady and DNSAttached.

@@ -16,9 +16,21 @@ const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 // the object let go, before that is settled.
 const AcquireStartedAnnotation = "capmaas.io/acquire-started"
 
+// ChangeStartedAnnotation on a MaasMachine is the time (RFC 3339) of the last change of its bare-metal machine of which it is not known
+// what became. The MaasMachine is not let go before that is settled, for the change could come over the machine of somebody else.
+const ChangeStartedAnnotation = "capmaas.io/change-started"
+
 // PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
 // 3339) at which it was first seen in it. Deadlines count from there.
 const PhaseStartedAnnotation = "capmaas.io/phase-started"
+
+// VMOnHostAnnotation on a MaasMachine notes the hosts that its VM is on, or may be on because MAAS did not say what became of a compose,
+// separated by commas. It is written before MAAS is asked to make the VM, and tells after the deletion where to look whether it is gone.
+const VMOnHostAnnotation = "capmaas.io/vm-on-host"
+
+// VMCheckAnnotation on a MaasMachine that is being deleted is what was found out so far about whether its VM is gone from its host,
+// as JSON: since when MAAS can't look there, and how often the VM was found again.
+const VMCheckAnnotation = "capmaas.io/vm-check"
 
 // ProvisioningMode says what kind of machine is used.
 // +kubebuilder:validation:Enum=bare-metal;lxd

@@ -342,6 +342,9 @@ func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
 	}
 	fresh.wantCondition(corev1.ConditionUnknown, infrav1.MAASUnavailableReason)
 	fresh.wantLabel(false)
+	for range 3 {
+		_ = other.pass(t.Context()) // Now the client knows that MAAS is away, and says since when.
+	}
 	version := fresh.node().ResourceVersion
 	for range 3 {
 		_ = other.pass(t.Context())

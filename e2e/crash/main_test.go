@@ -4,6 +4,7 @@
 package crash_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -15,16 +16,27 @@ import (
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
+// further are the managers besides the sandbox's own: the namespaces that they watch, and the MAAS users that they are.
+var further = []string{"second", "third", "fourth", "fifth"}
+
 func TestMain(m *testing.M) {
+	region, err := sandbox.RegionWithAdministrators(append([]string{neighbour}, further...)...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(life.Main(m, sandbox.Options{
-		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
-		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
-			// A killed manager's successor begins at once,
-			"--leader-elect=false",
-			// and in time to find what its predecessor asked for last.
-			"--settle-time=20s",
-			// What the audit asks for belongs to no machine's life, and comes when it likes.
-			"--orphan-audit-interval=0",
-		}}},
+		Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Values: map[string]any{
+			"watchNamespace": life.Namespace,
+			"manager": map[string]any{"extraArgs": []any{
+				// A killed manager's successor begins at once,
+				"--leader-elect=false",
+				// and in time to find what its predecessor asked for last.
+				"--settle-time=20s",
+				// What the audit asks for belongs to no machine's life, and comes when it likes.
+				"--orphan-audit-interval=0",
+			}},
+		},
 	}, &box))
 }

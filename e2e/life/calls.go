@@ -15,6 +15,8 @@ const (
 	mostToCreateVM        = 6
 	mostToCreateBareMetal = 5
 	mostToDelete          = 4
+	// mostLooks is how often MAAS may look at a VM host for each VM that was deleted, to see whether it is gone; together they take fewer.
+	mostLooks = 1
 	// mostConnections is a handful.
 	mostConnections = 5
 	// idlePolls is how many looks at all machines prove that nothing else is asked for.
@@ -34,9 +36,28 @@ func (l *Life) CheckCost(what string, since ledger.Mark, machines int) {
 			l.Errorf("%s: it took %d calls for %s, want at most %d:\n%s", what, len(m.Calls), m.Hostname, most, listed(m.Calls))
 		}
 	}
+	deleted := 0
+	for _, m := range account.Machines {
+		if m.VM && !m.Did("deploy") {
+			deleted++
+		}
+	}
+	if looks := looksIn(account); looks > mostLooks*deleted {
+		l.Errorf("%s: MAAS looked %d times at VM hosts for %d VMs that were deleted", what, looks, deleted)
+	}
 	if len(account.Lost) > 0 {
 		l.Errorf("%s: machines were searched for that never came:\n%s", what, listed(account.Lost))
 	}
+}
+
+// looksIn counts how often MAAS was made to look at a VM host.
+func looksIn(account ledger.Account) (looks int) {
+	for _, call := range account.Shared {
+		if call.Op == "refresh" {
+			looks++
+		}
+	}
+	return looks
 }
 
 func mostFor(m ledger.Machine) int {
@@ -81,7 +102,8 @@ func (l *Life) logAccount(what string, account ledger.Account) {
 	for _, m := range account.Machines {
 		l.Logf("%s of %s: %d calls (VM: %t, static address: %t)", what, m.Hostname, len(m.Calls), m.VM, m.Did("link_subnet"))
 	}
-	l.Logf("%s, not for one machine: %d lists of machines, %d for the DNS record, %d others", what, len(account.Polls), len(account.Cluster), len(account.Shared))
+	l.Logf("%s, not for one machine: %d lists of machines, %d for the DNS record, %d looks at VM hosts, %d others", what, len(account.Polls),
+		len(account.Cluster), looksIn(account), len(account.Shared)-looksIn(account))
 }
 
 func listed(calls []simulator.Call) string {

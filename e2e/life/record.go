@@ -27,6 +27,13 @@ type Record struct {
 	empty []time.Time // when it led nowhere after that
 }
 
+// WatchRecord watches the record of a name until End, or until the test ends.
+func WatchRecord(t *testing.T, maas *simulator.Simulator, name string) *Record {
+	w := watchRecord(t, maas, name)
+	t.Cleanup(w.End)
+	return w
+}
+
 func watchRecord(t *testing.T, maas *simulator.Simulator, name string) *Record {
 	ended := make(chan struct{})
 	w := &Record{t: t, maas: maas, name: name, end: sync.OnceFunc(func() { close(ended) })}
@@ -69,6 +76,13 @@ func (w *Record) Addresses() []string {
 func (w *Record) stop() {
 	w.end()
 	w.done.Wait()
+}
+
+// End ends the watch, and fails the test if the record has led nowhere after it had led somewhere.
+func (w *Record) End() {
+	w.t.Helper()
+	w.stop()
+	w.check()
 }
 
 // check fails the test if the record has led nowhere after it had led somewhere.

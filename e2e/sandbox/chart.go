@@ -5,13 +5,13 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/ptr"
 )
@@ -28,64 +28,95 @@ const (
 )
 
 // InstallChart installs the chart, and returns when its Deployment is available.
-func (s *Sandbox) InstallChart(ctx context.Context) error {
-	configuration, loaded, err := s.helm()
+func (s *Sandbox) InstallChart(ctx context.Context) error { return s.Manager.install(ctx) }
+
+// UpgradeChart changes values of the release: they are merged into those of the sandbox.
+func (s *Sandbox) UpgradeChart(ctx context.Context, values map[string]any) error {
+	return s.Manager.Upgrade(ctx, values)
+}
+
+// UninstallChart removes the release.
+func (s *Sandbox) UninstallChart() error { return s.Manager.Uninstall() }
+
+func (m *Manager) install(ctx context.Context) error {
+	configuration, loaded, err := m.helm()
 	if err != nil {
 		return err
 	}
 	install := action.NewInstall(configuration)
-	install.ReleaseName, install.Namespace = Release, Namespace
+	install.ReleaseName, install.Namespace = m.release, m.Namespace
 	install.Wait, install.Timeout = true, chartTimeout
-	if _, err := install.RunWithContext(ctx, loaded, s.chartValues()); err != nil {
-		return fmt.Errorf("installing the chart: %w", err)
+	if _, err := install.RunWithContext(ctx, loaded, m.chartValues(nil)); err != nil {
+		return fmt.Errorf("installing the chart in %s: %w", m.Namespace, err)
 	}
 	return nil
 }
 
-// UpgradeChart changes values of the release: they are merged into those of the sandbox.
-func (s *Sandbox) UpgradeChart(ctx context.Context, values map[string]any) error {
-	configuration, loaded, err := s.helm()
+// Upgrade changes values of the release: they are merged into those that it was installed with.
+func (m *Manager) Upgrade(ctx context.Context, values map[string]any) error {
+	configuration, loaded, err := m.helm()
 	if err != nil {
 		return err
 	}
 	upgrade := action.NewUpgrade(configuration)
-	upgrade.Namespace = Namespace
+	upgrade.Namespace = m.Namespace
 	upgrade.Wait, upgrade.Timeout = true, chartTimeout
-	if _, err := upgrade.RunWithContext(ctx, Release, loaded, chartutil.CoalesceTables(values, s.chartValues())); err != nil {
-		return fmt.Errorf("upgrading the chart: %w", err)
+	if _, err := upgrade.RunWithContext(ctx, m.release, loaded, m.chartValues(values)); err != nil {
+		return fmt.Errorf("upgrading the chart in %s: %w", m.Namespace, err)
 	}
 	return nil
 }
 
-// UninstallChart removes the release.
-func (s *Sandbox) UninstallChart() error {
-	configuration, _, err := s.helm()
+// Uninstall removes the release, and with it the manager.
+func (m *Manager) Uninstall() error {
+	configuration, _, err := m.helm()
 	if err != nil {
 		return err
 	}
 	uninstall := action.NewUninstall(configuration)
 	uninstall.Wait, uninstall.Timeout = true, chartTimeout
-	if _, err := uninstall.Run(Release); err != nil {
-		return fmt.Errorf("uninstalling the chart: %w", err)
+	if _, err := uninstall.Run(m.release); err != nil {
+		return fmt.Errorf("uninstalling the chart in %s: %w", m.Namespace, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) helm() (*action.Configuration, *chart.Chart, error) {
+func (m *Manager) helm() (*action.Configuration, *chart.Chart, error) {
+	s := m.box
 	loaded, err := loader.Load(filepath.Join(s.root, "charts", "capmaas"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the chart: %w", err)
 	}
 	getter := genericclioptions.NewConfigFlags(false)
-	getter.KubeConfig, getter.Namespace = ptr.To(s.KubeconfigPath), ptr.To(Namespace)
+	getter.KubeConfig, getter.Namespace = ptr.To(s.KubeconfigPath), ptr.To(m.Namespace)
 	getter.CacheDir = ptr.To(filepath.Join(s.dir, "discovery")) // not the user's
 	log := s.logger.WithName("helm")
 	configuration := &action.Configuration{}
 	debug := func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
-	if err := configuration.Init(getter, Namespace, "secret", debug); err != nil {
+	if err := configuration.Init(getter, m.Namespace, "secret", debug); err != nil {
 		return nil, nil, fmt.Errorf("setting up Helm: %w", err)
 	}
 	return configuration, loaded, nil
+}
+
+// chartValues are the sandbox's, with those of the release in their place, and those given in the place of both.
+func (m *Manager) chartValues(values map[string]any) map[string]any {
+	return overlay(values, overlay(m.values, m.box.chartValues()))
+}
+
+// overlay are the values of both, those above where both have one. It changes neither: managers share what they were given.
+func overlay(above, below map[string]any) map[string]any {
+	merged := maps.Clone(below)
+	for name, value := range above {
+		over, isTable := value.(map[string]any)
+		under, wasTable := merged[name].(map[string]any)
+		if isTable && wasTable {
+			merged[name] = overlay(over, under)
+		} else {
+			merged[name] = value
+		}
+	}
+	return merged
 }
 
 // chartValues are what a user would set, and what makes waiting short.
@@ -107,7 +138,7 @@ func (s *Sandbox) chartValues() map[string]any {
 			},
 		},
 	}
-	return chartutil.CoalesceTables(chartutil.CoalesceTables(map[string]any{}, s.options.Values), values)
+	return overlay(s.options.Values, values)
 }
 
 // settleTime is the manager's default.

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
@@ -38,7 +36,7 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the simulated MAAS: %w", err)
 	}
-	if s.MAASAPIKey, err = administratorKey(s.MAAS); err != nil {
+	if s.MAASAPIKey, err = administratorKey(s.MAAS, ""); err != nil {
 		return err
 	}
 	if err := s.serveMAAS(); err != nil {
@@ -69,16 +67,17 @@ func (s *Sandbox) loadRegion() (*simulator.Region, error) {
 	return simulator.LoadRegion(description)
 }
 
-// errNoKey is returned for a region in which nobody can do everything.
-var errNoKey = errors.New("the region has no administrator with an API key")
+// errNoKey is returned for a region in which nobody, or not who was named, can do everything.
+var errNoKey = errors.New("the region has no such administrator with an API key")
 
-func administratorKey(maas *simulator.Simulator) (string, error) {
+// administratorKey is the key of an administrator, by name or the first.
+func administratorKey(maas *simulator.Simulator, name string) (string, error) {
 	for _, user := range maas.Users() {
-		if user.Admin && len(user.Keys) > 0 {
+		if user.Admin && len(user.Keys) > 0 && (name == "" || name == user.Name) {
 			return user.Keys[0], nil
 		}
 	}
-	return "", errNoKey
+	return "", fmt.Errorf("%w: %q", errNoKey, name)
 }
 
 func (s *Sandbox) serveMAAS() error {
@@ -88,8 +87,7 @@ func (s *Sandbox) serveMAAS() error {
 	}
 	s.MAASURL = "http://" + listener.Addr().String() + "/MAAS"
 	s.ControlURL = "http://" + listener.Addr().String() + "/control"
-	s.maasServer = &http.Server{Handler: s.MAAS.Handler(), ConnState: s.MAAS.ConnState, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = s.maasServer.Serve(listener) }()
+	s.serve(listener)
 	return nil
 }
 

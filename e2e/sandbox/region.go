@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -13,17 +14,39 @@ import (
 // RegionWithoutVMHosts describes the default region with its bare metal alone, for Options.Region: what VM hosts there
 // are then were registered by host clusters.
 func RegionWithoutVMHosts() (io.Reader, error) {
+	return changedRegion(func(region map[string]any) {
+		delete(region, "vm_hosts")
+		// MAAS makes this tag with the first VM host, and keeps it.
+		addTo(region, "tags", map[string]any{"name": "pod-console-logging"})
+	})
+}
+
+// RegionWithAdministrators describes the default region with further users who can do everything, for Options.Region:
+// what several managers do is told apart by theirs.
+func RegionWithAdministrators(names ...string) (io.Reader, error) {
+	return changedRegion(func(region map[string]any) {
+		for _, name := range names {
+			key := strings.Join([]string{name + "consumer", name + "token", name + "secret"}, ":")
+			addTo(region, "users", map[string]any{"name": name, "email": name + "@maas.sim", "admin": true, "keys": []any{key}})
+		}
+	})
+}
+
+func addTo(region map[string]any, section string, more any) {
+	all, _ := region[section].([]any)
+	region[section] = append(all, more)
+}
+
+// changedRegion describes the default region with something changed.
+func changedRegion(change func(map[string]any)) (io.Reader, error) {
 	region := map[string]any{}
 	if err := yaml.Unmarshal(defaultRegion, &region); err != nil {
 		return nil, fmt.Errorf("reading the default region: %w", err)
 	}
-	delete(region, "vm_hosts")
-	// MAAS makes this tag with the first VM host, and keeps it.
-	tags, _ := region["tags"].([]any)
-	region["tags"] = append(tags, map[string]any{"name": "pod-console-logging"})
-	bare, err := yaml.Marshal(region)
+	change(region)
+	changed, err := yaml.Marshal(region)
 	if err != nil {
 		return nil, fmt.Errorf("writing the region: %w", err)
 	}
-	return bytes.NewReader(bare), nil
+	return bytes.NewReader(changed), nil
 }

@@ -49,7 +49,9 @@ type Sandbox struct {
 	MAASURL, MAASAPIKey string
 	// ControlURL is the simulator's own endpoint, for what no MAAS API can do: switch power, fail, break.
 	ControlURL string
-	// Kubelet runs the chart's pods.
+	// Manager is the chart's release that Start installed.
+	Manager *Manager
+	// Kubelet runs that release's pods.
 	Kubelet *kubelet.Kubelet
 
 	options Options
@@ -66,6 +68,9 @@ type Sandbox struct {
 	guests       *guest.Guests
 	network      *network.Network
 	machines     atomic.Pointer[network.Network] // network, once it is there
+
+	managerMutex sync.Mutex
+	managers     []*Manager // in the order in which they were added
 
 	hostMutex        sync.Mutex
 	hostNodes        map[string]HostNode // by system id
@@ -168,9 +173,7 @@ func (s *Sandbox) stop() error {
 			b.stop()
 		}
 	}
-	if s.Kubelet != nil {
-		collect(s.Kubelet.Stop())
-	}
+	s.stopManagers(collect)
 	if s.providers != nil {
 		collect(s.providers.Err())
 		collect(s.providers.Stop())

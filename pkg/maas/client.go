@@ -37,6 +37,7 @@ type Client struct {
 	secret  string // of the key: it must not come back in what MAAS says
 	base    http.RoundTripper
 	limiter *rate.Limiter
+	circuit *circuit
 }
 
 // NewClient makes a client. It does not talk to MAAS. Errors are of type *ConfigError, possibly joined.
@@ -59,8 +60,22 @@ func NewClient(config Config) (*Client, error) {
 	}
 	return &Client{
 		api: api, secret: config.secret(), base: newTransport(tlsConfig), limiter: rate.NewLimiter(callsPerSecond, callBurst),
+		circuit: newCircuit(apiURL.String()),
 	}, nil
 }
+
+// Close ends the client's connections, and what its metrics say of it. It is for clients that others take the place of.
+func (c *Client) Close() {
+	(&http.Client{Transport: c.base}).CloseIdleConnections()
+	c.circuit.end()
+}
+
+// NextProbe tells while MAAS does not answer, so that calls are refused, how long it is until one is sent again to see whether MAAS is
+// back; open is false while calls are sent.
+func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
+
+// Turned tells one who waits that MAAS stopped answering, or answers again.
+func (c *Client) Turned() <-chan struct{} { return c.circuit.turned }
 
 // call is one request to MAAS.
 type call struct {
@@ -86,22 +101,45 @@ func (c call) path() string {
 // do sends a call and decodes its answer into out, unless out is nil. Errors are of type *Error.
 func (c *Client) do(ctx context.Context, call call, out any) error {
 	if err := c.try(ctx, call, out); err != nil {
-		return err.presentable(append(call.secrets(), c.secret))
+		return err // Not a nil *Error.
 	}
 	return nil
 }
 
-func (c *Client) try(ctx context.Context, call call, out any) *Error {
+// try sends a call unless MAAS is known not to answer.
+func (c *Client) try(caller context.Context, call call, out any) *Error {
+	probe, refused := c.circuit.enter(call)
+	if refused != nil {
+		return refused
+	}
+	sent, ended, why := time.Now(), unclear, ""
+	defer func() { c.circuit.leave(probe, sent, ended, why) }() // Also after a panic: a probe that never ends would be the last one.
 	timeout := callTimeout
 	if call.slow {
 		timeout = slowCallTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(caller, timeout)
 	defer cancel()
 	if err := c.limiter.Wait(ctx); err != nil {
-		return call.fail(0, fmt.Sprintf("waiting for the rate limit: %v", err), err)
+		late := call.fail(0, fmt.Sprintf("waiting for the rate limit: %v", err), err)
+		late.NotSent = true
+		return late.presentable(nil)
 	}
+	sent = time.Now()
+	err := c.attempt(ctx, call, out)
+	if ended = call.sign(caller, err); err == nil {
+		return nil
+	}
+	err = err.presentable(append(call.secrets(), c.secret))
+	why = err.Message
+	if probe && ended == silent {
+		err.Message = c.circuit.says()
+	}
+	return err
+}
 
+// attempt sends a call and decodes its answer into out.
+func (c *Client) attempt(ctx context.Context, call call, out any) *Error {
 	exchange := &exchange{ctx: ctx, base: c.base}
 	start := time.Now()
 	body, err := c.send(exchange, call)
@@ -153,7 +191,9 @@ func (c call) fail(status int, message string, cause error) *Error {
 func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
-		return c.fail(exchange.status, transportMessage(err), err)
+		broke := c.fail(exchange.status, transportMessage(err), err)
+		broke.NotSent = !exchange.connected && exchange.status == 0
+		return broke
 	}
 	message, fields := describe(server.BodyMessage)
 	if server.StatusCode >= 300 && server.StatusCode < 400 {

@@ -210,6 +210,15 @@ func TestRequests(t *testing.T) {
 				"storage": {"root:100"}, "not_pod": {"h1", "h2"},
 			}},
 		},
+		"allocate none of these": {
+			func() error {
+				_, err := client.AllocateMachine(ctx, AllocateParams{NotHostnames: []string{"metal-a", "bad;other:id=1", "", "metal-b"}})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{
+				"interfaces": {"other:not_hostname=metal-a,not_hostname=metal-b"},
+			}},
+		},
 		"deploy": {
 			func() error {
 				_, err := client.DeployMachine(ctx, "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true})

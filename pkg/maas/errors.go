@@ -34,7 +34,7 @@ const (
 	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
 	Gone Kind = "Gone"
 	// Unavailable (no answer, a broken answer, 429 or 5xx): it may pass. A call that changes something may have taken
-	// effect all the same: look before trying again.
+	// effect all the same, unless NotSent: look before trying again.
 	Unavailable Kind = "Unavailable"
 )
 
@@ -49,8 +49,10 @@ type Error struct {
 	Message string
 	// Fields are MAAS's errors by form field, where it gave any; __all__ holds those of no field.
 	Fields map[string][]string
-	// RetryAfter is how long MAAS asked to wait, or 0.
+	// RetryAfter is how long to wait before the next try: as MAAS asked, or until it is tried whether MAAS answers again; or 0.
 	RetryAfter time.Duration
+	// NotSent tells that MAAS never got the call: there was no connection, or MAAS is known not to answer. Nothing came of it.
+	NotSent bool
 
 	cause error
 }
@@ -91,7 +93,13 @@ func Message(err error) string {
 	return err.Error()
 }
 
-// RetryAfter is how long MAAS asked to wait before the next try, or 0.
+// NotSent tells that MAAS never got the call, so that nothing can have come of it.
+func NotSent(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.NotSent
+}
+
+// RetryAfter is how long to wait before the next try, or 0 where nothing is known of that.
 func RetryAfter(err error) time.Duration {
 	var e *Error
 	if errors.As(err, &e) {

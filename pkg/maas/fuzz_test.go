@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, status uint16, retryAfter, location string, body []byte) {
 		answer := &canned{status: 100 + int(status)%900, headers: http.Header{}, body: body}
 		answer.headers["Retry-After"], answer.headers["Location"] = []string{retryAfter}, []string{location}
-		client.base = answer
+		client.base, client.circuit = answer, newCircuit("fuzz") // Each answer counts by itself.
 		which %= uint8(len(fuzzCalls))
 		got, err := fuzzCalls[which](t.Context(), client)
 		if err == nil {

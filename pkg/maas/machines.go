@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // Status is the state of a machine, with MAAS's numbers.
@@ -140,6 +141,7 @@ type AllocateParams struct {
 	MinDiskSize       int // GB
 	Tags              []string
 	NotOnVMHosts      []string // names of VM hosts: neither pick their VMs, nor compose one there
+	NotHostnames      []string // hostnames of machines that are not wanted
 	Comment           string
 }
 
@@ -163,9 +165,25 @@ func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machin
 	for _, host := range p.NotOnVMHosts {
 		form.Add("not_pod", host)
 	}
+	set(form, "interfaces", notOf(p.NotHostnames))
 	machine := &Machine{}
 	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true}, machine)
 	return machine, err
+}
+
+// notOf wants a machine with an interface that is not of any of these. There is no other way to allocate any machine but certain ones:
+// MAAS's forms lack not_system_id, and tags would change the machines. Names with the marks of constraints are left out; MAAS has none.
+func notOf(hostnames []string) string {
+	var pairs []string
+	for _, name := range hostnames {
+		if name != "" && !strings.ContainsAny(name, ";:,= ") {
+			pairs = append(pairs, "not_hostname="+name)
+		}
+	}
+	if len(pairs) == 0 {
+		return ""
+	}
+	return "other:" + strings.Join(pairs, ",")
 }
 
 // DeployParams are the parameters of op=deploy.
@@ -232,6 +250,20 @@ func (c *Client) ReleaseMachine(ctx context.Context, systemID string, p ReleaseP
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
 	}
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true}, systemID)
+}
+
+// AbortMachine stops what a machine is being made to do (POST machines/{id}/ op=abort): commissioning, testing, a deployment or the
+// erasing of disks. MAAS switches the machine off first; a test then leaves it as it was before. Conflict: it does none of these.
+func (c *Client) AbortMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+	form := url.Values{}
+	set(form, "comment", comment)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true}, systemID)
+}
+
+// ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators), also after MAAS
+// failed to bring it there or back; it becomes what it was before. Conflict: the state does not allow it.
+func (c *Client) ExitRescueMode(ctx context.Context, systemID string) (*Machine, error) {
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "exit_rescue_mode", slow: true}, systemID)
 }
 
 // PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.

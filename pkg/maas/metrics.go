@@ -22,9 +22,14 @@ var (
 	}, []string{"method", "endpoint", "op"})
 )
 
+var circuitsOpen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "capmaas_maas_circuit_open",
+	Help: "Clients (one per API key) that send no calls to the MAAS at this URL but one at a time, because it does not answer.",
+}, []string{"url"})
+
 // Collectors are the Prometheus metrics of all clients, for a registry.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{requestsTotal, requestSeconds}
+	return []prometheus.Collector{requestsTotal, requestSeconds, circuitsOpen}
 }
 
 func observe(c call, status int, took time.Duration) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"time"
 )
@@ -38,6 +39,7 @@ type exchange struct {
 	ctx  context.Context // It lives exactly as long as the call; the library between takes none.
 	base http.RoundTripper
 
+	connected  bool // there was a connection to send the request on
 	status     int
 	retryAfter time.Duration
 }
@@ -49,7 +51,9 @@ func (e *exchange) client() *http.Client {
 
 // RoundTrip sends the request with the call's context on a kept connection, and hides Retry-After from the library.
 func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
-	request = request.Clone(e.ctx)
+	request = request.Clone(httptrace.WithClientTrace(e.ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { e.connected = true },
+	}))
 	request.Close = false
 	if query := request.URL.Query(); query.Has("op") && query.Get("op") == "" {
 		query.Del("op")

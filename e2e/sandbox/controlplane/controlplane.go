@@ -50,8 +50,10 @@ type Options struct {
 type ControlPlane struct {
 	options     Options
 	credentials *credentials
-	host        string
-	processes   []*process.Process
+	etcd        string             // its URL
+	listen      string             // where the API server listens
+	host        string             // its URL
+	processes   []*process.Process // in the order in which they were started
 }
 
 // Start runs the control plane and returns when it serves and its namespaces exist.
@@ -104,16 +106,16 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
-	etcd := "http://" + ports[0]
-	c.host = "https://" + ports[2]
+	c.etcd, c.listen = "http://"+ports[0], ports[2]
+	c.host = "https://" + c.listen
 	data, err := os.MkdirTemp(c.options.Dir, "etcd-")
 	if err != nil {
 		return fmt.Errorf("making etcd's directory: %w", err)
 	}
-	if err := c.run(ctx, "etcd", etcd+"/readyz", etcdArgs(data, etcd, "http://"+ports[1])); err != nil {
+	if err := c.run(ctx, "etcd", c.etcd+"/readyz", etcdArgs(data, c.etcd, "http://"+ports[1])); err != nil {
 		return err
 	}
-	if err := c.run(ctx, "kube-apiserver", c.host+"/readyz", c.apiserverArgs(etcd, ports[2])); err != nil {
+	if err := c.run(ctx, apiserverName, c.host+"/readyz", c.apiserverArgs(c.etcd, c.listen)); err != nil {
 		return err
 	}
 	kubeconfig := filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig")
@@ -125,14 +127,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 
 // run starts one process and waits until its ready URL answers, where it has one.
 func (c *ControlPlane) run(ctx context.Context, name, ready string, args []string) error {
-	log := filepath.Join(c.options.LogDir, name+".log")
-	p, err := process.Start(process.Spec{
-		Name:    name,
-		Path:    filepath.Join(c.options.Assets, name),
-		Args:    args,
-		Dir:     c.options.Dir,
-		LogFile: log,
-	})
+	p, err := process.Start(c.spec(name, args))
 	if err != nil {
 		return err
 	}
@@ -140,8 +135,26 @@ func (c *ControlPlane) run(ctx context.Context, name, ready string, args []strin
 	if ready == "" {
 		return nil
 	}
+	return c.awaitService(ctx, p, name, ready)
+}
+
+func (c *ControlPlane) spec(name string, args []string) process.Spec {
+	return process.Spec{
+		Name:    name,
+		Path:    filepath.Join(c.options.Assets, name),
+		Args:    args,
+		Dir:     c.options.Dir,
+		LogFile: c.logFile(name),
+	}
+}
+
+func (c *ControlPlane) logFile(name string) string {
+	return filepath.Join(c.options.LogDir, name+".log")
+}
+
+func (c *ControlPlane) awaitService(ctx context.Context, p *process.Process, name, ready string) error {
 	if err := c.awaitReady(ctx, p, ready); err != nil {
-		return fmt.Errorf("waiting for %s (its log ends %q): %w", name, tail(log), err)
+		return fmt.Errorf("waiting for %s (its log ends %q): %w", name, tail(c.logFile(name)), err)
 	}
 	return nil
 }

@@ -55,3 +55,38 @@ func TestStopLeavesNothing(t *testing.T) {
 		t.Errorf("%s still listens", host.Host)
 	}
 }
+
+func TestWhatIsStoredSurvivesTheAPIServer(t *testing.T) {
+	c, err := Start(t.Context(), Options{Dir: t.TempDir(), LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	namespaces := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().Namespaces()
+	stored, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("reading a namespace: %v, want %v", err, syscall.ECONNREFUSED)
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{})
+	if err != nil || again.UID != stored.UID {
+		t.Errorf("the namespace is %v (%v), was %v", again.UID, err, stored.UID)
+	}
+	for _, pid := range c.PIDs() {
+		if err := syscall.Kill(pid, 0); err != nil {
+			t.Errorf("process %d: %v", pid, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -225,7 +226,7 @@ func (c *container) describe() Container {
 	defer c.mutex.Unlock()
 	described := Container{
 		Node: c.pod.kubelet.options.NodeName, Pod: c.pod.spec.Name, Name: c.spec.Name,
-		Restarts: int(c.restarts), Ready: c.ready, LogFile: c.logFile,
+		Restarts: int(c.restarts), Ready: c.ready, Ports: maps.Clone(c.ports), LogFile: c.logFile,
 	}
 	if c.process != nil {
 		described.PID = c.process.PID()

@@ -265,7 +265,9 @@ type Container struct {
 	PID      int
 	Restarts int
 	Ready    bool
-	LogFile  string
+	// Ports are where the container's ports really are, on 127.0.0.1.
+	Ports   map[int32]int32
+	LogFile string
 }
 
 // Containers are those of all pods that are here.

@@ -56,24 +56,69 @@ func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	return nil
 }
 
-// Ensure makes the record hold exactly the addresses that desired answers, given those it has. None leaves it as it is, so that an
-// endpoint that works is never taken away. desired is asked under the lock, so that the last writer knows the latest state. It
-// answers what the record holds, and whether it was written.
+// WrongRecordError says that MAAS answered with the record of another name. Nothing is written or deleted then.
+type WrongRecordError struct{ Wanted, Got string }
+
+// Error names both.
+func (e *WrongRecordError) Error() string {
+	return fmt.Sprintf("MAAS answered with the DNS record %s instead of %s", e.Got, e.Wanted)
+}
+
+// checkName makes sure that a record is the one that was asked for: the name is what makes it ours.
+func checkName(fqdn string, record *maas.DNSResource) error {
+	if record != nil && !strings.EqualFold(record.FQDN, fqdn) {
+		return &WrongRecordError{Wanted: fqdn, Got: record.FQDN}
+	}
+	return nil
+}
+
+// read answers the record, or nil where there is none.
+func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
+	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
+	if err == nil {
+		err = checkName(fqdn, record)
+	}
+	if err != nil {
+		s.inventory.DistrustDNSRecord(fqdn)
+		return nil, fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
+	}
+	return record, nil
+}
+
+// dangles tells that the record has entries without an address. MAAS leaves the link of a released machine in it; when somebody
+// deploys that machine, the record would lead there.
+func dangles(record *maas.DNSResource) bool {
+	return record != nil && len(record.Addresses()) < len(record.IPAddresses)
+}
+
+// Next is what a record that leads to current is to lead to, where desired can serve. None leaves it as it is, so that an endpoint that
+// works is never taken away.
+func Next(current, desired []string) []string {
+	if len(desired) == 0 {
+		return current
+	}
+	return desired
+}
+
+// Ensure makes the record hold exactly the addresses that desired answers, given those it has, or leaves it as it is: Next. desired is
+// asked under the lock, so that the last writer knows the latest state. It answers what the record holds, and whether it was written.
 func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	record, err := s.inventory.DNSRecord(ctx, fqdn, recordMaxAge)
+	record, err := s.read(ctx, fqdn, recordMaxAge)
 	if err != nil {
-		return nil, false, fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
+		return nil, false, err
 	}
 	var current []string
 	if record != nil {
 		current = record.Addresses()
 	}
-	if addresses, err = desired(current); err != nil {
+	wanted, err := desired(current)
+	if err != nil {
 		return nil, false, err
 	}
-	if len(addresses) == 0 || sameAddresses(current, addresses) {
+	addresses = Next(current, wanted)
+	if sameAddresses(current, addresses) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
 	}
 	if err := s.write(ctx, fqdn, record, addresses); err != nil {
@@ -88,6 +133,9 @@ func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResour
 	} else {
 		record, err = s.inventory.Client().UpdateDNSResource(ctx, record.ID, addresses)
 	}
+	if err == nil {
+		err = checkName(fqdn, record) // Somebody may have renamed it since it was read.
+	}
 	if err != nil {
 		s.inventory.DistrustDNSRecord(fqdn)
 		return fmt.Errorf("writing the DNS record %s: %w", fqdn, err)
@@ -100,10 +148,10 @@ func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResour
 func (s *Service) Delete(ctx context.Context, fqdn string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	record, err := s.inventory.DNSRecord(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn)
+	record, err := s.read(ctx, fqdn, 0)
+	s.inventory.DistrustDNSRecord(fqdn) // It is not used any more.
 	if err != nil {
-		return fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
+		return err
 	}
 	if record == nil {
 		return nil

@@ -9,6 +9,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
@@ -180,6 +181,15 @@ func (i *Inventory) setHealth(err error) []string {
 	return ids
 }
 
+// noteHealth takes in whether MAAS could be read. One answer that was lost is no news for all machines: MAAS is away when the client
+// sends no more calls.
+func (i *Inventory) noteHealth(err error) {
+	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open {
+		return
+	}
+	i.notify(i.setHealth(err))
+}
+
 func (i *Inventory) notify(ids []string) {
 	for _, id := range ids {
 		i.opts.Notify(id)
@@ -189,6 +199,9 @@ func (i *Inventory) notify(ids []string) {
 // look asks MAAS for the machines that are due.
 func (i *Inventory) look(ctx context.Context, all bool) error {
 	ids := i.due(all)
+	if _, waiting := i.client.NextProbe(); waiting && len(ids) == 0 {
+		return i.probe(ctx)
+	}
 	for len(ids) > 0 {
 		batch := ids[:min(len(ids), batchSize)]
 		ids = ids[len(batch):]
@@ -197,11 +210,21 @@ func (i *Inventory) look(ctx context.Context, all bool) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		i.notify(i.setHealth(err))
+		i.noteHealth(err)
 		if err != nil {
 			return err
 		}
 		i.notify(i.apply(asked, batch, machines))
 	}
 	return nil
+}
+
+// probe asks MAAS for the least that there is, to see whether it answers again.
+func (i *Inventory) probe(ctx context.Context) error {
+	_, err := i.client.Version(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	i.noteHealth(err)
+	return err
 }

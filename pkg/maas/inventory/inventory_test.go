@@ -26,19 +26,27 @@ type region struct {
 	machines map[string]maas.Machine
 	asked    [][]string
 	down     bool
+	failing  int // requests that are still to be turned away
+	turned   int // requests that were turned away
 	zones    int
 }
 
 func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.down {
+	if r.down || r.failing > 0 {
+		r.turned++
+		r.failing = max(0, r.failing-1)
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
 	if req.URL.Path == "/api/2.0/zones/" {
 		r.zones++
 		fmt.Fprint(w, `[{"id":1,"name":"default"}]`)
+		return
+	}
+	if req.URL.Path == "/api/2.0/version/" {
+		fmt.Fprint(w, `{"version":"3.6.5"}`)
 		return
 	}
 	ids := req.URL.Query()["id"]
@@ -63,6 +71,13 @@ func (r *region) setDown(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = down
+}
+
+// fail turns the next requests away.
+func (r *region) fail(requests int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failing = requests
 }
 
 func (r *region) lists() [][]string {
@@ -218,6 +233,61 @@ func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
 	}
 	region.setDown(false)
 	eventually(t, "the end of the outage is told", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+}
+
+func TestAnAnswerThatWasLostIsNoOutage(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
+	region.set("a", maas.StatusDeployed)
+	inventory.Observe("a", true)
+	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	region.fail(1)
+	eventually(t, "an answer was lost", func() bool { return region.turnedAway() == 1 })
+	asked := len(region.lists())
+	eventually(t, "MAAS answers again", func() bool { return len(region.lists()) > asked })
+	if n := changed.count("a"); n != 1 || inventory.Health() != nil {
+		t.Errorf("it was told %d times, and health is %v", n, inventory.Health())
+	}
+}
+
+func (r *region) turnedAway() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turned
+}
+
+// While MAAS is down, the inventory's looks are all that it gets, however many others want something of it.
+func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
+	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
+	region.set("a", maas.StatusDeployed)
+	inventory.Observe("a", true)
+	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	region.setDown(true)
+	eventually(t, "no more calls are sent", func() bool { _, open := inventory.Client().NextProbe(); return open })
+	before := region.turnedAway()
+	eventually(t, "it was tried", func() bool {
+		if _, err := inventory.Client().ListZones(t.Context()); err == nil {
+			t.Fatal("a MAAS that is down answered")
+		}
+		return region.turnedAway() > before
+	})
+	if n := region.turnedAway() - before; n != 1 {
+		t.Errorf("%d calls reached MAAS, want the one that tried", n)
+	}
+	region.setDown(false)
+	eventually(t, "its end is told to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+}
+
+func TestTheInventoryTriesWhetherMAASIsBackAlsoWithNothingToLookAt(t *testing.T) {
+	inventory, region, _ := start(t, never, never)
+	region.setDown(true)
+	for range 3 {
+		_, _ = inventory.Client().ListZones(t.Context())
+	}
+	if _, open := inventory.Client().NextProbe(); !open {
+		t.Fatal("calls go on")
+	}
+	region.setDown(false)
+	eventually(t, "calls are sent again", func() bool { _, open := inventory.Client().NextProbe(); return !open })
 }
 
 func TestSharedAnswersAreAskedForOnce(t *testing.T) {

@@ -17,8 +17,10 @@ const (
 	maxBackoff = 30 * time.Second
 )
 
-// Run looks at MAAS until the context ends. With nothing tracked it asks nothing.
+// Run looks at MAAS until the context ends, and the inventory's client with it. With nothing tracked it asks nothing, unless MAAS does
+// not answer: then it is the one that tries whether MAAS is back.
 func (i *Inventory) Run(ctx context.Context) {
+	defer i.client.Close()
 	lastAll := time.Time{}
 	failures := 0
 	for {
@@ -40,11 +42,12 @@ func (i *Inventory) Run(ctx context.Context) {
 
 // pause waits until the next look is due; false means that the context ended.
 func (i *Inventory) pause(ctx context.Context, failures int, lastAll time.Time) bool {
-	if failures > 0 {
-		return sleep(ctx, jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)))
-	}
-	next := time.Until(lastAll.Add(jitter(i.opts.IdleInterval)))
-	if len(i.due(false)) > 0 {
+	next, wake := time.Until(lastAll.Add(jitter(i.opts.IdleInterval))), i.wake
+	if left, waiting := i.client.NextProbe(); waiting {
+		next, wake = left, nil // Then the next look is the call that finds out whether MAAS is back.
+	} else if failures > 0 {
+		next, wake = jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)), nil
+	} else if len(i.due(false)) > 0 {
 		next = min(next, i.opts.ActiveInterval)
 	}
 	timer := time.NewTimer(max(next, 0))
@@ -54,7 +57,9 @@ func (i *Inventory) pause(ctx context.Context, failures int, lastAll time.Time) 
 		return false
 	case <-timer.C:
 		return true
-	case <-i.wake:
+	case <-i.client.Turned():
+		return true
+	case <-wake:
 		return sleep(ctx, gather)
 	}
 }

@@ -19,8 +19,14 @@ type Composer interface {
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: look for it by VMSpec.Hostname.
 	Compose(ctx context.Context, host Host, spec VMSpec) (VM, error)
-	// Decompose removes a VM from MAAS and from its host. The caller verifies that it is gone.
+	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS does not have it any more, and then has it verified.
 	Decompose(ctx context.Context, vm VM) error
+	// Place is a note on a host, for VM.Place: one line without commas, to be kept for as long as a VM may be there.
+	Place(host Host) string
+	// Verify tells whether a VM that MAAS does not have any more is gone from the place where it was, too; or that may have been made there,
+	// though MAAS does not know it. back is the VM when it is not: now MAAS has it again. *LaterError: come back; *UnverifiedError: the
+	// host could not be looked at. A host that is gone has no VMs.
+	Verify(ctx context.Context, vm VM) (back *VM, err error)
 }
 
 // Host is an LXD host that VMs can be placed on.
@@ -38,8 +44,8 @@ type Host struct {
 	Largest Resources
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
-	// FailedLately tells that the host could not compose a VM a short while ago.
-	FailedLately bool
+	// LeftAloneUntil is set while nothing is composed on the host because it could not compose a VM lately.
+	LeftAloneUntil time.Time
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
 	// Machine is what the host runs on; nil where MAAS does not show it.
@@ -90,6 +96,10 @@ type Device struct {
 // VM is a virtual machine on a host.
 type VM struct {
 	SystemID string
+	Hostname string
 	Host     string
+	HostID   int
 	Project  string // "" where none was asked for
+	// Place is where it was, as Composer.Place noted it. It is for Verify alone.
+	Place string
 }

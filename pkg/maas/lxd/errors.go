@@ -2,7 +2,10 @@
 
 package lxd
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // ErrorType tells the errors of LXD VMs apart.
 type ErrorType string
@@ -38,3 +41,19 @@ func (e *LXDError) Error() string {
 
 // Unwrap gives MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
+
+// UnverifiedError is why it can't be told whether a host still has a VM. It wraps the error of MAAS.
+type UnverifiedError struct {
+	Host string // the VM host
+	// After is when to try again.
+	After time.Duration
+	cause error
+}
+
+// Error says which host, and what MAAS says.
+func (e *UnverifiedError) Error() string {
+	return fmt.Sprintf("looking at VM host %s: %v", e.Host, e.cause)
+}
+
+// Unwrap gives MAAS's error.
+func (e *UnverifiedError) Unwrap() error { return e.cause }

@@ -42,8 +42,8 @@ func FuzzConstraints(f *testing.F) {
 			(subnet == "" && !apiName.MatchString(bridge)) || (subnet != "" && err != nil) || len(device) > 15 || len(bridge) > 15 {
 			t.Skip("the API server refuses it")
 		}
-		region := newRegion(t)
-		composer := NewVMHostComposer(region.inventory)
+		region := newRegion(t, fuzzRegion)
+		composer := NewVMHostComposer(region.inventory, NewLooks())
 		hosts, err := composer.Hosts(t.Context())
 		if err != nil || len(hosts) != 1 {
 			t.Fatalf("hosts %v: %v", hosts, err)
@@ -74,9 +74,9 @@ type fuzzedRegion struct {
 	inventory *inventory.Inventory
 }
 
-func newRegion(t *testing.T) fuzzedRegion {
+func newRegion(t *testing.T, text string) fuzzedRegion {
 	t.Helper()
-	region, err := simulator.LoadRegion(strings.NewReader(fuzzRegion))
+	region, err := simulator.LoadRegion(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}

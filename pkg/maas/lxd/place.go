@@ -9,10 +9,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
+
+// leftAlone is why a host is refused that could not compose a VM lately.
+const leftAlone = "left alone after failing to compose a VM"
 
 // Peer is a VM of the same cluster that is placed already, on a host in a zone. A machine that is no VM has no host, but counts
 // for its zone.
@@ -113,7 +117,7 @@ var checks = []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
 	func(h *Host, s *VMSpec) reason {
-		return when(h.FailedLately && s.HostName == "", "failed to compose a VM lately", "")
+		return when(!h.LeftAloneUntil.IsZero() && s.HostName == "", leftAlone, "")
 	},
 	func(h *Host, s *VMSpec) reason {
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)
@@ -265,8 +269,12 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	}
 	refused := map[reason][]string{}
 	kind := HostUnavailable
+	var again time.Time // when the first of those that are left alone is tried again
 	for i := range hosts {
 		why := refuse(&hosts[i], spec, near)
+		if until := hosts[i].LeftAloneUntil; why.why == leftAlone && (again.IsZero() || until.Before(again)) {
+			again = until
+		}
 		refused[why] = append(refused[why], hosts[i].Name)
 		if why.lacksRoom() {
 			kind = InsufficientResources
@@ -277,7 +285,11 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	})
 	parts := make([]string, 0, len(order))
 	for _, why := range order {
-		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, shorten(refused[why])))
+		names := shorten(refused[why])
+		if why.why == leftAlone {
+			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
+		}
+		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, names))
 	}
 	return &LXDError{Type: kind, Message: fmt.Sprintf("%d VM host(s): %s", len(hosts), strings.Join(parts, ", "))}
 }

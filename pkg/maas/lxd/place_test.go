@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func host(name, zone string, change ...func(*Host)) Host {
@@ -109,7 +110,11 @@ func TestPlaceRefuses(t *testing.T) {
 		"out of memory":  {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
 		"out of disk":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
-		"not ready":                     {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"not ready": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"failed lately": {[]Host{
+			host("a1", "a", func(h *Host) { h.LeftAloneUntil = time.Unix(7200, 0) }), host("a2", "a", func(h *Host) { h.LeftAloneUntil = time.Unix(3600, 0) }),
+			host("a3", "a", used(16, 0)),
+		}, small, InsufficientResources, "3 VM host(s): 2 left alone after failing to compose a VM (a1, a2; the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores (a3)"},
 		"a tag is missing":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Tags = []string{"ssd"} }), HostUnavailable, "without tag ssd"},
 		"many hosts are not all named":  {[]Host{host("a1", "a"), host("a4", "a"), host("a3", "a"), host("a2", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "4 not in zone z (a1, a2, a3 and 1 more)"},
 		"a peer is on each":             {[]Host{host("p1", "p")}, with(apart), HostUnavailable, "with another VM of this cluster"},

@@ -5,9 +5,8 @@ package lxd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -15,23 +14,17 @@ import (
 // supportedProfile is the LXD profile that MAAS gives to each VM, where the host has it. It can't be told to use another.
 const supportedProfile = "maas"
 
-// avoidance is how long a host is left alone after it could not compose a VM.
-const avoidance = 3 * time.Minute
-
 // Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. It must be shared by all who have that
 // identity, because it holds which hosts failed.
 type Service struct {
 	composer     Composer
 	reservations *Reservations
-	clock        func() time.Time
-
-	mu     sync.Mutex
-	failed map[string]time.Time // when a host last failed, by its name
+	failures     *failures
 }
 
 // NewService makes a service on a composer. Reservations are shared by the services of all identities of one MAAS.
 func NewService(composer Composer, reservations *Reservations) *Service {
-	return &Service{composer: composer, reservations: reservations, clock: time.Now, failed: map[string]time.Time{}}
+	return &Service{composer: composer, reservations: reservations, failures: newFailures()}
 }
 
 // GetAvailableLXDHosts answers the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
@@ -44,7 +37,7 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 	if err != nil {
 		return nil, err
 	}
-	s.markFailed(hosts)
+	s.failures.tell(hosts)
 	if spec.Project == "" {
 		return hosts, nil
 	}
@@ -73,50 +66,48 @@ func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Ho
 func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 
 // ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas; only after a refusal
-// (maas.Invalid, Forbidden, NotFound, Conflict, Gone) is it certain that there is no VM.
+// (maas.Invalid, Forbidden, NotFound, Conflict, Gone), or where maas.NotSent, is it certain that there is no VM.
 func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, host, spec)
+	var later *LaterError
+	if errors.As(err, &later) {
+		s.reservations.cancel(spec.Hostname)
+		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: later.Error(), cause: err} // Not its fault.
+	}
 	switch {
 	case err == nil:
 		s.reservations.settle(spec.Hostname)
-	case errors.Is(err, maas.Unavailable):
+	case errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
 		s.reservations.doubt(spec.Hostname)
 	default:
 		s.reservations.cancel(spec.Hostname)
 	}
+	switch {
+	case err == nil:
+		s.failures.succeeded(host.Name)
+	case blames(err):
+		s.failures.failed(host.Name)
+	}
+	if maas.NotSent(err) {
+		return VM{}, fmt.Errorf("composing a VM on VM host %s: %w", host.Name, err)
+	}
 	if err != nil {
-		s.note(host, err)
 		return VM{}, &LXDError{Type: VMCreationFailed, Host: host.Name, Message: maas.Message(err), cause: err}
 	}
 	return vm, nil
 }
 
-// note remembers that a host failed, unless it was the VM's name that MAAS refused.
-func (s *Service) note(host Host, err error) {
-	if maas.InvalidField(err, "hostname") {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed[host.Name] = s.clock()
-}
-
-// markFailed says which hosts failed lately, and forgets what is long ago.
-func (s *Service) markFailed(hosts []Host) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range hosts {
-		at, failed := s.failed[hosts[i].Name]
-		hosts[i].FailedLately = failed && s.clock().Sub(at) < avoidance
-		if !hosts[i].FailedLately {
-			delete(s.failed, hosts[i].Name)
-		}
-	}
-}
-
-// DeleteVM removes a VM. The caller verifies that it is gone.
+// DeleteVM removes a VM. MAAS says that it is gone also when it is not gone from its host: see VerifyVM.
 func (s *Service) DeleteVM(ctx context.Context, vm VM) error {
 	return s.composer.Decompose(ctx, vm)
+}
+
+// Place is a note on a host where a VM is or may be; see Composer.Place.
+func (s *Service) Place(host Host) string { return s.composer.Place(host) }
+
+// VerifyVM tells whether a VM that MAAS does not have is gone from its place, too; see Composer.Verify.
+func (s *Service) VerifyVM(ctx context.Context, vm VM) (back *VM, err error) {
+	return s.composer.Verify(ctx, vm)
 }
 
 // DistributeAcrossAZs answers the hosts that a number of equal VMs of a new cluster would be placed on, in this order.

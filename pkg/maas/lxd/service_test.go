@@ -5,6 +5,7 @@ package lxd
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,10 @@ func (h *hosts) Compose(_ context.Context, host Host, spec VMSpec) (VM, error) {
 
 func (h *hosts) Decompose(context.Context, VM) error { return nil }
 
+func (h *hosts) Place(host Host) string { return host.Name }
+
+func (h *hosts) Verify(context.Context, VM) (*VM, error) { return nil, nil }
+
 // compose places and composes one VM.
 func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {
 	t.Helper()
@@ -52,13 +57,16 @@ func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {
 	return host.Name, err
 }
 
+// talkingFailed is what MAAS says when a host could not compose.
+var talkingFailed = &maas.Error{Kind: maas.Unavailable, Status: 503, Message: "Failed talking to pod"}
+
 func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
 	fleet := &hosts{list: []Host{host("a1", "a"), host("a2", "a")}}
 	s := NewService(fleet, NewReservations())
 	now := time.Unix(1000, 0)
-	s.clock = func() time.Time { return now }
+	s.SetClock(func() time.Time { return now })
 
-	fleet.err = &maas.Error{Kind: maas.Unavailable, Message: "Failed talking to pod"}
+	fleet.err = talkingFailed
 	name, err := compose(t, s, small)
 	var failed *LXDError
 	if !errors.As(err, &failed) || failed.Type != VMCreationFailed || failed.Host != name || !errors.Is(err, maas.Unavailable) {
@@ -72,14 +80,155 @@ func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
 		t.Fatalf("the second try went to %s (%v), want the host that did not fail", other, err)
 	}
 	s.Cancel(small.Hostname)
-	pinned, err := compose(t, s, with(func(v *VMSpec) { v.HostName = name }))
-	if err != nil || pinned != name {
-		t.Errorf("a pinned VM went to %s (%v), want %s", pinned, err, name)
-	}
-	s.Cancel(small.Hostname)
-	now = now.Add(avoidance)
+	now = now.Add(firstPause)
 	if again, err := compose(t, s, small); err != nil || again != name {
 		t.Errorf("after a while a VM went to %s (%v), want %s again", again, err, name)
+	}
+}
+
+func TestAPinnedVMGoesToAHostThatFailed(t *testing.T) {
+	fleet := &hosts{list: []Host{host("a1", "a")}, err: talkingFailed}
+	s := NewService(fleet, NewReservations())
+	if _, err := compose(t, s, small); err == nil {
+		t.Fatal("it was composed")
+	}
+	fleet.err = nil
+	if name, err := compose(t, s, with(func(v *VMSpec) { v.HostName = "a1" })); err != nil || name != "a1" {
+		t.Errorf("it went to %q: %v", name, err)
+	}
+}
+
+func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
+	fleet := &hosts{list: []Host{host("a1", "a")}}
+	s := NewService(fleet, NewReservations())
+	now := time.Unix(1000, 0)
+	s.SetClock(func() time.Time { return now })
+	pause := func() time.Duration {
+		t.Helper()
+		fleet.err = talkingFailed
+		if _, err := compose(t, s, small); !errors.Is(err, maas.Unavailable) {
+			t.Fatalf("composing: %v", err)
+		}
+		s.Cancel(small.Hostname)
+		fleet.err = nil
+		until := time.Time{}
+		for waited := time.Duration(0); ; waited += time.Minute {
+			_, err := compose(t, s, with(func(v *VMSpec) { v.Hostname = "other" }))
+			s.Cancel("other")
+			if err == nil {
+				t.Fatalf("the host was tried %v after it failed, and not refused before", waited)
+			}
+			var refused *LXDError
+			if !errors.As(err, &refused) || refused.Type != HostUnavailable {
+				t.Fatalf("%#v, want a refusal", err)
+			}
+			list, _ := s.GetAvailableLXDHosts(t.Context(), small)
+			if until.IsZero() {
+				until = list[0].LeftAloneUntil
+			}
+			if said := until.UTC().Format(time.RFC3339); !list[0].LeftAloneUntil.Equal(until) || !strings.Contains(refused.Message, said) {
+				t.Fatalf("it is left alone until %v, before that until %v, and the message is %q", list[0].LeftAloneUntil, until, refused.Message)
+			}
+			if now = now.Add(time.Minute); !now.Before(until) {
+				return waited + time.Minute
+			}
+		}
+	}
+	var got []time.Duration
+	for range 7 {
+		got = append(got, pause())
+	}
+	const m = time.Minute
+	if diff := cmp.Diff([]time.Duration{3 * m, 6 * m, 12 * m, 24 * m, 48 * m, 60 * m, 60 * m}, got); diff != "" {
+		t.Errorf("the pauses differ (-want +got):\n%s", diff)
+	}
+	if _, err := compose(t, s, small); err != nil {
+		t.Fatal(err)
+	}
+	s.Cancel(small.Hostname)
+	if got := pause(); got != firstPause {
+		t.Errorf("after a success the pause is %v, want %v", got, firstPause)
+	}
+	now = now.Add(2 * longestPause)
+	if got := pause(); got != firstPause {
+		t.Errorf("long after a failure the pause is %v, want %v", got, firstPause)
+	}
+}
+
+// VMs that were on their way to a host when it failed are no further failures.
+func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
+	f := newFailures()
+	now := time.Unix(1000, 0)
+	f.clock = func() time.Time { return now }
+	for range 10 {
+		f.failed("a1")
+		now = now.Add(time.Second)
+	}
+	list := []Host{host("a1", "a")}
+	f.tell(list)
+	if want := time.Unix(1000, 0).Add(firstPause); !list[0].LeftAloneUntil.Equal(want) {
+		t.Errorf("it is left alone until %v, want %v", list[0].LeftAloneUntil, want)
+	}
+}
+
+func TestWhatIsNotTheHostsFault(t *testing.T) {
+	for name, err := range map[string]error{
+		"the API key":               &maas.Error{Kind: maas.Unauthorized, Status: 401},
+		"no administrator":          &maas.Error{Kind: maas.Forbidden, Status: 403},
+		"a MAAS without VM hosts":   &maas.Error{Kind: maas.Gone, Status: 410},
+		"the connection broke":      &maas.Error{Kind: maas.Unavailable},
+		"an answer that is garbled": &maas.Error{Kind: maas.Unavailable, Status: 200},
+		"a lock in MAAS":            &maas.Error{Kind: maas.Conflict, Status: 409},
+		"a host that is gone":       &maas.Error{Kind: maas.NotFound, Status: 404},
+		"a proxy":                   &maas.Error{Kind: maas.Unavailable, Status: 502},
+		"a proxy that is busy":      &maas.Error{Kind: maas.Unavailable, Status: 503, RetryAfter: time.Second},
+		"MAAS is known to be away":  &maas.Error{Kind: maas.Unavailable, NotSent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleet := &hosts{list: []Host{host("a1", "a")}, err: err}
+			s := NewService(fleet, NewReservations())
+			if _, got := compose(t, s, small); !errors.Is(got, err) {
+				t.Fatalf("composing: %v, want %v", got, err)
+			}
+			fleet.err = nil
+			if _, err := compose(t, s, small); err != nil {
+				t.Errorf("the host is left alone: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsTheHostsFault(t *testing.T) {
+	for name, err := range map[string]error{
+		"it can't be reached":  talkingFailed,
+		"it failed":            &maas.Error{Kind: maas.Unavailable, Status: 500},
+		"it lacks something":   &maas.Error{Kind: maas.Invalid, Status: 400, Fields: map[string][]string{"storage": {"no room"}}},
+		"it is not MAAS's own": errors.New("LXD refuses"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleet := &hosts{list: []Host{host("a1", "a")}, err: err}
+			s := NewService(fleet, NewReservations())
+			if _, got := compose(t, s, small); !errors.Is(got, err) {
+				t.Fatalf("composing: %v, want %v", got, err)
+			}
+			fleet.err = nil
+			if host, err := compose(t, s, small); err == nil {
+				t.Errorf("the next one is composed on %s", host)
+			}
+		})
+	}
+}
+
+// A compose that never reached MAAS holds no room, and is no failure of a host.
+func TestAComposeThatWasNotSentLeavesNothing(t *testing.T) {
+	fleet := &hosts{list: []Host{host("a1", "a")}, err: &maas.Error{Kind: maas.Unavailable, NotSent: true}}
+	s := NewService(fleet, NewReservations())
+	_, err := compose(t, s, small)
+	if placed := (*LXDError)(nil); errors.As(err, &placed) || !maas.NotSent(err) {
+		t.Errorf("the error is %#v", err)
+	}
+	if n := len(s.reservations.byVM); n != 0 {
+		t.Errorf("%d reservations are left", n)
 	}
 }
 

@@ -24,11 +24,12 @@ const (
 // vmHosts composes through MAAS's VM hosts (MAAS 3.0 to 3.7).
 type vmHosts struct {
 	inventory *inventory.Inventory
+	looks     *Looks
 }
 
-// NewVMHostComposer composes through MAAS's VM hosts.
-func NewVMHostComposer(inventory *inventory.Inventory) Composer {
-	return &vmHosts{inventory: inventory}
+// NewVMHostComposer composes through MAAS's VM hosts. All composers for one MAAS must share the looks.
+func NewVMHostComposer(inventory *inventory.Inventory, looks *Looks) Composer {
+	return &vmHosts{inventory: inventory, looks: looks}
 }
 
 // Hosts answers MAAS's LXD VM hosts (GET vm-hosts/), and how the machines are that they run on (GET machines/).
@@ -84,6 +85,12 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 
 // Compose has MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
 func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, error) {
+	done, err := v.looks.compose(ctx, host.ID)
+	if err != nil {
+		return VM{}, err
+	}
+	defer done()
+	v.looks.forget(spec.Hostname)
 	systemID, err := v.inventory.Client().Compose(ctx, host.ID, maas.ComposeParams{
 		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
 		Storage: storage(spec), Interfaces: interfaces(spec.Devices),
@@ -92,11 +99,12 @@ func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, erro
 	if err != nil {
 		return VM{}, err
 	}
-	return VM{SystemID: systemID, Host: host.Name, Project: spec.Project}, nil
+	return VM{SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, Project: spec.Project}, nil
 }
 
 // Decompose deletes the VM's machine, upon which MAAS deletes the VM (DELETE machines/{id}/).
 func (v *vmHosts) Decompose(ctx context.Context, vm VM) error {
+	defer v.looks.remove(vm.HostID, vm.Hostname)()
 	return v.inventory.Client().DeleteMachine(ctx, vm.SystemID)
 }
 

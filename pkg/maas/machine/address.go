@@ -264,7 +264,7 @@ func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.I
 		if err != nil {
 			return machine, s.linkRefused(ctx, machine, nic, subnet, err)
 		}
-		machine, iface = s.wrote(machine, linked), linked
+		machine, iface = s.wroteInterface(machine, linked), linked
 	}
 	if !static {
 		return machine, nil
@@ -275,7 +275,7 @@ func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.I
 			s.inventory.Distrust(machine.SystemID)
 			return machine, fmt.Errorf("taking a link that %s replaces from machine %s: %w", nic.Address, machine.SystemID, err)
 		}
-		machine = s.wrote(machine, left)
+		machine = s.wroteInterface(machine, left)
 	}
 	return machine, nil
 }
@@ -288,8 +288,8 @@ func replacesAll(iface *maas.Interface, address string, subnet maas.Subnet) bool
 	})
 }
 
-// wrote tells the inventory what an interface is like now.
-func (s *Service) wrote(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
+// wroteInterface tells the inventory what an interface is like now.
+func (s *Service) wroteInterface(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
 	changed := *machine
 	if changed.BootInterface != nil && changed.BootInterface.ID == iface.ID {
 		changed.BootInterface = iface
@@ -358,15 +358,14 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	}), nil
 }
 
-// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the
-// address would stay taken. In its place comes one that MAAS chooses.
-func (s *Service) RestoreNetwork(ctx context.Context, machine *maas.Machine, address string) error {
+// takeBack takes a static address off a machine in the pool. In its place comes one that MAAS chooses.
+func (s *Service) takeBack(ctx context.Context, machine *maas.Machine, address string) error {
 	iface, link := linkedTo(machine, address)
 	if iface == nil {
 		return nil
 	}
 	if link.Subnet == nil {
-		return fmt.Errorf("returning the address %s of machine %s: MAAS does not say which subnet it is in", address, machine.SystemID)
+		return errNoSubnet
 	}
 	others := slices.DeleteFunc(slices.Clone(iface.Links), func(l maas.Link) bool { return l.ID == link.ID })
 	isBack := slices.ContainsFunc(others, func(l maas.Link) bool {
@@ -382,9 +381,8 @@ func (s *Service) RestoreNetwork(ctx context.Context, machine *maas.Machine, add
 		iface, err = s.inventory.Client().UnlinkSubnet(ctx, machine.SystemID, iface.ID, link.ID)
 	}
 	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
-		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
+		return err
 	}
-	s.wrote(machine, iface)
+	s.wroteInterface(machine, iface)
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // The VM host is on two VLANs; the second has an IPv4 and an IPv6 subnet.
-const region = `
+const networks = `
 users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
 domains: [{name: maas.sim, default: true}]
 subnets:
@@ -47,7 +47,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	parsed, err := simulator.LoadRegion(strings.NewReader(networks))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,8 +299,8 @@ func TestRestoreNetwork(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if err := b.RestoreNetwork(t.Context(), m, address); err != nil {
-					t.Fatal(err)
+				if free, err := b.RestoreNetwork(t.Context(), m.SystemID, address); err != nil || !free {
+					t.Fatal(free, err)
 				}
 				m = b.read(t, m.SystemID)
 				if diff := cmp.Diff(before, links(m)); diff != "" || HasAddress(m, address) {

@@ -47,11 +47,12 @@ type Identity struct {
 type Service struct {
 	inventory *inventory.Inventory
 	lxd       *lxd.Service
+	failures  *failures
 }
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
-	return &Service{inventory: inventory, lxd: lxd}
+	return &Service{inventory: inventory, lxd: lxd, failures: newFailures()}
 }
 
 // LXD places and composes VMs.
@@ -104,16 +105,21 @@ func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Allocate takes a bare-metal machine. maas.Conflict means that none fits. MAAS would compose a VM then on a VM host that is not in
+// Allocate takes a bare-metal machine, and none that is left alone unless constraints.SystemID asks for it. maas.Conflict means that none
+// fits. MAAS would compose a VM then on a VM host that is not in
 // constraints.NotOnVMHosts; should it do so on a host that we did not know yet, the VM is given back, which deletes it.
 func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	constraints.AgentName = id.AgentName
 	constraints.Comment = comment
+	if constraints.SystemID == "" {
+		constraints.NotHostnames = s.failures.hostnames()
+	}
 	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("allocating a machine: %w", err)
 	}
 	if machine.Pod != nil {
+		s.inventory.DistrustVMHosts() // The next try knows the host.
 		return nil, errors.Join(
 			fmt.Errorf("allocating a machine: MAAS composed %s on the new VM host %s instead", machine.Hostname, machine.Pod.Name),
 			s.Release(ctx, machine, maas.EraseDefault))
@@ -175,9 +181,13 @@ func (s *Service) Release(ctx context.Context, machine *maas.Machine, erase maas
 	return nil
 }
 
-// DeleteVM deletes a VM. That it is gone is for the inventory to tell.
+// DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.VerifyVM.
 func (s *Service) DeleteVM(ctx context.Context, machine *maas.Machine) error {
-	err := s.lxd.DeleteVM(ctx, lxd.VM{SystemID: machine.SystemID, Host: machine.HostName()})
+	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}
+	if machine.Pod != nil {
+		vm.Host, vm.HostID = machine.Pod.Name, machine.Pod.ID
+	}
+	err := s.lxd.DeleteVM(ctx, vm)
 	s.inventory.Distrust(machine.SystemID)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting VM %s: %w", machine.SystemID, err)

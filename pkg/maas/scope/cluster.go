@@ -33,13 +33,15 @@ type Factory struct {
 	// ManagementID tells this management cluster apart from others: the UID of its namespace kube-system; "" where it is not known.
 	ManagementID string
 
-	mu        sync.Mutex
-	regions   map[string]*Region   // by identity
+	mu      sync.Mutex
+	regions map[string]*Region // by identity
+	// endpoints have what all identities of a MAAS share: its VM hosts are the same for all.
 	endpoints map[string]*endpoint // by where MAAS is
 }
 
 // endpoint is what all identities must share that see one MAAS.
 type endpoint struct {
+	looks        *lxd.Looks
 	reservations *lxd.Reservations
 }
 
@@ -110,9 +112,10 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 	if f.regions == nil {
 		f.regions = map[string]*Region{}
 	}
+	shared := f.endpoint(config)
 	f.regions[id] = &Region{
 		Inventory: inventory,
-		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory), f.endpoint(config).reservations)),
+		Machines:  machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory, shared.looks), shared.reservations)),
 		DNS:       dns.NewService(inventory),
 	}
 	return f.regions[id]
@@ -125,7 +128,7 @@ func (f *Factory) endpoint(config maas.Config) *endpoint {
 		if f.endpoints == nil {
 			f.endpoints = map[string]*endpoint{}
 		}
-		f.endpoints[where] = &endpoint{reservations: lxd.NewReservations()}
+		f.endpoints[where] = &endpoint{looks: lxd.NewLooks(), reservations: lxd.NewReservations()}
 	}
 	return f.endpoints[where]
 }

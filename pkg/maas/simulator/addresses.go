@@ -75,13 +75,13 @@ func (s *Simulator) claimAutoAddresses(m *machine) bool {
 	return ok
 }
 
-// releaseAutoAddresses takes the addresses from AUTO links; the links stay.
+// releaseAutoAddresses takes the addresses from AUTO links; the links stay, also in the DNS resources that name them: those lead to the
+// machine again when it is deployed the next time, by whomever.
 func (s *Simulator) releaseAutoAddresses(m *machine) {
 	before := joinAddrs(m.addresses())
 	for _, nic := range m.ifaces {
 		for _, link := range nic.links {
 			if link.kind == allocAuto {
-				s.leaveDNS(link)
 				link.ip = noAddress
 			}
 		}

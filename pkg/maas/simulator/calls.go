@@ -26,6 +26,8 @@ type Call struct {
 	Query    string    `json:"query,omitempty"`
 	Endpoint string    `json:"endpoint"` // such as "machines/{id}/"; empty when there is no such endpoint
 	Op       string    `json:"op,omitempty"`
+	// User is whose API key the request names, whether it is signed with it or not.
+	User string `json:"user,omitempty"`
 	// SystemID is the machine in the path, or the one that the call took or made.
 	SystemID string `json:"system_id,omitempty"`
 	// Status is the reply's; 0 before there is one, and when the connection was dropped.

@@ -218,10 +218,7 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 		wanted.macs = append(wanted.macs, rq.newMAC(vmMACPrefix))
 	}
 	spec.subnets = inDeviceOrder(spec)
-	h.making = append(h.making, spec.hostname)
 	made, err := rq.createVM(h, wanted)
-	at := slices.Index(h.making, spec.hostname)
-	h.making = slices.Delete(h.making, at, at+1)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +232,8 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 		}
 	}
 	if rq.machineByHostname(spec.hostname) != nil {
-		// Somebody took the name while the VM was made: MAAS's transaction fails at the unique hostname.
+		// Somebody took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at the unique hostname, is
+		// done again, and refuses the form then.
 		return nil, invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
 	}
 	m := rq.addVM(h, made, spec)
@@ -296,8 +294,9 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 			h.kind, int(composeTimeout.Seconds()))
 	}
 	rq.unlocked(func() {
-		rq.sleep(takes)
+		rq.sleep(takes / 2)
 		made, err = h.hv.Create(wanted)
+		rq.sleep(takes / 2) // The VM is seen on the host before MAAS is told that it is made.
 	})
 	var full noRoomError
 	switch {

@@ -15,7 +15,7 @@ type VMHost struct {
 	Cores   int    `json:"cores"`
 	Memory  int    `json:"memory"` // MiB
 	// Unreachable: it refuses every call, or, if it is real, does not answer. Losing: it makes VMs, but MAAS is told that it
-	// could not.
+	// could not; and it can't delete any.
 	Unreachable bool `json:"unreachable"`
 	Losing      bool `json:"losing"`
 	VMs         []VM `json:"vms"`
@@ -97,8 +97,8 @@ func (s *Simulator) simulatedVMHost(address string, lab *simulatedHost) VMHost {
 	return h
 }
 
-// BreakVMHost lets a VM host refuse every call (unreachable), or make VMs although it reports that it could not
-// (losing); both false mend it. It is the way from MAAS to a real host that breaks. False when there is no host of that
+// BreakVMHost lets a VM host refuse every call (unreachable), or make VMs although it reports that it could not and keep
+// those that MAAS deletes (losing); both false mend it. It is the way from MAAS to a real host that breaks. False when there is no host of that
 // name.
 func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
 	lab := s.labByName(name)

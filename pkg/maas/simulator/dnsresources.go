@@ -3,7 +3,6 @@
 package simulator
 
 import (
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,12 +37,14 @@ func (rq *request) selectsName(name string, d *domain, wantName, wantDomain stri
 	return (wantName == "" || wantName == name) && (wantDomain == "" || rq.domainBySpecifier(wantDomain) == d)
 }
 
+// recordTypes are the types of the DNS records of those that are addresses, and not links without any.
 func recordTypes(addrs []*address) []string {
 	var out []string
 	for _, a := range addrs {
-		if a.ip.Is6() {
+		switch {
+		case a.ip.Is6():
 			out = append(out, "AAAA")
-		} else {
+		case a.ip.Is4():
 			out = append(out, "A")
 		}
 	}
@@ -170,14 +171,14 @@ func (rq *request) ttl(errs formErrors) *int {
 	return &seconds
 }
 
-// dnsAddresses reads the list of addresses: by value, or by the id of one that MAAS knows.
-func (rq *request) dnsAddresses(errs formErrors) []netip.Addr {
-	var out []netip.Addr
+// dnsAddresses reads the list of addresses: by value, or by the id of one that MAAS knows. Those that nobody has have no id yet.
+func (rq *request) dnsAddresses(errs formErrors) []*address {
+	var out []*address
 	for _, text := range splitList(strings.Join(rq.data.list("ip_addresses"), " ")) {
 		ip, err := parseIP(text)
 		if id, notID := strconv.Atoi(text); err != nil && notID == nil {
 			if at := slices.IndexFunc(rq.db.addrs, func(a *address) bool { return a.id == id }); at >= 0 {
-				out = append(out, rq.db.addrs[at].ip)
+				out = append(out, rq.db.addrs[at])
 				continue
 			}
 		}
@@ -185,27 +186,28 @@ func (rq *request) dnsAddresses(errs formErrors) []netip.Addr {
 			errs.add("ip_addresses", "%s: Enter a valid IPv4 or IPv6 address.", text)
 			continue
 		}
-		out = append(out, ip)
+		a := rq.addressInUse(ip)
+		if a == nil {
+			a = &address{ip: ip}
+		}
+		out = append(out, a)
 	}
 	return out
 }
 
 // setDNSAddresses replaces a resource's addresses. Addresses that nobody has become the caller's, "User reserved"; those
 // that are let go stay reserved all the same.
-func (rq *request) setDNSAddresses(r *dnsResource, ips []netip.Addr) {
+func (rq *request) setDNSAddresses(r *dnsResource, addrs []*address) {
 	r.addrs = nil
-	for _, ip := range ips {
-		a := rq.addressInUse(ip)
-		if a == nil {
-			a = &address{
-				id: rq.db.next("ip"), ip: ip, kind: allocUserReserved, subnet: rq.subnetOf(ip), user: rq.user,
-				created: rq.time.clock.Now().UTC(),
-			}
+	for _, a := range addrs {
+		if slices.ContainsFunc(r.addrs, func(other *address) bool { return other == a || a.id == 0 && other.ip == a.ip }) {
+			continue
+		}
+		if a.id == 0 {
+			a.id, a.kind, a.subnet, a.user, a.created = rq.db.next("ip"), allocUserReserved, rq.subnetOf(a.ip), rq.user, rq.time.clock.Now().UTC()
 			rq.db.addrs = append(rq.db.addrs, a)
 		}
-		if !slices.Contains(r.addrs, a) {
-			r.addrs = append(r.addrs, a)
-		}
+		r.addrs = append(r.addrs, a)
 	}
 }
 

@@ -26,6 +26,8 @@ type Fault struct {
 	Status  int               `json:"status,omitempty"`
 	Body    string            `json:"body,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+	// Late answers Status when everything has been done: a proxy before MAAS lost patience, and MAAS did not.
+	Late bool `json:"late,omitempty"`
 	// Delay passes before anything else, in real time.
 	Delay Duration `json:"delay,omitempty"`
 	// DropBefore cuts the connection before anything happened, DropAfter when all of it has.
@@ -68,11 +70,20 @@ func (s *Simulator) AddFault(f Fault) (id string, err error) {
 	return f.ID, nil
 }
 
-// ClearFaults ends all faults.
+// ChooseFaults lets choose say what happens to each call that no fault of AddFault happens to: its actions count, and when it
+// happens is its caller's business. It answers nil for nothing, and nil instead of it ends that. Calls that are made side by side
+// ask it side by side.
+func (s *Simulator) ChooseFaults(choose func(Call) *Fault) {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.choose = choose
+}
+
+// ClearFaults ends all faults, and the choice of them.
 func (s *Simulator) ClearFaults() {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
-	s.faults.list = nil
+	s.faults.list, s.faults.choose = nil, nil
 }
 
 // RemoveFault ends one fault; false when there is none with that id.
@@ -107,6 +118,9 @@ func (f Fault) validate() error {
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
 		return fmt.Errorf("status %d is no HTTP status of a reply", f.Status)
 	}
+	if f.Late && f.Status == 0 {
+		return fmt.Errorf("late without a status")
+	}
 	if f.Probability < 0 || f.Probability > 1 {
 		return fmt.Errorf("probability %v is not between 0 and 1", f.Probability)
 	}
@@ -124,15 +138,24 @@ type faultSet struct {
 	rng  *rand.Rand
 	next int
 	list []*Fault
+	// choose is asked where none of the list happens.
+	choose func(Call) *Fault
 }
 
 func (fs *faultSet) init(seed int64) { fs.rng = rand.New(rand.NewPCG(uint64(seed), 0x6661756c)) }
 
 // match counts the call on each fault that it matches and returns the first that happens to it, or nil.
 func (fs *faultSet) match(call Call) *Fault {
+	hit, choose := fs.listed(call)
+	if hit == nil && choose != nil {
+		return choose(call)
+	}
+	return hit
+}
+
+func (fs *faultSet) listed(call Call) (hit *Fault, choose func(Call) *Fault) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	var hit *Fault
 	for _, f := range fs.list {
 		if !f.matches(call) {
 			continue
@@ -144,7 +167,7 @@ func (fs *faultSet) match(call Call) *Fault {
 			hit = &once
 		}
 	}
-	return hit
+	return hit, fs.choose
 }
 
 func (f *Fault) matches(call Call) bool {
@@ -184,9 +207,13 @@ func (f *Fault) cutsBody() bool    { return f != nil && f.Truncate }
 
 // reply is the answer in place of MAAS's, or nil.
 func (f *Fault) reply() *reply {
-	if f == nil || f.Status == 0 {
+	if f == nil || f.Status == 0 || f.Late {
 		return nil
 	}
+	return f.answer()
+}
+
+func (f *Fault) answer() *reply {
 	out := &reply{status: f.Status, header: http.Header{"Content-Type": {contentText}}, body: []byte(f.Body)}
 	for key, value := range f.Headers {
 		out.header.Set(key, value)
@@ -194,8 +221,11 @@ func (f *Fault) reply() *reply {
 	return out
 }
 
-// spoil makes garbage of MAAS's answer where the fault says so.
+// spoil makes garbage of MAAS's answer, or puts another in its place, where the fault says so.
 func (f *Fault) spoil(r *reply) *reply {
+	if f != nil && f.Late {
+		return f.answer()
+	}
 	if f == nil || !f.Garbage {
 		return r
 	}

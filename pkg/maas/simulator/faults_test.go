@@ -34,6 +34,7 @@ func TestFaultActions(t *testing.T) {
 		"dropped before":      {Fault{DropBefore: true}, 0, false},
 		"dropped after":       {Fault{DropAfter: true}, 0, true},
 		"truncated":           {Fault{Truncate: true}, 0, true},
+		"status, late":        {Fault{Status: 504, Late: true}, 504, true},
 		"garbage":             {Fault{Garbage: true}, 200, true},
 		"of another endpoint": {Fault{Endpoint: "machines/", Status: 500}, 200, true},
 		"of another method":   {Fault{Method: get, Status: 500}, 200, true},
@@ -99,6 +100,36 @@ func TestFaultsHappenAsOftenAsTheySay(t *testing.T) {
 				t.Errorf("status %d after the faults were cleared", got.status)
 			}
 		})
+	}
+}
+
+func TestFaultsCanBeChosen(t *testing.T) {
+	b := newBed(t)
+	b.ChooseFaults(func(call Call) *Fault {
+		if call.Method == post && call.Endpoint == "zones/" {
+			return &Fault{Status: 502}
+		}
+		return nil
+	})
+	if got, err := b.zone("new"); err != nil || got.status != 502 || b.hasZone("new") {
+		t.Errorf("status %d, %v, want the chosen one and no zone", got.status, err)
+	}
+	if _, err := b.AddFault(Fault{Method: post, Status: 500, First: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for range 3 {
+		answer, err := b.zone("new")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, answer.status)
+		if len(got) == 2 {
+			b.ChooseFaults(nil)
+		}
+	}
+	if diff := cmp.Diff([]int{500, 502, 200}, got); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 }
 

@@ -78,7 +78,7 @@ type vmFacts struct {
 type simulatedHost struct {
 	mu    sync.Mutex
 	facts hostFacts
-	// unreachable refuses every call; losing lets creations take effect although they are reported as failed.
+	// unreachable refuses every call; losing lets creations take effect although they are reported as failed, and keeps what is deleted.
 	unreachable bool
 	losing      bool
 	vms         []*vmFacts
@@ -141,7 +141,7 @@ func (p labProject) Delete(name string) error {
 	h := p.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.unreachable {
+	if h.unreachable || h.losing {
 		return h.errUnreachable()
 	}
 	h.vms = slices.DeleteFunc(h.vms, func(vm *vmFacts) bool { return vm.Name == name && vm.Project == p.project })

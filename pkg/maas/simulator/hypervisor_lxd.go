@@ -299,6 +299,9 @@ func (c *lxdSession) switchVM(name, action string) error {
 // Delete stops and deletes a VM and then its further disks, which are volumes of their own.
 func (h *lxdHost) Delete(name string) error {
 	defer h.link.hold(h.project, name)()
+	if _, losing := h.link.state(); losing {
+		return h.failed("broken by the tester")
+	}
 	return h.session(func(c *lxdSession) error {
 		vm, err := h.instance(c, name)
 		if missing := (errVMMissing{}); errors.As(err, &missing) {

@@ -114,7 +114,7 @@ func init() {
 		"not_in_zone": "zone", "not_in_pool": "pool", "not_pod": "pod", "not_pod_type": "pod_type", "not_tags": "tags",
 		"not_arch": "arch", "not_owner": "owner", "not_subnets": "subnets", "not_vlans": "vlans",
 		"not_fabrics": "fabrics", "not_fabric_classes": "fabric_classes", "not_power_state": "power_state",
-		"not_system_id": "system_id", "not_deployment_target": "deployment_target",
+		"not_deployment_target": "deployment_target",
 	}
 	for name, of := range opposites {
 		common[name] = opposite(common[of])

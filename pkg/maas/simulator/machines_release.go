@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -29,9 +30,46 @@ func (rq *request) release() (any, error) {
 		if err := rq.refuseWhileHost(m, force); err != nil {
 			return nil, err
 		}
+		if err := rq.failToStop(m, erase); err != nil {
+			return nil, err
+		}
 		rq.startRelease(m, erase)
 	}
 	return rq.renderMachine(m), nil
+}
+
+// failToStop is a release whose machine can't be switched off: MAAS puts the status back and answers the error, but what it took from
+// the machine before, the agent name among it, stays away.
+func (rq *request) failToStop(m *machine, erase erasing) error {
+	if erase.kind != "" || m.powerState == "off" || m.powerType == "manual" {
+		return nil
+	}
+	text := rq.takeFailure(m, failPower)
+	if text == "" {
+		text = rq.noDriver(m)
+	}
+	if text == "" {
+		return nil
+	}
+	before := m.status
+	rq.letGo(m)
+	rq.setStatus(m, statusReleasing)
+	rq.setStatus(m, before)
+	return textError(http.StatusInternalServerError, "%s", text)
+}
+
+// noDriver is why the driver of a machine that is no VM of a VM host can't reach what it is to switch; "" when it can.
+func (rq *request) noDriver(m *machine) string {
+	hv, name := rq.behind(m)
+	if m.host != nil || !remote(hv) {
+		return ""
+	}
+	var err error
+	rq.unlocked(func() { _, err = hv.Power(name) })
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // releaseFlag reads a flag of op=release, which has been a form since 3.5.
@@ -169,6 +207,9 @@ func (rq *request) abort() (any, error) {
 		rq.stopAnd(m, func() { rq.setStatus(m, statusNew) })
 	case statusTesting:
 		next := m.previous
+		if next == statusCommissioning {
+			next = statusReady // The tests that follow commissioning are left out.
+		}
 		rq.stopAnd(m, func() { rq.setStatus(m, next) })
 	case statusDiskErasing:
 		rq.stopAnd(m, func() { rq.setStatus(m, statusFailedDiskErasing) })

@@ -323,8 +323,7 @@ type vmHost struct {
 	networks                []hostNetwork // of a real host
 	foreign                 []vmFacts     // VMs of other projects
 	hv                      hypervisor
-	making                  []string // VMs that are being composed
-	known                   bool     // cores and memory have arrived
+	known                   bool // cores and memory have arrived
 }
 
 type storagePool struct {

@@ -91,6 +91,20 @@ func (s *Simulator) userOfConsumer(consumer string) (*user, apiKey) {
 	return nil, apiKey{}
 }
 
+// claimedUser is the name of the user whose API key a request names; empty where there is none.
+func (s *Simulator) claimedUser(r *http.Request) string {
+	params, ok := oauthParams(r)
+	if !ok {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u, _ := s.userOfConsumer(params["oauth_consumer_key"]); u != nil {
+		return u.name
+	}
+	return ""
+}
+
 // oauthParams reads the Authorization header; false when it is no complete OAuth header.
 func oauthParams(r *http.Request) (map[string]string, bool) {
 	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "OAuth ")

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,21 @@ func TestOAuth(t *testing.T) {
 				t.Error("no WWW-Authenticate")
 			}
 		})
+	}
+}
+
+func TestCallsNameTheUserOfTheKey(t *testing.T) {
+	b := newBed(t)
+	now := b.clock.Now()
+	for _, header := range []string{adminKey.header("a", now), plainKey.header("b", now), key{"nobody", "x", "y"}.header("c", now), ""} {
+		b.whoami(header)
+	}
+	var users []string
+	for _, call := range b.Calls().Log {
+		users = append(users, call.User)
+	}
+	if want := []string{"admin", "plain", "", ""}; !slices.Equal(users, want) {
+		t.Errorf("users %q, want %q", users, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func (s *Simulator) renderDomain(d *domain) object {
 	records := 0
 	for _, r := range s.db.dns {
 		if r.domain == d {
-			records += len(r.addrs)
+			records += len(recordTypes(r.addrs))
 		}
 	}
 	for _, m := range s.db.machines {

@@ -76,7 +76,7 @@ type reply struct {
 }
 
 func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
-	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
+	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, User: s.claimedUser(r)}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		// The client went away or sent too much: there is nobody to answer, or nothing to do.

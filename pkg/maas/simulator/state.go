@@ -60,6 +60,11 @@ func (s *Simulator) stateMachines() []any {
 		for _, key := range volatile {
 			delete(one, key)
 		}
+		for _, nic := range one["interface_set"].([]any) {
+			for _, link := range nic.(object)["links"].([]any) {
+				delete(link.(object), "id") // A link that replaced another and was replaced again is as good as the first.
+			}
+		}
 		one["domain"] = m.domain.name
 		one["agent_name"], one["running"], one["dynamic"] = m.agentName, m.running, m.dynamic
 		one["power_parameters"] = m.parameters()

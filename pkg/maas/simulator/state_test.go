@@ -38,6 +38,15 @@ func TestStateIsTheSameAfterACleanCycle(t *testing.T) {
 			b.do(post, "machines/"+id+"/", "op", "release").object(b.t)
 			b.pass(time.Minute)
 		},
+		"bare metal with a static address": func(b *bed) {
+			id := b.do(post, "machines/", "op", "allocate", "name", "big").object(b.t)["system_id"].(string)
+			nic := b.do(get, "nodes/"+id+"/interfaces/").list(b.t)[0]
+			path := "nodes/" + id + "/interfaces/" + jsonNumber(nic["id"]) + "/"
+			b.do(post, path, "op", "link_subnet", "mode", "STATIC", "subnet", "1", "ip_address", "10.10.0.50", "force", "true").object(b.t)
+			b.do(post, "machines/"+id+"/", "op", "release").object(b.t)
+			b.pass(time.Minute)
+			b.do(post, path, "op", "link_subnet", "mode", "AUTO", "subnet", "1", "force", "true").object(b.t)
+		},
 		"machine that allocate composed": func(b *bed) {
 			id := b.do(post, "machines/", "op", "allocate", "cpu_count", "6", "pod", "host").object(b.t)["system_id"].(string)
 			b.do(post, "machines/"+id+"/", "op", "release").object(b.t)

@@ -166,31 +166,38 @@ func (rq *request) makeHostMachine(h *vmHost, hostname string, facts hostFacts) 
 	return m
 }
 
-// enlistFound makes machines of the VMs that MAAS does not know, and commissions them. One that MAAS knows by its MAC
-// addresses moves to this host; machines that were known before the host was asked and whose VM is gone are deleted.
+// enlistFound makes machines of the VMs that MAAS does not know, and commissions them: also of one that is being composed, upon which
+// the compose finds its name taken. One that MAAS knows by its MAC addresses moves to this host. Machines whose VM is gone are
+// deleted, if they were known before the host was asked: MAAS's transaction begins there, and sees nothing that came later.
 func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
-	for _, m := range known {
-		if m.host == h && !m.gone && !slices.ContainsFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == m.vm }) {
-			rq.removeMachine(m)
-		}
-	}
+	found := map[*machine]bool{}
 	for _, vm := range facts.vms {
-		if slices.Contains(h.making, vm.Name) {
-			continue
-		}
-		at := slices.IndexFunc(rq.db.machines, func(m *machine) bool { return m.host == h && m.vm == vm.Name })
-		if at >= 0 {
-			rq.syncVM(rq.db.machines[at], vm)
-			continue
-		}
-		if known := rq.machineByMACs(vm.MACs); known != nil {
-			known.host, known.vm = h, vm.Name
+		if m := rq.machineOf(h, vm); m != nil {
+			m.host, m.vm, found[m] = h, vm.Name, true
+			rq.syncVM(m, vm)
 			continue
 		}
 		m := rq.addVM(h, vm, composeSpec{hostname: vm.Name, zone: h.zone, pool: h.pool})
 		rq.tell(m, ChangeCreated, "", m.status.String())
 		rq.startCommission(m, rq.user, false)
 	}
+	for _, m := range known {
+		if m.host == h && !m.gone && !found[m] {
+			rq.removeMachine(m)
+		}
+	}
+}
+
+// machineOf is the machine that MAAS has of a VM, or nil: by its MAC addresses, whatever it is called, or, where those were changed, by its name.
+func (s *Simulator) machineOf(h *vmHost, vm vmFacts) *machine {
+	if m := s.machineByMACs(vm.MACs); m != nil {
+		return m
+	}
+	at := slices.IndexFunc(s.db.machines, func(m *machine) bool { return m.host == h && m.vm == vm.Name })
+	if at < 0 {
+		return nil
+	}
+	return s.db.machines[at]
 }
 
 // syncVM takes over how a VM that MAAS knows is now.

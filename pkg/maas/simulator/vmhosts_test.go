@@ -57,6 +57,90 @@ func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
 	b.expect(back.SystemID, []step{{5 * time.Minute, "Ready", "off"}})
 }
 
+// A host that answers and can't delete: the VM comes back at each refresh.
+func TestHostThatKeepsVMs(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.breakHost(`{"losing": true}`)
+	for range 2 {
+		if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
+			t.Fatalf("deletion: %d %s", got.status, got.body)
+		}
+		b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+		back := b.named("vm1")
+		if back.SystemID == id {
+			t.Fatalf("%s is still there", id)
+		}
+		id = back.SystemID
+	}
+	b.breakHost(`{}`)
+	b.do(del, "machines/"+id+"/")
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	if all, _ := b.realVMs(); all != 0 {
+		t.Errorf("%d VMs are left on a host that was mended", all)
+	}
+}
+
+// MAAS takes in what it finds under the VM's own name, unless another machine has that.
+func TestVMWhoseNameIsTakenComesBackUnderAnother(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.breakHost(`{"losing": true}`)
+	b.do(del, "machines/"+id+"/")
+	b.do(put, "machines/"+b.named("big").SystemID+"/", "hostname", "vm1").object(t)
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	for _, m := range b.Machines() {
+		if m.VMHost == "host" && m.Hostname != "vm1" && m.Status == "Commissioning" {
+			return
+		}
+	}
+	t.Errorf("the VM is not there under another name: %+v", b.Machines())
+}
+
+// A refresh while a VM is composed takes in the VM, and the compose finds its name taken.
+func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
+	b := newBedWith(t, strings.Replace(testRegion, "compose: 0s", "compose: 2m", 1), Options{})
+	answered := make(chan answer, 1)
+	go func() {
+		got, err := b.send(adminKey, post, "vm-hosts/1/", url.Values{"op": {"compose"}, "hostname": {"half"}, "skip_commissioning": {"true"}})
+		if err != nil {
+			got.body = err.Error()
+		}
+		answered <- got
+	}()
+	look, deadline := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	defer look.Stop()
+	for all := 0; all == 0; all, _ = b.realVMs() {
+		select {
+		case <-look.C:
+			b.pass(time.Second)
+		case <-deadline:
+			t.Fatal("the VM is not made")
+		}
+	}
+	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
+	taken := b.named("half")
+	if taken.Status != "Commissioning" {
+		t.Errorf("the half made VM is %s in MAAS, want Commissioning", taken.Status)
+	}
+	var got answer
+	for got.status == 0 && got.body == "" {
+		select {
+		case got = <-answered:
+		case <-look.C:
+			b.pass(time.Second)
+		case <-deadline:
+			t.Fatal("no answer")
+		}
+	}
+	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "already exists") {
+		t.Errorf("the compose answers %d %s, want that the name is taken", got.status, got.body)
+	}
+	if now := b.named("half"); now.SystemID != taken.SystemID {
+		t.Errorf("the compose took the VM over as %s", now.SystemID)
+	}
+}
+
 func TestHostThatLosesVMs(t *testing.T) {
 	b := newBed(t)
 	b.breakHost(`{"unreachable": true, "losing": true}`)

@@ -131,6 +131,7 @@ func TestAllocateRefusesBadConstraints(t *testing.T) {
 		{"unknown architecture", "arch", "nosuch", "Architecture not recognised."},
 		{"malformed storage", "storage", "garbage", `Malformed storage constraint, "garbage".`},
 		{"a filter of the list", "hostname", "x", "No such constraint."},
+		{"an opposite that MAAS lacks", "not_system_id", "x", "No such constraint."},
 		{"unknown interface key", "interfaces", "x:bogus=1", "Unknown interfaces constraint: 'bogus"},
 	}
 	for _, test := range tests {
@@ -183,6 +184,9 @@ func TestAllocateConstraints(t *testing.T) {
 			{"not_pod", []string{"not_pod", host}, false},
 			{"pod_type", []string{"pod_type", "lxd"}, true},
 			{"not_pod_type", []string{"not_pod_type", "lxd"}, false},
+			{"not_hostname", []string{"interfaces", "other:not_hostname=" + vm.str("hostname")}, false},
+			{"not_hostname of several", []string{"interfaces", "other:not_hostname=nosuch,not_hostname=" + vm.str("hostname")}, false},
+			{"not_hostname of others", []string{"interfaces", "other:not_hostname=nosuch,not_hostname=neither"}, true},
 			{"storage", []string{"storage", "root:4"}, true},
 			{"too much storage", []string{"storage", "root:100000"}, false},
 			{"all at once", []string{"zone", zone.str("name"), "pool", pool.str("name"), "tags", tagged, "cpu_count", "1"}, true},

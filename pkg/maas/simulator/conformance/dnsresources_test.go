@@ -110,6 +110,44 @@ func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
 	})
 }
 
+// MAAS takes the address from a released machine's link, not the link from the DNS resource: the name leads to that machine again
+// when it is deployed the next time, whoever does that.
+func TestDNSResourceKeepsTheLinkOfAReleasedMachine(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t, "skip_commissioning", "false")
+		id := vm.str("system_id")
+		m.awaitStatus(t, id, "Ready")
+		deployed := func() []string {
+			m.deploy(t, vm).object(t)
+			return m.awaitStatus(t, id, "Deployed").strings("ip_addresses")
+		}
+		first := deployed()
+		if len(first) == 0 {
+			t.Skip("this MAAS gives its VMs no addresses of its own")
+		}
+		path := "dnsresources/" + m.newDNSResource(t, "ip_addresses", first[0]).id("id") + "/"
+		m.release(t, vm).object(t)
+		m.awaitStatus(t, id, "Ready")
+		links := m.get(t, path).object(t).objects("ip_addresses")
+		if len(links) != 1 || links[0].at("ip") != nil {
+			t.Fatalf("it holds %v after the release, want one link without an address", links)
+		}
+		if again, leads := deployed(), addressesOf(m.get(t, path).object(t)); len(leads) != 1 || !slices.Contains(again, leads[0]) {
+			t.Errorf("it leads to %v, want one of the addresses that the machine has now: %v", leads, again)
+		}
+	})
+}
+
+// With the machine goes its link, and with its last link the DNS resource.
+func TestDNSResourceGoesWithTheMachineOfItsOnlyAddress(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		made := m.newDNSResource(t, "ip_addresses", m.giveStaticAddress(t, vm))
+		m.removeMachine(t, vm)
+		m.get(t, "dnsresources/"+made.id("id")+"/").refuses(t, http.StatusNotFound, "No DNSResource matches the given query.")
+	})
+}
+
 func TestCreateDNSResourceRefusals(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		domain := m.defaultDomain(t).str("name")

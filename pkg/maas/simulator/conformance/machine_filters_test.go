@@ -13,6 +13,7 @@ import (
 func TestUnknownFilterIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.get(t, "machines/", "bogus", "x").refusesField(t, "bogus", "No such constraint.")
+		m.get(t, "machines/", "not_system_id", "x").refusesField(t, "not_system_id", "No such constraint.")
 	})
 }
 

@@ -258,6 +258,61 @@ func TestRefreshAnswersTheVMHost(t *testing.T) {
 	})
 }
 
+// What MAAS knows on a host and finds there stays as it is.
+func TestRefreshKeepsTheVMsThatAreThere(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		m.op(t, "vm-hosts/"+vm.id("pod", "id")+"/", "refresh").object(t)
+		now := m.machine(t, vm.str("system_id"))
+		if now.str("hostname") != vm.str("hostname") || now.str("status_name") != vm.str("status_name") {
+			t.Errorf("the refresh made %s, %s of %s, %s", now.str("hostname"), now.str("status_name"), vm.str("hostname"), vm.str("status_name"))
+		}
+	})
+}
+
+func TestADeletedVMDoesNotComeBackAtARefresh(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		m.delete(t, machinePath(vm.str("system_id"))).gone(t)
+		m.awaitNoMachine(t, vm.str("system_id"))
+		m.op(t, "vm-hosts/"+vm.id("pod", "id")+"/", "refresh").object(t)
+		if back := m.machines(t, "hostname", vm.str("hostname")); len(back) != 0 {
+			t.Errorf("%v came back", systemIDs(back))
+		}
+	})
+}
+
+func TestRefreshIsForAdministrators(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.asPlainUser(t).op(t, vmHostPath(m.vmHostWithRoom(t)), "refresh").refuses(t, http.StatusForbidden)
+	})
+}
+
+func TestRefreshOfAVMHostThatIsNotThereIsNotFound(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		m.op(t, "vm-hosts/999999/", "refresh").refuses(t, http.StatusNotFound, "No Pod matches the given query.")
+	})
+}
+
+// MAAS takes in what it finds on a host and does not know: under the VM's name, in the host's zone and pool, and commissions it.
+func TestRefreshEnlistsAndCommissionsWhatItDoesNotKnow(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		project := uniqueName()
+		host, vm := m.vmOfItsOwnHost(t, project)
+		m.delete(t, vmHostPath(host)).gone(t)
+		m.awaitNoMachine(t, vm.str("system_id"))
+		again := m.newLXDHost(t, "project", project)
+		m.op(t, vmHostPath(again), "refresh").object(t)
+		found := m.machines(t, "hostname", vm.str("hostname"))
+		if len(found) != 1 || found[0].str("system_id") == vm.str("system_id") || found[0].id("pod", "id") != again.id("id") {
+			t.Fatalf("%v have the VM's name, want a new machine on the new VM host", systemIDs(found))
+		}
+		if status := found[0].str("status_name"); status != "Commissioning" && status != "New" {
+			t.Errorf("it is %s, want it to be commissioned", status)
+		}
+	})
+}
+
 func TestComposeOnAnUnreachableVMHostIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		got := m.composeOn(t, m.newUnreachableHost(t))

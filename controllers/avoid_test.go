@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// later is a clock by which a test lets pauses pass.
+type later struct {
+	began time.Time
+	by    atomic.Int64
+}
+
+func (l *later) now() time.Time { return l.began.Add(time.Duration(l.by.Load())) }
+
+func (l *later) pass(d time.Duration) { l.by.Add(int64(d)) }
+
+// machineService is the manager's view of the test's MAAS, whose pauses go by a clock of the test.
+func (w *world) machineService(cluster *infrav1.MaasCluster) (*machine.Service, *later) {
+	w.t.Helper()
+	s, err := w.scopes.Cluster(w.t.Context(), w.cluster, cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	clock := &later{began: time.Now()}
+	s.Machines.SetClock(clock.now)
+	s.Machines.LXD().SetClock(clock.now)
+	return s.Machines, clock
+}
+
+// until is the time until which a condition says that something is left alone.
+func until(t *testing.T, message string) time.Time {
+	t.Helper()
+	for word := range strings.FieldsSeq(message) {
+		if at, err := time.Parse(time.RFC3339, strings.TrimRight(word, ".,;)")); err == nil {
+			return at
+		}
+	}
+	t.Fatalf("%q does not say until when", message)
+	return time.Time{}
+}
+
+func TestAMachineWhoseDeploymentFailedIsNotTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	_, clock := w.machineService(cluster)
+	w.failNext("deploy")
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	w.poke(first)
+	failed := first.Spec.SystemID
+	seen, _ := w.maas.Machine(failed)
+	w.delete(first)
+
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.deployed(second)
+	if second.Spec.SystemID == failed {
+		t.Fatal("the machine that failed was picked again, and there was another")
+	}
+	third := w.newMachine("third", false, infrav1.MaasMachineSpec{})
+	w.refused(third, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+	message := conditions.GetMessage(third, infrav1.MachineDeployedCondition)
+	if !strings.Contains(message, seen.Hostname) || !strings.Contains(message, failed) || !strings.Contains(message, "failures: 1") {
+		t.Errorf("%q does not say which machine failed, or how often", message)
+	}
+	if at := until(t, message); at.Before(clock.now()) || at.After(clock.now().Add(time.Hour)) {
+		t.Errorf("at %v it is left alone until %v", clock.now(), at)
+	}
+	w.triedAgain(third, "allocate")
+	if again := conditions.GetMessage(third, infrav1.MachineDeployedCondition); again != message {
+		t.Errorf("the condition said %q, and now %q", message, again)
+	}
+	if acquired := w.acquiredMachines(); acquired != 1 {
+		t.Errorf("%d machines are acquired, want the one that is deployed:\n%s", acquired, w.machines())
+	}
+
+	clock.pass(time.Hour)
+	w.poke(third)
+	w.deployed(third)
+	if third.Spec.SystemID != failed {
+		t.Errorf("it is on %s", third.Spec.SystemID)
+	}
+	w.delete(third)
+	clock.pass(-time.Hour) // The pause would not be over, had the success not ended it.
+	fourth := w.newMachine("fourth", false, infrav1.MaasMachineSpec{})
+	w.deployed(fourth)
+}
+
+// A manager that began after the machine failed knows of it when it gives it back.
+func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	service, _ := w.machineService(cluster)
+	w.failNext("deploy")
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	failed := first.Spec.SystemID
+	service.Forgive(failed)
+	w.delete(first)
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.deployed(second)
+	if second.Spec.SystemID == failed {
+		t.Error("the machine that failed was picked again, and there was another")
+	}
+}
+
+// triedAgain has a machine looked at, and waits until MAAS was asked for it once more.
+func (w *world) triedAgain(m *infrav1.MaasMachine, op string) {
+	w.t.Helper()
+	tries := func() (n int) {
+		for _, call := range w.maas.Calls().Log {
+			if call.Op == op {
+				n++
+			}
+		}
+		return n
+	}
+	before := tries()
+	w.poke(m)
+	w.await("MAAS was asked again", m, func(context.Context) bool { return tries() > before })
+	w.eventually(m, "settled", func() bool { return m.Annotations[infrav1.AcquireStartedAnnotation] == "" })
+}
+
+func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.deployTimeout = time.Second
+		w.region += "timings: {deploy: 100000h}\n"
+	})
+	w.provisioned(w.newCluster())
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	w.said(first, said{Reason: infrav1.DeployTimedOutReason, Then: person})
+	hung := first.Spec.SystemID
+	// The condition says something else by the time that the machine is given back.
+	w.maasCall(http.MethodPost, "machines/"+hung+"/?op=lock", nil)
+	w.beginDeletion(first)
+	w.refused(first, infrav1.MachineDeployedCondition, infrav1.MachineLockedReason)
+	w.maasCall(http.MethodPost, "machines/"+hung+"/?op=unlock", nil)
+	w.await("it is gone", first, func(ctx context.Context) bool {
+		w.nudge(first)
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(first), &infrav1.MaasMachine{}))
+	})
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.eventually(second, "acquired", func() bool { return second.Spec.SystemID != "" })
+	if second.Spec.SystemID == hung {
+		t.Error("the machine that hung was picked again, and there was another")
+	}
+	w.delete(second)
+}
+
+func TestAMachineThatFailedIsTakenByWhoAsksForIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	w.failNext("deploy")
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	failed := first.Spec.SystemID
+	w.delete(first)
+	pinned := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: failed})
+	w.deployed(pinned)
+}
+
+// Two answers were lost, and MAAS has two machines for one: that which did not fail stays.
+func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, failed := range []string{"metal-a", "metal-b"} {
+		t.Run(failed, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			service, _ := w.machineService(cluster)
+			for _, m := range w.maas.Machines() {
+				if !strings.HasPrefix(m.Hostname, "metal-") {
+					continue
+				}
+				w.allocateAs("capmaas/"+cluster.Annotations[infrav1.OwnerIDAnnotation]+"/m", m.SystemID)
+				if m.Hostname == failed {
+					service.Failed(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, "somebody before")
+				}
+			}
+			m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
+			w.deployed(m)
+			if m.Status.Hostname == failed {
+				t.Error("the machine that failed was kept")
+			}
+			w.await("the other is given back", m, func(context.Context) bool { return w.acquiredMachines() == 1 })
+		})
+	}
+}
+
+func TestHostsThatFailedAreLeftAloneAndTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	_, clock := w.machineService(cluster)
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "compose", Status: http.StatusServiceUnavailable, Body: "Failed talking to pod", First: 3}); err != nil {
+		t.Fatal(err)
+	}
+	m := w.newMachine("m", false, vm)
+	for range 3 {
+		w.triedAgainOrRefused(m)
+	}
+	w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
+	message := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition)
+	if at := until(t, message); at.Before(clock.now()) || at.After(clock.now().Add(time.Hour)) {
+		t.Errorf("at %v the hosts are left alone until %v", clock.now(), at)
+	}
+	hosts := map[string]bool{}
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "compose" {
+			hosts[call.Path] = true
+		}
+	}
+	if len(hosts) != 3 {
+		t.Errorf("three tries were made on %v", hosts)
+	}
+	w.poke(m)
+	w.poke(m)
+	w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
+	if again := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); again != message {
+		t.Errorf("the condition said %q, and now %q", message, again)
+	}
+	clock.pass(time.Hour)
+	w.poke(m)
+	w.deployed(m)
+}
+
+// triedAgainOrRefused has a VM that is not there yet looked at until it says why, after the time that it may turn up in.
+func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	composed := func() (n int) {
+		for _, call := range w.maas.Calls().Log {
+			if call.Op == "compose" {
+				n++
+			}
+		}
+		return n
+	}
+	before := composed()
+	w.await("it is composed once more, or no host is left", m, func(context.Context) bool {
+		w.poke(m)
+		return composed() > before || conditions.GetReason(m, infrav1.LXDHostSelectedCondition) == infrav1.NoHostAvailableReason
+	})
+}
+
+// A call that never reached MAAS leaves nothing to wait for.
+func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"refused":  {&maas.Error{Kind: maas.Conflict}, true},
+		"not sent": {&maas.Error{Kind: maas.Unavailable, NotSent: true}, true},
+		"lost":     {&maas.Error{Kind: maas.Unavailable}, false},
+		"unclear":  {errors.Join(errors.New("it is a VM"), &maas.Error{Kind: maas.Unavailable}), false},
+	} {
+		if got := nothingCame(tc.err); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}

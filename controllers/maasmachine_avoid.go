@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// maxTold is how many of the machines that are left alone a condition names.
+const maxTold = 5
+
+var (
+	// failedStates are those of a machine that would likely fail again.
+	failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment)
+	// timedOut are the reasons of one that MAAS still works on, for too long.
+	timedOut = sets.New(infrav1.CommissioningTimedOutReason, infrav1.DeployTimedOutReason)
+)
+
+// settleSeen says why a machine that MAAS has does not run, and remembers it if it failed.
+func (r *MaasMachineReconciler) settleSeen(l *life, v verdict) outcome {
+	out := r.settle(l.MaasMachine, v)
+	noteFailure(l)
+	return out
+}
+
+// noteFailure remembers that a bare-metal machine failed, so that it is not the next one that MAAS gives. A VM goes with its failure.
+func noteFailure(l *life) {
+	reason := conditions.GetReason(l.MaasMachine, infrav1.MachineDeployedCondition)
+	if !l.IsLXD() && (failedStates.Has(l.maas.Status) || (l.maas.Status.Moving() && timedOut.Has(reason))) {
+		l.Machines.Failed(l.maas, string(l.MaasMachine.UID))
+	}
+}
+
+// nothingCame tells that no machine will turn up of a call that failed: MAAS refused it, or never got it.
+func nothingCame(err error) bool {
+	return !errors.Is(err, maas.Unavailable) || maas.NotSent(err)
+}
+
+// noMachine says that MAAS has none that fits, and which ones are left alone. Somebody may free another one meanwhile.
+func noMachine(l *life, err error, leftAlone []machine.LeftAlone) outcome {
+	after, message := capacityRetry, maas.Message(err)
+	if len(leftAlone) > 0 {
+		after = min(after, max(time.Until(leftAlone[0].Until), time.Second))
+		message = fmt.Sprintf("left alone because of failures: %s. MAAS says: %s", told(leftAlone), message)
+	}
+	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
+	return waitAtMost(after)
+}
+
+func told(leftAlone []machine.LeftAlone) string {
+	var parts []string
+	for _, m := range leftAlone[:min(len(leftAlone), maxTold)] {
+		parts = append(parts, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, clock(m.Until)))
+	}
+	if more := len(leftAlone) - maxTold; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+const (
+	// defaultHostPatience is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
+	// reboots is back by then; and a control plane that replaces one on a dead host does not wait much longer, for its KubeadmControlPlane
+	// waits for the deletion.
+	defaultHostPatience = 5 * time.Minute
+	// leastHostTries is how often it must have been tried by then: MAAS may have been away for most of the time.
+	leastHostTries = 2
+	// firstVMRetry and maxVMRetry bound the growing pause after a VM was found again and deleted again. Each time its host may start it.
+	firstVMRetry = 5 * time.Second
+	maxVMRetry   = 5 * time.Minute
+	// placeSeparator is between the notes in infrav1.VMOnHostAnnotation.
+	placeSeparator = ","
+)
+
+// vmCheck is what infrav1.VMCheckAnnotation holds.
+type vmCheck struct {
+	// UnreachableSince is when the host could first not be looked at, and Tries how often since.
+	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
+	Tries            int          `json:"tries,omitempty"`
+	// CameBack is how often the VM was found again, DeletedAt when it was deleted again.
+	CameBack  int          `json:"cameBack,omitempty"`
+	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
+}
+
+// vmCheckOf reads what was found out; what can't be read is begun anew.
+func vmCheckOf(m *infrav1.MaasMachine) (check vmCheck) {
+	if json.Unmarshal([]byte(m.Annotations[infrav1.VMCheckAnnotation]), &check) != nil {
+		return vmCheck{}
+	}
+	return check
+}
+
+func (c vmCheck) store(m *infrav1.MaasMachine) {
+	text, _ := json.Marshal(c) // It has nothing that could not be written.
+	annotate(m, infrav1.VMCheckAnnotation, string(text))
+}
+
+func annotate(m *infrav1.MaasMachine, key, value string) {
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[key] = value
+}
+
+// vmPlaces are the notes on where the VM may be.
+func vmPlaces(m *infrav1.MaasMachine) []string {
+	return strings.FieldsFunc(m.Annotations[infrav1.VMOnHostAnnotation], func(r rune) bool { return string(r) == placeSeparator })
+}
+
+func setVMPlaces(m *infrav1.MaasMachine, places []string) {
+	if len(places) == 0 {
+		delete(m.Annotations, infrav1.VMOnHostAnnotation)
+		return
+	}
+	annotate(m, infrav1.VMOnHostAnnotation, strings.Join(places, placeSeparator))
+}
+
+func addVMPlace(m *infrav1.MaasMachine, place string) {
+	if places := vmPlaces(m); !slices.Contains(places, place) {
+		setVMPlaces(m, append(places, place))
+	}
+}
+
+func dropVMPlace(m *infrav1.MaasMachine, place string) {
+	setVMPlaces(m, slices.DeleteFunc(vmPlaces(m), func(other string) bool { return other == place }))
+}
+
+// composing notes, before it is so, that MAAS is asked for a VM on a host. refused takes it back, when MAAS did not make one.
+func (r *MaasMachineReconciler) composing(ctx context.Context, m *infrav1.MaasMachine, place string) (refused func() error, err error) {
+	known := slices.Contains(vmPlaces(m), place) // An earlier try may have made one there all the same.
+	err = patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+		annotate(m, infrav1.AcquireStartedAnnotation, time.Now().UTC().Format(time.RFC3339))
+		addVMPlace(m, place)
+	})
+	return func() error {
+		return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+			delete(m.Annotations, infrav1.AcquireStartedAnnotation)
+			if !known {
+				dropVMPlace(m, place)
+			}
+		})
+	}, err
+}
+
+// notePlace notes where a VM is before it is deleted: afterwards MAAS can't tell.
+func (r *MaasMachineReconciler) notePlace(ctx context.Context, l *life, machine *maas.Machine) error {
+	if machine.Pod == nil {
+		return nil
+	}
+	place := l.Machines.LXD().Place(lxd.Host{ID: machine.Pod.ID, Name: machine.Pod.Name})
+	if slices.Contains(vmPlaces(l.MaasMachine), place) {
+		return nil
+	}
+	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) { addVMPlace(m, place) })
+}
+
+// verifyAt tells whether the VM is gone from a place.
+func verifyAt(ctx context.Context, l *life, place string) (back *lxd.VM, err error) {
+	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place})
+}
+
+// recoverVM looks for a VM that an earlier try made without MAAS knowing it, which happens when a host takes too long or its answer is
+// lost. Otherwise the machine would get another one, and this one would turn up under another name, for its own would be taken.
+func (r *MaasMachineReconciler) recoverVM(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil || !l.IsLXD() {
+		return proceed, nil
+	}
+	for _, place := range vmPlaces(l.MaasMachine) {
+		back, err := verifyAt(ctx, l, place)
+		var later *lxd.LaterError
+		var unverified *lxd.UnverifiedError
+		switch {
+		case errors.As(err, &later):
+			notDeployed(l.MaasMachine, infrav1.CreatingReason, "MAAS did not say what became of the VM; looking for it before asking again")
+			return waitAtMost(later.After), nil
+		case errors.As(err, &unverified), errors.Is(err, maas.Forbidden):
+			continue // It is looked for again when the machine is deleted.
+		case err != nil:
+			return proceed, err
+		case back != nil:
+			return r.adopt(ctx, l)
+		}
+		dropVMPlace(l.MaasMachine, place)
+	}
+	return proceed, nil
+}
+
+// verify makes sure that a VM which MAAS does not have any more is gone from its host, too: MAAS says that a machine is deleted also when
+// its VM could not be, and takes it in as a new machine when it next looks at the host.
+func (r *MaasMachineReconciler) verify(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if l.maas != nil || !l.IsLXD() {
+		return proceed, nil
+	}
+	if pause := vmCheckOf(m).pause(time.Now()); pause > 0 {
+		return waitAtMost(pause), nil
+	}
+	if host := m.Status.LXDHost; host != "" && len(vmPlaces(m)) == 0 {
+		addVMPlace(m, l.Machines.LXD().Place(lxd.Host{Name: host}))
+	}
+	for _, place := range vmPlaces(m) {
+		back, err := verifyAt(ctx, l, place)
+		if out, err := r.verified(ctx, l, place, back, err); err != nil || out.stop {
+			return out, err
+		}
+		dropVMPlace(m, place)
+	}
+	return proceed, nil
+}
+
+// verified tells what follows from a look at a place; to proceed means that there is nothing more to do there.
+func (r *MaasMachineReconciler) verified(ctx context.Context, l *life, place string, back *lxd.VM, err error) (outcome, error) {
+	m := l.MaasMachine
+	var later *lxd.LaterError
+	var unverified *lxd.UnverifiedError
+	switch {
+	case errors.As(err, &later):
+		if vmCheckOf(m).CameBack == 0 {
+			notDeployed(m, infrav1.VerifyingVMReason, "MAAS deleted VM %s, and looks whether its host is rid of it", l.Identity().Hostname)
+		}
+		return waitAtMost(later.After), nil
+	case errors.As(err, &unverified):
+		return r.hostUnreachable(l, unverified, time.Now()), nil
+	case errors.Is(err, maas.Forbidden):
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
+			"whether VM %s is gone from its host can't be told: MAAS lets only administrators look: %s", l.Identity().Hostname, maas.Message(err))
+		return proceed, nil
+	case err != nil:
+		return proceed, err
+	case back != nil:
+		return r.deleteAgain(ctx, l, place, back)
+	}
+	return proceed, nil
+}
+
+// hostUnreachable waits for the host for a while, and then says what may be left there.
+func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedError, now time.Time) outcome {
+	m, check, vm := l.MaasMachine, vmCheckOf(l.MaasMachine), l.Identity().Hostname
+	if check.UnreachableSince == nil {
+		check.UnreachableSince, check.Tries = ptrTime(now), 0
+	}
+	check.Tries++
+	limit := check.UnreachableSince.Add(cmp.Or(r.HostPatience, defaultHostPatience))
+	if left := limit.Sub(now); left > 0 || check.Tries < leastHostTries {
+		message := fmt.Sprintf("MAAS deleted VM %s, and can't look whether VM host %s is rid of it: %s; this is tried until %s",
+			vm, why.Host, maas.Message(why), clock(limit))
+		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
+		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
+		check.store(m)
+		return waitAtMost(max(min(why.After, left), time.Second))
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete",
+		"VM %s may remain on VM host %s, which MAAS can't look at since %s: %s. When it can, refresh the VM host in MAAS: a VM that is left "+
+			"turns up there as machine %s, and `capmaasctl orphans` finds it", vm, why.Host, clock(check.UnreachableSince.Time), maas.Message(why), vm)
+	check.UnreachableSince, check.Tries = nil, 0
+	check.store(m)
+	return proceed
+}
+
+// deleteAgain deletes a VM that was found again. It is ours by its name. What its host does not let go is tried at growing intervals, for
+// as long as it takes: MAAS has the VM, so it is not lost, and somebody must mend the host.
+func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (outcome, error) {
+	m, check := l.MaasMachine, vmCheckOf(l.MaasMachine)
+	if now := l.Machines.LXD().Place(lxd.Host{ID: back.HostID, Name: back.Host}); now != place {
+		if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { addVMPlace(m, now) }); err != nil {
+			return proceed, err
+		}
+	}
+	if err := l.Machines.LXD().DeleteVM(ctx, *back); err != nil && !errors.Is(err, maas.NotFound) {
+		return proceed, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
+	}
+	check.CameBack++
+	check.DeletedAt = ptrTime(time.Now())
+	check.UnreachableSince, check.Tries = nil, 0
+	check.store(m)
+	message := fmt.Sprintf("VM host %s still had VM %s, which MAAS had called deleted; it is deleted again (times: %d)",
+		back.Host, back.Hostname, check.CameBack)
+	r.warnOnce(m, infrav1.VMCameBackReason, message)
+	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
+	return waitAtMost(vmRetry(check.CameBack)), nil
+}
+
+// pause is how long to wait before it is looked whether the VM is there once more.
+func (c vmCheck) pause(now time.Time) time.Duration {
+	if c.DeletedAt == nil {
+		return 0
+	}
+	return c.DeletedAt.Add(vmRetry(c.CameBack)).Sub(now)
+}
+
+// vmRetry is the pause after a VM was found again so many times.
+func vmRetry(times int) time.Duration {
+	return min(firstVMRetry<<min(max(times-1, 0), 16), maxVMRetry)
+}

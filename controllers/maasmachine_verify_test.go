@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// vmsOnHosts are all VMs that are really there, known to MAAS or not.
+func (w *world) vmsOnHosts() (vms []string) {
+	for _, host := range w.maas.VMHosts() {
+		for _, vm := range host.VMs {
+			vms = append(vms, vm.Name+"@"+host.Name)
+		}
+	}
+	return vms
+}
+
+// noVMs checks that neither MAAS nor a host has a VM.
+func (w *world) noVMs() {
+	w.t.Helper()
+	if vms := w.vmsOnHosts(); len(vms) > 0 {
+		w.t.Errorf("VMs are left on their hosts: %v", vms)
+	}
+	for _, m := range w.maas.Machines() {
+		if m.VMHost != "" {
+			w.t.Errorf("MAAS has the VM %s (%s, %s)", m.Hostname, m.SystemID, m.Status)
+		}
+	}
+}
+
+// deployedVM makes a VM in a cluster of its own.
+func (w *world) deployedVM() *infrav1.MaasMachine {
+	w.t.Helper()
+	w.provisioned(w.newCluster())
+	m := w.newMachine("md-0", false, vm)
+	w.deployed(m)
+	return m
+}
+
+// goes waits until an object that is being deleted is gone.
+func (w *world) goes(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
+	})
+}
+
+// told waits for an event about an object with all of the words, and answers how many there are.
+func (w *world) told(m *infrav1.MaasMachine, reason string, words ...string) (times int) {
+	w.t.Helper()
+	w.await("an event "+reason+" is there", m, func(ctx context.Context) bool {
+		list := &corev1.EventList{}
+		if w.client.List(ctx, list, client.InNamespace(w.namespace)) != nil {
+			return false
+		}
+		times = 0
+		for _, e := range list.Items {
+			about := e.Reason == reason && e.InvolvedObject.Name == m.Name
+			if about && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e.Message, word) }) {
+				times += max(int(e.Count), 1)
+			}
+		}
+		return times > 0
+	})
+	return times
+}
+
+func (w *world) count(op string) (n int) {
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// MAAS calls a VM deleted that its host keeps.
+func TestAVMThatItsHostKeepsIsDeletedUntilItIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	host, name := m.Status.LXDHost, m.Status.Hostname
+	w.maas.BreakVMHost(host, false, true)
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMCameBackReason)
+	if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, host) || !strings.Contains(message, name) {
+		t.Errorf("Ready says %q, want which VM and which host", message)
+	}
+	w.eventually(m, "deleted more than once", func() bool { return vmCheckOf(m).CameBack > 1 })
+	if times := w.told(m, infrav1.VMCameBackReason, host, name); times != 1 {
+		t.Errorf("%d events say that the VM came back, want one", times)
+	}
+	w.maas.BreakVMHost(host, false, false)
+	w.goes(m)
+	w.noVMs()
+}
+
+func TestAVMOnAHostThatCantBeReachedIsLookedForWhenItCan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	host := m.Status.LXDHost
+	w.maas.BreakVMHost(host, true, false)
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	if _, there := w.maas.Machine(m.Spec.SystemID); there {
+		t.Fatal("MAAS still has the VM")
+	}
+	w.maas.BreakVMHost(host, false, false)
+	w.goes(m)
+	w.noVMs()
+}
+
+// A replacement must not wait for a dead host for ever; neither must a restart of the manager begin to wait anew.
+func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.hostPatience = 2 * time.Second })
+	m := w.deployedVM()
+	host, name := m.Status.LXDHost, m.Status.Hostname
+	w.maas.BreakVMHost(host, true, false)
+	w.beginDeletion(m)
+	w.goes(m)
+	w.told(m, "VMMayRemain", name, host, "capmaasctl orphans")
+	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
+		t.Errorf("the hosts have %v", vms)
+	}
+}
+
+func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostPatience: time.Minute}
+	m := &infrav1.MaasMachine{Spec: vm}
+	l := &life{Machine: scopeOf(m)}
+	why := &lxd.UnverifiedError{Host: "h", After: time.Second}
+	began := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		waits bool
+	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
+		l.MaasMachine = m.DeepCopy() // As a new manager reads it.
+		l.MaasMachine.Status = infrav1.MaasMachineStatus{}
+		out := r.hostUnreachable(l, why, began.Add(step.after))
+		m = l.MaasMachine
+		if out.stop != step.waits {
+			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
+		}
+	}
+	// MAAS was away for long: one try is not enough.
+	if out := r.hostUnreachable(&life{Machine: scopeOf(&infrav1.MaasMachine{Spec: vm})}, why, began); !out.stop {
+		t.Error("a host is given up after one try")
+	}
+}
+
+func scopeOf(m *infrav1.MaasMachine) *scope.Machine {
+	return &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &infrav1.MaasCluster{}}, MaasMachine: m}
+}
+
+// The note on where the VM was outlives the manager that deleted it, and the status.
+func TestAVMIsVerifiedAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	host, name := m.Status.LXDHost, m.Status.Hostname
+	w.maas.BreakVMHost(host, true, false)
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	w.stopManager()
+	w.patchStatus(m, func() { m.Status = infrav1.MaasMachineStatus{} })
+	w.maas.BreakVMHost(host, false, false)
+	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
+		t.Fatalf("the hosts have %v", vms)
+	}
+	w.startManager(w.client.Scheme())
+	w.goes(m)
+	w.noVMs()
+}
+
+func TestAVMThatSomebodyDeletedInMAASIsVerifiedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	w.maas.BreakVMHost(m.Status.LXDHost, false, true)
+	if err := w.maasClient().DeleteMachine(t.Context(), m.Spec.SystemID); err != nil {
+		t.Fatal(err)
+	}
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+	w.maas.BreakVMHost(m.Status.LXDHost, false, false)
+	w.delete(m)
+	w.noVMs()
+}
+
+// A VM host that MAAS does not have holds up nothing; one that was registered anew is looked at where it is now.
+func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
+	for name, anew := range map[string]bool{"for good": false, "and registered anew": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			m := w.deployedVM()
+			host := m.Status.LXDHost
+			c := w.maasClient()
+			hosts, err := c.ListVMHosts(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.Name == host })
+			power, err := c.VMHostPower(t.Context(), hosts[at].ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.stopManager() // It would see the VM go, and come back.
+			if err := c.DeleteVMHost(t.Context(), hosts[at].ID); err != nil {
+				t.Fatal(err)
+			}
+			if anew {
+				if _, err := c.CreateLXDHost(t.Context(), maas.VMHostParams{VMHostPower: power, Name: host}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.beginDeletion(m)
+			w.startManager(w.client.Scheme())
+			w.goes(m)
+			if left := w.vmsOnHosts(); anew && len(left) > 0 {
+				t.Errorf("VMs are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestWhoMayNotHaveMAASLookIsToldSoOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusForbidden}); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(m)
+	if times := w.told(m, infrav1.MAASRefusedReason, "administrators"); times != 1 {
+		t.Errorf("%d events, want one", times)
+	}
+	w.noVMs()
+}
+
+func TestAMAASWithoutVMHostsHasNothingToVerify(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.deployedVM()
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusGone}); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(m)
+}
+
+// While MAAS is away nothing is given up, however long that takes.
+func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.hostPatience = time.Millisecond })
+	m := w.deployedVM()
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", DropBefore: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", DropBefore: true, Every: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.maas.BreakVMHost(m.Status.LXDHost, false, true)
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASUnavailableReason)
+	w.maas.BreakVMHost(m.Status.LXDHost, false, false)
+	w.maas.ClearFaults()
+	w.goes(m)
+	w.noVMs()
+}
+
+// The answer to a compose says that it failed, and the VM is there, unknown to MAAS.
+func TestAVMThatMAASDoesNotKnowOfIsFoundBeforeAnotherIsMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, true)
+	}
+	m := w.newMachine("md-0", false, vm)
+	w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, false)
+	}
+	w.deployed(m)
+	if vms := w.vmsOnHosts(); len(vms) != 1 || w.count("compose") != 1 {
+		t.Errorf("the hosts have %v after %d composes, want the one VM", vms, w.count("compose"))
+	}
+	w.delete(m)
+	w.noVMs()
+}
+
+func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, true)
+	}
+	m := w.newMachine("md-0", false, vm)
+	w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
+	w.beginDeletion(m)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMCameBackReason)
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, false)
+	}
+	w.goes(m)
+	w.noVMs()
+}
+
+const oneHost = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+vm_hosts: [{name: lxd-a, cores: 64, memory: 262144, storage_pools: [{name: default, type: zfs, size: 2000}]}]
+`
+
+func TestVMsThatAreDeletedTogetherCostOneLook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 500s}\n" })
+	w.provisioned(w.newCluster())
+	const number = 8
+	machines := make([]*infrav1.MaasMachine, number)
+	for i := range machines {
+		machines[i] = w.newMachine(fmt.Sprint("md-", i), false, vm)
+	}
+	for _, m := range machines {
+		w.deployed(m)
+	}
+	w.maas.ResetCalls()
+	for _, m := range machines {
+		w.beginDeletion(m)
+	}
+	for _, m := range machines {
+		w.goes(m)
+	}
+	if n := w.count("refresh"); n < 1 || n > 2 {
+		t.Errorf("MAAS looked %d times at the host of %d VMs, want once, or twice", n, number)
+	}
+	w.noVMs()
+}
+
+// A look at a host on which a VM is being composed would take the VM over, and commission it.
+func TestVMsAreComposedAndVerifiedOnOneHostAtATime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 1s, compose: 118s, commission: 30m}\n" })
+	w.provisioned(w.newCluster())
+	disturbed := make(chan string, 100)
+	defer w.maas.Subscribe(func(m simulator.MachineSnapshot, _ simulator.Change) {
+		if m.VMHost != "" && m.Status == "Commissioning" {
+			disturbed <- m.Hostname
+		}
+	})()
+	var old []*infrav1.MaasMachine
+	for i := range 2 {
+		old = append(old, w.newMachine(fmt.Sprint("old-", i), false, vm))
+	}
+	for _, m := range old {
+		w.deployed(m)
+	}
+	var made []*infrav1.MaasMachine
+	for i, m := range old {
+		w.beginDeletion(m)
+		w.await(m.Name+" is gone, while VMs are composed", m, func(ctx context.Context) bool {
+			if len(made) < 8*(i+1) {
+				made = append(made, w.newMachine(fmt.Sprint("new-", len(made)), false, vm))
+			}
+			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
+		})
+	}
+	for _, m := range made {
+		w.deployed(m)
+	}
+	for len(disturbed) > 0 {
+		t.Errorf("%s was taken over while it was composed", <-disturbed)
+	}
+	if w.count("refresh") == 0 {
+		t.Error("MAAS never looked at the host")
+	}
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "compose" && call.Status != http.StatusOK {
+			t.Errorf("a compose was answered with %d", call.Status)
+		}
+	}
+}

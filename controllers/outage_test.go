@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"testing"
+
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// Nobody knows then whether it runs, and it is not replaced because MAAS is away.
+func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.newMachine("m", false, vm)
+	w.deployed(m)
+	addresses := len(m.Status.Addresses)
+	if _, err := w.maas.AddFault(simulator.Fault{DropBefore: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(m, "unknown", func() bool {
+		return conditions.IsUnknown(m, infrav1.MachineDeployedCondition) && conditions.IsUnknown(m, infrav1.ReadyCondition) &&
+			conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
+	})
+	if m.Status.FailureReason != "" || len(m.Status.Addresses) != addresses {
+		t.Errorf("failureReason %q and addresses %v, want none and as before", m.Status.FailureReason, m.Status.Addresses)
+	}
+	w.maas.ClearFaults()
+	w.eventually(m, "known to run again", func() bool {
+		return conditions.IsTrue(m, infrav1.MachineDeployedCondition) && conditions.IsTrue(m, infrav1.ReadyCondition)
+	})
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// Who takes a machine between its release and the return of its static address keeps both.
+func TestTheAddressOfAMachineThatSomebodyTookAfterItsReleaseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	const address = "10.77.0.51"
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{StaticIP: address})
+	w.deployed(m)
+	id := m.Spec.SystemID
+	w.maas.ResetCalls()
+	var taken atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		looksOrLinks := call.SystemID == id && call.Method == http.MethodGet || call.Op == "link_subnet"
+		if now, _ := w.maas.Machine(id); phase == simulator.Before && looksOrLinks && now.Status == "Ready" && !taken.Swap(true) {
+			w.allocateAs("somebody", id)
+		}
+		return nil
+	})
+	w.beginDeletion(m)
+	w.await("the object is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+	if !taken.Load() {
+		t.Error("nobody looked at the machine before its address was to be returned")
+	}
+	theirs, _ := w.maas.Machine(id)
+	if theirs.Status != "Allocated" || theirs.AgentName != "somebody" || !slices.Contains(theirs.Addresses, netip.MustParseAddr(address)) {
+		t.Errorf("somebody else's machine is now %+v, want it to have %s still", theirs, address)
+	}
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "link_subnet" {
+			t.Errorf("the links of somebody else's machine were replaced: %+v", call)
+		}
+	}
+}

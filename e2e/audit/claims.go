@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// cluster is a MaasCluster that is there or was.
+type cluster struct {
+	namespace, name string
+	owner           string // its owner id
+	endpoint        string // the DNS name that it would have in MAAS
+	external        bool   // its endpoint is somebody else's
+}
+
+// object is a MaasMachine.
+type object struct {
+	infrav1.MaasMachine
+	cluster cluster // without an owner id where the MaasCluster is gone
+}
+
+func (o *object) String() string { return "MaasMachine " + o.Namespace + "/" + o.Name }
+
+// agentName and hostname are the marks that its machine has in MAAS.
+func (o *object) agentName() string { return "capmaas/" + o.cluster.owner + "/" + o.Name }
+func (o *object) hostname() string  { return maas.Hostname(o.Name, o.cluster.owner) }
+
+func (o *object) isControlPlane() bool {
+	_, is := o.Labels[clusterv1.MachineControlPlaneLabel]
+	return is
+}
+
+// claims are what Kubernetes says.
+type claims struct {
+	clusters []cluster
+	objects  []*object
+}
+
+// readClaims reads all MaasClusters and MaasMachines.
+func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
+	clusters, machines := &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{}
+	for _, list := range []client.ObjectList{clusters, machines} {
+		if err := reader.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("reading what Kubernetes claims: %w", err)
+		}
+	}
+	c, byLabel := &claims{}, map[client.ObjectKey]cluster{}
+	for i := range clusters.Items {
+		m := &clusters.Items[i]
+		one := cluster{namespace: m.Namespace, name: m.Name, owner: m.Annotations[infrav1.OwnerIDAnnotation]}
+		if one.owner == "" {
+			continue // Nothing was done for it yet.
+		}
+		one.endpoint = maas.Hostname(m.Name, one.owner) + "." + strings.TrimSuffix(m.Spec.DNSDomain, ".")
+		_, custom := m.Annotations[infrav1.CustomDNSAnnotation]
+		one.external = custom || (m.Spec.ControlPlaneEndpoint.Host != "" && m.Spec.ControlPlaneEndpoint.Host != one.endpoint)
+		c.clusters = append(c.clusters, one)
+		byLabel[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}] = one
+	}
+	for _, m := range machines.Items {
+		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}
+		c.objects = append(c.objects, &object{m, byLabel[key]})
+	}
+	return c, nil
+}
+
+// holders are the objects that have recorded a machine.
+func (c *claims) holders(systemID string) []*object {
+	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.Spec.SystemID != systemID })
+}
+
+// gaveBack tells that the object is being deleted, and that nothing on the machine it had says so any more: somebody else may have it.
+func (o *object) gaveBack(m simulator.MachineSnapshot) bool {
+	return !o.DeletionTimestamp.IsZero() && o.agentName() != m.AgentName && o.hostname() != m.Hostname
+}
+
+// marked is the object that a machine was acquired for, by its marks.
+func (c *claims) marked(agentName, hostname string) *object {
+	for _, o := range c.objects {
+		if o.cluster.owner != "" && (o.agentName() == agentName || o.Spec.IsLXD() && o.hostname() == hostname) {
+			return o
+		}
+	}
+	return nil
+}
+
+// left are objects of clusters that should be gone.
+func (c *claims) left(who Who) []Finding {
+	var findings []Finding
+	for _, one := range c.clusters {
+		if who.covers(one) {
+			findings = append(findings, Finding{Leaked, fmt.Sprintf("MaasCluster %s/%s is still there", one.namespace, one.name)})
+		}
+	}
+	for _, o := range c.objects {
+		if who.everybody() || (o.cluster.owner != "" && who.covers(o.cluster)) {
+			findings = append(findings, Finding{Leaked, o.String() + " is still there"})
+		}
+	}
+	return findings
+}
+
+// without are the claims of others: what is audited as gone has none.
+func (c *claims) without(who Who) *claims {
+	if who.everybody() {
+		return &claims{}
+	}
+	return &claims{
+		clusters: slices.DeleteFunc(slices.Clone(c.clusters), who.covers),
+		objects: slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool {
+			return o.cluster.owner != "" && who.covers(o.cluster)
+		}),
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/audit"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// lateBy is when it is done: later than the machine could be given back after the manager stopped waiting, and before it stops looking.
+const lateBy = 40 * time.Second
+
+// MAAS does what it was asked for when nobody waits for the answer any more, and the machine is to be given back meanwhile: it must not
+// be deployed, nor get an address, after it is nobody's.
+func TestNothingIsDoneLateToAMachineThatWasGivenBack(t *testing.T) {
+	if attack.stalls == 0 {
+		t.Skip("it takes longer than the manager waits for an answer")
+	}
+	for number, op := range []string{"link_subnet", "deploy"} {
+		t.Run(op, func(t *testing.T) { givenBackTooEarly(t, op, number) })
+	}
+}
+
+func givenBackTooEarly(t *testing.T, op string, number int) {
+	ctx, name := t.Context(), fmt.Sprintf("late-%d", number)
+	a := calm(t)
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	defer func() {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), attack.limit)
+		defer cancel()
+		if err := box.DeleteCluster(limited, key); err != nil {
+			t.Error(err)
+		}
+		a.auditUntil(limited, "at the end", func(ctx context.Context) ([]audit.Finding, error) { return a.auditor.Gone(ctx, audit.Who{}) })
+	}()
+	late := &lateCall{op: op, asked: make(chan struct{}), done: make(chan struct{})}
+	box.MAAS.ChooseFaults(late.choose)
+	box.MAAS.SetHook(late.hook)
+	if err := box.ApplyYAML(ctx, strings.NewReader(strings.ReplaceAll(clusterYAML, "NAME", name))); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.meet(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	m := member{Name: name + "-m1", Cluster: name, StaticIP: fmt.Sprintf("10.77.2.%d", 10+number)}
+	if err := a.create(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(ctx, late.asked, "MAAS to be asked to "+op); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.remove(ctx, m.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(ctx, late.done, "MAAS to "+op); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calm is an assault without faults.
+func calm(t *testing.T) *assault {
+	t.Helper()
+	a := begin(t)
+	box.MAAS.ClearFaults()
+	return a
+}
+
+func within(ctx context.Context, happened <-chan struct{}, what string) error {
+	limited, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	return sandbox.WaitFor(limited, what, func() (bool, string, error) {
+		select {
+		case <-happened:
+			return true, "", nil
+		default:
+			return false, "not yet", nil
+		}
+	})
+}
+
+// lateCall lets the first call of an operation be done later than the manager waits for it.
+type lateCall struct {
+	op          string
+	asked, done chan struct{}
+
+	mutex  sync.Mutex
+	number int // of the call
+	over   bool
+}
+
+func (l *lateCall) choose(call simulator.Call) *simulator.Fault {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if call.Op != l.op || l.number != 0 {
+		return nil
+	}
+	l.number = call.Number
+	close(l.asked)
+	return &simulator.Fault{Delay: simulator.Duration(lateBy)}
+}
+
+func (l *lateCall) hook(call simulator.Call, phase simulator.Phase) error {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if call.Number == l.number && phase == simulator.After && !l.over {
+		l.over = true
+		close(l.done)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"text/template"
+	"time"
+
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+)
+
+// member is one machine's life.
+type member struct {
+	Name, Cluster string
+	ControlPlane  bool
+	VM            bool
+	StaticIP      string
+	Commission    bool
+	Erase         string
+	// Fails is what the next machine that does it fails to do, if not empty.
+	Fails string
+	// Cut is when the machine is deleted, whatever it does; 0 lets it be provisioned.
+	Cut time.Duration
+	// Stays lets it go with its cluster.
+	Stays bool
+}
+
+// mostStatic is how many static addresses there are.
+const mostStatic = 500
+
+// newMember rolls the dice for a machine.
+func newMember(roll *rand.Rand, cluster string, number, serial int) member {
+	m := member{
+		Name: fmt.Sprintf("%s-m%d", cluster, number), Cluster: cluster,
+		ControlPlane: roll.IntN(2) == 0, VM: roll.IntN(100) < 55, Stays: roll.IntN(3) == 0,
+	}
+	if roll.IntN(3) == 0 {
+		at := serial % mostStatic
+		m.StaticIP = fmt.Sprintf("10.77.%d.%d", 1+at/250, 1+at%250)
+	}
+	if m.VM {
+		m.Commission = roll.IntN(5) == 0
+	} else if roll.IntN(4) == 0 {
+		m.Erase = "quick"
+	}
+	if roll.IntN(10) < 3 {
+		m.Cut = time.Duration(roll.IntN(6000)) * time.Millisecond
+	}
+	// What fails to be released is tried again after a minute.
+	if failing := []string{"deploy", "deploy", "power", "commission", "test", "release", "erase"}; roll.IntN(8) == 0 {
+		m.Fails = failing[roll.IntN(len(failing))]
+	}
+	return m
+}
+
+// anchor is the control plane that a cluster always has.
+func anchor(roll *rand.Rand, cluster string, number, serial int) member {
+	m := newMember(roll, cluster, number, serial)
+	m.ControlPlane, m.Cut, m.Stays = true, 0, true
+	return m
+}
+
+// There is no bootstrap provider: whether a Kubernetes cluster comes of it does not matter.
+var memberYAML = template.Must(template.New("member").Parse(`
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasMachine
+metadata: {name: {{.Name}}, namespace: default, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
+spec:
+  image: u-2204-k8s-1.35
+  resourcePool: capi
+  provisioningMode: {{if .VM}}lxd{{else}}bare-metal{{end}}
+  minCPU: 2
+  minMemory: 4096
+  minDiskSize: 20
+  {{if .StaticIP}}staticIP: {{.StaticIP}}{{end}}
+  {{if .Commission}}lxdConfig: {commission: true}{{end}}
+  {{if .Erase}}release: {erase: {{.Erase}}}{{end}}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Machine
+metadata: {name: {{.Name}}, namespace: default, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
+spec:
+  clusterName: {{.Cluster}}
+  version: v1.35.0
+  bootstrap: {dataSecretName: {{.Cluster}}}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: {{.Name}}}
+`))
+
+func (m member) manifest() (string, error) {
+	var out bytes.Buffer
+	if err := memberYAML.Execute(&out, m); err != nil {
+		return "", fmt.Errorf("writing the manifest of %s: %w", m.Name, err)
+	}
+	return out.String(), nil
+}
+
+// create makes the objects, and what fails before.
+func (a *assault) create(ctx context.Context, m member) error {
+	if m.Fails != "" {
+		if err := a.failNext(ctx, m.Fails); err != nil {
+			return err
+		}
+	}
+	manifest, err := m.manifest()
+	if err != nil {
+		return err
+	}
+	a.figures.add("machine lives", 1)
+	return box.ApplyYAML(ctx, strings.NewReader(manifest))
+}
+
+// failNext lets the next machine that does something fail.
+func (a *assault) failNext(ctx context.Context, operation string) error {
+	body := fmt.Sprintf(`{"operation": %q, "message": "the hardware is broken"}`, operation)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, box.ControlURL+"/fail-next", strings.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("letting %s fail: %w", operation, err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("letting %s fail: %w", operation, err)
+	}
+	a.figures.add("hardware that fails to "+operation, 1)
+	return answer.Body.Close()
+}
+
+// settle waits until a machine is provisioned, or says for good why it is not.
+func (a *assault) settle(ctx context.Context, m member) (provisioned bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	err = sandbox.WaitFor(ctx, m.Name+" to be provisioned or to fail", func() (bool, string, error) {
+		object := a.view.maasMachine(m.Name)
+		if object == nil {
+			return false, "not there yet", nil
+		}
+		provisioned = ptr.Deref(object.Status.Initialization.Provisioned, false) && conditions.IsTrue(object, infrav1.ReadyCondition)
+		return provisioned || object.Status.FailureReason != "", sandbox.Conditions(object.Status.Conditions), nil
+	})
+	return provisioned, err
+}
+
+// remove deletes a machine and waits until its objects are gone.
+func (a *assault) remove(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	machine := &clusterv1.Machine{}
+	machine.Namespace, machine.Name = namespace, name
+	if err := box.Client.Delete(ctx, machine); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", name, err)
+	}
+	return sandbox.WaitFor(ctx, name+" to be gone", func() (bool, string, error) {
+		object := a.view.maasMachine(name)
+		if object != nil {
+			return false, sandbox.Conditions(object.Status.Conditions), nil
+		}
+		// What was made a moment ago is not in view yet.
+		for _, left := range []client.Object{&clusterv1.Machine{}, &infrav1.MaasMachine{}} {
+			err := box.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, left)
+			if client.IgnoreNotFound(err) != nil || err == nil {
+				return false, "it is there", client.IgnoreNotFound(err)
+			}
+		}
+		return true, "", nil
+	})
+}

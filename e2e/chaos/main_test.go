@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chaos_test leads many clusters and machines through their lives while everything goes wrong that can, by a seed.
+package chaos_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+)
+
+// box is the sandbox that all tests share.
+var box *sandbox.Sandbox
+
+// region has machines of others, in another pool. What the clusters take from comes with fullRegion.
+const region = `
+users:
+  - {name: admin, admin: true, keys: ["chaosadmin:7fc2dQXUnGJbVqYgkT:Hw5xEVjC3bRkN8sTzPqLmA4yUe6FgD9K"]}
+  - {name: others, admin: true, keys: ["` + othersKey + `"]}
+zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
+pools: [{name: capi}, {name: others}]
+domains: [{name: maas.sim, default: true}]
+subnets:
+  - {cidr: 10.77.0.0/22, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
+     reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.255}]}
+# MAAS would note that it can't ask a host that is away for the power of others' VMs.
+timings: {power_poll: 24h}
+images: [{name: ubuntu/jammy}, {name: u-2204-k8s-1.35, uploaded: true}]
+machines:
+  - {names: [theirs-1, theirs-2, theirs-3, theirs-4], zone: zone-a, pool: others, cores: 8, memory: 16384, disks: [100]}
+`
+
+// So many are enough: what failed is left alone for minutes.
+const (
+	metalPerZone = 20
+	hostsPerZone = 8
+)
+
+// fullRegion adds to the region what there is much of.
+func fullRegion() string {
+	var machines, hosts strings.Builder
+	for _, zone := range []string{"a", "b", "c"} {
+		for i := range metalPerZone {
+			fmt.Fprintf(&machines, "  - {names: [metal-%s%d], zone: zone-%s, pool: capi, cores: 8, memory: 16384, disks: [100]}\n", zone, i+1, zone)
+		}
+		for i := range hostsPerZone {
+			fmt.Fprintf(&hosts, "  - {name: lxd-%s%d, zone: zone-%s, pool: capi, cores: 16, memory: 65536, storage_pools: [{name: default, type: zfs, size: 1000}]}\n", zone, i+1, zone)
+		}
+	}
+	return region + machines.String() + "vm_hosts:\n" + hosts.String()
+}
+
+// size is how much is attacked.
+type size struct {
+	name string
+	// clusters there are in all, and atOnce side by side.
+	clusters, atOnce int
+	// stalls is how many answers come later than the manager waits for them, and settle for how long it then looks for what became of
+	// its request.
+	stalls int
+	settle time.Duration
+	// limit bounds all waiting for one thing.
+	limit time.Duration
+	seed  int64
+}
+
+// The short attack is for each change, with a seed that finds the same each time; the full one is for finding more.
+var (
+	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 3 * time.Minute, seed: 1}
+	full  = size{name: "full", clusters: 100, atOnce: 5, stalls: 12, settle: 45 * time.Second, limit: 8 * time.Minute}
+)
+
+// chosen is the size and the seed that the environment asks for.
+func chosen() (size, error) {
+	s := short
+	if os.Getenv("CAPMAAS_CHAOS") == full.name {
+		s = full
+		s.seed = time.Now().Unix()
+	}
+	var err error
+	if text := os.Getenv("CAPMAAS_CHAOS_SEED"); text != "" {
+		if s.seed, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return s, fmt.Errorf("reading CAPMAAS_CHAOS_SEED: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// replay is the command that does the same again.
+func (s size) replay() string {
+	return fmt.Sprintf("make chaos PKG=./e2e/chaos CHAOS=%s SEED=%d", s.name, s.seed)
+}
+
+// attack is what the tests of this package do.
+var attack size
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if attack, err = chosen(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return life.Main(m, sandbox.Options{
+		Region: strings.NewReader(fullRegion()), Seed: attack.seed, LXD: sandbox.LXDOff,
+		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
+			"--settle-time=" + attack.settle.String(), "--orphan-audit-interval=10s",
+		}}},
+	}, &box)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// kubernetesTimeout bounds the start of the API server, and the end of a manager that has lost its lease.
+const kubernetesTimeout = time.Minute
+
+// What MAAS did can't be written down, and the manager loses its lease: the next one finds it.
+func TestKubernetesIsGone(t *testing.T) {
+	w := newWorld(t)
+	c := w.cluster(life.Namespace, "kube")
+	w.withoutKubernetesAfter("allocate", func() {
+		c.Add(clusters.Machine{Name: "kube-a", VM: true, StaticIP: "10.77.0.62"}, clusters.Machine{Name: "kube-b", VM: true, Worker: true},
+			clusters.Machine{Name: "kube-c", Worker: true}, clusters.Machine{Name: "kube-d", Worker: true})
+	})
+	c.AwaitRunning("kube-a", "kube-b", "kube-c", "kube-d")
+	c.Settled()
+	w.withoutKubernetesAfter("release", func() {
+		for _, name := range []string{"kube-b", "kube-c", "kube-d"} {
+			c.Remove(name)
+		}
+	})
+	c.AwaitGone("kube-b", "kube-c", "kube-d")
+	c.AwaitRunning("kube-a")
+	c.Settled()
+	w.end(c)
+}
+
+// withoutKubernetesAfter takes the Kubernetes API away when MAAS has done a call, before the manager knows, until the manager gives up.
+func (w *world) withoutKubernetesAfter(op string, do func()) {
+	w.Helper()
+	stopped := make(chan error, 1)
+	w.after(op, func() { stopped <- box.StopKubernetes() })
+	do()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			w.Fatal(err)
+		}
+	case <-time.After(kubernetesTimeout):
+		w.Fatalf("MAAS was not asked to %s", op)
+	}
+	start := sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), kubernetesTimeout)
+		defer cancel()
+		if err := box.StartKubernetes(ctx); err != nil {
+			w.Error(err)
+		}
+	})
+	w.Cleanup(start)
+	before := restarts()
+	ctx, cancel := context.WithTimeout(w.Context(), kubernetesTimeout)
+	defer cancel()
+	err := sandbox.WaitFor(ctx, "the manager to end", func() (bool, string, error) {
+		return restarts() > before, fmt.Sprintf("it was started again %d times", restarts()), nil
+	})
+	if err != nil {
+		w.Error(err)
+	}
+	start()
+}
+
+// after calls a function once, when MAAS has done the next call of an operation and has not answered yet.
+func (w *world) after(op string, do func()) {
+	var once sync.Once
+	box.MAAS.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if phase == simulator.After && call.Op == op {
+			once.Do(do)
+		}
+		return nil
+	})
+	w.Cleanup(func() { box.MAAS.SetHook(nil) })
+}
+
+// restarts is how often managers were started again.
+func restarts() int {
+	n := 0
+	for _, c := range box.Kubelet.Containers() {
+		if c.Name == sandbox.ManagerContainer {
+			n += c.Restarts
+		}
+	}
+	return n
+}

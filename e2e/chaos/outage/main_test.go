@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package outage_test takes away what the manager cannot do without: MAAS, the Kubernetes API, its lease, being alone.
+package outage_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/audit"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+)
+
+// box is the sandbox that all tests share. Its manager looks after the namespace default alone.
+var box *sandbox.Sandbox
+
+// full tells that outages may be longer than the client's timeouts, which are minutes.
+var full = os.Getenv("CAPMAAS_CHAOS") == "full"
+
+func TestMain(m *testing.M) {
+	os.Exit(life.Main(m, sandbox.Options{
+		TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 2 * time.Second,
+		Values: map[string]any{
+			"watchNamespace": life.Namespace,
+			// Metrics without credentials.
+			"diagnostics": map[string]any{"insecure": true},
+			"manager": map[string]any{"extraArgs": []any{
+				"--settle-time=10s",
+				// A leader that is silent is not waited for for long.
+				"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+			}},
+		},
+	}, &box))
+}
+
+// world is MAAS with the clusters of one test.
+type world struct {
+	*testing.T
+	auditor *audit.Auditor
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	auditor, err := audit.Open(box.MAAS, box.Client, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(auditor.Close)
+	return &world{T: t, auditor: auditor}
+}
+
+func (w *world) cluster(namespace, name string, machines ...clusters.Machine) *clusters.Cluster {
+	w.Helper()
+	return clusters.New(w.T, box, clusters.Options{Key: client.ObjectKey{Namespace: namespace, Name: name}, Auditor: w.auditor}, machines...)
+}
+
+// end deletes clusters, and checks that MAAS is as it was before the first of them.
+func (w *world) end(all ...*clusters.Cluster) {
+	w.Helper()
+	for _, c := range all {
+		c.Delete()
+	}
+	findings, err := w.auditor.Gone(w.Context(), audit.Who{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, finding := range findings {
+		w.Error(finding)
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
+)
+
+// leaderTimeout bounds how long nobody leads.
+const leaderTimeout = time.Minute
+
+// One leader dies when MAAS composes, and the next when MAAS releases: the other goes on.
+func TestLeaderDies(t *testing.T) {
+	w := newWorld(t)
+	w.twoManagers()
+	c := w.cluster(life.Namespace, "leader")
+	died := make(chan string, 2)
+	kill := func() { died <- w.kill(w.leader()) }
+	w.after("compose", kill)
+	c.Add(clusters.Machine{Name: "leader-a", VM: true, StaticIP: "10.77.0.63"}, clusters.Machine{Name: "leader-b", VM: true, Worker: true},
+		clusters.Machine{Name: "leader-c", Worker: true}, clusters.Machine{Name: "leader-d", Worker: true})
+	c.AwaitRunning("leader-a", "leader-b", "leader-c", "leader-d")
+	c.Settled()
+	w.leader()
+	w.after("release", kill)
+	w.end(c)
+	if len(died) != 2 {
+		t.Errorf("%d leaders died, want one in the creation and one in the deletion", len(died))
+	}
+}
+
+// A leader that is stopped for longer than its lease goes on with what it was about to do when it wakes up.
+func TestLeaderSleeps(t *testing.T) {
+	w := newWorld(t)
+	w.twoManagers()
+	c := w.cluster(life.Namespace, "sleep")
+	for _, op := range []string{"allocate", "compose"} {
+		asleep := make(chan kubelet.Container, 1)
+		w.after(op, func() {
+			sleeper := w.leader()
+			w.signal(sleeper, syscall.SIGSTOP)
+			asleep <- sleeper
+		})
+		vm, metal := "sleep-vm-"+op, "sleep-metal-"+op
+		c.Add(clusters.Machine{Name: vm, VM: true, Worker: true}, clusters.Machine{Name: metal, Worker: true})
+		c.AwaitRunning(vm, metal)
+		select {
+		case sleeper := <-asleep:
+			before := restarts()
+			w.signal(sleeper, syscall.SIGCONT)
+			c.Wait("the manager that slept to give up", func() (bool, string, error) {
+				return restarts() > before, fmt.Sprintf("%d restarts", restarts()), nil
+			})
+		default:
+			t.Fatalf("MAAS was not asked to %s", op)
+		}
+		c.Settled()
+	}
+	w.end(c)
+}
+
+// twoManagers lets a second manager stand by.
+func (w *world) twoManagers() {
+	w.Helper()
+	if err := box.UpgradeChart(w.Context(), map[string]any{"replicas": 2}); err != nil {
+		w.Fatal(err)
+	}
+	w.leader()
+}
+
+// leader waits until somebody leads. It may be called from other goroutines.
+func (w *world) leader() (leads kubelet.Container) {
+	ctx, cancel := context.WithTimeout(w.Context(), leaderTimeout)
+	defer cancel()
+	err := sandbox.WaitFor(ctx, "a manager to lead", func() (found bool, _ string, _ error) {
+		leads, found = leader(ctx)
+		return found, fmt.Sprintf("%d managers run", len(managers())), nil
+	})
+	if err != nil {
+		w.Error(err)
+	}
+	return leads
+}
+
+func (w *world) kill(c kubelet.Container) (pod string) {
+	if err := box.Kubelet.Kill(sandbox.ManagerContainer, c.Pod); err != nil {
+		w.Error(err)
+	}
+	return c.Pod
+}
+
+func (w *world) signal(c kubelet.Container, signal syscall.Signal) {
+	if c.PID == 0 {
+		return // there was no leader, and that was said
+	}
+	if err := syscall.Kill(c.PID, signal); err != nil {
+		w.Errorf("%s of the manager %s: %v", signal, c.Pod, err)
+	}
+}
+
+// Two managers that know nothing of each other look after two namespaces, with the same names in both, one MAAS and one key.
+func TestTwoManagersOnOneMAAS(t *testing.T) {
+	w := newWorld(t)
+	other, err := box.AddManager(t.Context(), sandbox.ManagerOptions{Name: "capmaas-other", Watch: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Uninstall(); err != nil {
+			t.Error(err)
+		}
+	})
+	names := []string{"twin-a", "twin-b", "twin-c", "twin-d", "twin-e"}
+	one, two := w.cluster(life.Namespace, "twin"), w.cluster("other", "twin")
+	for i, name := range names {
+		for _, c := range []*clusters.Cluster{one, two} {
+			c.Add(clusters.Machine{Name: name, VM: i < 4, Worker: i > 0, Cores: 5})
+		}
+	}
+	one.AwaitRunning(names...)
+	two.AwaitRunning(names...)
+	one.Settled()
+	two.Settled()
+	one.Delete()
+	two.AwaitRunning(names...)
+	two.Settled()
+	w.end(two)
+}

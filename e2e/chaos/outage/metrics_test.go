@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outage_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
+)
+
+const (
+	// metricsPort is where the chart has the manager serve metrics.
+	metricsPort = 8443
+	// metricsTimeout is long for a manager that lives.
+	metricsTimeout = time.Second
+)
+
+// managers are the processes of the sandbox's own release.
+func managers() []kubelet.Container {
+	var running []kubelet.Container
+	for _, c := range box.Kubelet.Containers() {
+		if c.Name == sandbox.ManagerContainer && c.PID != 0 {
+			running = append(running, c)
+		}
+	}
+	return running
+}
+
+// sum adds up the values of a manager's metric whose labels hold some text.
+func sum(ctx context.Context, c kubelet.Container, metric, label string) (total float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	url := fmt.Sprintf("http://127.0.0.1:%d/metrics", c.Ports[metricsPort])
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		name, rest, _ := strings.Cut(lines.Text(), "{")
+		labels, text, _ := strings.Cut(rest, "} ")
+		if name != metric || !strings.Contains(labels, label) {
+			continue
+		}
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %s: %w", metric, err)
+		}
+		total += value
+	}
+	return total, lines.Err()
+}
+
+// unanswered is how many calls to MAAS the manager made that had no answer.
+func unanswered(t *testing.T) int {
+	t.Helper()
+	running := managers()
+	if len(running) != 1 {
+		t.Fatalf("%d managers run, want one", len(running))
+	}
+	n, err := sum(t.Context(), running[0], "capmaas_maas_requests_total", `code="0"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+// leader finds the manager that holds the lease; false while nobody that answers does.
+func leader(ctx context.Context) (kubelet.Container, bool) {
+	for _, c := range managers() {
+		if leads, err := sum(ctx, c, "leader_election_master_status", ""); err == nil && leads == 1 {
+			return c, true
+		}
+	}
+	return kubelet.Container{}, false
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/audit"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const (
+	// members are the machines of a cluster beside its anchor.
+	members = 4
+	// mostAnchors is how many control planes are tried until one is provisioned.
+	mostAnchors = 6
+	// agreeWithin is how long MAAS may need after the objects are settled.
+	agreeWithin = 30 * time.Second
+)
+
+const clusterYAML = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: NAME, namespace: default}
+spec:
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasCluster
+metadata: {name: NAME, namespace: default}
+spec: {dnsDomain: maas.sim}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME}}
+type: cluster.x-k8s.io/secret
+stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
+`
+
+// assault is all that is done to MAAS and to the clusters.
+type assault struct {
+	t         *testing.T
+	weather   *weather
+	endpoints *endpoints
+	auditor   *audit.Auditor
+	view      *view
+	figures   *figures
+}
+
+// Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts lose what MAAS told them.
+// Nothing is lost, nothing is taken twice, and nothing that is not ours is touched.
+func TestNothingIsLostWhateverFails(t *testing.T) {
+	t.Logf("the same again: %s", attack.replay())
+	if err := others(t.Context(), box); err != nil {
+		t.Fatal(err)
+	}
+	a := begin(t)
+	t.Cleanup(func() {
+		faults, total := a.weather.figures()
+		t.Logf("%s: %s", attack.replay(), a.figures.line(faults, total))
+		if t.Failed() {
+			t.Logf("it failed; the same again: %s", attack.replay())
+		}
+	})
+	a.attack(t.Context())
+	a.checkEnd(t.Context())
+}
+
+func begin(t *testing.T) *assault {
+	t.Helper()
+	hosts, err := vmHosts(t.Context(), box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lossy := newLossyHosts(box.MAAS, hosts)
+	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS)}
+	a.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: func(m simulator.MachineSnapshot) bool {
+		return m.Status == "Ready" && m.Pool == "capi" && m.VMHost == ""
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.endpoints = watchEndpoints(box.MAAS, func(what string) { t.Error(what) })
+	var watching sync.WaitGroup
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	a.view = watchObjects(ctx, box.Client, &watching)
+	t.Cleanup(func() {
+		box.MAAS.ClearFaults()
+		box.MAAS.SetHook(nil)
+		stop()
+		watching.Wait()
+		a.endpoints.close()
+		a.figures.close()
+		a.auditor.Close()
+	})
+	box.MAAS.SetHook(lossy.hook)
+	box.MAAS.ChooseFaults(a.weather.choose)
+	return a
+}
+
+// attack leads all clusters through their lives, some at once.
+func (a *assault) attack(ctx context.Context) {
+	numbers := make(chan int)
+	var working sync.WaitGroup
+	for range attack.atOnce {
+		working.Go(func() {
+			for number := range numbers {
+				a.lead(ctx, fmt.Sprintf("chaos-%d", number), number)
+			}
+		})
+	}
+	for number := range attack.clusters {
+		if a.t.Failed() {
+			break
+		}
+		numbers <- number
+	}
+	close(numbers)
+	working.Wait()
+}
+
+// lead is a cluster's life from its creation until nothing of it is left. What goes wrong is told, and others go on.
+func (a *assault) lead(ctx context.Context, name string, number int) {
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	a.figures.add("clusters", 1)
+	began := time.Now()
+	err := a.live(ctx, key, number)
+	if err != nil {
+		a.t.Errorf("%s: %v\n%s", name, err, a.dump(ctx, name))
+	}
+	a.endpoints.endOf(name)
+	ctx, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	if err := box.DeleteCluster(ctx, key); err != nil {
+		a.t.Errorf("%s: %v\n%s", name, err, a.dump(ctx, name))
+		return
+	}
+	a.t.Logf("%s came and went in %s", name, time.Since(began).Round(time.Second))
+	findings, err := a.auditor.Gone(ctx, audit.Who{Namespace: namespace, Cluster: name})
+	a.tell("when "+name+" was gone", findings, err)
+}
+
+func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) error {
+	if err := box.ApplyYAML(ctx, strings.NewReader(strings.ReplaceAll(clusterYAML, "NAME", key.Name))); err != nil {
+		return err
+	}
+	if err := a.meet(ctx, key); err != nil {
+		return err
+	}
+	roll := dice(number, 0)
+	if roll.IntN(5) == 0 {
+		return a.abandon(ctx, key.Name, number, time.Duration(roll.IntN(8000))*time.Millisecond)
+	}
+	next, err := a.anchored(ctx, key.Name, number)
+	if err != nil {
+		return err
+	}
+	var leave []string
+	var each sync.WaitGroup
+	errs := make([]error, members)
+	for i := range members {
+		m := newMember(dice(number, next+i), key.Name, next+i, number*spread+next+i)
+		if m.Cut == 0 && !m.Stays {
+			leave = append(leave, m.Name)
+		}
+		each.Go(func() { errs[i] = a.join(ctx, m) })
+	}
+	each.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	a.agree(ctx, "with all machines of "+key.Name, key.Name)
+	if err := a.removeAll(ctx, leave); err != nil {
+		return err
+	}
+	a.agree(ctx, "after machines of "+key.Name+" were deleted", key.Name)
+	return nil
+}
+
+// spread keeps the static addresses of clusters apart that live side by side.
+const spread = mostAnchors + members
+
+// dice are those of one machine of one cluster.
+func dice(cluster, machine int) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(attack.seed), uint64(cluster*1000+machine)))
+}
+
+// meet waits until a cluster has its owner id and its endpoint, and has both watched.
+func (a *assault) meet(ctx context.Context, key client.ObjectKey) error {
+	ctx, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	cluster := &infrav1.MaasCluster{}
+	err := sandbox.WaitFor(ctx, key.Name+" to have an endpoint", func() (bool, string, error) {
+		err := box.Client.Get(ctx, key, cluster)
+		return cluster.Spec.ControlPlaneEndpoint.Host != "", sandbox.Conditions(cluster.Status.Conditions), err
+	})
+	if err != nil {
+		return err
+	}
+	a.endpoints.begin(key.Name, cluster.Spec.ControlPlaneEndpoint.Host)
+	return a.auditor.Learn(ctx)
+}
+
+// anchored makes control planes until one is provisioned; it answers the number of the next machine.
+func (a *assault) anchored(ctx context.Context, cluster string, number int) (next int, err error) {
+	for next = 1; next <= mostAnchors; next++ {
+		m := anchor(dice(number, next), cluster, next, number*spread+next)
+		if err := a.create(ctx, m); err != nil {
+			return next, err
+		}
+		provisioned, err := a.settle(ctx, m)
+		if err != nil || provisioned {
+			return next + 1, err
+		}
+		if err := a.remove(ctx, m.Name); err != nil {
+			return next, err
+		}
+	}
+	return next, fmt.Errorf("none of %d control planes was provisioned", mostAnchors)
+}
+
+// join makes a machine, and waits until it is settled, or deletes it in the middle.
+func (a *assault) join(ctx context.Context, m member) error {
+	if err := a.create(ctx, m); err != nil {
+		return err
+	}
+	if m.Cut == 0 {
+		provisioned, err := a.settle(ctx, m)
+		if provisioned {
+			a.figures.add("machine lives with a provisioned machine", 1)
+		}
+		return err
+	}
+	if err := pause(ctx, m.Cut); err != nil {
+		return err
+	}
+	a.figures.add("machine lives cut short", 1)
+	return a.remove(ctx, m.Name)
+}
+
+// abandon makes machines, all at once, and leaves them after a while as they are.
+func (a *assault) abandon(ctx context.Context, cluster string, number int, after time.Duration) error {
+	for i := range members + 1 {
+		m := newMember(dice(number, i+1), cluster, i+1, number*spread+i+1)
+		if err := a.create(ctx, m); err != nil {
+			return err
+		}
+		a.figures.add("machine lives cut short", 1)
+	}
+	return pause(ctx, after)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *assault) removeAll(ctx context.Context, names []string) error {
+	errs := make([]error, len(names))
+	var each sync.WaitGroup
+	for i, name := range names {
+		each.Go(func() { errs[i] = a.remove(ctx, name) })
+	}
+	each.Wait()
+	return errors.Join(errs...)
+}
+
+// agree checks that MAAS and Kubernetes agree about a cluster, which may take MAAS a moment.
+func (a *assault) agree(ctx context.Context, when, cluster string) {
+	a.auditUntil(ctx, when, func(ctx context.Context) ([]audit.Finding, error) {
+		return a.auditor.Steady(ctx, audit.Who{Namespace: namespace, Cluster: cluster})
+	})
+}
+
+// auditUntil audits until there is nothing to say, or the time is over.
+func (a *assault) auditUntil(ctx context.Context, when string, look func(context.Context) ([]audit.Finding, error)) {
+	limited, cancel := context.WithTimeout(ctx, agreeWithin)
+	defer cancel()
+	var last []audit.Finding
+	err := sandbox.WaitFor(limited, "MAAS and Kubernetes to agree", func() (bool, string, error) {
+		findings, err := look(ctx)
+		last = findings
+		return len(findings) == 0, fmt.Sprint(findings), err
+	})
+	if len(last) > 0 {
+		err = nil // They say it better.
+	}
+	a.tell(when, last, err)
+}
+
+// checkEnd checks that MAAS is as it was before the first cluster.
+func (a *assault) checkEnd(ctx context.Context) {
+	box.MAAS.ClearFaults()
+	box.MAAS.SetHook(nil)
+	a.auditUntil(ctx, "at the end", func(ctx context.Context) ([]audit.Finding, error) { return a.auditor.Gone(ctx, audit.Who{}) })
+}
+
+// tell fails the test for each new finding.
+func (a *assault) tell(when string, findings []audit.Finding, err error) {
+	if err != nil {
+		a.t.Errorf("%s: %v", when, err)
+	}
+	for _, finding := range a.figures.found(findings) {
+		a.t.Errorf("%s: %s", when, finding)
+	}
+}

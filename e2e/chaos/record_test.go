@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// recordInterval is how often the DNS records are looked at.
+const recordInterval = 20 * time.Millisecond
+
+// endpoint is the DNS record of a cluster that lives.
+type endpoint struct {
+	name string
+	led  bool
+	// left are the addresses of control planes that were given back, and in use again by nobody of the cluster.
+	left map[netip.Addr]string
+	// wrong is what is said already.
+	wrong map[string]bool
+}
+
+// endpoints watches the records of all API endpoints: one that led somewhere must always lead somewhere, and none to a machine that MAAS
+// has begun to release.
+type endpoints struct {
+	maas   *simulator.Simulator
+	report func(string)
+	cancel func()
+	stop   chan struct{}
+	done   sync.WaitGroup
+
+	mutex     sync.Mutex
+	watched   map[string]*endpoint    // by the names of their clusters
+	addresses map[string][]netip.Addr // by system id, the last that each had
+}
+
+func watchEndpoints(maas *simulator.Simulator, report func(string)) *endpoints {
+	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{}, addresses: map[string][]netip.Addr{}}
+	e.cancel = maas.Subscribe(e.note)
+	e.done.Go(func() {
+		tick := time.NewTicker(recordInterval)
+		defer tick.Stop()
+		for {
+			e.look()
+			select {
+			case <-e.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return e
+}
+
+func (e *endpoints) close() {
+	e.cancel()
+	close(e.stop)
+	e.done.Wait()
+}
+
+// begin watches the record of a cluster, and endOf ends that.
+func (e *endpoints) begin(cluster, name string) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.watched[cluster] = &endpoint{name: name, left: map[netip.Addr]string{}, wrong: map[string]bool{}}
+}
+
+func (e *endpoints) endOf(cluster string) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	delete(e.watched, cluster)
+}
+
+// note keeps the addresses of machines, and whose are not any more.
+func (e *endpoints) note(m simulator.MachineSnapshot, change simulator.Change) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if len(m.Addresses) > 0 && m.Status == "Deployed" {
+		e.addresses[m.SystemID] = m.Addresses
+		for _, watched := range e.watched {
+			for _, address := range m.Addresses {
+				delete(watched.left, address)
+			}
+		}
+	}
+	released := change.Kind == simulator.ChangeStatus && change.From == "Deployed" && (m.Status == "Releasing" || m.Status == "Disk erasing")
+	if !released && change.Kind != simulator.ChangeDeleted {
+		return
+	}
+	for _, watched := range e.watched {
+		for _, address := range e.addresses[m.SystemID] {
+			watched.left[address] = m.Hostname
+		}
+	}
+	delete(e.addresses, m.SystemID)
+}
+
+func (e *endpoints) look() {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for _, watched := range e.watched {
+		leads := e.maas.Lookup(watched.name)
+		if watched.led && len(leads) == 0 {
+			e.say(watched, "led nowhere after it had led somewhere")
+		}
+		watched.led = watched.led || len(leads) > 0
+		for _, address := range leads {
+			if machine, left := watched.left[address]; left && !slices.Contains(e.inUse(), address) {
+				e.say(watched, fmt.Sprintf("led to %s, which %s had when it was released", address, machine))
+			}
+		}
+	}
+}
+
+// inUse are the addresses of machines that run.
+func (e *endpoints) inUse() []netip.Addr {
+	var list []netip.Addr
+	for _, m := range e.maas.Machines() {
+		if m.Status == "Deployed" {
+			list = append(list, m.Addresses...)
+		}
+	}
+	return list
+}
+
+// say reports each thing once.
+func (e *endpoints) say(of *endpoint, what string) {
+	if of.wrong[what] {
+		return
+	}
+	of.wrong[what] = true
+	e.report(strings.Join([]string{"the DNS record", of.name, what}, " "))
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crash_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// figures say what a walk was.
+type figures struct {
+	cancel func() // ends the counting of machines
+
+	mutex                                 sync.Mutex
+	lives, failed, kills, missed          int
+	composed, deleted, acquired, released int
+}
+
+// newFigures counts what happens to machines from now on.
+func newFigures(maas *simulator.Simulator) *figures {
+	f := &figures{}
+	f.cancel = maas.Subscribe(f.machine)
+	return f
+}
+
+func (f *figures) machine(m simulator.MachineSnapshot, change simulator.Change) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	const inPool = "Ready"
+	switch {
+	case m.VMHost != "" && change.Kind == simulator.ChangeCreated:
+		f.composed++
+	case m.VMHost != "" && change.Kind == simulator.ChangeDeleted:
+		f.deleted++
+	case m.VMHost == "" && change.Kind == simulator.ChangeStatus && change.From == inPool:
+		f.acquired++
+	case m.VMHost == "" && change.Kind == simulator.ChangeStatus && change.To == inPool:
+		f.released++
+	}
+}
+
+// life counts a life that has ended.
+func (f *figures) life(t *testing.T, k *killer) {
+	_, killed, _ := k.seen()
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.lives++
+	switch {
+	case t.Failed():
+		f.failed++
+	case killed:
+		f.kills++
+	case k.target != (point{}):
+		f.missed++
+	}
+}
+
+func (f *figures) String() string {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return fmt.Sprintf("%d lives, in %d of which the manager was killed, and %d failed; %d calls did not come again; "+
+		"%d VMs were composed and %d deleted, bare metal was acquired %d times and released %d times",
+		f.lives, f.kills, f.failed, f.missed, f.composed, f.deleted, f.acquired, f.released)
+}

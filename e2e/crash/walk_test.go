@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crash_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/audit"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// everything (CAPMAAS_CHAOS=full) has the walk go to all points; else it goes to the first of each call that changes something.
+var everything = os.Getenv("CAPMAAS_CHAOS") == "full"
+
+// run is one life in which the manager dies at one point.
+type run struct {
+	kind  *kind
+	at    point
+	phase simulator.Phase
+}
+
+// A manager dies at every call to MAAS of a life, before and after the call took effect. Its successor finishes what it
+// began, and nothing is left behind. Each kind of life is led undisturbed first, to see what calls it takes.
+func TestManagerDiesAtEveryCall(t *testing.T) {
+	board := &switchboard{killers: map[string]*killer{}}
+	box.MAAS.SetHook(board.hook)
+	defer box.MAAS.SetHook(nil)
+	moveIn(t)
+	auditor, err := audit.Open(box.MAAS, box.Client, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer auditor.Close()
+	sum := newFigures(box.MAAS)
+	defer sum.cancel()
+	walkers := startWalkers(t, board, auditor)
+	checkApart(t, walkers)
+
+	undisturbed := make([]*killer, len(kinds))
+	each(t, walkers, len(kinds), func(w *walker, i int) bool {
+		undisturbed[i] = &killer{}
+		return t.Run("undisturbed "+kinds[i].name, func(t *testing.T) {
+			defer sum.life(t, undisturbed[i])
+			if err := w.manager.Kill(); err != nil { // A new manager remembers nothing, and asks for everything.
+				t.Fatal(err)
+			}
+			w.lead(t, kinds[i], fmt.Sprintf("undisturbed-%d", i), undisturbed[i])
+		})
+	})
+	if t.Failed() {
+		return
+	}
+	runs := plan(undisturbed)
+	each(t, walkers, len(runs), func(w *walker, i int) bool {
+		return t.Run(fmt.Sprintf("%s/%s %s", runs[i].kind.name, runs[i].phase, runs[i].at), func(t *testing.T) {
+			k := &killer{target: runs[i].at, phase: runs[i].phase}
+			defer sum.life(t, k)
+			w.walk(t, runs[i].kind, fmt.Sprintf("crash-%d", i), k)
+		})
+	})
+	findings, err := auditor.Gone(t.Context(), audit.Who{})
+	report(t, "after all", findings, err)
+	t.Logf("walked to %d points, before and after each: %s", len(runs)/len(phases), sum)
+}
+
+// checkApart kills one manager after the other, and wants all others to live.
+func checkApart(t *testing.T, walkers []*walker) {
+	t.Helper()
+	before := processes(t, walkers, func([]int) bool { return true })
+	for i, w := range walkers {
+		if err := w.manager.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		after := processes(t, walkers, func(all []int) bool { return all[i] != before[i] })
+		before[i] = after[i]
+		if !slices.Equal(before, after) {
+			t.Fatalf("with the manager of %s others were killed: of %v there is %v", w.user, before, after)
+		}
+	}
+}
+
+// processes are those of the walkers' managers, once they all run and are as expected.
+func processes(t *testing.T, walkers []*walker, expected func([]int) bool) (all []int) {
+	t.Helper()
+	err := sandbox.WaitFor(within(t, shortTimeout), "all managers to run", func() (bool, string, error) {
+		all = nil
+		for _, w := range walkers {
+			for _, container := range w.manager.Kubelet.Containers() {
+				all = append(all, container.PID)
+			}
+		}
+		return len(all) == len(walkers) && !slices.Contains(all, 0) && expected(all), fmt.Sprint(all), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var phases = []simulator.Phase{simulator.Before, simulator.After}
+
+// plan says at which points of the undisturbed lives managers die. Those come first after which a manager waits for what
+// its predecessor may have asked for: they take longest.
+func plan(undisturbed []*killer) []run {
+	var waiting, others []run
+	for i, k := range undisturbed {
+		points, _, _ := k.seen()
+		for _, at := range points {
+			if !at.bounded() || (!everything && !(at.writes() && at.n == 1)) {
+				continue
+			}
+			for _, phase := range phases {
+				r := run{kind: kinds[i], at: at, phase: phase}
+				if phase == simulator.Before && (at.op == "compose" || at.op == "allocate") {
+					waiting = append(waiting, r)
+				} else {
+					others = append(others, r)
+				}
+			}
+		}
+	}
+	return slices.Concat(waiting, others)
+}
+
+// walk leads one life in which the manager dies.
+func (w *walker) walk(t *testing.T, kind *kind, name string, k *killer) {
+	t.Helper()
+	if k.target.remembered() {
+		if err := w.manager.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.lead(t, kind, name, k)
+	points, killed, err := k.seen()
+	switch {
+	case err != nil:
+		t.Error(err)
+	case !killed && k.target.certain():
+		t.Errorf("the manager was never killed: there were only the calls %v", points)
+	case !killed:
+		t.Log("the call did not come this time")
+	}
+}
+
+// each has the walkers do a number of things, each the next one that nobody has begun. A walker that fails goes no further:
+// what it left may be in the way.
+func each(t *testing.T, walkers []*walker, number int, do func(w *walker, i int) bool) {
+	t.Helper()
+	next := make(chan int, number)
+	for i := range number {
+		next <- i
+	}
+	close(next)
+	var walking sync.WaitGroup
+	for _, w := range walkers {
+		walking.Go(func() {
+			for i := range next {
+				if !do(w, i) {
+					return
+				}
+			}
+		})
+	}
+	walking.Wait()
+	if left := len(next); left > 0 {
+		t.Errorf("%d lives were not led, for all walkers failed", left)
+	}
+}

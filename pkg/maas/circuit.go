@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// silentCalls is how many calls in a row must stay without an answer until no more are sent. One or two are a connection that
+	// was lost, or a request that was too much for MAAS.
+	silentCalls = 3
+	// firstProbe and lastProbe bound the time between two calls that try whether MAAS is back. A restart of MAAS takes seconds; and
+	// a call in half a minute is nothing to a MAAS that is in trouble.
+	firstProbe = time.Second
+	lastProbe  = 30 * time.Second
+)
+
+// sign is what the end of a call tells about MAAS.
+type sign int
+
+const (
+	// unclear: the caller gave up, or MAAS passed on that something behind it can't be reached.
+	unclear sign = iota
+	// answered: MAAS is there, whatever it said.
+	answered
+	// silent: nobody answers, or nothing that MAAS would say.
+	silent
+)
+
+// circuit keeps calls back while MAAS does not answer, but for one at a time that tries whether it is back.
+type circuit struct {
+	gauge  prometheus.Gauge
+	turned chan struct{} // it opened or closed
+
+	mu      sync.Mutex
+	closing bool      // the client is not used any more
+	heard   time.Time // when MAAS last answered
+	row     int       // calls in a row that stayed without an answer
+	since   time.Time // when the first of them was sent
+	open    bool
+	why     string    // what the call met that made it open
+	probing bool      // a probe is under way
+	probes  int       // probes in a row that stayed without an answer
+	next    time.Time // when the next probe is due
+}
+
+func newCircuit(apiURL string) *circuit {
+	return &circuit{gauge: circuitsOpen.WithLabelValues(apiURL), turned: make(chan struct{}, 1)}
+}
+
+// enter asks whether a call may be sent. It may be as a probe; each call that may be sent must leave.
+func (c *circuit) enter(call call) (probe bool, refused *Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.open {
+		return false, nil
+	}
+	left := time.Until(c.next)
+	// A read is the best probe: nothing needs to be found out afterwards when its answer is lost.
+	if left <= 0 && !c.probing && call.method == http.MethodGet {
+		c.probing = true
+		return true, nil
+	}
+	refused = call.fail(0, c.message(), nil)
+	refused.NotSent, refused.RetryAfter = true, max(left, firstProbe)
+	return false, refused
+}
+
+// message is the same for as long as MAAS does not answer. The caller holds c.mu.
+func (c *circuit) message() string {
+	return fmt.Sprintf("MAAS has not answered since %s: %s", c.since.UTC().Format(time.RFC3339), c.why)
+}
+
+// says is what a probe in vain is told, as all are whose calls are not sent.
+func (c *circuit) says() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.message()
+}
+
+// leave tells how a call ended that was sent at a certain time.
+func (c *circuit) leave(probe bool, sent time.Time, ended sign, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if probe {
+		c.probing = false
+	}
+	switch {
+	case ended == answered:
+		c.turn(false)
+		c.heard, c.row, c.probes = time.Now(), 0, 0
+	case probe:
+		if ended == silent {
+			c.probes++
+		}
+		c.await()
+	case c.open, ended == unclear, sent.Before(c.heard):
+		// What was sent before MAAS's last answer says nothing of how MAAS is since.
+	default:
+		c.fell(sent, why)
+	}
+}
+
+// fell counts a call that stayed without an answer.
+func (c *circuit) fell(sent time.Time, why string) {
+	if c.row == 0 {
+		c.since = sent
+	}
+	if c.row++; c.row < silentCalls {
+		return
+	}
+	c.why, c.probes = why, 0
+	c.turn(true)
+	c.await()
+}
+
+// await sets when the next probe is due.
+func (c *circuit) await() {
+	pause := Doubled(firstProbe, lastProbe, c.probes+1)
+	// Up to a fifth more, so that several managers don't ask in step.
+	c.next = time.Now().Add(pause + time.Duration(rand.Int64N(int64(pause)/5+1))) // Not a secret.
+}
+
+func (c *circuit) turn(open bool) {
+	if open == c.open {
+		return
+	}
+	c.open = open
+	if !c.closing {
+		c.gauge.Add(map[bool]float64{true: 1, false: -1}[open])
+	}
+	select {
+	case c.turned <- struct{}{}:
+	default:
+	}
+}
+
+// due is how long it is until the next probe, while the circuit is open.
+func (c *circuit) due() (left time.Duration, open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probing {
+		return firstProbe, c.open
+	}
+	return max(time.Until(c.next), 0), c.open
+}
+
+// end takes the circuit out of the metrics.
+func (c *circuit) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open && !c.closing {
+		c.gauge.Add(-1)
+	}
+	c.closing = true
+}
+
+// sign tells what the end of a call says about MAAS.
+func (c call) sign(caller context.Context, err *Error) sign {
+	switch {
+	case err == nil:
+		return answered
+	case caller.Err() != nil:
+		return unclear
+	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
+		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:
+		return silent // A MAAS that can't even be read is of no use: its database is gone, for example.
+	case err.Status != http.StatusServiceUnavailable && (err.Kind != Unavailable || err.Status >= 300):
+		return answered
+	case c.method == http.MethodGet:
+		return silent
+	}
+	// MAAS says 503 for a VM host or a rack controller that it can't reach, and a proxy for MAAS itself.
+	return unclear
+}
+
+// Doubled is the pause after a number of failures in a row: first after one, twice as long after each further one, and no longer than limit.
+func Doubled(first, limit time.Duration, failures int) time.Duration {
+	pause := first
+	for ; failures > 1 && pause < limit; failures-- {
+		pause *= 2
+	}
+	return min(pause, limit)
+}

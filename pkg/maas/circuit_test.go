@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// region is a MAAS in memory: what it answers can change, and each request that reaches it is noted.
+type region struct {
+	mu     sync.Mutex
+	answer http.RoundTripper
+	sent   []time.Time
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (r *region) RoundTrip(request *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	r.sent = append(r.sent, time.Now())
+	answer := r.answer
+	r.mu.Unlock()
+	return answer.RoundTrip(request)
+}
+
+func (r *region) is(answer http.RoundTripper) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+func (r *region) requests() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]time.Time(nil), r.sent...)
+}
+
+// client is a client of a region. A test that changes the time makes it in its bubble.
+func (r *region) client(t *testing.T) *Client {
+	t.Helper()
+	client, err := NewClient(Config{Endpoint: "http://" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + ".example/MAAS", APIKey: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.base = r
+	return client
+}
+
+func says(status int, body string) http.RoundTripper {
+	return roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	})
+}
+
+// refuses is a port that nobody listens on.
+var refuses = roundTrip(func(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 5240}, Err: syscall.ECONNREFUSED}
+})
+
+// hangs takes requests and never answers.
+var hangs = roundTrip(func(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+})
+
+var works = says(http.StatusOK, "[]")
+
+// read is a plain read.
+func read(ctx context.Context, c *Client) error {
+	_, err := c.ListZones(ctx)
+	return err
+}
+
+func compose(ctx context.Context, c *Client) error {
+	_, err := c.Compose(ctx, 1, ComposeParams{Hostname: "vm"})
+	return err
+}
+
+// open makes a client give up on a region.
+func (r *region) open(t *testing.T, client *Client) {
+	t.Helper()
+	r.is(refuses)
+	for range silentCalls {
+		if err := read(t.Context(), client); !errors.Is(err, Unavailable) {
+			t.Fatalf("a call to nobody: %v", err)
+		}
+	}
+	if _, open := client.NextProbe(); !open {
+		t.Fatal("calls go on to a MAAS that does not answer")
+	}
+}
+
+func TestCallsToAMAASThatDoesNotAnswerAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer http.RoundTripper
+		call   func(context.Context, *Client) error
+		why    string
+	}{
+		"nobody listens":               {refuses, read, "connection refused"},
+		"nobody listens to a write":    {refuses, compose, "connection refused"},
+		"no answer in time":            {hangs, read, "did not answer in time"},
+		"no answer to a write in time": {hangs, compose, "did not answer in time"},
+		"a proxy without MAAS":         {says(http.StatusBadGateway, ""), read, "Bad Gateway"},
+		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout"},
+		"503 to a read":                {says(http.StatusServiceUnavailable, "starting"), read, "starting"},
+		"500 to a read":                {says(http.StatusInternalServerError, "no database"), read, "no database"},
+		"garbage for a read":           {says(http.StatusOK, "<html>"), read, "can't be read"},
+		"something else for a read":    {says(http.StatusOK, "null"), read, "lacks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				maas := &region{answer: tc.answer}
+				client, began := maas.client(t), time.Now()
+				for range silentCalls {
+					if err := tc.call(t.Context(), client); !errors.Is(err, Unavailable) {
+						t.Fatalf("the call ended with %v", err)
+					}
+				}
+				err := tc.call(t.Context(), client)
+				if !errors.Is(err, Unavailable) || !NotSent(err) || len(maas.requests()) != silentCalls {
+					t.Fatalf("%#v after %d requests, want a refusal after %d", err, len(maas.requests()), silentCalls)
+				}
+				if message := Message(err); !strings.Contains(message, tc.why) || !strings.Contains(message, began.UTC().Format(time.RFC3339)) {
+					t.Errorf("%q does not say why, or since when", message)
+				}
+				if left := RetryAfter(err); left < firstProbe || left > firstProbe*6/5 {
+					t.Errorf("the next try is after %v", left)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatMAASSaysIsAnAnswer(t *testing.T) {
+	givesUp := func(_ context.Context, c *Client) error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		return read(ctx, c)
+	}
+	refresh := func(ctx context.Context, c *Client) error {
+		_, err := c.RefreshVMHost(ctx, 1)
+		return err
+	}
+	for name, tc := range map[string]struct {
+		answer http.RoundTripper
+		call   func(context.Context, *Client) error
+	}{
+		"400":                      {says(400, ""), read},
+		"401":                      {says(401, ""), read},
+		"403":                      {says(403, ""), read},
+		"404":                      {says(404, ""), read},
+		"409":                      {says(409, ""), compose},
+		"410":                      {says(410, ""), read},
+		"429":                      {says(429, ""), read},
+		"500 to compose":           {says(500, ""), compose},
+		"a redirect":               {says(302, ""), read},
+		"503 to compose":           {says(503, "Failed talking to pod"), compose},
+		"503 to refresh":           {says(503, "Failed talking to pod"), refresh},
+		"garbage to compose":       {says(200, "{"), compose},
+		"a caller that can't wait": {hangs, givesUp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				maas := &region{answer: tc.answer}
+				client := maas.client(t)
+				for range 5 * silentCalls {
+					if err := tc.call(t.Context(), client); err == nil {
+						t.Fatalf("the call ended with %v", err)
+					}
+				}
+				if n := len(maas.requests()); n != 5*silentCalls {
+					t.Errorf("%d of %d calls were sent", n, 5*silentCalls)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyFailuresInARowCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		for range 10 {
+			maas.is(refuses)
+			for range silentCalls - 1 {
+				_ = read(t.Context(), client)
+			}
+			maas.is(works)
+			if err := read(t.Context(), client); err != nil {
+				t.Fatalf("a call to a MAAS that works: %v", err)
+			}
+		}
+	})
+}
+
+// Calls that hang while others are answered tell nothing of MAAS, and neither do those that were on their way when it came back.
+func TestSilenceFromBeforeTheLastAnswerDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{answer: hangs}
+		client := maas.client(t)
+		var group sync.WaitGroup
+		for range 2 * silentCalls {
+			group.Go(func() { _ = read(t.Context(), client) })
+		}
+		synctest.Wait()
+		<-time.After(time.Second)
+		maas.is(works)
+		if err := read(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		group.Wait()
+		if err := read(t.Context(), client); err != nil {
+			t.Errorf("after MAAS has answered: %v", err)
+		}
+	})
+}
+
+func TestOneCallAtATimeTriesWhetherMAASIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		maas.open(t, client)
+		before := len(maas.requests())
+		maas.is(hangs)
+		<-time.After(2 * firstProbe)
+		if err := compose(t.Context(), client); !NotSent(err) {
+			t.Errorf("a write tries whether MAAS is back: %v", err)
+		}
+		var refused atomic.Int32
+		for range 50 {
+			go func() {
+				if NotSent(read(t.Context(), client)) {
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := len(maas.requests()) - before; n != 1 || refused.Load() != 49 {
+			t.Errorf("%d calls were sent and %d refused at once, want 1 and 49", n, refused.Load())
+		}
+		if left, open := client.NextProbe(); !open || left <= 0 {
+			t.Errorf("during a probe the next one is due in %v (%v)", left, open)
+		}
+		<-time.After(2 * callTimeout) // The probe ends.
+	})
+}
+
+func TestProbesComeSeldomerAndNeverStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		maas.open(t, client)
+		message := Message(read(t.Context(), client))
+		const step = 50 * time.Millisecond
+		for range 10 * time.Minute / step {
+			<-time.After(step)
+			if err := read(t.Context(), client); Message(err) != message {
+				t.Fatalf("the message was %q, and now is %q", message, Message(err))
+			}
+		}
+		sent := maas.requests()[silentCalls-1:]
+		for i, at := range sent[1:] {
+			pause, least := at.Sub(sent[i]), min(firstProbe<<min(i, 10), lastProbe)
+			if pause < least || pause > least*6/5+step {
+				t.Errorf("the pause before probe %d is %v, want %v and a fifth at most", i+1, pause, least)
+			}
+		}
+		if len(sent) < 20 {
+			t.Errorf("%d probes in 10 minutes", len(sent)-1)
+		}
+	})
+}
+
+func TestAnAnswerEndsTheRefusals(t *testing.T) {
+	for name, answer := range map[string]http.RoundTripper{"what was asked for": works, "an error": says(404, "")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				maas := &region{}
+				client := maas.client(t)
+				maas.open(t, client)
+				if n := testutil.ToFloat64(client.circuit.gauge); n != 1 {
+					t.Errorf("the metric is %v while MAAS does not answer", n)
+				}
+				maas.is(answer)
+				if err := read(t.Context(), client); !NotSent(err) {
+					t.Fatalf("before the probe is due: %v", err)
+				}
+				<-time.After(2 * firstProbe)
+				before := len(maas.requests())
+				for range 20 {
+					if err := read(t.Context(), client); NotSent(err) {
+						t.Fatalf("MAAS answers, and a call is refused: %v", err)
+					}
+				}
+				if n := len(maas.requests()) - before; n != 20 {
+					t.Errorf("%d of 20 calls were sent", n)
+				}
+				if n := testutil.ToFloat64(client.circuit.gauge); n != 0 {
+					t.Errorf("the metric is %v while MAAS answers", n)
+				}
+				maas.open(t, client) // And from the first pause on again.
+				if left, _ := client.NextProbe(); left > firstProbe*6/5 {
+					t.Errorf("the first probe of the next outage is due in %v", left)
+				}
+			})
+		})
+	}
+}
+
+func TestAClientThatIsNotUsedAnyMoreLeavesTheMetrics(t *testing.T) {
+	maas := &region{}
+	client := maas.client(t)
+	maas.open(t, client)
+	for range 2 {
+		client.Close()
+		if n := testutil.ToFloat64(client.circuit.gauge); n != 0 {
+			t.Errorf("the metric is %v", n)
+		}
+	}
+}
+
+func TestAProbeThatPanicsIsNotTheLastOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		maas.open(t, client)
+		<-time.After(2 * firstProbe)
+		maas.is(roundTrip(func(*http.Request) (*http.Response, error) { panic("a bug") }))
+		func() {
+			defer func() { _ = recover() }()
+			_ = read(t.Context(), client)
+		}()
+		maas.is(works)
+		<-time.After(2 * firstProbe)
+		if err := read(t.Context(), client); err != nil {
+			t.Errorf("after a probe that panicked: %v", err)
+		}
+	})
+}
+
+// What never reached MAAS can't have taken effect; of all else that is not known.
+func TestNotSentIsSaidOnlyWhereThereWasNoConnection(t *testing.T) {
+	drop := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	serve := func(t *testing.T, prepare func(*httptest.Server)) *Client {
+		t.Helper()
+		server := httptest.NewUnstartedServer(drop)
+		prepare(server)
+		t.Cleanup(server.Close)
+		client, err := NewClient(Config{Endpoint: server.URL, APIKey: testKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	trusted := func(t *testing.T, http2 bool) *Client {
+		t.Helper()
+		var server *httptest.Server
+		client := serve(t, func(s *httptest.Server) { s.EnableHTTP2 = http2; s.StartTLS(); server = s })
+		client.base.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+		return client
+	}
+	for name, tc := range map[string]struct {
+		client *Client
+		want   bool
+	}{
+		"nobody listens":                 {serve(t, func(s *httptest.Server) { s.Start(); s.Close() }), true},
+		"a certificate of somebody else": {serve(t, (*httptest.Server).StartTLS), true},
+		"dropped":                        {serve(t, (*httptest.Server).Start), false},
+		"dropped with TLS":               {trusted(t, false), false},
+		"dropped with HTTP/2":            {trusted(t, true), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := compose(t.Context(), tc.client); !errors.Is(err, Unavailable) || NotSent(err) != tc.want {
+				t.Errorf("%v: not sent is %v, want %v", err, NotSent(err), tc.want)
+			}
+		})
+	}
+	if NotSent(errors.New("something else")) || NotSent(nil) {
+		t.Error("an error of something else says that a call was not sent")
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+const name = "api.maas.test"
+
+// server is a MAAS that has one DNS record at most.
+type server struct {
+	mu sync.Mutex
+	// fqdn is the record's; "" when there is none. An address of "" is that of a link whose machine was released.
+	fqdn      string
+	addresses []string
+	// calls are those that change something.
+	calls []string
+	// down answers 500 to whoever reads.
+	down bool
+	// lose answers 500 to that many changes after they took effect.
+	lose int
+}
+
+func (s *server) record() any {
+	links := []any{}
+	for _, address := range s.addresses {
+		if address == "" {
+			links = append(links, map[string]any{"ip": nil})
+			continue
+		}
+		links = append(links, map[string]any{"ip": address})
+	}
+	return map[string]any{"id": 7, "fqdn": s.fqdn, "ip_addresses": links}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodGet && s.down {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	if r.Method == http.MethodGet {
+		answer := []any{}
+		if s.fqdn != "" {
+			answer = append(answer, s.record())
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+		return
+	}
+	_ = r.ParseMultipartForm(1 << 20)
+	s.calls = append(s.calls, r.Method)
+	switch {
+	case r.Method == http.MethodPost && s.fqdn != "":
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"__all__": ["Labels must be unique within their zone."]}`)
+		return
+	case r.Method == http.MethodPost:
+		s.fqdn, s.addresses = r.Form.Get("fqdn"), strings.Fields(r.Form.Get("ip_addresses"))
+	case s.fqdn == "":
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case r.Method == http.MethodPut:
+		s.addresses = strings.Fields(r.Form.Get("ip_addresses"))
+	case r.Method == http.MethodDelete:
+		s.fqdn, s.addresses = "", nil
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if s.lose > 0 {
+		s.lose--
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(s.record())
+}
+
+func newService(t *testing.T, s *server) *Service {
+	t.Helper()
+	listener := httptest.NewServer(s)
+	t.Cleanup(listener.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: listener.URL + "/MAAS", APIKey: "consumer:token:secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewService(inventory.New(client, inventory.Options{}))
+}
+
+func want(addresses ...string) func([]string) ([]string, error) {
+	return func([]string) ([]string, error) { return addresses, nil }
+}
+
+func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		server  *server
+		desired []string
+		calls   []string
+		left    []string
+	}{
+		"there is none yet":                       {&server{}, []string{"10.0.0.1"}, []string{"POST"}, []string{"10.0.0.1"}},
+		"it is so":                                {&server{fqdn: name, addresses: []string{"10.0.0.2", "10.0.0.1"}}, []string{"10.0.0.1", "10.0.0.2"}, nil, []string{"10.0.0.2", "10.0.0.1"}},
+		"somebody edited it":                      {&server{fqdn: name, addresses: []string{"10.0.0.9"}}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
+		"somebody emptied it":                     {&server{fqdn: name}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
+		"it is never emptied":                     {&server{fqdn: name, addresses: []string{"10.0.0.1"}}, nil, nil, []string{"10.0.0.1"}},
+		"it is not made without an address":       {&server{}, nil, nil, nil},
+		"a link to a machine that was released":   {&server{fqdn: name, addresses: []string{"10.0.0.1", ""}}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
+		"such a link, and nothing to lead to yet": {&server{fqdn: name, addresses: []string{""}}, nil, nil, []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tc.server
+			service := newService(t, s)
+			if _, wrote, err := service.Ensure(t.Context(), "api.maas.test", want(tc.desired...)); err != nil || wrote != (tc.calls != nil) {
+				t.Errorf("wrote: %v, %v", wrote, err)
+			}
+			if diff := cmp.Diff(tc.calls, s.calls); diff != "" {
+				t.Errorf("the calls differ (-want +got):\n%s", diff)
+			}
+			if !slices.Equal(s.addresses, tc.left) {
+				t.Errorf("the record holds %v, want %v", s.addresses, tc.left)
+			}
+		})
+	}
+}
+
+func TestEnsureAfterALostAnswerFindsTheRecord(t *testing.T) {
+	for method, s := range map[string]*server{"POST": {lose: 1}, "PUT": {fqdn: name, addresses: []string{"10.0.0.2"}, lose: 1}} {
+		t.Run(method, func(t *testing.T) {
+			service := newService(t, s)
+			if _, _, err := service.Ensure(t.Context(), name, want("10.0.0.1")); !errors.Is(err, maas.Unavailable) {
+				t.Errorf("the error is %v", err)
+			}
+			got, wrote, err := service.Ensure(t.Context(), name, want("10.0.0.1"))
+			if err != nil || wrote || !slices.Equal(got, []string{"10.0.0.1"}) {
+				t.Errorf("then it holds %v, wrote %v, %v", got, wrote, err)
+			}
+			if !slices.Equal(s.calls, []string{method}) {
+				t.Errorf("the calls were %v", s.calls)
+			}
+		})
+	}
+}
+
+func TestEnsureWritesNothingWhenItIsNotKnownWhat(t *testing.T) {
+	unread := &server{fqdn: name, addresses: []string{"10.0.0.1"}, down: true}
+	if _, wrote, err := newService(t, unread).Ensure(t.Context(), name, want("10.0.0.2")); !errors.Is(err, maas.Unavailable) || wrote || unread.calls != nil {
+		t.Errorf("without having read it: wrote %v, calls %v, %v", wrote, unread.calls, err)
+	}
+	s := &server{fqdn: name, addresses: []string{"10.0.0.1"}}
+	down := errors.New("down")
+	_, wrote, err := newService(t, s).Ensure(t.Context(), name, func([]string) ([]string, error) { return nil, down })
+	if !errors.Is(err, down) || wrote || s.calls != nil {
+		t.Errorf("wrote %v, calls %v, %v", wrote, s.calls, err)
+	}
+}
+
+// Whoever filters records for us, or renames one, does not make us write to, or delete, another's.
+func TestTheRecordOfAnotherNameIsNotTouched(t *testing.T) {
+	s := &server{fqdn: "somebody.maas.test", addresses: []string{"10.0.0.9"}}
+	service := newService(t, s)
+	_, _, ensured := service.Ensure(t.Context(), name, want("10.0.0.1"))
+	for doing, err := range map[string]error{"writing": ensured, "deleting": service.Delete(t.Context(), name)} {
+		var wrong *WrongRecordError
+		if !errors.As(err, &wrong) || wrong.Got != "somebody.maas.test" || wrong.Wanted != name {
+			t.Errorf("%s: the error is %v", doing, err)
+		}
+	}
+	if s.calls != nil || !slices.Equal(s.addresses, []string{"10.0.0.9"}) {
+		t.Errorf("after %v the record holds %v", s.calls, s.addresses)
+	}
+}
+
+func TestARecordThatWasRenamedIsNotTakenForOurs(t *testing.T) {
+	s := &server{fqdn: name, addresses: []string{"10.0.0.1"}}
+	service := newService(t, s)
+	if _, _, err := service.Ensure(t.Context(), name, want("10.0.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	s.fqdn = "renamed.maas.test"
+	var wrong *WrongRecordError
+	if _, _, err := service.Ensure(t.Context(), name, want("10.0.0.2")); !errors.As(err, &wrong) {
+		t.Errorf("the error is %v", err)
+	}
+	s.fqdn, s.addresses = "", nil // MAAS does not find it by our name any more.
+	if got, wrote, err := service.Ensure(t.Context(), name, want("10.0.0.2")); err != nil || !wrote || !slices.Equal(got, []string{"10.0.0.2"}) {
+		t.Errorf("then it holds %v, wrote %v, %v", got, wrote, err)
+	}
+}
+
+func TestDeleteEndsWhenTheRecordIsGone(t *testing.T) {
+	s := &server{fqdn: "API.maas.test", addresses: []string{"10.0.0.1"}} // Names of DNS don't care.
+	service := newService(t, s)
+	for range 2 {
+		if err := service.Delete(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if s.fqdn != "" || !slices.Equal(s.calls, []string{"DELETE"}) {
+		t.Errorf("after %v there is %q", s.calls, s.fqdn)
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// lookTakes is how long MAAS looks at a host in these tests.
+const lookTakes = 5 * time.Second
+
+// pass lets time pass in the test's bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+// eye counts the looks, and checks that nothing is composed meanwhile.
+type eye struct {
+	*Looks
+	t  *testing.T
+	mu sync.Mutex
+	// began are the times at which looks began.
+	began              []time.Time
+	looking, composing int
+	err                error
+}
+
+func newEye(t *testing.T) *eye {
+	t.Helper()
+	return &eye{Looks: NewLooks(), t: t}
+}
+
+func (e *eye) see(context.Context) error {
+	e.step(&e.looking, 1)
+	e.mu.Lock()
+	e.began = append(e.began, time.Now())
+	e.mu.Unlock()
+	pass(lookTakes)
+	e.step(&e.looking, -1)
+	return e.err
+}
+
+func (e *eye) make(ctx context.Context, takes time.Duration) error {
+	done, err := e.compose(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e.step(&e.composing, 1)
+	pass(takes)
+	e.step(&e.composing, -1)
+	return nil
+}
+
+func (e *eye) step(what *int, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if *what += by; e.looking > 0 && e.composing > 0 {
+		e.t.Error("MAAS looks at a host on which it composes")
+	}
+	if e.looking > 1 {
+		e.t.Error("MAAS looks twice at a time")
+	}
+}
+
+// until comes back until the look tells, as a reconciler does, and answers how often it came and when it first asked.
+func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error) {
+	asked = e.askedSince(vm, "1/host")
+	for {
+		err := e.look(ctx, 1, asked, e.see)
+		var later *LaterError
+		if !errors.As(err, &later) {
+			return asked, err
+		}
+		pass(later.After)
+	}
+}
+
+func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		var group sync.WaitGroup
+		for i := range 20 {
+			group.Go(func() {
+				done := e.remove(1, fmt.Sprint("vm-", i))
+				pass(time.Duration(i) * 100 * time.Millisecond)
+				done()
+				if _, err := e.until(t.Context(), fmt.Sprint("vm-", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if len(e.began) != 1 {
+			t.Errorf("MAAS looked %d times, want once", len(e.began))
+		}
+	})
+}
+
+func TestOnlyALookThatBeganLaterTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		var group sync.WaitGroup
+		for i := range 8 {
+			group.Go(func() {
+				pass(time.Duration(i) * 1700 * time.Millisecond)
+				asked, err := e.until(t.Context(), fmt.Sprint("vm-", i))
+				if err != nil {
+					t.Error(err)
+				}
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if last := e.began[len(e.began)-1]; !last.After(asked) {
+					t.Errorf("vm-%d asked at %s, and was told what was seen at %s", i, asked, last)
+				}
+			})
+		}
+		group.Wait()
+		if len(e.began) < 2 || len(e.began) > 4 {
+			t.Errorf("MAAS looked %d times within 12 s, want a few", len(e.began))
+		}
+	})
+}
+
+// What was seen before a VM was deleted anew tells nothing.
+func TestADeletionAsksAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		for range 2 {
+			if _, err := e.until(t.Context(), "vm"); err != nil {
+				t.Fatal(err)
+			}
+			e.remove(1, "vm")()
+		}
+		if len(e.began) != 2 {
+			t.Errorf("MAAS looked %d times, want once for each deletion", len(e.began))
+		}
+	})
+}
+
+func TestLooksAndComposesKeepApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		var group sync.WaitGroup
+		made := 0
+		for i := range 30 {
+			group.Go(func() {
+				pass(time.Duration(i) * 900 * time.Millisecond)
+				if i%5 == 0 {
+					if _, err := e.until(t.Context(), fmt.Sprint("vm-", i)); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				for {
+					err := e.make(t.Context(), 6*time.Second)
+					var later *LaterError
+					if err == nil {
+						break
+					}
+					if !errors.As(err, &later) {
+						t.Error(err)
+						return
+					}
+					pass(later.After)
+				}
+				e.mu.Lock()
+				made++
+				e.mu.Unlock()
+			})
+		}
+		group.Wait()
+		if made != 24 || len(e.began) == 0 {
+			t.Errorf("%d of 24 VMs were composed, with %d looks", made, len(e.began))
+		}
+	})
+}
+
+// A worker is not held for as long as MAAS takes with a host that does not answer.
+func TestAComposeGivesUpWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		release := make(chan struct{})
+		var group sync.WaitGroup
+		group.Go(func() {
+			asked := e.askedSince("vm", "1/host")
+			pass(gatherLooks)
+			if err := e.look(t.Context(), 1, asked, func(context.Context) error { <-release; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		pass(2 * gatherLooks)
+		var later *LaterError
+		if err := e.make(t.Context(), 0); !errors.As(err, &later) {
+			t.Errorf("composing while MAAS looks: %v, want a *LaterError", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := e.make(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("composing with a context that ends: %v", err)
+		}
+		if done, err := e.compose(t.Context(), 2); err != nil {
+			t.Errorf("another host is held, too: %v", err)
+		} else {
+			done()
+		}
+		close(release)
+		group.Wait()
+		if err := e.make(t.Context(), 0); err != nil {
+			t.Errorf("after the look: %v", err)
+		}
+	})
+}
+
+// Who asks for a look and does not come back must not keep composes off for ever.
+func TestAWishForALookEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		var later *LaterError
+		if err := e.look(t.Context(), 1, e.askedSince("vm", "1/host"), e.see); !errors.As(err, &later) {
+			t.Fatalf("the first to ask: %v, want a *LaterError", err)
+		}
+		pass(wantLasts)
+		begun := time.Now()
+		if err := e.make(t.Context(), 0); err != nil || time.Since(begun) > 0 {
+			t.Errorf("composing: %v, after %s", err, time.Since(begun))
+		}
+	})
+}
+
+func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		e.err = &maas.Error{Kind: maas.Unavailable, Message: "Failed talking to pod"}
+		var group sync.WaitGroup
+		for i := range 10 {
+			group.Go(func() {
+				for begun := time.Now(); time.Since(begun) < 3*time.Minute; {
+					_, err := e.until(t.Context(), fmt.Sprint("vm-", i))
+					var failed *lookFailedError
+					if !errors.As(err, &failed) || !errors.Is(err, maas.Unavailable) {
+						t.Errorf("the look says %v, want what MAAS said", err)
+						return
+					}
+					pass(failed.after)
+				}
+			})
+		}
+		group.Wait()
+		if len(e.began) < 4 || len(e.began) > 7 {
+			t.Errorf("MAAS looked %d times in 3 minutes, want growing pauses", len(e.began))
+		}
+		for i := 2; i < len(e.began); i++ {
+			if pause, before := e.began[i].Sub(e.began[i-1]), e.began[i-1].Sub(e.began[i-2]); pause < before {
+				t.Errorf("pause %d is %s, after one of %s", i, pause, before)
+			}
+		}
+		e.err = nil
+		if _, err := e.until(t.Context(), "vm-0"); err != nil {
+			var failed *lookFailedError
+			if !errors.As(err, &failed) {
+				t.Fatal(err)
+			}
+			pass(failed.after)
+			if _, err := e.until(t.Context(), "vm-0"); err != nil {
+				t.Errorf("after the host was mended: %v", err)
+			}
+		}
+	})
+}
+
+// One user who may not have MAAS look does not speak for the host.
+func TestARefusalIsNotTheHostsFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		e.err = &maas.Error{Kind: maas.Forbidden}
+		if _, err := e.until(t.Context(), "vm-0"); !errors.Is(err, maas.Forbidden) {
+			t.Fatalf("the look says %v, want %s", err, maas.Forbidden)
+		}
+		e.err = nil
+		if _, err := e.until(t.Context(), "vm-1"); err != nil {
+			t.Errorf("another user's look: %v", err)
+		}
+	})
+}
+
+// A deletion on a host that does not answer takes minutes; the others' looks don't wait for it.
+func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		defer e.remove(1, "slow")()
+		begun := time.Now()
+		if _, err := e.until(t.Context(), "vm"); err != nil {
+			t.Fatal(err)
+		}
+		if waited := e.began[0].Sub(begun); waited < 2*gatherLooks || waited > 2*maxGather {
+			t.Errorf("the look began after %s, want it to wait for a while", waited)
+		}
+	})
+}
+
+func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		first := e.askedSince("vm", "1/host")
+		pass(2 * rememberAsked)
+		e.askedSince("other", "1/host")
+		if len(e.asked) != 1 {
+			t.Errorf("%d questions are kept, want that of the other alone", len(e.asked))
+		}
+		if again := e.askedSince("vm", "1/host"); !again.After(first) {
+			t.Error("who asks again is taken for who asked first")
+		}
+	})
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// verified comes back until it is told whether a VM is gone.
+func verified(t *testing.T, composer Composer, vm VM) (back *VM, err error) {
+	t.Helper()
+	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		back, err = composer.Verify(ctx, vm)
+		var later *LaterError
+		return !errors.As(err, &later), nil
+	})
+	if timedOut != nil {
+		t.Fatalf("it is never told: %v", err)
+	}
+	return back, err
+}
+
+func (r fuzzedRegion) host(t *testing.T, composer Composer) Host {
+	t.Helper()
+	hosts, err := composer.Hosts(t.Context())
+	if err != nil || len(hosts) != 1 {
+		t.Fatalf("hosts %v: %v", hosts, err)
+	}
+	return hosts[0]
+}
+
+func TestVerify(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault       *simulator.Fault
+		losing      bool   // the host keeps what MAAS deletes
+		unreachable bool   // while it is verified
+		place       string // "": as it was noted
+		back        bool
+		want        maas.Kind
+		unverified  bool
+	}{
+		"gone":                              {},
+		"kept by its host":                  {losing: true, back: true},
+		"noted by its host's name alone":    {losing: true, place: "0/host", back: true},
+		"on a host that has another id now": {losing: true, place: "77/host", back: true},
+		"on a host that is gone":            {losing: true, place: "77/other"},
+		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unverified: true},
+		"without the right to look":         {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden},
+		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}},
+		"while the refresh is no answer":    {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unverified: true},
+		"while MAAS is away":                {fault: &simulator.Fault{DropBefore: true}, want: maas.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1))
+			composer := NewVMHostComposer(region.inventory, NewLooks())
+			host := region.host(t, composer)
+			vm, err := composer.Compose(t.Context(), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			region.sim.BreakVMHost(host.Name, false, tc.losing)
+			if err := composer.Decompose(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			region.sim.BreakVMHost(host.Name, tc.unreachable, tc.losing)
+			if tc.fault != nil {
+				if _, err := region.sim.AddFault(*tc.fault); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if vm.Place = tc.place; vm.Place == "" {
+				vm.Place = composer.Place(host)
+			}
+			back, err := verified(t, composer, vm)
+			var unverified *UnverifiedError
+			if (back != nil) != tc.back || errors.As(err, &unverified) != tc.unverified || (err != nil) != (tc.want != "") {
+				t.Fatalf("back %v, error %v", back, err)
+			}
+			if err != nil && !errors.Is(err, tc.want) {
+				t.Errorf("the error is %v, want %s", err, tc.want)
+			}
+			if back != nil && (back.SystemID == vm.SystemID || back.Hostname != vm.Hostname || back.HostID != host.ID) {
+				t.Errorf("%+v came back", back)
+			}
+		})
+	}
+}
+
+// Two identities of one MAAS share its hosts.
+func TestALookWaitsForACompose(t *testing.T) {
+	t.Parallel()
+	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
+	looks := NewLooks()
+	one, other := NewVMHostComposer(region.inventory, looks), NewVMHostComposer(region.inventory, looks)
+	host := region.host(t, one)
+	composed := make(chan error, 1)
+	go func() {
+		_, err := one.Compose(t.Context(), host, VMSpec{Hostname: "new", Resources: Resources{1, 2048, 8}})
+		composed <- err
+	}()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return len(region.sim.VMHosts()[0].VMs) > 0, nil // Half made: MAAS does not know it.
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := verified(t, other, VM{Hostname: "old", Place: other.Place(host)}); err != nil || back != nil {
+		t.Errorf("verifying another VM: %v, %v", back, err)
+	}
+	if err := <-composed; err != nil {
+		t.Errorf("the compose was disturbed: %v", err)
+	}
+	for _, m := range region.sim.Machines() {
+		if m.Hostname == "new" && m.Status == "Commissioning" {
+			t.Error("MAAS took over the VM while it was composed")
+		}
+	}
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const region = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+zones: [{name: zone-a}, {name: zone-b}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - {names: [metal-a], zone: zone-a, cores: 4, memory: 8192, disks: [100]}
+  - {names: [metal-b], zone: zone-b, cores: 8, memory: 16384, disks: [100]}
+vm_hosts:
+  - {name: lxd-a, address: "10.77.0.11:8443", unregistered: true, cores: 32, memory: 65536, storage_pools: [{name: default, size: 500}]}
+`
+
+// pool is a MAAS and a service on it whose clock stands.
+type pool struct {
+	*Service
+	t      *testing.T
+	maas   *simulator.Simulator
+	client *maas.Client
+	now    time.Time
+}
+
+func newPool(t *testing.T) *pool {
+	t.Helper()
+	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(parsed, simulator.Options{TimeScale: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pool{Service: NewService(inventory.New(client, inventory.Options{}), nil), t: t, maas: sim, client: client, now: time.Unix(100000, 0)}
+	p.SetClock(func() time.Time { return p.now })
+	return p
+}
+
+// allocate takes a machine; the answer is its hostname.
+func (p *pool) allocate(constraints maas.AllocateParams) (*maas.Machine, error) {
+	p.t.Helper()
+	return p.Allocate(p.t.Context(), Identity{AgentName: "capmaas/owner/m"}, constraints)
+}
+
+// took wants to get a certain machine, and gives it back.
+func (p *pool) took(hostname string, constraints maas.AllocateParams) {
+	p.t.Helper()
+	m, err := p.allocate(constraints)
+	if err != nil || m.Hostname != hostname {
+		p.t.Fatalf("allocated %+v: %v, want %s", m, err, hostname)
+	}
+	p.release(m)
+}
+
+func (p *pool) release(m *maas.Machine) {
+	p.t.Helper()
+	if err := p.Release(p.t.Context(), m, maas.EraseDefault); err != nil {
+		p.t.Fatal(err)
+	}
+	p.await("it is back", func() bool {
+		seen, _ := p.maas.Machine(m.SystemID)
+		return seen.Status == "Ready"
+	})
+	p.GivenBack(m.SystemID)
+}
+
+func (p *pool) await(what string, done func() bool) {
+	p.t.Helper()
+	err := wait.PollUntilContextTimeout(p.t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		return done(), nil
+	})
+	if err != nil {
+		p.t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// fail takes a machine, has it fail in somebody's hands, and gives it back.
+func (p *pool) fail(hostname, seenBy string) *maas.Machine {
+	p.t.Helper()
+	all, err := p.client.ListMachines(p.t.Context(), maas.MachineFilter{Hostnames: []string{hostname}})
+	if err != nil || len(all) != 1 {
+		p.t.Fatal(all, err)
+	}
+	m, err := p.allocate(maas.AllocateParams{SystemID: all[0].SystemID})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Failed(m, seenBy)
+	p.Failed(m, seenBy)
+	p.release(m)
+	return m
+}
+
+func TestAMachineThatFailedIsNotAllocatedWhileItIsLeftAlone(t *testing.T) {
+	p := newPool(t)
+	p.took("metal-a", maas.AllocateParams{})
+	failed := p.fail("metal-a", "m1")
+	p.took("metal-b", maas.AllocateParams{})
+	p.now = p.now.Add(firstPause - time.Second)
+	p.took("metal-b", maas.AllocateParams{})
+	if !p.IsLeftAlone(failed.SystemID) {
+		t.Error("it is not known to be left alone")
+	}
+	p.now = p.now.Add(time.Second)
+	p.took("metal-a", maas.AllocateParams{})
+	if p.IsLeftAlone(failed.SystemID) {
+		t.Error("it is still known to be left alone")
+	}
+}
+
+func TestWithoutAnotherMachineNoneFits(t *testing.T) {
+	p := newPool(t)
+	a, b := p.fail("metal-a", "m1"), p.fail("metal-b", "m1")
+	if m, err := p.allocate(maas.AllocateParams{}); !errors.Is(err, maas.Conflict) {
+		t.Fatalf("allocated %+v: %v, want %s", m, err, maas.Conflict)
+	}
+	until := p.now.Add(firstPause)
+	want := []LeftAlone{{a.SystemID, "metal-a", 1, until}, {b.SystemID, "metal-b", 1, until}}
+	if a.SystemID > b.SystemID {
+		want[0], want[1] = want[1], want[0]
+	}
+	if diff := cmp.Diff(want, p.LeftAlone(maas.AllocateParams{})); diff != "" {
+		t.Errorf("what is left alone differs (-want +got):\n%s", diff)
+	}
+	for zone, hostname := range map[string]string{"zone-a": "metal-a", "zone-b": "metal-b"} {
+		if list := p.LeftAlone(maas.AllocateParams{Zone: zone}); len(list) != 1 || list[0].Hostname != hostname {
+			t.Errorf("in %s are left alone: %v", zone, list)
+		}
+	}
+	if list := p.LeftAlone(maas.AllocateParams{Pool: "other"}); len(list) != 0 {
+		t.Errorf("in another resource pool are left alone: %v", list)
+	}
+}
+
+func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing.T) {
+	p := newPool(t)
+	m, err := p.allocate(maas.AllocateParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.KeepOut(m)
+	p.release(m)
+	p.took("metal-b", maas.AllocateParams{})
+	p.LetIn(m.SystemID)
+	p.took("metal-a", maas.AllocateParams{})
+	p.KeepOut(m)
+	p.now = p.now.Add(keptOut)
+	p.took("metal-b", maas.AllocateParams{})
+	p.now = p.now.Add(time.Second)
+	p.took("metal-a", maas.AllocateParams{})
+}
+
+func TestAMachineOfChoiceIsNeverLeftAlone(t *testing.T) {
+	p := newPool(t)
+	failed := p.fail("metal-a", "m1")
+	p.took("metal-a", maas.AllocateParams{SystemID: failed.SystemID})
+}
+
+func TestADeployedMachineIsForgiven(t *testing.T) {
+	p := newPool(t)
+	failed := p.fail("metal-a", "m1")
+	p.Forgive(failed.SystemID)
+	p.took("metal-a", maas.AllocateParams{})
+}
+
+func TestEachFurtherFailureDoublesThePause(t *testing.T) {
+	f := newFailures()
+	now := time.Unix(100000, 0)
+	f.clock = func() time.Time { return now }
+	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
+	var got []time.Duration
+	for _, who := range []string{"m1", "m2", "m3", "m4", "m5", "m6"} {
+		f.failed(m, who)
+		f.givenBack(m.SystemID)
+		until := f.now()[0].Until
+		got = append(got, until.Sub(now))
+		now = until
+	}
+	const minute = time.Minute
+	if diff := cmp.Diff([]time.Duration{10 * minute, 20 * minute, 40 * minute, 80 * minute, 120 * minute, 120 * minute}, got); diff != "" {
+		t.Errorf("the pauses differ (-want +got):\n%s", diff)
+	}
+	now = now.Add(remembered + time.Second)
+	f.failed(m, "m7")
+	if list := f.now(); len(list) != 1 || list[0].Failures != 1 {
+		t.Errorf("a day later a failure is one of several: %+v", list)
+	}
+	now = now.Add(firstPause + remembered + time.Second)
+	if list := f.now(); len(list) != 0 || len(f.byID) != 0 {
+		t.Errorf("it is never forgotten: %+v, %+v", list, f.byID)
+	}
+}
+
+// A MaasMachine tells of its machine each time it looks, and may keep it for hours: that is one failure, and the pause begins when
+// the machine is back in the pool.
+func TestThePauseBeginsInThePool(t *testing.T) {
+	f := newFailures()
+	began := time.Unix(100000, 0)
+	now := began
+	f.clock = func() time.Time { return now }
+	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
+	for ; now.Before(began.Add(3 * time.Hour)); now = now.Add(5 * time.Minute) {
+		f.failed(m, "m1")
+		if list := f.now(); len(list) != 1 || list[0].Failures != 1 || !list[0].held {
+			t.Fatalf("after %v: %+v", now.Sub(began), list)
+		}
+	}
+	s := &Service{failures: f}
+	if list := s.LeftAlone(maas.AllocateParams{}); len(list) != 0 {
+		t.Errorf("a machine that is not in the pool is told of: %+v", list)
+	}
+	back := now
+	for range 3 { // Until its network is as before, say.
+		f.givenBack(m.SystemID)
+		if list := s.LeftAlone(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(firstPause)) {
+			t.Errorf("back at %v: %+v", back, list)
+		}
+		now = now.Add(time.Second)
+	}
+	f.givenBack("unknown")
+	if len(f.byID) != 1 {
+		t.Errorf("a machine that did not fail is remembered: %+v", f.byID)
+	}
+}
+
+// MAAS composes a VM where no machine fits and it has a host that the call does not name.
+func TestAllocateNeverLeavesAVMOnAHostThatIsNew(t *testing.T) {
+	p := newPool(t)
+	if names, err := p.VMHostNames(t.Context()); err != nil || len(names) != 0 {
+		t.Fatal(names, err)
+	}
+	if _, err := p.client.CreateLXDHost(t.Context(), maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: "10.77.0.11:8443"}, Name: "lxd-a"}); err != nil {
+		t.Fatal(err)
+	}
+	p.await("MAAS knows what the host has", func() bool {
+		hosts, err := p.client.ListVMHosts(t.Context())
+		return err == nil && len(hosts) == 1 && hosts[0].Total.Cores > 0
+	})
+	before := len(p.maas.Machines())
+	for try := range 3 {
+		names, err := p.VMHostNames(t.Context()) // Remembered for a while.
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := p.allocate(maas.AllocateParams{MinCPU: 16, NotOnVMHosts: names})
+		if err == nil || errors.Is(err, maas.Conflict) != (try > 0) {
+			t.Fatalf("try %d with hosts %v: %+v, %v", try, names, m, err)
+		}
+	}
+	p.await("no VM is left", func() bool {
+		return len(p.maas.Machines()) == before && len(p.maas.VMHosts()[0].VMs) == 0
+	})
+	released := 0
+	for _, call := range p.maas.Calls().Log {
+		if call.Op == "release" {
+			released++
+		}
+	}
+	if released != 1 {
+		t.Errorf("%d VMs were given back, want 1: after the first one the host is known", released)
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// StillOurs proves that a machine is ours after its release was asked for. MAAS takes the agent name off a machine when its release
+// starts, and does not put it back when the machine can't be switched off: its status is then what it was before. Owner and annotations
+// stay until the release is done. Only what MAAS has now counts, for since our last look somebody may have released the machine and
+// taken it; so it answers the machine as it is.
+func (s *Service) StillOurs(ctx context.Context, id Identity, systemID string) (*maas.Machine, bool, error) {
+	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
+	if err != nil {
+		s.inventory.Distrust(systemID)
+		return nil, false, fmt.Errorf("looking again at machine %s: %w", systemID, err)
+	}
+	s.inventory.Wrote(machine)
+	ours := machine.Owner != "" && machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID &&
+		machine.WorkloadAnnotations[AnnotationMachine] == id.Annotations[AnnotationMachine]
+	return machine, ours, nil
+}
+
+// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address
+// would stay taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is
+// looked at once more right before. It answers false, and changes nothing, when somebody has taken the machine since: its address
+// is theirs then.
+func (s *Service) RestoreNetwork(ctx context.Context, systemID, address string) (bool, error) {
+	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
+	if err != nil {
+		s.inventory.Distrust(systemID)
+		return false, fmt.Errorf("looking again at machine %s: %w", systemID, err)
+	}
+	s.inventory.Wrote(machine)
+	if !isFree(machine) || !HasAddress(machine, address) {
+		return isFree(machine), nil
+	}
+	if err := s.takeBack(ctx, machine, address); err != nil {
+		s.inventory.Distrust(systemID)
+		return false, fmt.Errorf("returning the address %s of machine %s: %w", address, systemID, err)
+	}
+	return true, nil
+}
+
+var errNoSubnet = errors.New("MAAS does not say which subnet it is in")
+
+// isFree tells that a machine is in the pool, for whoever takes it.
+func isFree(machine *maas.Machine) bool {
+	return machine.Owner == "" && (machine.Status == maas.StatusReady || machine.Status == maas.StatusNew)
+}
+
+// Abort stops what the machine is being made to do. maas.Conflict: it is done already.
+func (s *Service) Abort(ctx context.Context, machine *maas.Machine) error {
+	aborted, err := s.inventory.Client().AbortMachine(ctx, machine.SystemID, comment)
+	return s.wrote(machine, aborted, err, "stopping what MAAS does with")
+}
+
+// ExitRescueMode brings the machine out of rescue mode. maas.Conflict: it is not in it any more.
+func (s *Service) ExitRescueMode(ctx context.Context, machine *maas.Machine) error {
+	exiting, err := s.inventory.Client().ExitRescueMode(ctx, machine.SystemID)
+	return s.wrote(machine, exiting, err, "ending the rescue mode of")
+}
+
+// wrote tells the inventory what became of a call that changes a machine.
+func (s *Service) wrote(machine, answer *maas.Machine, err error, doing string) error {
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("%s machine %s: %w", doing, machine.SystemID, err)
+	}
+	s.inventory.Wrote(answer)
+	return nil
+}
