@@ -70,7 +70,9 @@ type MaasMachineReconciler struct {
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
 	// condition says that it is too long. 0: for ever.
 	CommissionTimeout, DeployTimeout time.Duration
-	// HostPatience is how long the deletion of a VM waits for a host that MAAS can't look at; 0 is the default.
+	// HostPatience is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
+	// reboots should be back by then; what replaces a control plane on a dead host waits for as long, for its KubeadmControlPlane waits
+	// for the deletion.
 	HostPatience time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string

@@ -3,7 +3,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,10 +20,6 @@ import (
 )
 
 const (
-	// defaultHostPatience is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
-	// reboots is back by then; and a control plane that replaces one on a dead host does not wait much longer, for its KubeadmControlPlane
-	// waits for the deletion.
-	defaultHostPatience = 5 * time.Minute
 	// leastHostTries is how often it must have been tried by then: MAAS may have been away for most of the time.
 	leastHostTries = 2
 	// firstVMRetry and maxVMRetry bound the growing pause after a VM was found again and deleted again. Each time its host may start it.
@@ -202,7 +197,7 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 		check.UnreachableSince, check.Tries = ptrTime(now), 0
 	}
 	check.Tries++
-	limit := check.UnreachableSince.Add(cmp.Or(r.HostPatience, defaultHostPatience))
+	limit := check.UnreachableSince.Add(r.HostPatience)
 	if left := limit.Sub(now); left > 0 || check.Tries < leastHostTries {
 		message := fmt.Sprintf("MAAS deleted VM %s, and can't look whether VM host %s is rid of it: %s; this is tried until %s",
 			vm, why.Host, maas.Message(why), clock(limit))

@@ -111,7 +111,7 @@ type world struct {
 	scopes    *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
-	hostPatience                     time.Duration // the manager's; 0 is the default
+	hostPatience                     time.Duration // the manager's
 	stopManager                      func()
 }
 
@@ -145,7 +145,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	}
 	w := &world{
 		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
-		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region,
+		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region, hostPatience: 5 * time.Minute,
 	}
 	for _, c := range change {
 		c(w)

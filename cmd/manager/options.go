@@ -25,6 +25,7 @@ type options struct {
 	settleTime                 time.Duration
 	commissionTimeout          time.Duration
 	deployTimeout              time.Duration
+	vmHostPatience             time.Duration
 	orphanAuditInterval        time.Duration
 	initializer                controllers.Initializer
 	connectRetry               time.Duration
@@ -42,6 +43,7 @@ func defaultOptions() options {
 		maasConfigDir: "/etc/capmaas",
 		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
 		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
+		vmHostPatience:      5 * time.Minute,
 		orphanAuditInterval: 10 * time.Minute,
 		initializer:         controllers.Initializer{PullPolicy: "IfNotPresent", Socket: "/var/snap/lxd/common/lxd/unix.socket"},
 		concurrency:         10, kubeQPS: 100, kubeBurst: 200,
@@ -72,6 +74,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.deployTimeout, "deploy-timeout", o.deployTimeout,
 		"How long MAAS may deploy a machine before its condition says DeployTimedOut. 0: for ever.")
+	fs.DurationVar(&o.vmHostPatience, "vm-host-patience", o.vmHostPatience,
+		"How long the deletion of a VM waits for a VM host that MAAS can't look at. What replaces a control plane on a dead host waits for it.")
 	fs.DurationVar(&o.orphanAuditInterval, "orphan-audit-interval", o.orphanAuditInterval,
 		"How often all machines in MAAS are looked at for those that are marked as ours and that no object claims. 0: never.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")

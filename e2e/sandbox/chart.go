@@ -135,6 +135,7 @@ func (s *Sandbox) chartValues() map[string]any {
 				"--leader-elect-retry-period=500ms",
 				// What is slow in a real MAAS is faster here.
 				"--settle-time=" + s.scaled(settleTime).String(),
+				"--vm-host-patience=15s",
 			},
 		},
 	}
