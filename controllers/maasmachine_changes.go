@@ -17,22 +17,26 @@ func (r *MaasMachineReconciler) change(ctx context.Context, l *life, do func() e
 	if l.IsLXD() {
 		return do()
 	}
-	m := l.MaasMachine
-	earlier := m.Annotations[infrav1.ChangeStartedAnnotation]
-	if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-		annotate(m, infrav1.ChangeStartedAnnotation, time.Now().UTC().Format(time.RFC3339))
-	}); err != nil {
+	earlier := l.MaasMachine.Annotations[infrav1.ChangeStartedAnnotation]
+	if err := r.noteChange(ctx, l.MaasMachine, time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
 	err := do()
-	switch unknown := errors.Is(err, maas.Unavailable) && !maas.NotSent(err); {
-	case unknown:
-	case earlier == "":
-		delete(m.Annotations, infrav1.ChangeStartedAnnotation)
-	default:
-		annotate(m, infrav1.ChangeStartedAnnotation, earlier) // What became of that one is not known still.
+	if errors.Is(err, maas.Unavailable) && !maas.NotSent(err) {
+		return err
 	}
-	return err
+	// What became of this one is known, if not of an earlier one.
+	return errors.Join(err, r.noteChange(ctx, l.MaasMachine, earlier))
+}
+
+func (r *MaasMachineReconciler) noteChange(ctx context.Context, m *infrav1.MaasMachine, at string) error {
+	return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+		if at == "" {
+			delete(m.Annotations, infrav1.ChangeStartedAnnotation)
+			return
+		}
+		annotate(m, infrav1.ChangeStartedAnnotation, at)
+	})
 }
 
 // unsettled is for how long something may still happen in MAAS that it was asked for, or 0: a machine may turn up, or be changed.
