@@ -193,6 +193,7 @@ func TestEndpointAddresses(t *testing.T) {
 		m := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}}
 		m.Spec.ProviderID = "maas-lxd://z/" + name
 		m.Status.Initialization.Provisioned = ptr.To(true)
+		setTrue(&m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
 		m.Status.Addresses = []clusterv1.MachineAddress{
 			{Type: clusterv1.MachineHostName, Address: name}, {Type: clusterv1.MachineInternalIP, Address: "10.0.0." + name}, {Type: clusterv1.MachineInternalIP, Address: "10.1.0." + name},
 		}

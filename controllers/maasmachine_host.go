@@ -106,11 +106,16 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them.
 func (r *MaasMachineReconciler) closeVMHosts(ctx context.Context, l *life) ([]maas.VMHost, error) {
-	all, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
-	if err != nil {
-		return nil, fmt.Errorf("looking for VM hosts on the machine: %w", err)
+	var hosts []maas.VMHost
+	for _, maxAge := range []time.Duration{hostsMaxAge, 0} {
+		all, _, err := l.Inventory.VMHosts(ctx, maxAge)
+		if err != nil {
+			return nil, fmt.Errorf("looking for VM hosts on the machine: %w", err)
+		}
+		if hosts = vmhosts.OnMachine(all, l.maas.SystemID); len(hosts) > 0 {
+			break // Before the machine goes, one that has registered itself a moment ago must be seen, too.
+		}
 	}
-	hosts := vmhosts.OnMachine(all, l.maas.SystemID)
 	for _, host := range hosts {
 		if slices.Contains(host.Tags, lxd.RetiringTag) {
 			continue

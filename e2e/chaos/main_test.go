@@ -72,8 +72,8 @@ type size struct {
 
 // The short attack is for each change, with a seed that finds the same each time; the full one is for finding more.
 var (
-	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 3 * time.Minute, seed: 1}
-	full  = size{name: "full", clusters: 100, atOnce: 5, stalls: 12, settle: 45 * time.Second, limit: 8 * time.Minute}
+	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
+	full  = size{name: "full", clusters: 100, atOnce: 5, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
 )
 
 // chosen is the size and the seed that the environment asks for.
