@@ -294,11 +294,7 @@ func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reaso
 
 // releaseRetry is the pause after so many failures in a row.
 func releaseRetry(failures int32) time.Duration {
-	pause := firstReleaseRetry
-	for ; failures > 1 && pause < maxReleaseRetry; failures-- {
-		pause *= 2
-	}
-	return min(pause, maxReleaseRetry)
+	return maas.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
 }
 
 // warnOnce makes an event of a reason that the condition does not have yet.

@@ -247,5 +247,5 @@ func (c vmCheck) pause(now time.Time) time.Duration {
 
 // vmRetry is the pause after a VM was found again so many times.
 func vmRetry(times int) time.Duration {
-	return min(firstVMRetry<<min(max(times-1, 0), 16), maxVMRetry)
+	return maas.Doubled(firstVMRetry, maxVMRetry, times)
 }

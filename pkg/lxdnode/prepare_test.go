@@ -238,16 +238,24 @@ func TestConnectSaysWhatIsWrongWithTheSocket(t *testing.T) {
 	}
 
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false) // as a daemon leaves it that was killed
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	leaveSocket(t, socket)
 	_, err = Connect(t.Context(), socket)
 	if e := stepError(t, err, StepConnect); !errors.Is(err, syscall.ECONNREFUSED) || e.Permanent || !unanswered(err) {
 		t.Errorf("without a daemon: %#v", e)
+	}
+}
+
+// leaveSocket makes what a daemon leaves behind that was killed: a socket on
+// which nobody listens. It never listens either: a process that another test
+// forks at this moment would hold the listener open until it executes.
+func leaveSocket(t *testing.T, path string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 const (
@@ -218,7 +220,7 @@ func (l *Looks) endLook(host int, began time.Time, err error) {
 		if isOurOwn(err) {
 			return // Others may be able to.
 		}
-		pause := min(firstLookRetry<<min(h.failures, 8), maxLookRetry)
-		h.failures, h.failure, h.next = h.failures+1, err, time.Now().Add(pause)
+		h.failures++
+		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstLookRetry, maxLookRetry, h.failures))
 	})
 }
