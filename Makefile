@@ -193,10 +193,10 @@ conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_
 
 ##@ Code
 
-GENERATED := api $(CHART)/files
+GENERATED := api $(CHART)
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, and the chart's schema and README from its values.
 	@hack/generate.sh
 
 .PHONY: generate-check

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Generates what comes from the Go markers: deepcopy methods, the CRDs and the
-# manager's RBAC rules, the latter two for the chart.
+# manager's RBAC rules, the latter two for the chart. And what comes from the
+# comments in the chart's values.yaml: its schema, and the table in its README.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -35,3 +36,5 @@ for kind in crds rbac; do
   rm -f "$chart/$kind"/*.yaml
   find "$generated/$kind" -name '*.yaml' -exec cp -t "$chart/$kind" {} +
 done
+
+go run ./hack/chart --chart charts/capmaas

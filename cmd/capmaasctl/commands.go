@@ -20,9 +20,10 @@ type command struct {
 	canApply bool
 	// needs tell which groups of flags it takes.
 	needsLXD, needsMAAS, needsVMHost bool
-	// look is a check, find another command.
-	look func(context.Context, options) checks
-	find func(context.Context, options, surroundings) result
+	// look is a check, find a search, rewrite neither; rewrite answers the exit code.
+	look    func(context.Context, options) checks
+	find    func(context.Context, options, surroundings) result
+	rewrite func(options, surroundings) int
 }
 
 // isCheck tells whether it is called with the word check.
@@ -52,6 +53,10 @@ var commands = []command{{
 	name: "orphans", needsMAAS: true, find: findOrphans,
 	about: "Lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with the\n" +
 		"proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.",
+}, {
+	name: "convert", rewrite: convertManifests,
+	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
+		"All else in them stays byte for byte. What has no equivalent is said on standard error; then nothing is written without --allow-loss.",
 }}
 
 // choice is a command as it was called.
@@ -125,7 +130,10 @@ func (c command) flags(o *options) *pflag.FlagSet {
 		o.addVMHostFlags(flags, c.canApply)
 	}
 	switch {
-	case !c.isCheck():
+	case c.rewrite != nil:
+		o.addConvertFlags(flags)
+		return flags
+	case c.find != nil:
 		o.addOrphanFlags(flags)
 	case c.canApply:
 		flags.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")

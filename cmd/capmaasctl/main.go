@@ -26,8 +26,8 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was put right; no orphans were found, or all were removed
-	exitFailed = 1 // a check failed, or something is missing; orphans are there
+	exitOK     = 0 // every check is ok or was put right; no orphans were found, or all were removed; all was converted
+	exitFailed = 1 // a check failed, or something is missing; orphans are there; something could not be converted
 	exitUsage  = 2 // wrong usage; nothing was looked at
 )
 
@@ -69,6 +69,9 @@ func run(ctx context.Context, args []string, s surroundings) int {
 		}
 		fmt.Fprintf(s.err, "Try %s --help\n", chosen.usage)
 		return exitUsage
+	}
+	if chosen.rewrite != nil {
+		return chosen.rewrite(opts, s)
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()

@@ -44,6 +44,10 @@ type options struct {
 	remove     bool // --delete
 	yes        bool
 	vouched    []string
+
+	manifests []string // --filename
+	converted string   // --output of convert
+	allowLoss bool
 }
 
 func defaultOptions() options {
@@ -111,7 +115,10 @@ func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []str
 	if c.needsMAAS {
 		problems = append(problems, o.completeMAAS(flags.Changed("maas-api-key"), s)...)
 	}
-	if !c.isCheck() {
+	if c.rewrite != nil {
+		problems = append(problems, o.completeConvert()...)
+	}
+	if c.find != nil {
 		problems = append(problems, o.completeOrphans(s)...)
 	}
 	if !c.needsVMHost {

@@ -22,6 +22,10 @@ import (
 var version = "dev"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == checkCommand {
+		ctrl.SetLogger(logr.Discard())
+		os.Exit(runCheck(ctrl.SetupSignalHandler(), os.Args[2:], os.Stdout, os.Stderr))
+	}
 	opts := defaultOptions()
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	opts.addFlags(flags)

@@ -88,6 +88,10 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	metrics.Registry.MustRegister(maas.Collectors()...)
+	metrics.Registry.MustRegister(&controllers.ObjectMetrics{
+		Reader: mgr.GetCache(), Leading: mgr.Elected(), Logger: mgr.GetLogger().WithName("metrics"),
+		Namespace: opts.namespace, WatchFilter: opts.watchFilter,
+	})
 	if err := addControllers(ctx, mgr, opts); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,24 @@ var everything = values{
 	"tolerations":       []any{values{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10}},
 	"affinity":          values{"nodeAffinity": values{}},
 	"priorityClassName": "system-cluster-critical",
-	"fullnameOverride":  "maas",
+	"topologySpreadConstraints": []any{
+		values{"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, "nodeTaintsPolicy": "Honor"},
+		values{
+			"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+			"labelSelector": values{"matchLabels": values{"team": "infra"}}, "matchLabelKeys": []any{"pod-template-hash"},
+		},
+	},
+	"networkPolicy": values{
+		"enabled":     true,
+		"kubernetes":  values{"ports": []any{6443}, "cidrs": []any{"192.0.2.0/24", "2001:db8::/64"}},
+		"maas":        values{"ports": []any{5240}, "cidrs": []any{"198.51.100.7/32"}},
+		"metricsFrom": []any{values{"namespaceSelector": values{"matchLabels": values{"kubernetes.io/metadata.name": "monitoring"}}}},
+	},
+	"serviceMonitor":   values{"enabled": true, "labels": values{"release": "prometheus"}, "interval": "30s", "scrapeTimeout": "10s"},
+	"podMonitor":       values{"enabled": true, "labels": values{"release": "prometheus"}, "interval": "1m30s", "scrapeTimeout": "10s"},
+	"prometheusRule":   values{"enabled": true, "labels": values{"release": "prometheus"}},
+	"grafanaDashboard": values{"enabled": true, "labels": values{"dashboards": "yes"}, "annotations": values{"grafana_folder": "Cluster API"}},
+	"fullnameOverride": "maas",
 	"lxdInitializer": values{
 		"enabled": true,
 		"image":   values{"repository": "registry.example.com:5000/capmaas/lxd-initializer", "tag": "v7", "pullPolicy": "Always"},
@@ -68,6 +85,15 @@ var matrix = map[string]values{
 	"existing credentials": {"maas": values{"existingSecret": "my-key", "existingConfigMap": "my-maas"}},
 	"without CRDs":         {"crds": values{"install": false}},
 	"LXD initializer":      {"lxdInitializer": values{"enabled": true}},
+	"credentials by value": {"maas": values{"endpoint": "https://maas.example.com/MAAS", "apiKey": "a:b:c"}},
+	"high availability":    {"replicas": 3, "podDisruptionBudget": values{"maxUnavailable": 2}},
+	"no disruption budget": {"replicas": 2, "podDisruptionBudget": values{"enabled": false}, "topologySpreadConstraints": []any{}},
+	"network policy":       {"networkPolicy": values{"enabled": true}, "lxdInitializer": values{"enabled": true}},
+	"monitoring": {
+		"serviceMonitor": values{"enabled": true}, "podMonitor": values{"enabled": true}, "prometheusRule": values{"enabled": true},
+		"grafanaDashboard": values{"enabled": true}, "lxdInitializer": values{"enabled": true},
+	},
+	"pod monitor with a token": {"podMonitor": values{"enabled": true, "tokenSecret": values{"name": "prometheus", "key": "token"}}},
 }
 
 func TestLint(t *testing.T) {
@@ -137,6 +163,17 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"initializer's metrics":     {initializer("ports", values{"metrics": "http"}), "/lxdInitializer/ports/metrics"},
 		"initializer's pull policy": {initializer("image", values{"pullPolicy": "Sometimes"}), "/lxdInitializer/image/pullPolicy"},
 		"interval without a unit":   {initializer("checkInterval", "60"), "/lxdInitializer/checkInterval"},
+		"budget of a percentage":    {values{"podDisruptionBudget": values{"maxUnavailable": "50%"}}, "/podDisruptionBudget/maxUnavailable"},
+		"budget of nothing":         {values{"podDisruptionBudget": values{"maxUnavailable": 0}}, "/podDisruptionBudget/maxUnavailable"},
+		"spread without a key":      {values{"topologySpreadConstraints": []any{values{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}}}, "/topologySpreadConstraints/0"},
+		"address without a prefix":  {values{"networkPolicy": values{"maas": values{"cidrs": []any{"192.0.2.1"}}}}, "/networkPolicy/maas/cidrs/0"},
+		"policy without ports":      {values{"networkPolicy": values{"kubernetes": values{"ports": []any{}}}}, "/networkPolicy/kubernetes/ports"},
+		"peer that is everybody":    {values{"networkPolicy": values{"metricsFrom": []any{values{}}}}, "/networkPolicy/metricsFrom/0"},
+		"scrape interval":           {values{"serviceMonitor": values{"interval": "30"}}, "/serviceMonitor/interval"},
+		"token without a key":       {values{"podMonitor": values{"tokenSecret": values{"name": "x"}}}, "/podMonitor/tokenSecret"},
+		"label is a number":         {values{"grafanaDashboard": values{"labels": values{"grafana_dashboard": 1}}}, "/grafanaDashboard/labels/grafana_dashboard"},
+		"unknown key of alerts":     {values{"prometheusRule": values{"rules": []any{}}}, "/prometheusRule"},
+		"monitor without a token":   {values{"podMonitor": values{"enabled": true}}, "podMonitor.tokenSecret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(releaseNamespace, tt.values)
@@ -178,6 +215,9 @@ func checkSameKeys(t *testing.T, path string, defaults, schema, definitions map[
 		schema, _ = definitions[strings.TrimPrefix(reference, "#/definitions/")].(map[string]any)
 	}
 	properties, _ := schema["properties"].(map[string]any)
+	if _, isMap := schema["additionalProperties"].(map[string]any); isMap {
+		return
+	}
 	if additional, set := schema["additionalProperties"]; !set || additional != false {
 		t.Errorf("the schema of %q allows unknown keys", path)
 	}

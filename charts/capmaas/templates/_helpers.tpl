@@ -102,3 +102,90 @@ asked of the cluster as such and can't be granted in a namespace.
 {{- end }}
 {{- dict "cluster" $cluster "namespaced" $namespaced | toYaml }}
 {{- end }}
+
+{{/* What the pods that are the manager's program have in common. */}}
+{{- define "capmaas.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "capmaas.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop:
+    - ALL
+privileged: false
+readOnlyRootFilesystem: true
+{{- end }}
+
+{{- define "capmaas.volumeMounts" -}}
+- name: credentials
+  mountPath: /etc/capmaas/credentials
+  readOnly: true
+- name: config
+  mountPath: /etc/capmaas/config
+  readOnly: true
+{{- end }}
+
+{{- define "capmaas.volumes" -}}
+- name: credentials
+  secret:
+    secretName: {{ include "capmaas.credentialsSecret" . }}
+    defaultMode: 0440
+    optional: true
+- name: config
+  configMap:
+    name: {{ include "capmaas.configMap" . }}
+    optional: true
+{{- end }}
+
+{{/* Of a NetworkPolicy, what is the same for both programs: they are asked for health and metrics, and ask DNS, Kubernetes and MAAS. */}}
+{{- define "capmaas.networkPolicy" -}}
+{{- $policy := .root.Values.networkPolicy -}}
+policyTypes: [Ingress, Egress]
+ingress:
+  - ports:
+      - port: {{ .ports.health }}
+        protocol: TCP
+  - ports:
+      - port: {{ .ports.metrics }}
+        protocol: TCP
+    {{- with $policy.metricsFrom }}
+    from:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+egress:
+  - ports:
+      - port: 53
+        protocol: UDP
+      - port: 53
+        protocol: TCP
+  {{- range list $policy.kubernetes $policy.maas }}
+  - ports:
+      {{- range .ports }}
+      - port: {{ . }}
+        protocol: TCP
+      {{- end }}
+    {{- with .cidrs }}
+    to:
+      {{- range . }}
+      - ipBlock:
+          cidr: {{ . | quote }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+
+{{- define "capmaas.scrape" -}}
+path: /metrics
+{{- with .interval }}
+interval: {{ . }}
+{{- end }}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/convert"
+)
+
+// standard is the name of standard input and standard output, where a file can be given.
+const standard = "-"
+
+func (o *options) addConvertFlags(fs *pflag.FlagSet) {
+	fs.StringArrayVarP(&o.manifests, "filename", "f", []string{standard}, "YAML file to read; - is the standard input. It can be given several times.")
+	fs.StringVarP(&o.converted, "output", "o", standard, "File to write; - is the standard output. It may be one that is read.")
+	fs.BoolVar(&o.allowLoss, "allow-loss", false, "Leave out what has no equivalent, and write the rest.")
+}
+
+func (o *options) completeConvert() []string {
+	var problems []string
+	for i, name := range o.manifests {
+		switch {
+		case name == "":
+			problems = append(problems, "--filename: it is empty")
+		case slices.Contains(o.manifests[:i], name):
+			problems = append(problems, fmt.Sprintf("--filename: %q is given twice", name))
+		}
+	}
+	if o.converted == "" {
+		problems = append(problems, "--output: it is empty")
+	}
+	return problems
+}
+
+// convertManifests writes all or nothing: what is written is meant for kubectl apply.
+func convertManifests(o options, s surroundings) int {
+	var output bytes.Buffer
+	count := map[convert.Severity]int{}
+	for _, name := range o.manifests {
+		input, err := readManifest(name, s.in)
+		if err != nil {
+			fmt.Fprintf(s.err, "reading %s: %v\n", name, err)
+			return exitFailed
+		}
+		result := convert.Convert(input)
+		for _, finding := range result.Findings {
+			fmt.Fprintf(s.err, "%s:%d: %s\n", name, finding.Line, finding)
+			count[finding.Severity]++
+		}
+		join(&output, result.Output)
+	}
+	if count[convert.Problem] > 0 {
+		fmt.Fprintf(s.err, "Nothing was written: there are %d error(s).\n", count[convert.Problem])
+		return exitFailed
+	}
+	if count[convert.Loss] > 0 && !o.allowLoss {
+		fmt.Fprintf(s.err, "Nothing was written: %d thing(s) would be lost, or have to be changed by hand. Change them, or add --allow-loss.\n", count[convert.Loss])
+		return exitFailed
+	}
+	if err := writeManifest(o.converted, output.Bytes(), s.out); err != nil {
+		fmt.Fprintf(s.err, "writing %s: %v\n", o.converted, err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// join adds documents to those before, with a line --- between them.
+func join(output *bytes.Buffer, documents []byte) {
+	if before := output.Bytes(); len(before) > 0 && len(documents) > 0 {
+		if before[len(before)-1] != '\n' {
+			output.WriteByte('\n')
+		}
+		if !bytes.HasPrefix(documents, []byte("---")) {
+			output.WriteString("---\n")
+		}
+	}
+	output.Write(documents)
+}
+
+func readManifest(name string, in io.Reader) ([]byte, error) {
+	if name == standard {
+		return io.ReadAll(in)
+	}
+	return os.ReadFile(name)
+}
+
+func writeManifest(name string, content []byte, out io.Writer) error {
+	if name == standard {
+		_, err := out.Write(content)
+		return err
+	}
+	return os.WriteFile(name, content, 0o600) // There may be Secrets among them.
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// checkCommand is the first argument by which the program looks whether the manager would find what it needs, and ends.
+const checkCommand = "check"
+
+// checkTimeout bounds one check: a MAAS that does not answer is asked again by its client for longer.
+const checkTimeout = 30 * time.Second
+
+// runCheck is `manager check`. It writes a line per check, and returns the program's exit code: 0 if all is well, 1 if
+// not, 2 for wrong usage. It changes nothing.
+func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
+	opts := defaultOptions()
+	flags := pflag.NewFlagSet("manager "+checkCommand, pflag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&opts.maasConfigDir, "maas-config-dir", opts.maasConfigDir, "Directory with the manager's own MAAS credentials.")
+	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return 0
+	} else if err != nil || flags.NArg() > 0 {
+		fmt.Fprintf(errOut, "manager %s: %v\n", checkCommand, errors.Join(err, unexpected(flags.Args())))
+		return 2
+	}
+	code := 0
+	for _, check := range []struct {
+		about string
+		look  func(context.Context, options) (string, error)
+	}{
+		{"Kubernetes", checkKubernetes},
+		{"MAAS", checkMAAS},
+	} {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		found, err := check.look(ctx, opts)
+		cancel()
+		if err != nil {
+			fmt.Fprintf(out, "FAILED %s: %v\n", check.about, err)
+			code = 1
+			continue
+		}
+		fmt.Fprintf(out, "ok     %s: %s\n", check.about, found)
+	}
+	return code
+}
+
+func unexpected(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q", args[0])
+}
+
+// needed are the kinds that the manager works with, by API version.
+var needed = map[string][]string{
+	infrav1.GroupVersion.String():   {"MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate"},
+	clusterv1.GroupVersion.String(): {"Cluster", "Machine"},
+}
+
+// checkKubernetes looks whether the API serves our kinds and Cluster API's.
+func checkKubernetes(context.Context, options) (string, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return "", fmt.Errorf("finding the Kubernetes API: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout = checkTimeout
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", fmt.Errorf("making the client: %w", err)
+	}
+	var missing []string
+	for version, kinds := range needed {
+		resources, err := api.ServerResourcesForGroupVersion(version)
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("%s is not served: %v", version, err))
+			continue
+		}
+		served := map[string]bool{}
+		for i := range resources.APIResources {
+			served[resources.APIResources[i].Kind] = true
+		}
+		for _, kind := range kinds {
+			if !served[kind] {
+				missing = append(missing, fmt.Sprintf("%s is not served in %s", kind, version))
+			}
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return "", errors.New(strings.Join(missing, "; "))
+	}
+	return "the CRDs and Cluster API are served", nil
+}
+
+// checkMAAS looks whether the manager's own credentials, if it has any, are good for MAAS.
+func checkMAAS(ctx context.Context, opts options) (string, error) {
+	if !given(opts.maasConfigDir, "config/maasEndpoint") && !given(opts.maasConfigDir, "credentials/apiKey") {
+		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil
+	}
+	factory := scope.Factory{Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir}}
+	config, err := factory.HostCredentials(ctx, &infrav1.MaasCluster{})
+	if err != nil {
+		return "", err
+	}
+	api, err := maas.NewClient(config)
+	if err != nil {
+		return "", err
+	}
+	user, err := api.WhoAmI(ctx)
+	if errors.Is(err, maas.Unauthorized) {
+		return "", fmt.Errorf("%s does not take the API key: %w", config.Endpoint, err)
+	}
+	if err != nil {
+		return "", fmt.Errorf("asking %s whose API key it is: %w", config.Endpoint, err)
+	}
+	version, err := api.Version(ctx)
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", config.Endpoint, err)
+	}
+	if !user.Administrator {
+		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the deletion of machines are for administrators",
+			version, config.Endpoint, user.Username)
+	}
+	return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint, user.Username), nil
+}
+
+func given(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return !errors.Is(err, fs.ErrNotExist)
+}

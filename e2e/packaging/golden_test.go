@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var updateGolden = flag.Bool("update", false, "write the golden renderings anew")
+
+const goldenDir = "testdata/golden"
+
+// A change of a template shows in each of the ways in which the chart is used.
+// `go test ./e2e/packaging -run Golden -update` writes what is rendered now.
+func TestGoldenRenderings(t *testing.T) {
+	for name, v := range matrix {
+		t.Run(name, func(t *testing.T) {
+			got := golden(t, v)
+			path := filepath.Join(goldenDir, goldenFile(name))
+			if *updateGolden {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("the chart renders otherwise (-%s +now; -update if that is wanted):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+func goldenFile(name string) string { return strings.ReplaceAll(name, " ", "-") + ".yaml" }
+
+// golden are the objects in an order and form of their own, so that only what they say counts. What is as long as it is
+// dull has only its first lines: TestCRDs and TestDashboardAndAlertsUseMetricsThatExist know the rest.
+func golden(t *testing.T, v values) string {
+	t.Helper()
+	var documents []string
+	for _, o := range withHooks(t, v) {
+		if o.GetKind() == "CustomResourceDefinition" {
+			o.Object["spec"] = "as generated"
+		}
+		if data, ok := o.Object["data"].(map[string]any); ok && data["capmaas.json"] != nil {
+			data["capmaas.json"] = "as in files/monitoring"
+		}
+		content, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, "# "+o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()+"\n"+string(content))
+	}
+	slices.Sort(documents)
+	return strings.Join(documents, "---\n")
+}
+
+func TestNoGoldenRenderingIsLeftOver(t *testing.T) {
+	files, err := os.ReadDir(goldenDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		known := false
+		for name := range matrix {
+			known = known || goldenFile(name) == file.Name()
+		}
+		if !known {
+			t.Errorf("%s belongs to no values of the matrix", file.Name())
+		}
+	}
+}
+
+// impure are functions and objects of Helm's templates by which two renderings may differ: Argo CD and others render
+// again and again, without a cluster, and would never see the same twice.
+var impure = regexp.MustCompile(`\b(lookup|rand\w+|uuidv4|now|ago|htmlDate|date\w*|getHostByName|gen(CA|PrivateKey|SelfSignedCert|SignedCert)\w*|derivePassword|bcrypt|htpasswd|encryptAES|env|expandenv)\b|\.Capabilities\b|\.Release\.(IsInstall|IsUpgrade|Revision)\b`)
+
+var (
+	templateAction  = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
+	templateComment = regexp.MustCompile(`(?s)^\{\{-?\s*/\*.*\*/`)
+	quoted          = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")
+	field           = regexp.MustCompile(`[.$]\w[\w.]*`)
+)
+
+// impureIn are the impure functions and objects in a template.
+func impureIn(template string) []string {
+	var found []string
+	for _, action := range templateAction.FindAllString(template, -1) {
+		if templateComment.MatchString(action) {
+			continue
+		}
+		action = quoted.ReplaceAllString(action, `""`)
+		// What is called like a function may be a value, as manager.env is.
+		action = field.ReplaceAllStringFunc(action, func(name string) string {
+			if strings.HasPrefix(name, ".Values") || !strings.HasPrefix(name, ".Release") && !strings.HasPrefix(name, ".Capabilities") {
+				return "."
+			}
+			return name
+		})
+		found = append(found, impure.FindAllString(action, -1)...)
+	}
+	return found
+}
+
+func TestTemplatesArePure(t *testing.T) {
+	capmaas, err := loadChart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, template := range capmaas.Templates {
+		if found := impureIn(string(template.Data)); len(found) > 0 {
+			t.Errorf("%s uses %v", template.Name, found)
+		}
+	}
+	for template, want := range map[string]bool{
+		`{{ lookup "v1" "Secret" "a" "b" }}`:                    true,
+		`{{- $key := randAlphaNum 16 | b64enc }}`:               true,
+		`{{ if .Release.IsInstall }}`:                           true,
+		`{{ .Capabilities.APIVersions.Has "x" }}`:               true,
+		`{{/* no lookup */}} now {{ .Values.manager.env }}`:     false,
+		`{{ include "lookup" . }}{{ .Release.Namespace }}`:      false,
+		`{{- with $values.env }}{{ toYaml . }}{{ end }} now }}`: false,
+	} {
+		if got := len(impureIn(template)) > 0; got != want {
+			t.Errorf("%s is found impure: %t", template, got)
+		}
+	}
+}

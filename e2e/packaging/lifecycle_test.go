@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+const clusterCRD = "maasclusters.infrastructure.cluster.x-k8s.io"
+
+func upgradeChart(t *testing.T, to *chart.Chart, v values) {
+	t.Helper()
+	configuration, err := helmConfiguration(releaseNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upgrade := action.NewUpgrade(configuration)
+	upgrade.Namespace, upgrade.ResetValues = releaseNamespace, true
+	if _, err := upgrade.RunWithContext(t.Context(), releaseName, to, v); err != nil {
+		t.Fatalf("upgrading with %v: %v", v, err)
+	}
+}
+
+// thisChart is the chart as it is.
+func thisChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	capmaas, err := loadChart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return capmaas
+}
+
+// nextChart is a later version of the chart, whose CRD MaasCluster has another column.
+func nextChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "capmaas")
+	if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "files", "crds", "infrastructure.cluster.x-k8s.io_maasclusters.yaml")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(content, &crd); err != nil {
+		t.Fatal(err)
+	}
+	columns := &crd.Spec.Versions[0].AdditionalPrinterColumns
+	*columns = append(*columns, apiextensionsv1.CustomResourceColumnDefinition{Name: "Next", Type: "string", JSONPath: ".metadata.name"})
+	if content, err = yaml.Marshal(crd); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := loader.LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Metadata.Version, next.Metadata.AppVersion = "0.2.0", "v0.2.0"
+	return next
+}
+
+// precious makes a MaasCluster of a user, and returns it.
+func precious(t *testing.T) *infrav1.MaasCluster {
+	t.Helper()
+	cluster := &infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: newNamespace(t), Name: "precious"},
+		Spec:       infrav1.MaasClusterSpec{DNSDomain: "maas"},
+	}
+	if err := management.Create(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+// checkKept looks for the same object, which must not be on its way out.
+func checkKept(t *testing.T, cluster *infrav1.MaasCluster, uid types.UID) {
+	t.Helper()
+	err := management.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster)
+	if err != nil || cluster.UID != uid || cluster.DeletionTimestamp != nil {
+		t.Fatalf("the user's MaasCluster is not what it was (%v): uid %s, want %s; deleted %v", err, cluster.UID, uid, cluster.DeletionTimestamp)
+	}
+}
+
+// state is what an upgrade and a rollback change.
+type state struct {
+	image, pollIdle string
+	replicas        int32
+	budget, column  bool
+}
+
+func installedState(ctx context.Context) (state, error) {
+	manager := client.ObjectKey{Namespace: releaseNamespace, Name: "capmaas-controller-manager"}
+	d, crd := &appsv1.Deployment{}, &apiextensionsv1.CustomResourceDefinition{}
+	if err := errors.Join(management.Get(ctx, manager, d), management.Get(ctx, client.ObjectKey{Name: clusterCRD}, crd)); err != nil {
+		return state{}, err
+	}
+	err := management.Get(ctx, manager, &policyv1.PodDisruptionBudget{})
+	if client.IgnoreNotFound(err) != nil {
+		return state{}, err
+	}
+	container := d.Spec.Template.Spec.Containers[0]
+	s := state{image: container.Image, replicas: *d.Spec.Replicas, budget: err == nil}
+	for _, arg := range container.Args {
+		if value, ok := strings.CutPrefix(arg, "--poll-idle="); ok {
+			s.pollIdle = value
+		}
+	}
+	s.column = slices.ContainsFunc(crd.Spec.Versions[0].AdditionalPrinterColumns, func(c apiextensionsv1.CustomResourceColumnDefinition) bool {
+		return c.Name == "Next"
+	})
+	return s, nil
+}
+
+func checkState(t *testing.T, want state) {
+	t.Helper()
+	got, err := installedState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("installed is %+v, want %+v", got, want)
+	}
+}
+
+// A later version with other values comes, CRDs included, and goes again; the user's objects stay what they are.
+func TestUpgradeAndRollback(t *testing.T) {
+	cluster := precious(t)
+	uid := cluster.UID
+	before := state{image: "capmaas-manager:v0.1.0", pollIdle: "1m", replicas: 1}
+	checkState(t, before)
+
+	upgradeChart(t, nextChart(t), values{"replicas": 2, "manager": values{"pollIdle": "2m"}})
+	checkState(t, state{image: "capmaas-manager:v0.2.0", pollIdle: "2m", replicas: 2, budget: true, column: true})
+	checkKept(t, cluster, uid)
+
+	configuration, err := helmConfiguration(releaseNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := action.NewRollback(configuration).Run(releaseName); err != nil {
+		t.Fatalf("rolling back: %v", err)
+	}
+	checkState(t, before)
+	checkKept(t, cluster, uid)
+}
+
+// crds.install: false takes the CRDs out of the release and leaves them where they are; crds.keep: false is what lets
+// an uninstallation take them, and all clusters, away.
+func TestCRDsGoOnlyWhenTheyAreNotKept(t *testing.T) {
+	cluster := precious(t)
+	uid := cluster.UID
+	keptBy := func() string {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := management.Get(t.Context(), client.ObjectKey{Name: clusterCRD}, crd); err != nil {
+			t.Fatal(err)
+		}
+		return crd.Annotations["helm.sh/resource-policy"]
+	}
+	for _, step := range []struct {
+		crds values
+		kept string
+	}{
+		{values{"install": false}, "keep"},
+		{values{"install": false, "keep": false}, "keep"},
+		{values{"install": true}, "keep"},
+		{values{"keep": false}, ""},
+		{values{"keep": true}, "keep"},
+		{values{"keep": false}, ""},
+	} {
+		upgradeChart(t, thisChart(t), values{"crds": step.crds})
+		if kept := keptBy(); kept != step.kept {
+			t.Errorf("with %v the CRD has the resource policy %q, want %q", step.crds, kept, step.kept)
+		}
+		checkKept(t, cluster, uid)
+	}
+
+	// Whatever comes of it, the tests after this one find the chart installed.
+	t.Cleanup(func() {
+		if err := installChart(context.Background(), releaseName, releaseNamespace, nil); err != nil {
+			t.Fatalf("installing again: %v", err)
+		}
+		err := wait.PollUntilContextTimeout(context.Background(), pollInterval, pollTimeout, true, func(ctx context.Context) (bool, error) {
+			return management.List(ctx, &infrav1.MaasClusterList{}) == nil, nil
+		})
+		if err != nil {
+			t.Errorf("the CRDs are not served again: %v", err)
+		}
+	})
+	if err := uninstallChart(releaseName, releaseNamespace); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the CRDs go with the release", func(ctx context.Context) error {
+		err := management.Get(ctx, client.ObjectKey{Name: clusterCRD}, &apiextensionsv1.CustomResourceDefinition{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the CRD MaasCluster is there (%w)", err)
+		}
+		return nil
+	})
+}
+
+// The CRDs in Chart.yaml, which Artifact Hub shows, are those of the chart.
+func TestArtifactHubKnowsTheCRDs(t *testing.T) {
+	var shown []struct{ Kind, Version, Name, DisplayName, Description string }
+	if err := yaml.UnmarshalStrict([]byte(thisChart(t).Metadata.Annotations["artifacthub.io/crds"]), &shown); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, crd := range shown {
+		names[crd.Name] = crd.Kind + " " + crd.Version
+	}
+	rendered := ofKind(mustRender(t, nil), "CustomResourceDefinition")
+	for _, o := range rendered {
+		crd := apiextensionsv1.CustomResourceDefinition{}
+		convert(t, o, &crd)
+		if want := crd.Spec.Names.Kind + " " + crd.Spec.Versions[0].Name; names[crd.Name] != want {
+			t.Errorf("%s is shown as %q, want %q", crd.Name, names[crd.Name], want)
+		}
+	}
+	if len(names) != len(rendered) {
+		t.Errorf("%d CRDs are shown, the chart has %d", len(names), len(rendered))
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write what is converted into testdata")
+
+// golden are the inputs in testdata, and whether something in them has no equivalent.
+var golden = map[string]bool{"bare-metal": false, "virtual-machines": false, "host-cluster": false, "alpha": false, "exported": true}
+
+func TestGoldenFiles(t *testing.T) {
+	for name, loses := range golden {
+		t.Run(name, func(t *testing.T) {
+			result := Convert(read(t, name+".yaml"))
+			if result.Has(Loss) != loses {
+				t.Errorf("something has no equivalent: %v, want %v", !loses, loses)
+			}
+			findings := ""
+			for _, f := range result.Findings {
+				findings += fmt.Sprintf("%d: %s\n", f.Line, f)
+			}
+			compare(t, name+".findings", []byte(findings))
+			compare(t, filepath.Join("converted", name+".yaml"), result.Output)
+		})
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func compare(t *testing.T, name string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(filepath.Join("testdata", name), got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(string(read(t, name)), string(got)); diff != "" {
+		t.Errorf("%s (-want +got; go test ./pkg/convert -update writes it):\n%s", name, diff)
+	}
+}
+
+func TestWhatIsNotOursStaysByteForByte(t *testing.T) {
+	before, after := split(read(t, "bare-metal.yaml")), split(Convert(read(t, "bare-metal.yaml")).Output)
+	if len(before) != 8 || len(after) != len(before) {
+		t.Fatalf("%d documents become %d", len(before), len(after))
+	}
+	for i := range before {
+		same := bytes.Equal(before[i].text, after[i].text)
+		// The MaasCluster means the same in both; the templates are the third and the fifth.
+		if ours := i == 2 || i == 4; same == ours {
+			t.Errorf("document %d is unchanged: %v", i, same)
+		}
+	}
+}
+
+func TestWhatIsConvertedIsNotConvertedTwice(t *testing.T) {
+	for _, name := range []string{"bare-metal", "exported"} {
+		input := read(t, filepath.Join("converted", name+".yaml"))
+		if name == "bare-metal" {
+			if again := Convert(input); !bytes.Equal(again.Output, input) {
+				t.Errorf("%s changes again: %v", name, again.Findings)
+			}
+			continue
+		}
+		if again := Convert(input); !again.Has(Problem) {
+			t.Errorf("%s has fields that are not Spectro Cloud's, and is converted", name)
+		}
+	}
+}
+
+// outcome is what becomes of the spec of one object: the findings as severity and path, and the new spec.
+func outcome(t *testing.T, input string) (findings []string, spec map[string]any) {
+	t.Helper()
+	result := Convert([]byte(input))
+	for _, f := range result.Findings {
+		findings = append(findings, strings.TrimSpace(string(f.Severity)+" "+f.Path))
+	}
+	if result.Output == nil {
+		return findings, nil
+	}
+	var object struct {
+		Spec map[string]any `json:"spec"`
+	}
+	if err := yaml.Unmarshal(result.Output, &object); err != nil {
+		t.Fatalf("the result is no YAML: %v\n%s", err, result.Output)
+	}
+	return findings, object.Spec
+}
+
+func checkOutcome(t *testing.T, findings []string, spec map[string]any, wantFindings []string, wantSpec string) {
+	t.Helper()
+	slices.Sort(findings)
+	slices.Sort(wantFindings)
+	if diff := cmp.Diff(wantFindings, findings); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	var want map[string]any
+	if err := yaml.Unmarshal([]byte(wantSpec), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}
