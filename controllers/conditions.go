@@ -89,6 +89,7 @@ func explain(err error) problem {
 	var (
 		notReady    *notReadyError
 		credentials *scope.CredentialsError
+		elsewhere   *scope.ElsewhereError
 		domain      *dns.DomainNotFoundError
 		virtualIP   *dns.VirtualIPError
 		address     *machine.AddressError
@@ -98,7 +99,7 @@ func explain(err error) problem {
 	switch {
 	case errors.As(err, &notReady):
 		return problem{notReady.reason, notReady.message, notReady.retryAfter}
-	case errors.As(err, &credentials):
+	case errors.As(err, &credentials), errors.As(err, &elsewhere):
 		return problem{infrav1.CredentialsInvalidReason, err.Error(), mendRetry}
 	case errors.As(err, &domain):
 		return problem{infrav1.DomainNotFoundReason, err.Error(), mendRetry}

@@ -4,13 +4,102 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
+
+// scope puts the cluster together with the MAAS that has what belongs to it, and notes which one that is.
+func (r *MaasClusterReconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*scope.Cluster, error) {
+	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	var elsewhere *scope.ElsewhereError
+	if errors.As(err, &elsewhere) {
+		s, err = r.follow(ctx, cluster, maasCluster, elsewhere)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if maasCluster.Annotations[infrav1.MAASAnnotation] == s.Where {
+		return s, nil
+	}
+	return s, patchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[infrav1.MAASAnnotation] = s.Where
+	})
+}
+
+// follow takes the MAAS at another address for the same one if it has something that belongs to the cluster, or if nothing does.
+func (r *MaasClusterReconciler) follow(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, elsewhere *scope.ElsewhereError,
+) (*scope.Cluster, error) {
+	s, err := r.Scopes.Anywhere(ctx, cluster, maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	same, err := isHome(ctx, s, machines)
+	if err != nil {
+		return nil, err
+	}
+	if !same {
+		return nil, elsewhere
+	}
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s", elsewhere.Home, elsewhere.There)
+	return s, nil
+}
+
+// provingMachines is how many machines are asked for in one call to prove that a MAAS is the cluster's.
+const provingMachines = 50
+
+// isHome tells whether a MAAS has one of the machines, or the virtual IP; or whether nothing can be lost elsewhere.
+func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
+	held := s.MaasCluster.Annotations[infrav1.AcquireStartedAnnotation] != ""
+	var filters []maas.MachineFilter
+	for batch := range slices.Chunk(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool { return nothingAcquired(&m) }), provingMachines) {
+		var metal, virtual maas.MachineFilter
+		for i := range batch {
+			id := (&scope.Machine{Cluster: s, MaasMachine: &batch[i]}).Identity()
+			if batch[i].Spec.IsLXD() {
+				virtual.Hostnames = append(virtual.Hostnames, id.Hostname)
+			} else {
+				metal.AgentNames = append(metal.AgentNames, id.AgentName)
+			}
+		}
+		filters = append(filters, metal, virtual)
+	}
+	for _, filter := range filters {
+		if len(filter.AgentNames)+len(filter.Hostnames) == 0 {
+			continue
+		}
+		held = true
+		found, err := s.Inventory.Client().ListMachines(ctx, filter)
+		if err != nil || len(found) > 0 {
+			return len(found) > 0, err
+		}
+	}
+	if s.Endpoint() == scope.EndpointVirtualIP && s.MaasCluster.Spec.ControlPlaneEndpoint.Host != "" {
+		held = true
+		reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
+		if err != nil || len(reserved) > 0 {
+			return len(reserved) > 0, err
+		}
+	}
+	return !held, nil
+}
 
 // secretToClusters wakes the clusters that a Secret has credentials for, so that a rotated key is used, and a mended one noticed, at once.
 func (r *MaasClusterReconciler) secretToClusters(ctx context.Context, secret client.Object) []reconcile.Request {

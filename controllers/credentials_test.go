@@ -52,3 +52,86 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	w.eventually(cluster, "the cluster is ready again", func() bool { return conditions.IsTrue(cluster, infrav1.ReadyCondition) })
 	w.eventually(m, "the machine is ready again", func() bool { return conditions.IsTrue(m, infrav1.ReadyCondition) })
 }
+
+// setEndpoint lets the credentials lead to another MAAS.
+func (w *world) setEndpoint(endpoint string) {
+	w.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
+	patch := `{"stringData": {"endpoint": "` + endpoint + `"}}`
+	if err := w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// In another MAAS nothing of the cluster would be found: its machines would count as gone, be replaced there, and stay where they are.
+func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			home, homeURL, before := w.maas, w.maasURL, w.maas.State()
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			m := w.newMachine("cp", true, spec)
+			w.deployed(m)
+			w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
+
+			w.setEndpoint(w.startMAAS())
+			other := w.maas.State()
+			w.eventually(cluster, "the cluster says so", func() bool {
+				return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.CredentialsInvalidReason
+			})
+			w.eventually(m, "the machine says so", func() bool {
+				return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
+			})
+			w.beginDeletion(m)
+			w.poke(m)
+			w.eventually(m, "it stays", func() bool { return conditions.GetReason(m, infrav1.ReadyCondition) == infrav1.DeletingReason })
+			w.unchanged(other)
+
+			w.setEndpoint(homeURL)
+			w.goes(m)
+			w.deleteCluster(cluster)
+			w.maas = home
+			w.unchanged(before)
+		})
+	}
+}
+
+// Another name of the same MAAS is found out by what it has; with nothing to lose, any MAAS will do.
+func TestMAASUnderAnotherNameIsFollowed(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		choose  func(*infrav1.MaasCluster)
+		machine bool
+	}{
+		"nothing is there": {func(*infrav1.MaasCluster) {}, false},
+		"a machine":        {func(*infrav1.MaasCluster) {}, true},
+		"a virtual IP":     {at(virtualIP), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.maas.State()
+			cluster := w.newCluster(tc.choose)
+			w.provisioned(cluster)
+			var m *infrav1.MaasMachine
+			if tc.machine {
+				m = w.newMachine("m", false, vm)
+				w.deployed(m)
+			}
+			old := cluster.Annotations[infrav1.MAASAnnotation]
+			if old == "" {
+				t.Fatalf("the annotations are %v", cluster.Annotations)
+			}
+			w.setEndpoint(strings.Replace(w.maasURL, "127.0.0.1", "localhost", 1))
+			w.eventually(cluster, "it follows", func() bool {
+				return cluster.Annotations[infrav1.MAASAnnotation] != old && conditions.IsTrue(cluster, infrav1.FailureDomainsReadyCondition)
+			})
+			if m != nil {
+				w.delete(m)
+			}
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
+}

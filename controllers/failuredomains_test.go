@@ -214,3 +214,38 @@ func TestFailureDomainsStayWhileMAASCannotBeRead(t *testing.T) {
 		t.Errorf("the failure domains changed:\n%s", diff)
 	}
 }
+
+// A zone whose only host went down with a control plane must not be where the replacement is sent.
+func TestAZoneWhoseHostDoesNotAnswerIsNoFailureDomainUntilItDoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	w.controlPlane(vm)
+	m := w.newMachine("cp", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }))
+	w.deployed(m)
+	able := func(zones ...string) func() bool {
+		return func() bool {
+			var got []string
+			for _, domain := range cluster.Status.FailureDomains {
+				if *domain.ControlPlane {
+					got = append(got, domain.Name)
+				}
+			}
+			return slices.Equal(got, zones)
+		}
+	}
+	w.eventually(cluster, "of use in all zones", able("zone-a", "zone-b", "zone-c"))
+	w.maas.BreakVMHost(m.Status.LXDHost, true, false)
+	w.beginDeletion(m)
+	w.eventually(cluster, "of use where hosts answer", able("zone-a", "zone-c"))
+	other := w.newMachine("other", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }))
+	w.refused(other, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
+	if n := w.calls("compose"); n != 1 {
+		t.Errorf("MAAS was asked for %d VMs, want none on the host that does not answer", n-1)
+	}
+	w.delete(other)
+	w.maas.BreakVMHost(m.Status.LXDHost, false, false)
+	w.goes(m)
+	w.eventually(cluster, "of use in all zones again", able("zone-a", "zone-b", "zone-c"))
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -24,18 +26,20 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
 )
 
-// servePools runs an IPAM provider for the test's namespace.
-func (w *world) servePools() {
+// servePools runs an IPAM provider for the test's namespace, until the test or who asked for it stops it.
+func (w *world) servePools() (stop func()) {
 	w.t.Helper()
 	provider, err := ipam.Start(w.t.Context(), apiConfig, w.namespace)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		if err := provider.Stop(); err != nil {
 			w.t.Error(err)
 		}
 	})
+	w.t.Cleanup(stop)
+	return stop
 }
 
 // fromPool is a spec with an address of a pool.
@@ -99,6 +103,9 @@ func TestAddressesFromAPool(t *testing.T) {
 		claim := w.claim(m)
 		if claim.Labels[clusterv1.ClusterNameLabel] != clusterName || claim.Spec.ClusterName != clusterName || !metav1.IsControlledBy(claim, m) {
 			t.Errorf("the claim is %+v", claim)
+		}
+		if owner := metav1.GetControllerOf(claim); owner == nil || ptr.Deref(owner.BlockOwnerDeletion, false) {
+			t.Errorf("the claim's owner is %+v: deleted in the foreground, it would go after the claim", owner)
 		}
 	}
 	slices.Sort(given)
@@ -169,6 +176,39 @@ func TestTheAddressIsReturnedLast(t *testing.T) {
 				}
 				return apierrors.IsNotFound(err)
 			})
+		})
+	}
+}
+
+// While a pool does not take an address back, MAAS is not asked again: what is there may be somebody else's by now.
+func TestAMachineThatOnlyItsPoolHoldsIsNotLookedForAgain(t *testing.T) {
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			stop := w.servePools()
+			w.provisioned(w.newCluster())
+			w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60"))
+			m := w.newMachine("m", false, fromPool(spec, "pool"))
+			w.deployed(m)
+			stop()
+			w.beginDeletion(m)
+			w.refused(m, infrav1.MachineDeployedCondition, infrav1.ReturningIPAddressReason)
+			if !spec.IsLXD() {
+				w.allocateAs("somebody", m.Spec.SystemID)
+			}
+			w.maas.ResetCalls()
+
+			w.poke(m)
+			w.servePools()
+			w.goes(m)
+			if calls := append(w.callsFor(), slices.Repeat([]string{"refresh"}, w.count("refresh"))...); len(calls) > 0 {
+				t.Errorf("MAAS was asked again:\n%s", strings.Join(calls, "\n"))
+			}
+			if list := w.machines(); !spec.IsLXD() && !strings.Contains(list, `agent="somebody"`) {
+				t.Errorf("somebody else's machine was touched:\n%s", list)
+			}
+			w.nothingClaimed()
 		})
 	}
 }
@@ -331,7 +371,7 @@ func TestCallsForAnAddress(t *testing.T) {
 		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), 5, 2},
 		{"VM from a pool", fromPool(vm, "pool"), 5, 2},
 		{"bare metal without", metal, 4, 2},
-		{"bare metal from a pool", fromPool(metal, "pool"), 5, 3},
+		{"bare metal from a pool", fromPool(metal, "pool"), 5, 4},
 	} {
 		w.maas.ResetCalls()
 		m := w.newMachine(fmt.Sprintf("m-%d", i), false, tc.spec)

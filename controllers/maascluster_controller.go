@@ -150,7 +150,7 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 	if err := r.ensureOwnerID(ctx, maasCluster); err != nil {
 		return ctrl.Result{}, err
 	}
-	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
 		p := explain(err)
 		setFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.reason, "%s", p.message)

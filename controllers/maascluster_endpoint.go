@@ -6,19 +6,29 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // reconcileEndpoint gives the cluster its endpoint, and keeps what MAAS does for it.
 func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster) error {
+	if s.Endpoint() != scope.EndpointVirtualIP {
+		if err := r.forgetVirtualIP(ctx, s); err != nil {
+			return err
+		}
+	}
 	switch s.Endpoint() {
 	case scope.EndpointExternal:
 		return r.reconcileExternal(s)
@@ -74,15 +84,51 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 	if err != nil {
 		return err
 	}
+	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
+		// The spec was changed before it was known what became of the reservation.
+		if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), ""); err != nil {
+			return err
+		}
+		reserved = nil
+	}
 	address := ours(reserved, cmp.Or(recorded, s.MaasCluster.Spec.VirtualIP.Address))
 	if address == "" {
 		if address, err = r.reserveVirtualIP(ctx, s, recorded); err != nil {
 			return err
 		}
 	}
+	if recorded == "" {
+		if err := r.recordVirtualIP(ctx, s, address); err != nil {
+			return err
+		}
+	}
 	delete(s.MaasCluster.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
 	r.reachedAt(s, address, s.EndpointName())
 	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.VirtualIPReason)
+	return nil
+}
+
+// recordVirtualIP stores the address as the endpoint, if spec.virtualIP is still what it was reserved for: somebody may have removed it a
+// moment ago, and then nothing would tell that the endpoint is to be given back.
+func (r *MaasClusterReconciler) recordVirtualIP(ctx context.Context, s *scope.Cluster, address string) error {
+	now := &infrav1.MaasCluster{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.MaasCluster), now); err != nil {
+		return fmt.Errorf("reading the MaasCluster: %w", err)
+	}
+	changed := &notReadyError{infrav1.NotReadyReason, "the MaasCluster was changed just now; it is looked at anew", time.Second}
+	if !equality.Semantic.DeepEqual(now.Spec.VirtualIP, s.MaasCluster.Spec.VirtualIP) {
+		return changed
+	}
+	before := now.DeepCopy()
+	now.Spec.ControlPlaneEndpoint = infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
+	delete(now.Annotations, infrav1.AcquireStartedAnnotation)
+	err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return changed
+	}
+	if err != nil {
+		return fmt.Errorf("recording the virtual IP: %w", err)
+	}
 	return nil
 }
 
@@ -95,6 +141,31 @@ func ours(reserved []string, wanted string) string {
 	return cmp.Or(wanted, reserved[at])
 }
 
+// meets tells whether an address is what is wanted.
+func meets(address string, wanted *infrav1.VirtualIP) bool {
+	if wanted.Address != "" {
+		return dns.SameAddress(address, wanted.Address)
+	}
+	ip, err := netip.ParseAddr(address)
+	subnet, bad := netip.ParsePrefix(wanted.Subnet)
+	return err == nil && bad == nil && subnet.Contains(ip)
+}
+
+// forgetVirtualIP gives back what may have been reserved before spec.virtualIP was removed, as long as there was no endpoint.
+func (r *MaasClusterReconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster) error {
+	if s.MaasCluster.Annotations[infrav1.AcquireStartedAnnotation] == "" {
+		return nil
+	}
+	if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), ""); err != nil {
+		return err
+	}
+	if err := r.awaitReservation(s.MaasCluster); err != nil {
+		return err
+	}
+	delete(s.MaasCluster.Annotations, infrav1.AcquireStartedAnnotation)
+	return nil
+}
+
 // reserveVirtualIP has MAAS reserve the address. To ask twice for a free one could reserve two, so that it is noted before.
 func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, recorded string) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
@@ -105,7 +176,7 @@ func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.C
 		return "", err
 	}
 	address, err := s.DNS.ReserveVirtualIP(ctx, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
-	if err != nil && !errors.Is(err, maas.Unavailable) {
+	if err != nil && nothingCame(err) {
 		return "", errors.Join(err, acquiring(ctx, r.Client, s.MaasCluster, false))
 	}
 	if err != nil {
@@ -134,14 +205,18 @@ func (r *MaasClusterReconciler) reachedAt(s *scope.Cluster, host, name string) {
 
 // deleteEndpoint takes away what MAAS did for the endpoint.
 func (r *MaasClusterReconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) error {
-	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
 		return err
 	}
+	if s.Endpoint() != scope.EndpointVirtualIP {
+		if err := r.forgetVirtualIP(ctx, s); err != nil {
+			return err
+		}
+	}
 	switch s.Endpoint() {
 	case scope.EndpointVirtualIP:
-		host := maasCluster.Spec.ControlPlaneEndpoint.Host
-		if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), host); err != nil || host != "" {
+		if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
 			return err
 		}
 		return r.awaitReservation(maasCluster)

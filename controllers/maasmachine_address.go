@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,7 +94,8 @@ func (r *MaasMachineReconciler) makeClaim(ctx context.Context, m *infrav1.MaasMa
 	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
-	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme()); err != nil {
+	// Not blocking: where the Cluster is deleted in the foreground, the claim would be deleted at once, with the address still in use.
+	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
 	}
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -231,6 +233,15 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 	return proceed, err
 }
 
+// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool.
+const returning phase = "returning-address"
+
+// isReturning: MAAS was already asked whether anything of the machine is left. Now only the pool is waited for, and the machine may be
+// somebody else's.
+func isReturning(m *infrav1.MaasMachine) bool {
+	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(returning)+" ")
+}
+
 // finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
 func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *infrav1.MaasMachine, how string) (ctrl.Result, error) {
 	returned, err := r.returnAddress(ctx, m)
@@ -256,6 +267,11 @@ func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.Ma
 	}
 	if err != nil {
 		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	}
+	if !isReturning(m) {
+		if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { inPhase(m, returning, time.Now()) }); err != nil {
+			return false, err
+		}
 	}
 	if claim.DeletionTimestamp.IsZero() {
 		uid := claim.UID

@@ -22,6 +22,9 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 	if nothingAcquired(m.maasMachine) {
 		return r.finishDeletion(ctx, m.maasMachine, "nothing had been acquired in MAAS")
 	}
+	if isReturning(m.maasMachine) {
+		return r.finishDeletion(ctx, m.maasMachine, givenBack)
+	}
 	if m.maasCluster == nil {
 		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
 			"the MaasCluster is gone, and with it the credentials to give back machine %s", m.maasMachine.Spec.SystemID)
@@ -41,8 +44,11 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.LetIn(m.maasMachine.Spec.SystemID)
-	return r.finishDeletion(ctx, m.maasMachine, "MAAS says that the machine is given back")
+	return r.finishDeletion(ctx, m.maasMachine, givenBack)
 }
+
+// givenBack is why the object of a machine goes.
+const givenBack = "MAAS says that the machine is given back"
 
 // nothingAcquired: MAAS was never asked for a machine, or refused, and no VM can have been made without MAAS knowing it.
 func nothingAcquired(m *infrav1.MaasMachine) bool {

@@ -106,6 +106,7 @@ type world struct {
 	maas      *simulator.Simulator
 	workload  client.Client
 	region    string
+	version   string // of MAAS; "" is the simulator's own choice
 	maasURL   string
 	cluster   *clusterv1.Cluster
 	scopes    *scope.Factory // the manager's
@@ -180,7 +181,7 @@ func (w *world) startMAAS() (endpoint string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: timeScale})
+	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: timeScale, Version: w.version})
 	if err != nil {
 		w.t.Fatal(err)
 	}

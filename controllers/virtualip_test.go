@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,6 +109,59 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 	w.eventually(cluster, "MAAS was asked", func() bool { return cluster.Annotations[infrav1.AcquireStartedAnnotation] != "" })
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// What was reserved for a spec that was changed before the answer came is given back, whatever is wanted now. Up to 3.6.0 MAAS does not do
+// that by itself when the name goes.
+func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ before, after func(*infrav1.MaasCluster) }{
+		"another address":              {at(virtualIP), at("10.77.0.62")},
+		"an address of another subnet": {somewhere, func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: "10.78.0.0/24"} }},
+		"a name in MAAS's DNS":         {somewhere, func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = nil }},
+		"an endpoint that the user has": {at(virtualIP), func(c *infrav1.MaasCluster) {
+			c.Spec.VirtualIP, c.Spec.ControlPlaneEndpoint.Host = nil, "api.example.com"
+		}},
+		"nothing, for the cluster goes":     {somewhere, nil},
+		"a name, and then the cluster goes": {somewhere, func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = nil; c.Labels["goes"] = "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(w *world) {
+				w.version = "3.5.13"
+				w.region = strings.Replace(w.region, "subnets: [", "subnets: [{cidr: 10.78.0.0/24}, ", 1)
+			})
+			before := w.maas.State()
+			lost := simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "reserve", DropAfter: true, First: 1}
+			unread := simulator.Fault{Method: http.MethodGet, Endpoint: "dnsresources/", Status: http.StatusBadGateway}
+			var asked atomic.Bool // Before that it may look.
+			w.maas.ChooseFaults(func(c simulator.Call) *simulator.Fault {
+				switch {
+				case c.Method == lost.Method && c.Op == lost.Op && c.Endpoint == lost.Endpoint:
+					asked.Store(true)
+					return &lost
+				case c.Method == unread.Method && c.Endpoint == unread.Endpoint && asked.Load():
+					return &unread
+				}
+				return nil
+			})
+			cluster := w.newCluster(tc.before)
+			w.eventually(cluster, "MAAS was asked", func() bool {
+				return cluster.Annotations[infrav1.AcquireStartedAnnotation] != "" && len(w.reserved(cluster)) == 1
+			})
+			if tc.after != nil {
+				w.eventually(cluster, "changed", func() bool { tc.after(cluster); return w.client.Update(t.Context(), cluster) == nil })
+			}
+			w.maas.ChooseFaults(nil)
+			if _, goes := cluster.Labels["goes"]; tc.after != nil && !goes {
+				w.provisioned(cluster)
+				if reserved := w.reserved(cluster); cluster.Spec.VirtualIP != nil && (len(reserved) != 1 || reserved[0].String() != cluster.Spec.ControlPlaneEndpoint.Host) {
+					t.Errorf("%v are reserved, want %s", reserved, cluster.Spec.ControlPlaneEndpoint.Host)
+				}
+			}
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
 }
 
 func TestVirtualIPThatCanNotBeHad(t *testing.T) {

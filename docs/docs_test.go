@@ -4,10 +4,14 @@
 package docs_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -53,4 +57,59 @@ func TestTheTestsThatDocumentsNameExist(t *testing.T) {
 	if names == 0 {
 		t.Error("no document names a test: the pattern is wrong")
 	}
+}
+
+// Whoever reads a reason in a condition finds what it means, and what to do.
+func TestEveryReasonIsDocumented(t *testing.T) {
+	documents, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	reasons := reasonsOf(t, filepath.Join("..", "api", "v1beta1"))
+	if len(reasons) < 50 {
+		t.Errorf("only %d reasons were found: %v", len(reasons), reasons)
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(all.String(), "`"+reason+"`") {
+			t.Errorf("no page says what %s means", reason)
+		}
+	}
+}
+
+// reasonsOf are the values of the exported constants of a package that end in Reason.
+func reasonsOf(t *testing.T, dir string) (reasons []string) {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			spec, ok := node.(*ast.ValueSpec)
+			if !ok || !spec.Names[0].IsExported() || !strings.HasSuffix(spec.Names[0].Name, "Reason") || len(spec.Values) != 1 {
+				return true
+			}
+			if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
+				reason, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reasons = append(reasons, reason)
+			}
+			return true
+		})
+	}
+	return reasons
 }

@@ -15,6 +15,10 @@ const (
 	// It is written before the first call to MAAS that changes something, and survives `clusterctl move`.
 	OwnerIDAnnotation = "capmaas.io/owner-id"
 
+	// MAASAnnotation is where the MAAS is that has what belongs to a MaasCluster: the host and path of its URL. It is written before the
+	// first call to MAAS that changes something, and follows MAAS to another name as soon as that MAAS proves to have what is ours.
+	MAASAnnotation = "capmaas.io/maas"
+
 	// CustomDNSAnnotation on a MaasCluster says that the API endpoint is provided by the user:
 	// no DNS record is kept in MAAS. Its presence alone counts.
 	CustomDNSAnnotation = "spectrocloud.com/custom-dns-provided"
@@ -163,6 +167,7 @@ func DefaultLXDHostConfig() LXDHostConfig {
 // +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 type MaasClusterSpec struct {
 	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows the control planes.
 	// +optional

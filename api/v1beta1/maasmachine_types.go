@@ -21,7 +21,7 @@ const AcquireStartedAnnotation = "capmaas.io/acquire-started"
 const ChangeStartedAnnotation = "capmaas.io/change-started"
 
 // PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
-// 3339) at which it was first seen in it. Deadlines count from there.
+// 3339) at which it was first seen in it. Deadlines count from there. Of one that is being deleted it tells how far that is.
 const PhaseStartedAnnotation = "capmaas.io/phase-started"
 
 // VMOnHostAnnotation on a MaasMachine notes the hosts that its VM is on, or may be on because MAAS did not say what became of a compose,

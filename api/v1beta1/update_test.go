@@ -86,7 +86,27 @@ var refusedClusterUpdates = []update{
 	},
 }
 
+// virtualIPUpdate is a change of a cluster that has its endpoint, from one kind of endpoint to another, or within one.
+func virtualIPUpdate(name, host, from, to string) update {
+	spec := func(virtualIP string) string {
+		return "{dnsDomain: maas, controlPlaneEndpoint: {host: " + host + ", port: 6443}" + virtualIP + "}"
+	}
+	return update{name, spec(from), spec(to), ".virtualIP", []string{"can't be changed once", "new cluster"}}
+}
+
+var refusedVirtualIPUpdates = []update{
+	virtualIPUpdate("a virtual IP instead of a name", "a.maas", "", ", virtualIP: {subnet: 10.0.0.0/24}"),
+	virtualIPUpdate("a virtual IP instead of an address of one's own", "10.0.0.5", "", ", virtualIP: {address: 10.0.0.5}"),
+	virtualIPUpdate("no virtual IP any more", "10.0.0.5", ", virtualIP: {address: 10.0.0.5}", ""),
+	virtualIPUpdate("another subnet", "10.0.0.5", ", virtualIP: {subnet: 10.0.0.0/24}", ", virtualIP: {subnet: 10.0.0.0/16}"),
+	virtualIPUpdate("the address that MAAS chose", "10.0.0.5", ", virtualIP: {subnet: 10.0.0.0/24}", ", virtualIP: {address: 10.0.0.5}"),
+}
+
 var allowedClusterUpdates = []update{
+	{name: "virtual IP recorded", from: "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}}", to: "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}, controlPlaneEndpoint: {host: 10.0.0.5, port: 6443}}"},
+	{name: "virtual IP recorded as it was written", from: "{dnsDomain: maas, virtualIP: {address: 'FD00::5'}}", to: "{dnsDomain: maas, virtualIP: {address: 'FD00::5'}, controlPlaneEndpoint: {host: 'FD00::5', port: 6443}}"},
+	{name: "virtual IP corrected before there is an endpoint", from: "{dnsDomain: maas, virtualIP: {address: 10.0.0.5}}", to: "{dnsDomain: maas, virtualIP: {address: 10.0.0.6}}"},
+	{name: "no virtual IP after all", from: "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}}", to: "{dnsDomain: maas}"},
 	{name: "endpoint recorded", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 6443}}"},
 	{name: "host recorded beside a port", from: "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 443}}"},
 	{name: "port recorded beside a host", from: "{controlPlaneEndpoint: {host: a}}", to: "{controlPlaneEndpoint: {host: a, port: 6443}}"},
@@ -114,7 +134,7 @@ func (u update) apply(t *testing.T, kind string) error {
 }
 
 func TestBadUpdatesAreRefused(t *testing.T) {
-	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": refusedClusterUpdates} {
+	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": append(refusedVirtualIPUpdates, refusedClusterUpdates...)} {
 		for _, u := range updates {
 			t.Run(kind+"/"+u.name, func(t *testing.T) {
 				checkRefused(t, u.apply(t, kind), "spec"+u.field, u.mentions...)

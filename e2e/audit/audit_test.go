@@ -319,6 +319,67 @@ func TestAClusterThatIsAsItShouldBeHasNoFindings(t *testing.T) {
 	}
 }
 
+const virtualIP = "10.77.0.90"
+
+// virtual gives the cluster a virtual IP in place of its record.
+func (b *bed) virtual() {
+	b.Helper()
+	b.deleteRecord(b.record)
+	b.post(adminKey, "ipaddresses/", "reserve", url.Values{"ip": {virtualIP}, "hostname": {b.endpoint()}})
+	b.cluster.Spec.VirtualIP = &infrav1.VirtualIP{Address: virtualIP}
+	b.cluster.Spec.ControlPlaneEndpoint = infrav1.APIEndpoint{Host: virtualIP, Port: infrav1.DefaultAPIServerPort}
+	b.update(b.cluster)
+	b.record = &must(b.maas.ListDNSResources(b.Context(), b.endpoint()))(b.T)[0]
+}
+
+func (b *bed) releaseVirtualIP() {
+	b.post(adminKey, "ipaddresses/", "release", url.Values{"ip": {virtualIP}})
+}
+
+// The address of a cluster with a virtual IP is reserved, under its name, as long as the cluster is there.
+func TestVirtualIP(t *testing.T) {
+	t.Parallel()
+	both := []Who{mine, everyone}
+	t.Run("as it should be", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.virtual()
+		for _, who := range both {
+			if diff := cmp.Diff([]Finding(nil), b.steady(who)); diff != "" {
+				t.Errorf("for %+v:\n%s", who, diff)
+			}
+		}
+	})
+	t.Run("not reserved", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.virtual()
+		b.releaseVirtualIP()
+		for _, who := range both {
+			b.hasOnly(b.steady(who), Address, virtualIP)
+		}
+	})
+	t.Run("its name leads elsewhere", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.virtual()
+		must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, b.stranger.IPAddresses))(b.T)
+		for _, who := range both {
+			b.hasOnly(b.steady(who), Record, b.endpoint(), virtualIP)
+		}
+	})
+	t.Run("left behind", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		b.virtual()
+		b.end()
+		b.post(adminKey, "ipaddresses/", "reserve", url.Values{"ip": {virtualIP}})
+		for _, who := range both {
+			b.hasOnly(b.gone(who), Address, virtualIP)
+		}
+	})
+}
+
 // Each case breaks one thing in the life of the cluster.
 func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 	t.Parallel()

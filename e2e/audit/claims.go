@@ -5,6 +5,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ type cluster struct {
 	owner           string // its owner id
 	endpoint        string // the DNS name that it would have in MAAS
 	external        bool   // its endpoint is somebody else's
+	virtualIP       string // the address that MAAS keeps for it; "" where it has none, or none yet
 }
 
 // object is a MaasMachine.
@@ -64,7 +66,12 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 		}
 		one.endpoint = maas.Hostname(m.Name, one.owner) + "." + strings.TrimSuffix(m.Spec.DNSDomain, ".")
 		_, custom := m.Annotations[infrav1.CustomDNSAnnotation]
-		one.external = custom || (m.Spec.ControlPlaneEndpoint.Host != "" && m.Spec.ControlPlaneEndpoint.Host != one.endpoint)
+		host := m.Spec.ControlPlaneEndpoint.Host
+		if m.Spec.VirtualIP != nil {
+			one.virtualIP = canonical(host)
+		} else {
+			one.external = custom || (host != "" && host != one.endpoint)
+		}
 		c.clusters = append(c.clusters, one)
 		byLabel[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}] = one
 	}
@@ -73,6 +80,19 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 		c.objects = append(c.objects, &object{m, byLabel[key]})
 	}
 	return c, nil
+}
+
+// canonical is an address as MAAS writes it.
+func canonical(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.String()
+	}
+	return address
+}
+
+// keeps tells whether MAAS keeps an address for one of the clusters.
+func keeps(clusters []cluster, address string) bool {
+	return slices.ContainsFunc(clusters, func(one cluster) bool { return one.virtualIP != "" && one.virtualIP == canonical(address) })
 }
 
 // holders are the objects that have recorded a machine.

@@ -12,12 +12,7 @@ import (
 
 // auditAddresses goes through reserved addresses and the links of machines.
 func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Finding {
-	var findings []Finding
-	for ip := range now.reserved {
-		if _, there := a.before.reserved[ip]; marks.everybody && !there {
-			findings = append(findings, Finding{Address, ip + " is reserved in MAAS, and was not"})
-		}
-	}
+	findings := a.auditReserved(now, c, marks)
 	for _, m := range now.snapshots {
 		links, holders := now.machines[m.SystemID], c.holders(m.SystemID)
 		if len(holders) == 0 {
@@ -43,6 +38,24 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 	return findings
 }
 
+// auditReserved goes through the addresses that MAAS keeps for somebody: those of clusters, as long as they are there.
+func (a *Auditor) auditReserved(now *maasState, c *claims, marks marks) []Finding {
+	var findings []Finding
+	had := slices.DeleteFunc(a.known(Who{}), func(one cluster) bool { return !marks.owner(one.owner) })
+	for ip := range now.reserved {
+		_, there := a.before.reserved[ip]
+		if !there && !keeps(c.clusters, ip) && (marks.everybody || keeps(had, ip)) {
+			findings = append(findings, Finding{Address, ip + " is reserved in MAAS, and was not"})
+		}
+	}
+	for _, one := range c.clusters {
+		if _, there := now.reserved[one.virtualIP]; one.virtualIP != "" && marks.owner(one.owner) && !there {
+			findings = append(findings, Finding{Address, fmt.Sprintf("%s, the virtual IP of MaasCluster %s/%s, is not reserved in MAAS", one.virtualIP, one.namespace, one.name)})
+		}
+	}
+	return findings
+}
+
 // auditRecords goes through the DNS records.
 func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding {
 	var findings []Finding
@@ -59,15 +72,21 @@ func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding
 		findings = append(findings, c.auditEndpoint(now, c.clusters[at], strings.Fields(addresses))...)
 	}
 	for _, one := range c.clusters {
-		if _, there := now.records[one.endpoint]; !there && !one.external && marks.owner(one.owner) && len(c.published(one)) > 0 {
+		if _, there := now.records[one.endpoint]; !there && !one.external && one.virtualIP == "" && marks.owner(one.owner) && len(c.published(one)) > 0 {
 			findings = append(findings, Finding{Record, fmt.Sprintf("%s does not exist, and there are control planes", one.endpoint)})
 		}
 	}
 	return findings
 }
 
-// auditEndpoint compares where the record of an API endpoint leads with the control planes that live.
+// auditEndpoint compares where the record of an API endpoint leads with the control planes that live, or with the virtual IP.
 func (c *claims) auditEndpoint(now *maasState, of cluster, addresses []string) []Finding {
+	if of.virtualIP != "" {
+		if slices.Equal(addresses, []string{of.virtualIP}) {
+			return nil
+		}
+		return []Finding{{Record, fmt.Sprintf("%s leads to %q, want the virtual IP %s", of.endpoint, addresses, of.virtualIP)}}
+	}
 	var live []string
 	for _, o := range c.objects {
 		if o.cluster.owner != of.owner || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() {

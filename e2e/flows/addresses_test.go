@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -84,15 +88,15 @@ func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 	return addresses
 }
 
-// Control planes and workers, all of them VMs, take their addresses from pools. A rollout of the control plane gives the new machines other ones, and takes
-// the old ones back; in the end all are free.
+// Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane gives the new machines
+// other ones, and takes the old ones back; in the end all are free.
 func TestIPAMPoolsAndRollout(t *testing.T) {
 	servePools(t)                                                                        // First, for it must still be there when a cluster is cleaned up.
 	controlPlanePool := []string{"10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63"} // One more than control planes.
+	workerPool := []string{"10.77.0.70", "10.77.0.71"}
 	variables := maps.Clone(lxd)
-	variables["workerMode"] = "lxd"
 	variables["staticIPPoolRef"] = newPool(t, "control-planes", controlPlanePool...)
-	variables["workerStaticIPPoolRef"] = newPool(t, "workers", "10.77.0.70", "10.77.0.71")
+	variables["workerStaticIPPoolRef"] = newPool(t, "workers", workerPool...)
 	l := life.Begin(t, box, "ipam")
 	l.Create(topology(t, "ipam", 3, 2, variables))
 	l.Available(5)
@@ -101,7 +105,7 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	if diff := cmp.Diff(controlPlanePool[:3], first); diff != "" {
 		t.Errorf("addresses of the control planes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"10.77.0.70", "10.77.0.71"}, checkAddresses(l, workers)); diff != "" {
+	if diff := cmp.Diff(workerPool, checkAddresses(l, workers)); diff != "" {
 		t.Errorf("addresses of the workers (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(first, l.Record.Addresses()); diff != "" {
@@ -133,17 +137,75 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 			t.Errorf("%s is not of the pool", address)
 		}
 	}
-	if diff := cmp.Diff(slices.Concat(second, []string{"10.77.0.70", "10.77.0.71"}), given(t)); diff != "" {
+	if diff := cmp.Diff(slices.Concat(second, workerPool), given(t)); diff != "" {
 		t.Errorf("the pools have given (-want +got):\n%s", diff)
 	}
 	l.CheckCost("rollout", rolling, 6)
 	deleting := l.Book.Mark()
+	checkOrder := watchReturns(t, slices.Concat(second, workerPool))
+	deleteInForeground(l)
 	l.Delete()
+	checkOrder()
 	l.CheckCost("deletion", deleting, 5)
 	if left := given(t); len(left) > 0 {
 		t.Errorf("the pools did not get back %v", left)
 	}
 }
+
+// deleteInForeground begins the deletion of the cluster as some tools do: of all that it owns, what is owned is deleted first. The
+// garbage collector may be later than Cluster API at that, so that what it would do to the machines is done here, too.
+func deleteInForeground(l *life.Life) {
+	l.Helper()
+	l.Record.End()
+	cluster := &clusterv1.Cluster{}
+	cluster.Namespace, cluster.Name = l.Key.Namespace, l.Key.Name
+	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
+	if err := l.Box.Client.Delete(l.Context(), cluster, foreground); err != nil {
+		l.Fatal(err)
+	}
+	err := l.Box.Client.DeleteAllOf(l.Context(), &infrav1.MaasMachine{}, foreground,
+		client.InNamespace(l.Key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name})
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// watchReturns looks all the time whether an address that was given goes back to its pool while MAAS has it in use; check ends that, and
+// fails the test if one did. Nothing may be given meanwhile.
+func watchReturns(t *testing.T, addresses []string) (check func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	early := map[string]bool{}
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			list := &ipamv1.IPAddressList{}
+			if box.Client.List(ctx, list, client.InNamespace(life.Namespace)) != nil {
+				return
+			}
+			for _, m := range box.MAAS.Machines() {
+				for _, address := range m.Addresses {
+					isGiven := slices.ContainsFunc(list.Items, func(a ipamv1.IPAddress) bool { return a.Spec.Address == address.String() })
+					if slices.Contains(addresses, address.String()) && !isGiven {
+						early[m.Hostname+" has "+address.String()] = true
+					}
+				}
+			}
+		}, returnInterval)
+	})
+	t.Cleanup(end)
+	return func() {
+		t.Helper()
+		end()
+		watching.Wait()
+		for what := range early {
+			t.Errorf("%s, which was back in its pool", what)
+		}
+	}
+}
+
+// returnInterval is how often it is looked whether an address is back in its pool.
+const returnInterval = 50 * time.Millisecond
 
 // The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another address first.
 func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {

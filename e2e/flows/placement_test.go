@@ -3,144 +3,232 @@
 package flows_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// More control planes than zones: no zone has two more than another, and no host has two where another of its zone has none.
-func TestFiveControlPlanesAcrossThreeZones(t *testing.T) {
-	l := life.Begin(t, box, "five")
-	l.Create(topology(t, "five", 5, 0, lxd))
-	l.Available(5)
-	controlPlanes, _ := l.MaasMachines()
-	zones, hosts := map[string]int{}, map[string]int{}
-	for _, m := range l.Held(controlPlanes) {
-		zones[m.Zone]++
-		hosts[m.VMHost]++
+// step is a part of a life. What comes after needs it, so one that fails ends the life.
+func step(l *life.Life, name string, do func(*life.Life)) {
+	l.Helper()
+	ok := l.Run(name, func(t *testing.T) {
+		part := *l
+		part.T = t
+		do(&part)
+	})
+	if !ok {
+		l.FailNow()
 	}
-	counts := slices.Sorted(maps.Values(zones))
-	if diff := cmp.Diff([]int{1, 2, 2}, counts); diff != "" {
-		t.Errorf("control planes per zone, %v (-want +got):\n%s", zones, diff)
-	}
-	if zones["zone-a"] == 2 && (hosts["lxd-a1"] != 1 || hosts["lxd-a2"] != 1) {
-		t.Errorf("the two in zone-a are on the hosts %v", hosts)
-	}
+}
+
+// Control planes of one cluster, in VMs: three, then more than there are zones; then a host dies.
+func TestLXDControlPlanesAcrossThreeZones(t *testing.T) {
+	l := life.Begin(t, box, "spread")
+	l.Create(topology(t, "spread", 3, 0, lxd))
+	step(l, "ThreeAcrossThreeZones", func(l *life.Life) {
+		l.Available(3)
+		checkSpread(l, "zone-a", "zone-b", "zone-c")
+	})
+	step(l, "FiveAreMoreReplicasThanZones", func(l *life.Life) {
+		l.Change(func(cluster *clusterv1.Cluster) { cluster.Spec.Topology.ControlPlane.Replicas = ptr.To[int32](5) })
+		l.Available(5)
+		checkSpread(l, "zone-a", "zone-b", "zone-c")
+	})
+	step(l, "HAFailover", failover)
 	l.Delete()
 }
 
-// Control planes and workers of both kinds in one cluster, and a control plane that becomes bare metal.
-func TestMixedKindsAndAChangeOfKind(t *testing.T) {
+// checkSpread: no zone has two control planes more than another, and no host has two where another one of its zone has none.
+func checkSpread(l *life.Life, zones ...string) {
+	l.Helper()
+	controlPlanes, _ := l.MaasMachines()
+	inZone, onHost := map[string]int{}, map[string]int{}
+	for _, zone := range zones {
+		inZone[zone] = 0
+	}
+	for _, m := range l.Held(controlPlanes) {
+		inZone[m.Zone]++
+		onHost[m.VMHost]++
+	}
+	counts := slices.Sorted(maps.Values(inZone))
+	if len(counts) != len(zones) || counts[len(counts)-1]-counts[0] > 1 {
+		l.Errorf("the %d control planes are in the zones %v", len(controlPlanes), inZone)
+	}
+	if apart := onHost["lxd-a1"] - onHost["lxd-a2"]; apart < -1 || apart > 1 {
+		l.Errorf("the control planes in zone-a are on the hosts %v", onHost)
+	}
+}
+
+// failover: a VM host dies with the control planes on it, and no other host is in its zone. The MachineHealthCheck has them replaced.
+func failover(l *life.Life) {
+	l.Change(func(cluster *clusterv1.Cluster) {
+		cluster.Spec.Topology.ControlPlane.HealthCheck.Checks.UnhealthyNodeConditions = []clusterv1.UnhealthyNodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, TimeoutSeconds: ptr.To[int32](5)},
+		}
+	})
+	controlPlanes, _ := l.MaasMachines()
+	onHost := map[string][]infrav1.MaasMachine{}
+	for _, m := range controlPlanes {
+		onHost[m.Status.LXDHost] = append(onHost[m.Status.LXDHost], m)
+	}
+	// The one with fewer of them, for each takes its time.
+	host := slices.MinFunc([]string{"lxd-b1", "lxd-c1"}, func(a, b string) int { return len(onHost[a]) - len(onHost[b]) })
+	dead := onHost[host]
+	if len(dead) == 0 {
+		l.Fatalf("no control plane is on %s", host)
+	}
+	for _, m := range dead {
+		control(l, "machines/"+m.Spec.SystemID+"/power", `{"power": "off", "unnoticed": true}`)
+	}
+	if !box.MAAS.BreakVMHost(host, true, false) {
+		l.Fatalf("there is no VM host %q", host)
+	}
+	l.Cleanup(func() {
+		box.MAAS.BreakVMHost(host, false, false)
+		// A manager leaves a host alone for minutes that did not answer. One that starts anew does not, for the tests that come after.
+		if err := box.Manager.Kill(); err != nil {
+			l.Error(err)
+		}
+	})
+	l.Logf("%s died with %d control planes", host, len(dead))
+
+	l.Wait("the control planes of the dead host to be replaced", func() (bool, string, error) {
+		now, _ := l.MaasMachines()
+		elsewhere := 0
+		for _, m := range now {
+			if m.Status.Ready && m.Status.LXDHost != host {
+				elsewhere++
+			}
+		}
+		done := len(now) == len(controlPlanes) && elsewhere == len(now)
+		return done, fmt.Sprintf("%d of %d are ready elsewhere", elsewhere, len(now)), nil
+	})
+	l.Available(len(controlPlanes))
+	others := map[string]string{"lxd-b1": "zone-c", "lxd-c1": "zone-b"}
+	checkSpread(l, "zone-a", others[host])
+	// The host comes back with the VMs, as the event VMMayRemain has said.
+	box.MAAS.BreakVMHost(host, false, false)
+	for _, m := range dead {
+		if !box.MAAS.DeleteVM(host, m.Status.Hostname) {
+			l.Errorf("the VM %s is not on the host %s any more, though nobody could reach it", m.Status.Hostname, host)
+		}
+	}
+}
+
+// Control planes and workers of both kinds in one cluster.
+func TestMixedBareMetalAndLXD(t *testing.T) {
 	l := life.Begin(t, box, "mixed")
 	l.Create(topology(t, "mixed", 1, 1, lxd))
-	l.Available(2)
 	l.Change(func(cluster *clusterv1.Cluster) {
-		more := clusterv1.MachineDeploymentTopology{Class: "default-worker", Name: "vms", Replicas: new(int32)}
-		*more.Replicas = 1
+		more := clusterv1.MachineDeploymentTopology{Class: "default-worker", Name: "vms", Replicas: ptr.To[int32](1)}
 		mode := clusterv1.ClusterVariable{Name: "workerMode"}
 		mode.Value.Raw = []byte(`"lxd"`)
 		more.Variables.Overrides = []clusterv1.ClusterVariable{mode}
 		cluster.Spec.Topology.Workers.MachineDeployments = append(cluster.Spec.Topology.Workers.MachineDeployments, more)
 	})
-	l.Available(3)
-	controlPlanes, workers := l.MaasMachines()
-	if got := kinds(l.Held(controlPlanes)); !cmp.Equal(got, []string{"VM"}) {
-		t.Errorf("the control plane is %v", got)
-	}
-	if got := kinds(l.Held(workers)); !cmp.Equal(got, []string{"VM", "metal"}) {
-		t.Errorf("the workers are %v", got)
-	}
-
-	l.Change(func(cluster *clusterv1.Cluster) {
-		cluster.Spec.Topology.Variables = slices.DeleteFunc(cluster.Spec.Topology.Variables, func(v clusterv1.ClusterVariable) bool { return v.Name == "lxdConfig" })
+	step(l, "SingleLXDControlPlaneAndWorkersOfBothKinds", func(l *life.Life) {
+		l.Available(3)
+		controlPlanes, workers := l.MaasMachines()
+		checkKinds(l, controlPlanes, "VM")
+		checkKinds(l, workers, "VM", "metal")
 	})
-	l.Wait("the control plane to be bare metal", func() (bool, string, error) {
-		controlPlanes, _ := l.MaasMachines()
-		done := len(controlPlanes) == 1 && !controlPlanes[0].Spec.IsLXD() && controlPlanes[0].Status.Ready
-		return done, fmt.Sprint(len(controlPlanes)), nil
-	})
-	l.Available(3)
-	l.Delete()
-}
-
-// kinds are VM or metal, sorted.
-func kinds(machines []simulator.MachineSnapshot) []string {
-	var list []string
-	for _, m := range machines {
-		if m.VMHost != "" {
-			list = append(list, "VM")
-		} else {
-			list = append(list, "metal")
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// A VM host dies with a control plane on it. The MachineHealthCheck has it replaced, on another host.
-func TestControlPlaneOfADeadHostComesUpElsewhere(t *testing.T) {
-	l := life.Begin(t, box, "ha")
-	l.Create(topology(t, "ha", 3, 0, lxd))
-	l.Change(func(cluster *clusterv1.Cluster) {
-		seconds := int32(5)
-		cluster.Spec.Topology.ControlPlane.HealthCheck.Checks.UnhealthyNodeConditions = []clusterv1.UnhealthyNodeCondition{
-			{Type: "Ready", Status: "Unknown", TimeoutSeconds: &seconds}, {Type: "Ready", Status: "False", TimeoutSeconds: &seconds},
-		}
-	})
-	l.Available(3)
-	controlPlanes, _ := l.MaasMachines()
-	dead := controlPlanes[0]
-	host := dead.Status.LXDHost
-	control(t, "machines/"+dead.Spec.SystemID+"/power", `{"power": "off", "unnoticed": true}`)
-	if !box.MAAS.BreakVMHost(host, true, false) {
-		t.Fatalf("there is no VM host %q", host)
-	}
-	t.Cleanup(func() { box.MAAS.BreakVMHost(host, false, false) })
-
-	l.Wait("the control plane to be replaced", func() (bool, string, error) {
-		now, _ := l.MaasMachines()
-		ready := 0
-		for _, m := range now {
-			if m.Status.Ready && m.Status.LXDHost != host {
-				ready++
+	step(l, "ControlPlanesOfBothKinds", func(l *life.Life) {
+		machines := l.Machines()
+		release := hold(l, machines[slices.IndexFunc(machines, isControlPlane)])
+		l.Change(func(cluster *clusterv1.Cluster) {
+			cluster.Spec.Topology.Variables = slices.DeleteFunc(cluster.Spec.Topology.Variables, func(v clusterv1.ClusterVariable) bool { return v.Name == "lxdConfig" })
+		})
+		l.Wait("the control plane to have a second one beside it", func() (bool, string, error) {
+			nodes := 0
+			for _, m := range l.Machines() {
+				if isControlPlane(m) && m.Status.NodeRef.IsDefined() {
+					nodes++
+				}
 			}
-		}
-		err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(&dead), &infrav1.MaasMachine{})
-		return ready == 3 && len(now) == 3 && client.IgnoreNotFound(err) == nil && err != nil, fmt.Sprintf("%d of %d are ready elsewhere", ready, len(now)), nil
+			return nodes == 2, fmt.Sprint(nodes), nil
+		})
+		controlPlanes, _ := l.MaasMachines()
+		checkKinds(l, controlPlanes, "VM", "metal")
+		release()
 	})
-	l.Available(3)
-	// The host comes back with the VM, as the event VMMayRemain has said.
-	box.MAAS.BreakVMHost(host, false, false)
-	if !box.MAAS.DeleteVM(host, dead.Status.Hostname) {
-		t.Errorf("the VM %s is not on the host %s any more, though nobody could reach it", dead.Status.Hostname, host)
-	}
+	step(l, "BareMetalControlPlane", func(l *life.Life) {
+		l.Available(3)
+		controlPlanes, _ := l.MaasMachines()
+		checkKinds(l, controlPlanes, "metal")
+	})
 	l.Delete()
+}
+
+func isControlPlane(m clusterv1.Machine) bool { return util.IsControlPlaneMachine(&m) }
+
+// hold keeps a Machine from being drained, when it is deleted, until it is released or the step ends.
+func hold(l *life.Life, machine clusterv1.Machine) (release func()) {
+	l.Helper()
+	annotate := func(value any) error {
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {"%s/e2e": %v}}}`, clusterv1.PreDrainDeleteHookAnnotationPrefix, value)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), time.Minute)
+		defer cancel()
+		return box.Client.Patch(ctx, &machine, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	if err := annotate(`"true"`); err != nil {
+		l.Fatal(err)
+	}
+	release = sync.OnceFunc(func() {
+		if err := annotate("null"); client.IgnoreNotFound(err) != nil {
+			l.Error(err)
+		}
+	})
+	l.Cleanup(release)
+	return release
+}
+
+// checkKinds wants machines to be, in MAAS, VMs or metal; the kinds are sorted.
+func checkKinds(l *life.Life, machines []infrav1.MaasMachine, want ...string) {
+	l.Helper()
+	var got []string
+	for _, m := range l.Held(machines) {
+		if m.VMHost != "" {
+			got = append(got, "VM")
+		} else {
+			got = append(got, "metal")
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		l.Errorf("the machines are (-want +got):\n%s", diff)
+	}
 }
 
 // control has the simulator do what no MAAS API can do.
-func control(t *testing.T, path, body string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, box.ControlURL+"/"+path, strings.NewReader(body))
+func control(l *life.Life, path, body string) {
+	l.Helper()
+	request, err := http.NewRequestWithContext(l.Context(), http.MethodPost, box.ControlURL+"/"+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusBadRequest {
-		t.Fatalf("%s: %s", path, response.Status)
+		l.Fatalf("%s: %s", path, response.Status)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package life is the life of one cluster in a sandbox, under test: it comes up in the simulated MAAS, changes, and goes, and MAAS is
-// as it was before. Lives are led one after the other, for they compare all of MAAS.
+// as it was before. Lives are led one after the other, for they compare all of MAAS, but for those in Together.
 package life
 
 import (
@@ -43,12 +43,13 @@ type Life struct {
 	// Book has the calls to MAAS, and Began is when the life began.
 	Book  *ledger.Ledger
 	Began ledger.Mark
-	// Record watches the DNS record of the API endpoint; nil before Create, and where the endpoint is an address.
+	// Record watches the DNS record of the API endpoint; nil before Create, where the endpoint is an address, and after Apply.
 	Record *Record
 
 	before      []byte
 	connections int
 	gone        bool
+	among       bool // other lives, at the same time
 }
 
 // Begin notes how MAAS is. When the test fails, all that matters is shown, and the cluster is deleted for the tests after it.
@@ -85,12 +86,18 @@ func (l *Life) Within(limit time.Duration) context.Context {
 	return ctx
 }
 
-// Create applies objects, and watches the DNS record of the cluster's endpoint from then on.
-func (l *Life) Create(manifest string) {
+// Apply applies objects.
+func (l *Life) Apply(manifest string) {
 	l.Helper()
 	if err := l.Box.ApplyYAML(l.Within(shortTimeout), strings.NewReader(manifest)); err != nil {
 		l.Fatal(err)
 	}
+}
+
+// Create applies objects, and watches the DNS record of the cluster's endpoint from then on.
+func (l *Life) Create(manifest string) {
+	l.Helper()
+	l.Apply(manifest)
 	if endpoint := l.endpoint(); net.ParseIP(endpoint) == nil {
 		l.Record = watchRecord(l.T, l.Box.MAAS, endpoint)
 	}
@@ -255,17 +262,19 @@ func (l *Life) Delete() {
 		l.Fatal(err)
 	}
 	l.gone = true
-	l.checkRemains()
+	if !l.among {
+		checkRemains(l.T, l.before, l.Box)
+	}
 }
 
-func (l *Life) checkRemains() {
-	l.Helper()
-	remains, err := ledger.Remains(l.before, l.Box.MAAS.State())
+func checkRemains(t *testing.T, before []byte, box *sandbox.Sandbox) {
+	t.Helper()
+	remains, err := ledger.Remains(before, box.MAAS.State())
 	if err != nil {
-		l.Fatal(err)
+		t.Fatal(err)
 	}
 	if len(remains) > 0 {
-		l.Errorf("left in MAAS (- before, + after):\n%s", strings.Join(remains, "\n"))
+		t.Errorf("left in MAAS (- before, + after):\n%s", strings.Join(remains, "\n"))
 	}
 }
 

@@ -187,7 +187,7 @@ func TestComponentsNeedCredentials(t *testing.T) {
 // isHost tells whether a flavor is that of a host cluster.
 func isHost(flavor string) bool { return strings.HasPrefix(flavor, "lxd-host") }
 
-// Every flavor asks for the same two variables, and offers the same others; those of host clusters some more.
+// Every flavor asks for the same two variables, and offers the same others; those of host clusters and of a virtual IP some more.
 func TestFlavorsVariables(t *testing.T) {
 	dir := repository(t)
 	optional := []string{
@@ -198,7 +198,6 @@ func TestFlavorsVariables(t *testing.T) {
 			optional = append(optional, role+"_MACHINE_"+what)
 		}
 	}
-	slices.Sort(optional)
 	for flavor := range flavors {
 		t.Run("flavor "+flavor, func(t *testing.T) {
 			out, err := generate(t, dir, flavor, "default", nil, "--list-variables")
@@ -213,12 +212,14 @@ func TestFlavorsVariables(t *testing.T) {
 			if diff := cmp.Diff(want, variableNames(required)); diff != "" {
 				t.Errorf("required variables (-want +got):\n%s", diff)
 			}
-			want = optional
-			if isHost(flavor) {
-				want = slices.Sorted(slices.Values(append(
-					[]string{"LXD_CHANNEL", "LXD_NETWORK_BRIDGE", "LXD_RESOURCE_POOL", "LXD_STORAGE_BACKEND", "LXD_STORAGE_SIZE"}, optional...,
-				)))
+			want = slices.Clone(optional)
+			switch {
+			case isHost(flavor):
+				want = append(want, "LXD_CHANNEL", "LXD_NETWORK_BRIDGE", "LXD_RESOURCE_POOL", "LXD_STORAGE_BACKEND", "LXD_STORAGE_SIZE")
+			case flavor == kubeVIPFlavor:
+				want = append(want, "KUBE_VIP_IMAGE")
 			}
+			slices.Sort(want)
 			if diff := cmp.Diff(want, variableNames(others)); diff != "" {
 				t.Errorf("optional variables (-want +got):\n%s", diff)
 			}

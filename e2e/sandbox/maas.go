@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
@@ -46,13 +47,14 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.guests, err = guest.Start(ctx, s.MAAS, guest.Options{
+	s.names = &names{Simulator: s.MAAS, outside: map[string]func() []netip.Addr{}}
+	s.guests, err = guest.Start(ctx, s.names, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode,
 	})
 	if err != nil {
 		return err
 	}
-	if s.network, err = network.Open(s.MAAS, s.guests); err != nil {
+	if s.network, err = network.Open(s.names, s.guests); err != nil {
 		return err
 	}
 	s.machines.Store(s.network)

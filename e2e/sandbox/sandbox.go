@@ -65,6 +65,7 @@ type Sandbox struct {
 	build        *build
 	providers    *capi.Providers
 	maasServer   *http.Server
+	names        *names
 	guests       *guest.Guests
 	network      *network.Network
 	machines     atomic.Pointer[network.Network] // network, once it is there

@@ -20,6 +20,8 @@ func complete(out any) bool {
 		return all(*out, VMHost.complete)
 	case *Interface:
 		return out.ID > 0
+	case *[]IPRange:
+		return all(*out, func(r IPRange) bool { return r.Start != "" && r.End != "" })
 	case *[]Range:
 		return all(*out, func(r Range) bool { return r.Start != "" && r.End != "" })
 	case *DNSResource:
@@ -34,8 +36,6 @@ func complete(out any) bool {
 		return all(*out, func(d Domain) bool { return d.Name != "" })
 	case *IPAddress:
 		return out.IP != ""
-	case *[]IPAddress:
-		return all(*out, func(a IPAddress) bool { return a.IP != "" })
 	case *User:
 		return out.Username != ""
 	case *versionAnswer:

@@ -16,8 +16,13 @@ type DNSResource struct {
 	FQDN        string `json:"fqdn"`
 	IPAddresses []struct {
 		IP string `json:"ip"`
+		// AllocType is what the address is allocated as.
+		AllocType int `json:"alloc_type"`
 	} `json:"ip_addresses"`
 }
+
+// allocUserReserved is the type of addresses that a user reserved, also by putting them into a DNS resource.
+const allocUserReserved = 4
 
 // Addresses are the record's IP addresses, in MAAS's order.
 func (r *DNSResource) Addresses() []string {
@@ -28,6 +33,17 @@ func (r *DNSResource) Addresses() []string {
 		}
 	}
 	return addresses
+}
+
+// Reserved are those addresses of the record that users reserved; the others are of machines, or were found on the network.
+func (r *DNSResource) Reserved() []string {
+	var reserved []string
+	for _, address := range r.IPAddresses {
+		if address.IP != "" && address.AllocType == allocUserReserved {
+			reserved = append(reserved, address.IP)
+		}
+	}
+	return reserved
 }
 
 // ListDNSResources answers GET dnsresources/ for one fully qualified name.

@@ -5,6 +5,7 @@ package maas
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"net/url"
 )
 
@@ -22,7 +23,7 @@ type ReserveParams struct {
 }
 
 // ReserveAddress takes an address out of circulation for the key's user (POST ipaddresses/ op=reserve). NotFound: the address is in
-// use, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it lies in no subnet, or there is no such
+// use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it lies in no subnet, or there is no such
 // subnet. Unavailable with status 503: the subnet is full.
 func (c *Client) ReserveAddress(ctx context.Context, p ReserveParams) (IPAddress, error) {
 	form := url.Values{}
@@ -34,14 +35,38 @@ func (c *Client) ReserveAddress(ctx context.Context, p ReserveParams) (IPAddress
 	return address, err
 }
 
-// ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's user.
-func (c *Client) ReleaseAddress(ctx context.Context, ip string) error {
-	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: url.Values{"ip": {ip}}}, nil)
+// ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's user. With force it
+// may be another user's, and be used in any other way, too; that is for administrators.
+func (c *Client) ReleaseAddress(ctx context.Context, ip string, force bool) error {
+	form := url.Values{"ip": {ip}}
+	if force {
+		form.Set("force", "true")
+	}
+	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form}, nil)
 }
 
-// ListReservedAddresses answers those that the key's user reserved, of one address none or one (GET ipaddresses/).
-func (c *Client) ListReservedAddresses(ctx context.Context, ip string) ([]IPAddress, error) {
-	var addresses []IPAddress
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "ipaddresses/", params: url.Values{"ip": {ip}}}, &addresses)
-	return addresses, err
+// IPRangeReserved is the type of an IPRange that MAAS gives nothing away of by itself; machines may have static addresses there.
+const IPRangeReserved = "reserved"
+
+// IPRange is a part of a subnet that somebody set aside.
+type IPRange struct {
+	Type  string `json:"type"` // reserved or dynamic
+	Start string `json:"start_ip"`
+	End   string `json:"end_ip"`
+}
+
+// Contains tells whether an address lies in the range.
+func (r IPRange) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
+
+// ListIPRanges answers GET ipranges/.
+func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
+	var ranges []IPRange
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "ipranges/"}, &ranges)
+	return ranges, err
+}
+
+func isBetween(ip netip.Addr, start, end string) bool {
+	first, err := netip.ParseAddr(start)
+	last, bad := netip.ParseAddr(end)
+	return err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
 }

@@ -5,6 +5,7 @@ package maas
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 )
@@ -73,18 +74,28 @@ func (c *Client) interfaceCall(ctx context.Context, systemID string, interfaceID
 // PurposeDynamic is a purpose of a Range: MAAS gives its addresses away by DHCP.
 const PurposeDynamic = "dynamic"
 
-// Range is a part of a subnet that is in use for something.
+// Range is a part of a subnet.
 type Range struct {
 	Start   string   `json:"start"`
 	End     string   `json:"end"`
-	Purpose []string `json:"purpose"`
+	Purpose []string `json:"purpose"` // what it is in use for
 }
+
+// Contains tells whether an address lies in the range.
+func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
 
 // UsedRanges answers what is in use of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
 func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
+	return c.ranges(ctx, subnetID, "reserved_ip_ranges")
+}
+
+// FreeRanges answers what is not in use of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
+func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) {
+	return c.ranges(ctx, subnetID, "unreserved_ip_ranges")
+}
+
+func (c *Client) ranges(ctx context.Context, subnetID int, op string) ([]Range, error) {
 	var ranges []Range
-	err := c.do(ctx, call{
-		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "reserved_ip_ranges",
-	}, &ranges)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: op}, &ranges)
 	return ranges, err
 }

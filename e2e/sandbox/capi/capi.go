@@ -126,7 +126,8 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 		crds = append(crds, m.crds...)
 		webhooks = append(webhooks, m.webhooks...)
 	}
-	if _, err := envtest.InstallCRDs(options.Config, envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme()}); err != nil {
+	install := envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme(), MaxTime: startTimeout}
+	if _, err := envtest.InstallCRDs(options.Config, install); err != nil {
 		return nil, fmt.Errorf("installing Cluster API's CRDs: %w", err)
 	}
 	p, err := run(ctx, options, providers)

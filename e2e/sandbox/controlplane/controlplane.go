@@ -27,7 +27,7 @@ import (
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 2 * time.Minute
 	stopGrace    = 10 * time.Second
 	// attempts to start: a port that was free a moment ago may be taken by somebody else.
 	attempts = 3

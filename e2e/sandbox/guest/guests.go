@@ -43,12 +43,12 @@ const stopTimeout = 30 * time.Second
 // powerInterval is how often machines are looked at for power that was switched without MAAS.
 const powerInterval = 250 * time.Millisecond
 
-// Machines is what MAAS tells of its machines, and its DNS.
+// Machines is what MAAS tells of its machines, and where names lead to, and addresses that are forwarded.
 type Machines interface {
 	Machine(systemID string) (simulator.MachineSnapshot, bool)
 	Machines() []simulator.MachineSnapshot
 	Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func())
-	Lookup(fqdn string) []netip.Addr
+	Lookup(host string) []netip.Addr
 }
 
 // Options say what machines may have, and where things are.
@@ -240,7 +240,7 @@ func (g *Guests) resolve(endpoint string) (*apiServer, error) {
 		return nil, err
 	}
 	addresses := g.machines.Lookup(hostname)
-	if literal, err := netip.ParseAddr(hostname); err == nil {
+	if literal, err := netip.ParseAddr(hostname); err == nil && len(addresses) == 0 {
 		addresses = []netip.Addr{literal}
 	}
 	if len(addresses) == 0 {

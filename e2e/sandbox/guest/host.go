@@ -145,7 +145,7 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data 
 	if err != nil {
 		return fmt.Errorf("kubeadm %s: %w", run.command, err)
 	}
-	announced, err := virtualIP(ctx, data)
+	announced, err := virtualIP(ctx, data, run.command == commandInit)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,14 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +22,9 @@ import (
 const manifestDir = "/etc/kubernetes/manifests/"
 
 // virtualIP is the address that the machine announces while its API server runs: that of the static pod kube-vip, after the commands
-// before kubeadm have changed it; zero where there is none.
-func virtualIP(ctx context.Context, data *userData) (netip.Addr, error) {
+// before kubeadm have changed it; zero where there is none. The first control plane's must have the file with more rights: while kubeadm
+// waits for the address, that of the administrator has none.
+func virtualIP(ctx context.Context, data *userData, first bool) (netip.Addr, error) {
 	path := manifestDir + "kube-vip.yaml"
 	if _, there := data.files[path]; !there {
 		return netip.Addr{}, nil
@@ -33,18 +37,31 @@ func virtualIP(ctx context.Context, data *userData) (netip.Addr, error) {
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
 		return netip.Addr{}, fmt.Errorf("reading the static pod kube-vip: %w", err)
 	}
+	credentials := "/etc/kubernetes/admin.conf"
+	if first {
+		credentials = "/etc/kubernetes/super-admin.conf"
+	}
+	if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == credentials }) {
+		return netip.Addr{}, fmt.Errorf("the static pod kube-vip does not mount %s: %w", credentials, errKubeVIP)
+	}
+	variables := map[string]string{}
 	for _, container := range pod.Spec.Containers {
 		for _, variable := range container.Env {
-			if variable.Name == "address" {
-				return netip.ParseAddr(variable.Value)
-			}
+			variables[variable.Name] = variable.Value
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("the static pod kube-vip has no variable address")
+	announced, err := netip.ParseAddrPort(net.JoinHostPort(variables["address"], variables["port"]))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("the static pod kube-vip: %w: %w", errKubeVIP, err)
+	}
+	return announced.Addr(), nil
 }
 
-// edited is a file after the commands before kubeadm that edit it with sed have run, on copies of the user data's files. Other commands
-// don't run.
+// errKubeVIP is returned for a kube-vip that would not announce anything.
+var errKubeVIP = errors.New("it can't announce an address")
+
+// edited is a file after the commands before kubeadm that edit it with sed, or do so when a test passes, have run, on copies of the user
+// data's files. Other commands don't run.
 func edited(ctx context.Context, data *userData, path string) ([]byte, error) {
 	root, err := os.MkdirTemp("", "guest-")
 	if err != nil {
@@ -64,7 +81,7 @@ func edited(ctx context.Context, data *userData, path string) ([]byte, error) {
 		if kubeadmCommand.MatchString(command) {
 			break
 		}
-		if !strings.HasPrefix(command, "sed ") || !strings.HasSuffix(command, " "+path) {
+		if program, _, _ := strings.Cut(command, " "); (program != "sed" && program != "test") || !strings.HasSuffix(command, " "+path) {
 			continue
 		}
 		if out, err := exec.CommandContext(ctx, "sh", "-c", there.Replace(command)).CombinedOutput(); err != nil {

@@ -23,9 +23,9 @@ import (
 	"time"
 )
 
-// Resolver is a DNS server.
+// Resolver is a DNS server; of an address it tells where it is forwarded to, if it is.
 type Resolver interface {
-	Lookup(fqdn string) []netip.Addr
+	Lookup(host string) []netip.Addr
 }
 
 // Dialer connects to simulated machines.
@@ -237,7 +237,7 @@ func (n *Network) Dial(ctx context.Context, hostPort string) (net.Conn, error) {
 		return nil, fmt.Errorf("connecting to %s: %w", hostPort, err)
 	}
 	addresses := n.resolver.Lookup(host)
-	if literal, err := netip.ParseAddr(host); err == nil {
+	if literal, err := netip.ParseAddr(host); err == nil && len(addresses) == 0 {
 		addresses = []netip.Addr{literal}
 	}
 	if len(addresses) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
 )
 
-// names is a DNS server.
+// names is a DNS server, and a load balancer.
 type names map[string][]netip.Addr
 
 func (n names) Lookup(name string) []netip.Addr { return n[name] }
@@ -38,7 +38,7 @@ func TestProxy(t *testing.T) {
 	t.Cleanup(server.Close)
 	off, on := netip.MustParseAddr("10.77.0.9"), netip.MustParseAddr("10.77.0.10")
 	n, err := network.Open(
-		names{"api.maas.sim": {off, on}, "off.maas.sim": {off}},
+		names{"api.maas.sim": {off, on}, "off.maas.sim": {off}, "192.0.2.10": {on}},
 		machines{netip.AddrPortFrom(on, 6443): server.Listener.Addr().String()},
 	)
 	if err != nil {
@@ -55,6 +55,8 @@ func TestProxy(t *testing.T) {
 	for url, reachable := range map[string]bool{
 		"https://api.maas.sim:6443":     true,
 		"https://10.77.0.10:6443":       true,
+		"https://192.0.2.10:6443":       true,
+		"https://192.0.2.10:443":        false,
 		"https://api.maas.sim:443":      false,
 		"https://off.maas.sim:6443":     false,
 		"https://missing.maas.sim:6443": false,

@@ -44,13 +44,13 @@ func NewService(inventory *inventory.Inventory) *Service {
 	return &Service{inventory: inventory}
 }
 
-// CheckDomain answers a *DomainNotFoundError when MAAS does not serve the domain.
+// CheckDomain answers a *DomainNotFoundError when MAAS does not serve the domain. MAAS finds domains by their exact names.
 func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	domains, err := s.inventory.Domains(ctx, domainMaxAge)
 	if err != nil {
 		return fmt.Errorf("listing MAAS's DNS domains: %w", err)
 	}
-	if !slices.ContainsFunc(domains, func(d maas.Domain) bool { return strings.EqualFold(d.Name, domain) }) {
+	if !slices.ContainsFunc(domains, func(d maas.Domain) bool { return d.Name == domain }) {
 		return &DomainNotFoundError{Domain: domain}
 	}
 	return nil
@@ -156,6 +156,10 @@ func (s *Service) Delete(ctx context.Context, fqdn string) error {
 	if record == nil {
 		return nil
 	}
+	return s.delete(ctx, fqdn, record)
+}
+
+func (s *Service) delete(ctx context.Context, fqdn string, record *maas.DNSResource) error {
 	if err := s.inventory.Client().DeleteDNSResource(ctx, record.ID); err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting the DNS record %s: %w", fqdn, err)
 	}

@@ -8,9 +8,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
+
+// subnetMaxAge is how old the list of subnets may be that a refusal is explained by.
+const subnetMaxAge = time.Minute
 
 // VirtualIPError is a virtual IP that MAAS can't reserve.
 type VirtualIPError struct {
@@ -31,18 +37,15 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 	if recorded == "" {
 		maxAge = 0
 	}
-	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
-	if err != nil {
-		return nil, fmt.Errorf("looking for the virtual IP under %s: %w", fqdn, err)
-	}
-	if record == nil {
-		return nil, nil
+	record, err := s.read(ctx, fqdn, maxAge)
+	if err != nil || record == nil {
+		return nil, err
 	}
 	return record.Addresses(), nil
 }
 
 // ReserveVirtualIP reserves an address, or, where that is "", a free one of a subnet, under a name that has none. Errors:
-// *VirtualIPError; after maas.Unavailable look again before asking again.
+// *VirtualIPError, *DomainNotFoundError; after maas.Unavailable look again before asking again.
 func (s *Service) ReserveVirtualIP(ctx context.Context, fqdn, address, subnet string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,34 +56,120 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, fqdn, address, subnet st
 	}
 	var failure *maas.Error
 	switch {
+	case errors.Is(err, maas.NotFound) && address == "":
+		_, domain, _ := strings.Cut(fqdn, ".")
+		return "", &DomainNotFoundError{Domain: domain}
 	case errors.Is(err, maas.NotFound):
-		return "", &VirtualIPError{InUse: true, Problem: address + " is in use by something else: free it in MAAS, or use another address in a new cluster"}
+		return "", s.taken(ctx, address, err)
 	case errors.Is(err, maas.Forbidden):
 		return "", &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an address outside of it"}
 	case errors.Is(err, maas.Invalid):
 		return "", &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one", maas.Message(err))}
 	case errors.As(err, &failure) && failure.Status == http.StatusServiceUnavailable && address == "":
-		return "", fmt.Errorf("reserving a virtual IP in %s (full, if MAAS goes on saying so): %w", subnet, err)
+		return "", s.full(ctx, subnet, err)
 	}
 	return "", fmt.Errorf("reserving a virtual IP: %w", err)
 }
 
-// ReleaseVirtualIP gives back what is reserved under a name: the recorded address, or what there is where none was recorded.
-func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) error {
-	addresses, err := s.VirtualIP(ctx, fqdn, "")
+// taken tells two answers apart that have one status: something has the address, or it is in a range that MAAS keeps for others.
+func (s *Service) taken(ctx context.Context, address string, cause error) error {
+	ranges, err := s.inventory.Client().ListIPRanges(ctx)
 	if err != nil {
+		return errors.Join(cause, fmt.Errorf("reading MAAS's IP ranges: %w", err))
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return fmt.Errorf("reading the address: %w", err)
+	}
+	if slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == maas.IPRangeReserved && r.Contains(ip) }) {
+		return &VirtualIPError{Problem: fmt.Sprintf(
+			"%s is in a reserved range of MAAS, of which it reserves nothing for us: use an address outside of it, or make the range smaller (MAAS: %s)",
+			address, maas.Message(cause))}
+	}
+	return &VirtualIPError{InUse: true, Problem: fmt.Sprintf(
+		"%s is in use by something else: free it in MAAS, or use another address (MAAS: %s)", address, maas.Message(cause))}
+}
+
+// full tells a subnet without a free address from a MAAS that is out of order.
+func (s *Service) full(ctx context.Context, cidr string, cause error) error {
+	cause = fmt.Errorf("reserving a virtual IP in %s: %w", cidr, cause)
+	wanted, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return cause
+	}
+	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("listing MAAS's subnets: %w", err))
+	}
+	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == wanted.Masked().String() })
+	if at < 0 {
+		return cause
+	}
+	free, err := s.inventory.Client().FreeRanges(ctx, subnets[at].ID)
+	if err != nil || len(free) > 0 {
+		return errors.Join(cause, err)
+	}
+	return &VirtualIPError{Problem: "MAAS has no free address in the subnet " + cidr + ": free one, or use another subnet"}
+}
+
+// ReleaseVirtualIP gives back what is reserved under a name, and takes the name away: the recorded address, or what there is where none
+// was recorded. What somebody else put under the name stays reserved.
+func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record, err := s.read(ctx, fqdn, 0)
+	s.inventory.DistrustDNSRecord(fqdn)
+	if err != nil || record == nil {
 		return err
 	}
-	for _, address := range addresses {
+	for _, address := range record.Reserved() {
 		if recorded != "" && !SameAddress(address, recorded) {
-			continue // Somebody else's, put under our name by hand.
+			continue
 		}
-		// Invalid: it is not reserved any more.
-		if err := s.inventory.Client().ReleaseAddress(ctx, address); err != nil && !errors.Is(err, maas.Invalid) {
+		if err := s.release(ctx, fqdn, address, recorded != ""); err != nil {
 			return fmt.Errorf("releasing the virtual IP %s: %w", address, err)
 		}
 	}
-	return s.Delete(ctx, fqdn)
+	return s.deleteName(ctx, fqdn)
+}
+
+// release gives one address back. Another user of MAAS may have reserved it, if it is known to be ours: the cluster's key was of that user.
+func (s *Service) release(ctx context.Context, fqdn, address string, ours bool) error {
+	err := s.inventory.Client().ReleaseAddress(ctx, address, false)
+	if !errors.Is(err, maas.Invalid) || !ours {
+		return ignore(err, maas.Invalid) // It is not reserved any more, or somebody else's.
+	}
+	record, err := s.read(ctx, fqdn, 0)
+	s.inventory.DistrustDNSRecord(fqdn)
+	if err != nil || record == nil || !slices.Contains(record.Reserved(), address) {
+		return err
+	}
+	return ignore(s.inventory.Client().ReleaseAddress(ctx, address, true), maas.Invalid)
+}
+
+// deleteName removes the record, if it did not go with its last address. First it is emptied: from 3.6.1 on, MAAS frees the addresses
+// that a deleted record names, whoever reserved them.
+func (s *Service) deleteName(ctx context.Context, fqdn string) error {
+	record, err := s.read(ctx, fqdn, 0)
+	s.inventory.DistrustDNSRecord(fqdn)
+	if err != nil || record == nil {
+		return err
+	}
+	if len(record.IPAddresses) > 0 {
+		_, err := s.inventory.Client().UpdateDNSResource(ctx, record.ID, nil)
+		if ignore(err, maas.NotFound) != nil {
+			return fmt.Errorf("emptying the DNS record %s: %w", fqdn, err)
+		}
+	}
+	return s.delete(ctx, fqdn, record)
+}
+
+// ignore drops an error of this kind.
+func ignore(err error, kind maas.Kind) error {
+	if errors.Is(err, kind) {
+		return nil
+	}
+	return err
 }
 
 // SameAddress tells whether two texts are the same IP address, however it is written.

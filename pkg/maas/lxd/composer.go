@@ -44,8 +44,9 @@ type Host struct {
 	Largest Resources
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
-	// LeftAloneUntil is set while nothing is composed on the host because it could not compose a VM lately.
+	// LeftAloneUntil is set while nothing is composed on the host because of what it lately FailedTo do: compose a VM, or answer MAAS.
 	LeftAloneUntil time.Time
+	FailedTo       string
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
 	// Machine is what the host runs on; nil where MAAS does not show it.

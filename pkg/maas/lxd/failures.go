@@ -20,6 +20,12 @@ const (
 	longestPause = time.Hour
 )
 
+// What hosts fail to do.
+const (
+	toCompose = "compose a VM"
+	toAnswer  = "answer MAAS"
+)
+
 // failures are which hosts could not compose a VM, and until when they are left alone.
 type failures struct {
 	mu     sync.Mutex
@@ -66,19 +72,25 @@ func (f *failures) succeeded(host string) {
 	delete(f.byHost, host)
 }
 
-// tell says which of the hosts are left alone.
+// tell says which of the hosts are left alone, beside those that are already.
 func (f *failures) tell(hosts []Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range hosts {
-		hosts[i].LeftAloneUntil = time.Time{}
 		if until := f.byHost[hosts[i].Name].until; f.clock().Before(until) {
-			hosts[i].LeftAloneUntil = until
+			hosts[i].leaveAlone(until, toCompose)
 		}
 	}
 }
 
-// blames tells whether it may be the host that a VM could not be composed for. MAAS says so with 503 or 500, or refuses the VM with 400.
+// leaveAlone notes that a host failed; the longest pause counts.
+func (h *Host) leaveAlone(until time.Time, failedTo string) {
+	if until.After(h.LeftAloneUntil) {
+		h.LeftAloneUntil, h.FailedTo = until, failedTo
+	}
+}
+
+// blames tells whether it may be the host that something failed for. MAAS says so with 503 or 500, or refuses a VM with 400.
 func blames(err error) bool {
 	var e *maas.Error
 	if !errors.As(err, &e) {

@@ -63,6 +63,7 @@ type lookedAt struct {
 	failures            int           // in a row
 	failure             error         // the last look's
 	next                time.Time     // when to look again after a failure
+	silent              time.Time     // when the host last did not answer MAAS; zero: it answered since
 }
 
 // NewLooks makes one that knows of nothing.
@@ -214,7 +215,7 @@ func (l *Looks) endLook(host int, began time.Time, err error) {
 		close(h.over)
 		h.over = nil
 		if err == nil {
-			h.seen, h.failures, h.failure, h.next = began, 0, nil, time.Time{}
+			h.seen, h.failures, h.failure, h.next, h.silent = began, 0, nil, time.Time{}, time.Time{}
 			return
 		}
 		if isOurOwn(err) {
@@ -222,5 +223,20 @@ func (l *Looks) endLook(host int, began time.Time, err error) {
 		}
 		h.failures++
 		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstLookRetry, maxLookRetry, h.failures))
+		if blames(err) {
+			h.silent = time.Now()
+		}
 	})
+}
+
+// tell says which of the hosts did not answer MAAS when it last looked. They are left alone for a while: what replaces a VM that went down
+// with its host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
+func (l *Looks) tell(hosts []Host) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range hosts {
+		if h := l.hosts[hosts[i].ID]; h != nil && !h.silent.IsZero() && time.Since(h.silent) < firstPause {
+			hosts[i].leaveAlone(h.silent.Add(firstPause), toAnswer)
+		}
+	}
 }

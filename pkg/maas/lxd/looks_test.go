@@ -319,3 +319,66 @@ func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// What replaces a VM that went down with its host must not be placed there again.
+func TestAHostThatCannotBeLookedAtIsLeftAloneUntilItAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		leftAlone := func() bool {
+			list := []Host{{ID: 1, Name: "host"}, {ID: 2, Name: "other"}}
+			e.tell(list)
+			if !list[1].LeftAloneUntil.IsZero() {
+				t.Errorf("%s is left alone", list[1].Name)
+			}
+			return time.Now().Before(list[0].LeftAloneUntil)
+		}
+		look := func(vm string, failure error) {
+			t.Helper()
+			e.err = failure
+			if _, err := e.until(t.Context(), vm); !errors.Is(err, failure) {
+				t.Fatalf("the look ended with %v, want %v", err, failure)
+			}
+			pass(firstLookRetry)
+		}
+		look("vm-1", nil)
+		if leftAlone() {
+			t.Error("a host that answers is left alone")
+		}
+		look("vm-2", talkingFailed)
+		if !leftAlone() {
+			t.Error("a host that does not answer is not left alone")
+		}
+		look("vm-2", nil)
+		if leftAlone() {
+			t.Error("a host that answers again is left alone")
+		}
+		look("vm-3", talkingFailed)
+		pass(firstPause - firstLookRetry - time.Second)
+		if !leftAlone() {
+			t.Error("it is left alone for too short")
+		}
+		pass(time.Second)
+		if leftAlone() {
+			t.Error("it is left alone for too long: nobody looks any more, and only a VM can tell whether it is back")
+		}
+	})
+}
+
+func TestALookThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, failure := range []*maas.Error{
+			{Kind: maas.Unauthorized, Status: 401}, {Kind: maas.Forbidden, Status: 403}, {Kind: maas.Unavailable},
+			{Kind: maas.Unavailable, Status: 502}, {Kind: maas.Unavailable, NotSent: true},
+		} {
+			e := newEye(t)
+			e.err = failure
+			if _, err := e.until(t.Context(), "vm"); !errors.Is(err, failure) {
+				t.Fatalf("the look ended with %v, want %v", err, failure)
+			}
+			list := []Host{{ID: 1, Name: "host"}}
+			if e.tell(list); !list[0].LeftAloneUntil.IsZero() {
+				t.Errorf("after %v it is left alone", failure)
+			}
+		}
+	})
+}

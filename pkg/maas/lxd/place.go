@@ -15,8 +15,8 @@ import (
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
 
-// leftAlone is why a host is refused that could not compose a VM lately.
-const leftAlone = "left alone after failing to compose a VM"
+// leftAlone is why a host is refused that lately failed to do something.
+const leftAlone = "left alone after failing to "
 
 // Peer is a VM of the same cluster that is placed already, on a host in a zone. A machine that is no VM has no host, but counts
 // for its zone.
@@ -117,7 +117,7 @@ var checks = []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
 	func(h *Host, s *VMSpec) reason {
-		return when(!h.LeftAloneUntil.IsZero() && s.HostName == "", leftAlone, "")
+		return when(!h.LeftAloneUntil.IsZero() && s.HostName == "", leftAlone, h.FailedTo)
 	},
 	func(h *Host, s *VMSpec) reason {
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)

@@ -44,6 +44,9 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 	var with []Host
 	for _, host := range hosts {
 		project, err := s.composer.Project(ctx, host)
+		if errors.Is(err, maas.NotFound) {
+			continue // It left MAAS a moment ago.
+		}
 		if err != nil {
 			return nil, err
 		}

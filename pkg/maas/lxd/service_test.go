@@ -25,7 +25,11 @@ type hosts struct {
 func (h *hosts) Hosts(context.Context) ([]Host, error) { return append([]Host(nil), h.list...), nil }
 
 func (h *hosts) Project(_ context.Context, host Host) (string, error) {
-	return h.projects[host.Name], nil
+	project, found := h.projects[host.Name]
+	if !found {
+		return "", maas.NotFound
+	}
+	return project, nil
 }
 
 func (h *hosts) Compose(_ context.Context, host Host, spec VMSpec) (VM, error) {
@@ -155,6 +159,26 @@ func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
 	}
 }
 
+// The longest pause counts.
+func TestAHostThatFailedAndDoesNotAnswerIsLeftAloneOnce(t *testing.T) {
+	for name, until := range map[string]time.Duration{"longer": 2 * firstPause, "shorter": firstPause / 2} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			fleet := &hosts{list: []Host{host("a1", "a", failed(toAnswer, now.Add(until).Unix()))}}
+			s := NewService(fleet, NewReservations())
+			s.SetClock(func() time.Time { return now })
+			s.failures.failed("a1")
+			list, err := s.GetAvailableLXDHosts(t.Context(), small)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := now.Add(max(until, firstPause)); !list[0].LeftAloneUntil.Equal(want) || (list[0].FailedTo == toAnswer) != (until > firstPause) {
+				t.Errorf("it is left alone until %v after failing to %s, want %v", list[0].LeftAloneUntil, list[0].FailedTo, want)
+			}
+		})
+	}
+}
+
 // VMs that were on their way to a host when it failed are no further failures.
 func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
 	f := newFailures()
@@ -245,16 +269,17 @@ func TestATakenNameIsNotTheHostsFault(t *testing.T) {
 }
 
 func TestProjectsAndProfiles(t *testing.T) {
-	fleet := &hosts{list: []Host{host("a1", "a"), host("a2", "a")}, projects: map[string]string{"a1": "default", "a2": "maas"}}
+	left := host("a3", "a") // MAAS listed it, and does not have it any more.
+	fleet := &hosts{list: []Host{host("a1", "a"), host("a2", "a"), left}, projects: map[string]string{"a1": "default", "a2": "maas"}}
 	for name, tc := range map[string]struct {
 		spec VMSpec
 		want []string
 		kind ErrorType
 	}{
-		"none":               {small, []string{"a1", "a2"}, ""},
+		"none":               {small, []string{"a1", "a2", "a3"}, ""},
 		"a project":          {with(func(s *VMSpec) { s.Project = "maas" }), []string{"a2"}, ""},
 		"no such project":    {with(func(s *VMSpec) { s.Project = "other" }), nil, ProjectNotFound},
-		"MAAS's own profile": {with(func(s *VMSpec) { s.Profile = "maas" }), []string{"a1", "a2"}, ""},
+		"MAAS's own profile": {with(func(s *VMSpec) { s.Profile = "maas" }), []string{"a1", "a2", "a3"}, ""},
 		"any other profile":  {with(func(s *VMSpec) { s.Profile = "fast" }), nil, ProfileNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {

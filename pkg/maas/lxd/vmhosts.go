@@ -50,6 +50,7 @@ func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 			hosts = append(hosts, host)
 		}
 	}
+	v.looks.tell(hosts)
 	return hosts, nil
 }
 

@@ -351,11 +351,7 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	if err != nil {
 		return false, fmt.Errorf("reading the address: %w", err)
 	}
-	return slices.ContainsFunc(ranges, func(r maas.Range) bool {
-		first, err := netip.ParseAddr(r.Start)
-		last, bad := netip.ParseAddr(r.End)
-		return slices.Contains(r.Purpose, maas.PurposeDynamic) && err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
-	}), nil
+	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) }), nil
 }
 
 // takeBack takes a static address off a machine in the pool. In its place comes one that MAAS chooses.

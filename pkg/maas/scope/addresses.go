@@ -89,7 +89,7 @@ func usable(texts, notIts []string) []netip.Addr {
 		if err != nil || !ip.IsGlobalUnicast() || slices.Contains(ips, ip) {
 			continue
 		}
-		if !slices.ContainsFunc(notIts, func(other string) bool { return other == ip.String() }) {
+		if !slices.ContainsFunc(notIts, func(other string) bool { its, err := netip.ParseAddr(other); return err == nil && its.Unmap() == ip }) {
 			ips = append(ips, ip)
 		}
 	}

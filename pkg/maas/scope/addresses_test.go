@@ -57,6 +57,7 @@ func TestMachineAddresses(t *testing.T) {
 		"a public IPv6 address beside a unique local one":    {addresses: []string{"2001:db8::1", "fd00::1"}, want: typed(internal, "fd00::1", external, "2001:db8::1")},
 		"carriers' shared addresses are internal":            {addresses: []string{"203.0.113.9", "100.64.0.7"}, want: typed(internal, "100.64.0.7", external, "203.0.113.9")},
 		"a public address in a preferred subnet is internal": {addresses: []string{"10.0.0.1", "203.0.113.9"}, preferred: []string{"203.0.113.0/24"}, want: typed(internal, "203.0.113.9", internal, "10.0.0.1")},
+		"one that is written in another way":                 {addresses: []string{"fd00::9", "fd00::1"}, notIts: []string{"FD00:0::9"}, want: typed(internal, "fd00::1")},
 		"an address that is not the machine's own":           {addresses: []string{"10.0.0.9", "10.0.0.1"}, notIts: []string{"10.0.0.9"}, want: typed(internal, "10.0.0.1")},
 		"none": {want: nil},
 		"a preferred subnet in which the machine has nothing": {addresses: []string{"10.0.0.1"}, preferred: []string{"10.9.0.0/24"}, want: typed(internal, "10.0.0.1")},

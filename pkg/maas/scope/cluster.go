@@ -4,6 +4,7 @@ package scope
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -50,23 +51,56 @@ type Cluster struct {
 	*Region
 	Cluster     *clusterv1.Cluster
 	MaasCluster *infrav1.MaasCluster
+	// Where the MAAS is: see maas.Config.
+	Where string
 
 	client       client.Client
 	managementID string
 }
 
-// Cluster makes the scope of a cluster. Errors are *CredentialsError when its credentials can't be used.
+// ElsewhereError says that the credentials lead to another MAAS than the one that has what belongs to the cluster. There, nothing of it
+// would be found, and all would be taken for lost.
+type ElsewhereError struct {
+	// Source is the Secret, or the manager's own credentials.
+	Source string
+	// Home is the MAAS that has it, There the one that they lead to.
+	Home, There string
+}
+
+// Error names both, and the remedies.
+func (e *ElsewhereError) Error() string {
+	return fmt.Sprintf("%s: the endpoint leads to MAAS at %s, and what belongs to this cluster is in MAAS at %s: correct the endpoint; "+
+		"or, if it is the same MAAS, set the annotation %s of the MaasCluster to %s", e.Source, e.There, e.Home, infrav1.MAASAnnotation, e.There)
+}
+
+// Cluster makes the scope of a cluster. Errors are *CredentialsError when its credentials can't be used, and *ElsewhereError.
 func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
 		return nil, err
 	}
+	if home := maasCluster.Annotations[infrav1.MAASAnnotation]; home != "" && home != config.Where() && config.Validate() == nil {
+		return nil, &ElsewhereError{Source: source, Home: home, There: config.Where()}
+	}
+	return f.scope(config, source, cluster, maasCluster)
+}
+
+// Anywhere makes the scope of a cluster with the MAAS that its credentials lead to, whichever that is. It is for finding that out.
+func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+	config, source, err := f.config(ctx, maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	return f.scope(config, source, cluster, maasCluster)
+}
+
+func (f *Factory) scope(config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
 	inventory, err := f.Registry.For(client.ObjectKeyFromObject(maasCluster).String(), config)
 	if err != nil {
 		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
 	}
 	return &Cluster{
-		Region: f.region(config, inventory), Cluster: cluster, MaasCluster: maasCluster,
+		Region: f.region(config, inventory), Cluster: cluster, MaasCluster: maasCluster, Where: config.Where(),
 		client: f.Client, managementID: f.ManagementID,
 	}, nil
 }

@@ -102,6 +102,11 @@ func (rq *request) reservation(subnetText, ipText string) (*subnet, netip.Addr, 
 	if rq.addressInUse(ip) != nil {
 		return nil, noAddress, notFoundText("The IP address %s is already in use.", ip)
 	}
+	for _, r := range rq.db.ranges {
+		if r.kind == rangeReserved && r.subnet == sn && r.contains(ip) {
+			return nil, noAddress, notFoundText("%s is within the reserved range from %s to %s", ip, r.start, r.end)
+		}
+	}
 	return sn, ip, nil
 }
 
@@ -113,8 +118,8 @@ func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, er
 			return nil, notFound("Domain")
 		}
 	} else if strings.Contains(hostname, ".") {
-		var domainName string
-		name, domainName = rq.splitFQDN(hostname)
+		var domainName string // What is behind the first dot, also where that is no domain of MAAS.
+		name, domainName, _ = strings.Cut(hostname, ".")
 		if d = rq.domainByName(domainName); d == nil {
 			return nil, notFound("Domain")
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -140,6 +141,30 @@ func TestLinkUpNeedsForceToReplaceOtherLinks(t *testing.T) {
 		got := m.link(t, vm, "mode", "LINK_UP", "force", "true").object(t)
 		if links := got.objects("links"); len(links) != 1 || links[0].str("mode") != "link_up" || links[0].at("ip_address") != nil {
 			t.Errorf("links %v, want the LINK_UP one alone", links)
+		}
+	})
+}
+
+// _link_subnet_link_up and _link_subnet_dhcp in models/interface.py take a subnet, and do without.
+func TestLinksWithoutAddressKeepTheSubnetThatTheyAreGiven(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		subnet, vlan := vm.part("boot_interface").objects("links")[0].part("subnet"), vm.id("boot_interface", "vlan", "id")
+		for _, mode := range []string{"LINK_UP", "DHCP"} {
+			for what, pairs := range map[string][]string{"with": {"subnet", subnet.id("id")}, "without": nil} {
+				m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+				got := m.link(t, vm, append(pairs, "mode", mode, "force", "true")...).object(t)
+				links := got.objects("links")
+				if len(links) != 1 || links[0].str("mode") != strings.ToLower(mode) || links[0].at("ip_address") != nil {
+					t.Fatalf("%s %s a subnet: links %v, want one without address", mode, what, links)
+				}
+				if has := links[0].at("subnet") != nil; has != (pairs != nil) || has && links[0].id("subnet", "id") != subnet.id("id") {
+					t.Errorf("%s %s a subnet: it is on %v", mode, what, links[0].at("subnet"))
+				}
+				if got.id("vlan", "id") != vlan {
+					t.Errorf("%s %s a subnet: on VLAN %s, want %s still", mode, what, got.id("vlan", "id"), vlan)
+				}
+			}
 		}
 	})
 }
