@@ -197,7 +197,7 @@ func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, 
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
-	err := r.change(ctx, l, func() (err error) {
+	err := r.change(ctx, l, func(ctx context.Context) (err error) {
 		l.maas, err = l.Machines.Connect(ctx, l.maas, nics)
 		return err
 	})

@@ -94,10 +94,11 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
 	}
+	atOnce := soon(ctx)
 	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
 		return proceed, err
 	}
-	allocated, err := l.Machines.Allocate(ctx, l.Identity(), constraints)
+	allocated, err := l.Machines.Allocate(atOnce, l.Identity(), constraints)
 	if err != nil {
 		if nothingCame(err) {
 			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
@@ -126,12 +127,13 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	if err != nil {
 		return proceed, err
 	}
+	atOnce := soon(ctx)
 	refused, err := r.composing(ctx, l.MaasMachine, placer.Place(host))
 	if err != nil {
 		placer.Cancel(spec.Hostname)
 		return proceed, err
 	}
-	vm, err := placer.ComposeVM(ctx, host, spec)
+	vm, err := placer.ComposeVM(atOnce, host, spec)
 	if err != nil {
 		var later *lxd.LaterError
 		if errors.As(err, &later) {
@@ -229,10 +231,11 @@ func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, er
 		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
 		return proceed, nil
 	}
+	atOnce := soon(ctx)
 	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
 		return proceed, err
 	}
-	claimed, err := l.Machines.Allocate(ctx, l.Identity(), maas.AllocateParams{SystemID: l.maas.SystemID})
+	claimed, err := l.Machines.Allocate(atOnce, l.Identity(), maas.AllocateParams{SystemID: l.maas.SystemID})
 	if err == nil {
 		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation)
 		l.maas, l.proven = claimed, true
@@ -282,7 +285,7 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 		return proceed, err
 	}
 	spec := l.MaasMachine.Spec
-	err = r.change(ctx, l, func() (err error) {
+	err = r.change(ctx, l, func(ctx context.Context) (err error) {
 		l.maas, err = l.Machines.Deploy(ctx, l.Identity(), l.maas, machine.DeployRequest{
 			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
 		})
@@ -305,7 +308,7 @@ func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, err
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
-	return proceed, r.change(ctx, l, func() error { return l.Machines.Mark(ctx, l.Identity(), l.maas) })
+	return proceed, r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) })
 }
 
 // observe says in the status how the machine is.

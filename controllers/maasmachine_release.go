@@ -127,9 +127,9 @@ func (r *MaasMachineReconciler) releaseNow(ctx context.Context, l *life) (outcom
 	switch l.maas.Status {
 	case maas.StatusTesting:
 		notDeployed(m, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID)
-		return waitAtMost(mendRetry), r.change(ctx, l, func() error { return l.Machines.Abort(ctx, l.maas) })
+		return waitAtMost(mendRetry), r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Abort(ctx, l.maas) })
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
-		if err := r.change(ctx, l, func() error { return l.Machines.ExitRescueMode(ctx, l.maas) }); err != nil {
+		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.ExitRescueMode(ctx, l.maas) }); err != nil {
 			return proceed, err
 		}
 		noteRelease(m, time.Now())
@@ -146,14 +146,14 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
 	if l.maas.Owner != "" && !machine.IsMarked(l.Identity(), l.maas) {
 		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
-		if err := r.change(ctx, l, func() error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
+		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
 			return err
 		}
 	}
 	if err := r.noteReleaseBegan(ctx, m, time.Now()); err != nil {
 		return err
 	}
-	if err := r.change(ctx, l, func() error { return l.Machines.Release(ctx, l.maas, erases[erase]) }); err != nil {
+	if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Release(ctx, l.maas, erases[erase]) }); err != nil {
 		return err
 	}
 	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.

@@ -169,7 +169,7 @@ func (c call) sign(caller context.Context, err *Error) sign {
 	switch {
 	case err == nil:
 		return answered
-	case caller.Err() != nil:
+	case caller.Err() != nil, errors.Is(err, errTooLate):
 		return unclear
 	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
 		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:

@@ -192,7 +192,7 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
 		broke := c.fail(exchange.status, transportMessage(err), err)
-		broke.NotSent = !exchange.connected && exchange.status == 0
+		broke.NotSent = !exchange.connected && !exchange.late && exchange.status == 0
 		return broke
 	}
 	message, fields := describe(server.BodyMessage)

@@ -339,3 +339,24 @@ func TestReleaseSaysHowDisksAreErased(t *testing.T) {
 		})
 	}
 }
+
+// A process that stood still after it noted a call must not send it any more, nor take its note back as if MAAS had refused it.
+func TestACallThatIsTooLateIsNotSent(t *testing.T) {
+	var calls atomic.Int32
+	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		_, _ = io.WriteString(w, "[]")
+	})
+	for range silentCalls + 1 {
+		_, err := client.ListZones(SendBefore(t.Context(), time.Now().Add(-time.Second)))
+		if !errors.Is(err, Unavailable) || NotSent(err) {
+			t.Fatalf("the error is %v, want one of which nothing is known", err)
+		}
+	}
+	if calls.Load() != 0 {
+		t.Errorf("%d calls were sent", calls.Load())
+	}
+	if _, err := client.ListZones(SendBefore(t.Context(), time.Now().Add(time.Hour))); err != nil {
+		t.Errorf("in time, and MAAS was never silent: %v", err)
+	}
+}

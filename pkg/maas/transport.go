@@ -21,6 +21,18 @@ const (
 	maxRetryAfter = time.Hour
 )
 
+// errTooLate is for a call that was not sent any more.
+var errTooLate = errors.New("this process stood still between noting the call and sending it; the call was not sent")
+
+type sendBeforeKey struct{}
+
+// SendBefore answers a context with which no call is sent after the given time. It is for calls that are noted somewhere before: a process
+// that was stopped in between, and woke up when another one had taken over and waited long enough, must not send them any more. Errors are
+// of Kind Unavailable and not NotSent, so that the note stays: it may be the other's by then.
+func SendBefore(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, sendBeforeKey{}, at)
+}
+
 var errTooLong = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
 
 // newTransport makes the connections of one client.
@@ -40,6 +52,7 @@ type exchange struct {
 	base http.RoundTripper
 
 	connected  bool // there was a connection to send the request on
+	late       bool // it was too late to send the request
 	status     int
 	retryAfter time.Duration
 }
@@ -58,6 +71,10 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if query := request.URL.Query(); query.Has("op") && query.Get("op") == "" {
 		query.Del("op")
 		request.URL.RawQuery = query.Encode()
+	}
+	if at, limited := e.ctx.Value(sendBeforeKey{}).(time.Time); limited && time.Now().After(at) {
+		e.late = true
+		return nil, errTooLate
 	}
 	response, err := e.base.RoundTrip(request)
 	if err != nil {
