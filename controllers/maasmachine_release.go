@@ -250,7 +250,11 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 // tried again; 0 means now. What fails by itself may pass, but each try boots the machine. When the spec asks for something else than
 // what failed, a person has decided: that is tried at once.
 func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
-	m, try := l.MaasMachine, l.MaasMachine.Status.Release
+	m := l.MaasMachine
+	if m.Status.Release == nil && releaseBegan(m) {
+		noteRelease(m, now) // It is our try that failed, but its record was lost, or is not read yet.
+	}
+	try := m.Status.Release
 	reason, what, remedy := failedRelease(l.maas.Status, try)
 	if reason == "" || try == nil {
 		return 0

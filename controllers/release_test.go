@@ -332,6 +332,18 @@ func TestReleaseRetryGrowsUpToAnHour(t *testing.T) {
 	}
 }
 
+// A try whose record was lost, or is not read yet, counts all the same: else the next one would follow at once.
+func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := &infrav1.MaasMachine{Spec: erasing(infrav1.EraseFull)}
+	inPhase(m, releasing, now)
+	l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}}
+	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
+	if got := r.pauseAfterFailure(l, now); got != time.Minute || m.Status.Release == nil || m.Status.Release.Failures != 1 {
+		t.Errorf("the pause is %v after %+v", got, m.Status.Release)
+	}
+}
+
 func TestPauseAfterFailure(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	failed := &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull, Failures: 3, FailedTime: ptrTime(now.Add(-time.Minute))}
