@@ -51,6 +51,7 @@ type agent struct {
 	ready atomic.Bool // the last pass found, or made, all as it should be
 
 	// What is known from earlier passes.
+	client       *maas.Client
 	hosts        *vmhosts.Service
 	identity     string // of the credentials that hosts has
 	hostID       int    // of the VM host in MAAS

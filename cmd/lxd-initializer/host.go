@@ -93,7 +93,10 @@ func (p *pass) connectMAAS() error {
 	if err != nil {
 		return fmt.Errorf("making the client of MAAS: %w", err)
 	}
-	p.hosts, p.identity = vmhosts.NewService(client), config.ID()
+	if p.client != nil {
+		p.client.Close()
+	}
+	p.client, p.hosts, p.identity = client, vmhosts.NewService(client), config.ID()
 	return nil
 }
 
