@@ -271,7 +271,7 @@ func TestWhatStaysOffLeavesTheEndpointByItself(t *testing.T) {
 	first, second, both := w.pair(cluster)
 	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
-	w.offFor(first, endpointHold-3*time.Second)
+	w.offFor(first, endpointHold-10*time.Second)
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {
 		t.Errorf("the endpoint leads to %v already", now)
 	}

@@ -249,8 +249,9 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	if config.Data["maasEndpoint"] != w.maasURL {
 		t.Errorf("the endpoint: %v", config.Data)
 	}
+	before := daemonSet.DeepCopy()
 	daemonSet.Spec.Template.Spec.Containers[0].Image = "somebody's"
-	if err := w.client.Update(t.Context(), daemonSet); err != nil {
+	if err := w.client.Patch(t.Context(), daemonSet, client.MergeFrom(before)); err != nil { // Its status is written meanwhile.
 		t.Fatal(err)
 	}
 	w.await("the DaemonSet is as specified again", daemonSet, func(ctx context.Context) bool {

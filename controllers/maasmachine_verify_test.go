@@ -350,9 +350,11 @@ func TestVMsThatAreDeletedTogetherCostOneLook(t *testing.T) {
 		w.deployed(m)
 	}
 	w.maas.ResetCalls()
+	w.stopManager() // So that it sees all deletions at once.
 	for _, m := range machines {
 		w.beginDeletion(m)
 	}
+	w.startManager(w.client.Scheme())
 	for _, m := range machines {
 		w.goes(m)
 	}

@@ -100,8 +100,8 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 	} {
 		t.Run("erase "+string(erase), func(t *testing.T) {
 			t.Parallel()
-			// Long enough to be seen.
-			w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 100m, erase_secure: 100m, erase_full: 100m}\n" })
+			// Long enough to be seen, however slow this machine is.
+			w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
 			m, finish := w.deployedMetal(erase)
 			id := m.Spec.SystemID
 			w.maas.ResetCalls()
@@ -110,6 +110,9 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 				w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
 				if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, want) || !strings.Contains(message, id) {
 					t.Errorf("Ready says %q, want which machine, and that %s is what is done", message, want)
+				}
+				if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
+					t.Fatal(err)
 				}
 			}
 			finish()

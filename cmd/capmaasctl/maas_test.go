@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
@@ -229,11 +229,6 @@ func checkStates(t *testing.T, r report, want map[string]state) {
 }
 
 func TestCheckMAASWithoutMAAS(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	page := func(status int) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -243,7 +238,7 @@ func TestCheckMAASWithoutMAAS(t *testing.T) {
 		return server.URL
 	}
 	for name, endpoint := range map[string]string{
-		"nobody listens": "http://" + closed.Addr().String() + "/MAAS", "another server": page(http.StatusOK),
+		"nobody listens": "http://" + refused.Port(t) + "/MAAS", "another server": page(http.StatusOK),
 		"no such page": page(http.StatusNotFound), "a broken proxy": page(http.StatusBadGateway),
 	} {
 		t.Run(name, func(t *testing.T) {

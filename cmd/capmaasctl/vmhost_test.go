@@ -7,16 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 func TestCheckVMHost(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	_, port, err := net.SplitHostPort(closed.Addr().String())
+	_, port, err := net.SplitHostPort(refused.Port(t))
 	if err != nil {
 		t.Fatal(err)
 	}

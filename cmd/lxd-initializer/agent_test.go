@@ -5,13 +5,14 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 )
 
 func TestRetriesGetRarer(t *testing.T) {
@@ -48,14 +49,7 @@ func TestRetriesGetRarer(t *testing.T) {
 func staleSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	refused.Socket(t, path)
 	return path
 }
 

@@ -55,7 +55,7 @@ var (
 
 const (
 	namespace = "capmaas-system"
-	deadline  = 60 * time.Second
+	deadline  = 3 * time.Minute
 	poll      = 20 * time.Millisecond
 	apiKey    = "admin:token:hush"
 )
@@ -492,14 +492,11 @@ func (n *testNode) removeTrust() {
 // retire sets or removes the annotation that retires the node.
 func (n *testNode) retire(yes bool) {
 	n.t.Helper()
-	node := n.node()
-	delete(node.Annotations, infrav1.LXDHostRetireAnnotation)
+	value := "null"
 	if yes {
-		metav1.SetMetaDataAnnotation(&node.ObjectMeta, infrav1.LXDHostRetireAnnotation, "true")
+		value = `"true"`
 	}
-	if _, err := admin.CoreV1().Nodes().Update(n.t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.patchNode(`{"metadata":{"annotations":{"` + infrav1.LXDHostRetireAnnotation + `":` + value + `}}}`)
 }
 
 // removeForeign takes away the certificates that were there before ours.

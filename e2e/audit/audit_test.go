@@ -129,7 +129,7 @@ func (b *bed) quiet() {
 
 func (b *bed) waitFor(what string, done func() bool) {
 	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+	if err := wait.PollUntilContextTimeout(b.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
 		b.Fatalf("waiting for %s: %v; MAAS has %+v", what, err, b.Machines())
 	}
 }
@@ -555,6 +555,7 @@ func TestAMachineThatSomebodyTookLaterIsProtected(t *testing.T) {
 		t.Errorf("found before anything happened: %v", found)
 	}
 	b.release(m)
+	b.waitFor("the auditor to hear of it", func() bool { return len(b.steady(mine)) > 0 })
 	b.hasOnly(b.steady(mine), Wiped, m.SystemID)
 }
 

@@ -12,10 +12,12 @@ import (
 	"text/template"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
@@ -156,7 +158,13 @@ func (a *assault) remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()
 	machine := &clusterv1.Machine{}
-	machine.Namespace, machine.Name = namespace, name
+	// A Machine that Cluster API has not seen yet is deleted by itself, and its MaasMachine stays.
+	if err := sandbox.WaitFor(ctx, "Cluster API to know "+name, func() (bool, string, error) {
+		err := box.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, machine)
+		return apierrors.IsNotFound(err) || controllerutil.ContainsFinalizer(machine, clusterv1.MachineFinalizer), "", client.IgnoreNotFound(err)
+	}); err != nil {
+		return err
+	}
 	if err := box.Client.Delete(ctx, machine); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s: %w", name, err)
 	}

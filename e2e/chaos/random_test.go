@@ -26,7 +26,7 @@ const (
 	// mostAnchors is how many control planes are tried until one is provisioned.
 	mostAnchors = 6
 	// agreeWithin is how long MAAS may need after the objects are settled.
-	agreeWithin = 30 * time.Second
+	agreeWithin = 2 * time.Minute
 )
 
 const clusterYAML = `

@@ -19,7 +19,7 @@ import (
 )
 
 // lookTimeout bounds how long a manager may take to start and to look for its machine.
-const lookTimeout = time.Minute
+const lookTimeout = 3 * time.Minute
 
 // MAAS composes on when the manager has died, and takes so long that the successor looks before the VM is there: it must
 // not ask for a second one.

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	shortTimeout  = time.Minute
+	shortTimeout  = 3 * time.Minute
 	createTimeout = 4 * time.Minute
 	deleteTimeout = 4 * time.Minute
 	// logTail and lastCalls bound what is shown of a life that failed.

@@ -5,9 +5,11 @@ package hosts_test
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -101,19 +104,50 @@ func flavor(t *testing.T, name, cluster string, more map[string]string) string {
 // comesUp: the cluster says how many of its nodes are hosts until all are.
 func (h *hostCluster) comesUp() {
 	h.Helper()
+	last := holdBack(controlPlanes - 1)
+	h.Cleanup(last)
 	h.Create(flavor(h.T, "lxd-host", h.Key.Name, map[string]string{
 		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "30", "LXD_RESOURCE_POOL": pool,
 	}))
-	said := h.progress()
-	if want := fmt.Sprintf("%d of %d ", controlPlanes-1, controlPlanes); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, want) }) {
-		h.Errorf("LXDReady said %q, want %q among it", said, want)
-	}
+	h.progress(fmt.Sprintf("%d of %d ", controlPlanes-1, controlPlanes), last)
 	h.hosts(controlPlanes)
 }
 
-// progress is what the cluster says until it says first that all nodes are hosts.
-func (h *hostCluster) progress() (said []string) {
+// holdBack lets MAAS register some VM hosts, and lets others wait until release is called: else the last two may come together.
+func holdBack(first int) (release func()) {
+	var mutex sync.Mutex
+	registered, underWay, released := 0, map[int]bool{}, make(chan struct{})
+	box.MAAS.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Method != http.MethodPost || call.Endpoint != "vm-hosts/" {
+			return nil
+		}
+		mutex.Lock()
+		if phase == simulator.After && underWay[call.Number] {
+			delete(underWay, call.Number)
+			if call.Status == http.StatusOK {
+				registered++
+			}
+		}
+		held := phase == simulator.Before && registered+len(underWay) >= first
+		if phase == simulator.Before && !held {
+			underWay[call.Number] = true
+		}
+		mutex.Unlock()
+		if held {
+			<-released
+		}
+		return nil
+	})
+	return sync.OnceFunc(func() {
+		box.MAAS.SetHook(nil)
+		close(released)
+	})
+}
+
+// progress waits until the cluster says how far it is, lets the last node become a host, and waits until it says that all are.
+func (h *hostCluster) progress(far string, last func()) {
 	h.Helper()
+	var said []string
 	h.Wait("all nodes to be VM hosts", func() (bool, string, error) {
 		cluster := &infrav1.MaasCluster{}
 		err := h.Box.Client.Get(h.Context(), h.Key, cluster)
@@ -121,15 +155,17 @@ func (h *hostCluster) progress() (said []string) {
 		if err != nil || ready == nil {
 			return false, "no condition", err
 		}
-		if ready.Status != metav1.ConditionTrue && !slices.Contains(said, ready.Message) {
+		if !slices.Contains(said, ready.Message) {
 			said = append(said, ready.Message)
 		}
-		return ready.Status == metav1.ConditionTrue, ready.Message, nil
+		if strings.HasPrefix(ready.Message, far) {
+			last()
+		}
+		return ready.Status == metav1.ConditionTrue, fmt.Sprintf("%q", said), nil
 	})
 	if n := len(h.Machines()); n != controlPlanes {
 		h.Errorf("LXDReady is true with %d machines, want %d", n, controlPlanes)
 	}
-	return said
 }
 
 // hosts waits until the cluster has as many machines and all are hosts, and checks that they are.
@@ -265,9 +301,16 @@ func (h *hostCluster) keepsMachineWithVM() {
 		h.Fatal(err)
 	}
 	h.hosts(controlPlanes)
-	if lines := h.leftOf(host.Name); len(lines) > 0 {
-		h.Errorf("left in the LXD of the machine that was released: %q", lines)
-	}
+	h.awaitLeft("nothing in the LXD of the machine that was released", nil, func() []string { return h.leftOf(host.Name) })
+}
+
+// awaitLeft waits until the daemons, which tell of what happens a moment later, have told that just this is left.
+func (h *hostCluster) awaitLeft(what string, want []string, left func() []string) {
+	h.Helper()
+	h.Wait(what, func() (bool, string, error) {
+		got := left()
+		return slices.Equal(want, got), cmp.Diff(want, got), nil
+	})
 }
 
 func (h *hostCluster) checkInstance(node, name string) *api.Instance {
@@ -310,7 +353,12 @@ func (h *hostCluster) plant() []string {
 	if err != nil {
 		h.Fatal(err)
 	}
-	return []string{node + ": certificates/" + fingerprint}
+	certificate := node + ": certificates/" + fingerprint
+	h.Wait("LXD to tell of the certificate", func() (bool, string, error) {
+		left := h.daemons.Left()
+		return slices.Contains(left, certificate), fmt.Sprint(left), nil
+	})
+	return []string{certificate}
 }
 
 // carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each, and go again.
@@ -332,9 +380,7 @@ func (h *hostCluster) carriesControlPlanes() {
 		h.Errorf("the control planes are on %v, want %d hosts", slices.Collect(maps.Keys(nodes)), controlPlanes)
 	}
 	work.Delete()
-	if diff := cmp.Diff(before, h.daemons.Left()); diff != "" {
-		h.Errorf("left in LXD (-before +after):\n%s", diff)
-	}
+	h.awaitLeft("the daemons to be as they were", before, h.daemons.Left)
 }
 
 // goes: nothing is left but what was somebody else's.
@@ -342,9 +388,7 @@ func (h *hostCluster) goes(theirs []string) {
 	h.Helper()
 	controlPlanes, _ := h.MaasMachines()
 	h.Delete()
-	if diff := cmp.Diff(theirs, h.daemons.Left()); diff != "" {
-		h.Errorf("left in LXD (-want +got):\n%s", diff)
-	}
+	h.awaitLeft("the daemons to have nothing but what was somebody else's", theirs, h.daemons.Left)
 	for node, events := range h.daemons.Events() {
 		for _, event := range events {
 			kind, deleted := strings.CutSuffix(event.Action, "-deleted")

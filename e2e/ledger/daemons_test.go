@@ -63,7 +63,7 @@ func TestDaemonsTellsWhatIsLeft(t *testing.T) {
 func awaitLeft(t *testing.T, book *ledger.Daemons, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		return slices.Equal(book.Left(), want), nil
 	})
 	if err != nil {

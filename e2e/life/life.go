@@ -27,7 +27,7 @@ import (
 const (
 	createTimeout = 4 * time.Minute
 	deleteTimeout = 3 * time.Minute
-	shortTimeout  = time.Minute
+	shortTimeout  = 3 * time.Minute
 )
 
 // Namespace that clusters are created in.

@@ -23,7 +23,7 @@ const (
 	fieldOwner   = "sandbox"
 	pollInterval = 200 * time.Millisecond
 	// applyTimeout is for webhooks and policies that the API server has just been told of.
-	applyTimeout = 30 * time.Second
+	applyTimeout = 2 * time.Minute
 )
 
 // WaitFor calls check until it is done, fails, or the context ends: a deadline is the caller's. The error then tells

@@ -24,7 +24,7 @@ const (
 	// ManagerContainer is the name of the manager's container, for Kubelet.Kill.
 	ManagerContainer = "manager"
 
-	chartTimeout = 90 * time.Second
+	chartTimeout = 3 * time.Minute
 )
 
 // InstallChart installs the chart, and returns when its Deployment is available.

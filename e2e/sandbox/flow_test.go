@@ -47,10 +47,10 @@ type flow struct {
 func TestCluster(t *testing.T) {
 	f := &flow{Sandbox: start(t, sandbox.Options{}), name: client.ObjectKey{Namespace: "default", Name: "lxd"}}
 	before := f.MAAS.State()
-	if err := f.ApplyFile(within(t, time.Minute), "clusterclass/clusterclass-capmaas.yaml"); err != nil {
+	if err := f.ApplyFile(within(t, 3*time.Minute), "clusterclass/clusterclass-capmaas.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.ApplyYAML(within(t, time.Minute), strings.NewReader(lxdCluster)); err != nil {
+	if err := f.ApplyYAML(within(t, 3*time.Minute), strings.NewReader(lxdCluster)); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.WaitAvailable(within(t, 5*time.Minute), f.name, 5); err != nil {
@@ -107,7 +107,7 @@ func (f *flow) checkPower(t *testing.T) {
 	f.power(t, vms[0], "off")
 	f.awaitNode(t, vms[0], corev1.ConditionUnknown)
 	f.power(t, vms[1], "off")
-	if err := sandbox.WaitFor(within(t, time.Minute), "etcd to lose its quorum", func() (bool, string, error) {
+	if err := sandbox.WaitFor(within(t, 3*time.Minute), "etcd to lose its quorum", func() (bool, string, error) {
 		err := f.workload.List(t.Context(), &corev1.NodeList{})
 		return err != nil, fmt.Sprint(err), nil
 	}); err != nil {
@@ -140,7 +140,7 @@ func (f *flow) power(t *testing.T, machine simulator.MachineSnapshot, state stri
 func (f *flow) awaitNode(t *testing.T, machine simulator.MachineSnapshot, want corev1.ConditionStatus) {
 	t.Helper()
 	what := fmt.Sprintf("node %s to be ready: %s", machine.Hostname, want)
-	if err := sandbox.WaitFor(within(t, time.Minute), what, func() (bool, string, error) {
+	if err := sandbox.WaitFor(within(t, 3*time.Minute), what, func() (bool, string, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		node := &corev1.Node{}

@@ -71,7 +71,7 @@ func TestHostCluster(t *testing.T) {
 	lxdtest.Require(t)
 	box := start(t, sandbox.Options{LXD: sandbox.LXDRequired})
 	f := &hostFlow{flow: &flow{Sandbox: box, name: client.ObjectKey{Namespace: "default", Name: "hosts"}}}
-	if err := f.ApplyYAML(within(t, time.Minute), strings.NewReader(hostCluster)); err != nil {
+	if err := f.ApplyYAML(within(t, 3*time.Minute), strings.NewReader(hostCluster)); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.WaitAvailable(within(t, 5*time.Minute), f.name, 1); err != nil {
@@ -222,7 +222,7 @@ func (f *hostFlow) checkDaemonSet(t *testing.T) {
 // awaitPod waits until the DaemonSet's pod is on the node, and one of its containers has run there.
 func (f *hostFlow) awaitPod(t *testing.T) {
 	t.Helper()
-	if err := sandbox.WaitFor(within(t, time.Minute), "the pod", func() (bool, string, error) {
+	if err := sandbox.WaitFor(within(t, 3*time.Minute), "the pod", func() (bool, string, error) {
 		pods := &corev1.PodList{}
 		if err := f.workload.List(t.Context(), pods, client.InNamespace(sandbox.Namespace)); err != nil {
 			return false, "", err
@@ -264,7 +264,7 @@ func (f *hostFlow) checkPower(t *testing.T) {
 // awaitDown waits until nothing answers as the cluster any more.
 func (f *hostFlow) awaitDown(t *testing.T) {
 	t.Helper()
-	if err := sandbox.WaitFor(within(t, time.Minute), "the cluster to be down", func() (bool, string, error) {
+	if err := sandbox.WaitFor(within(t, 3*time.Minute), "the cluster to be down", func() (bool, string, error) {
 		err := f.workload.List(t.Context(), &corev1.NodeList{})
 		return err != nil && len(f.HostNodes()) == 0, fmt.Sprint(err), nil
 	}); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -83,7 +84,12 @@ func administratorKey(maas *simulator.Simulator, name string) (string, error) {
 }
 
 func (s *Sandbox) serveMAAS() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	reserved, err := port.Reserve()
+	if err != nil {
+		return fmt.Errorf("serving the simulated MAAS: %w", err)
+	}
+	s.maasPort = reserved
+	listener, err := net.Listen("tcp", reserved.Address())
 	if err != nil {
 		return fmt.Errorf("serving the simulated MAAS: %w", err)
 	}
@@ -96,6 +102,9 @@ func (s *Sandbox) serveMAAS() error {
 func (s *Sandbox) stopMAAS(collect func(error)) {
 	if s.maasServer != nil {
 		collect(s.maasServer.Close())
+	}
+	if s.maasPort != nil {
+		collect(s.maasPort.Close())
 	}
 	if s.MAAS != nil {
 		s.MAAS.Close()

@@ -26,8 +26,8 @@ const (
 	Silent
 )
 
-// listenTimeout is for a port that somebody has for a moment as the near end of a connection.
-const listenTimeout = 10 * time.Second
+// listenTimeout is for a process that was forked while MAAS went: it has the listener open until it executes its program.
+const listenTimeout = time.Minute
 
 // StopMAAS takes MAAS's API off the network, and with it the simulator's own endpoint. Calls that are under way lose their
 // connection, and take effect all the same. The region lives on. It is not to be called while MAAS is away.

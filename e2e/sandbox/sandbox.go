@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -64,6 +65,7 @@ type Sandbox struct {
 	controlPlane *controlplane.ControlPlane
 	build        *build
 	providers    *capi.Providers
+	maasPort     *port.Reserved // MAAS is away now and then
 	maasServer   *http.Server
 	names        *names
 	guests       *guest.Guests

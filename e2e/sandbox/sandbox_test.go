@@ -65,7 +65,7 @@ func TestClusterAPIStartsAndStops(t *testing.T) {
 	if err := s.Client.List(t.Context(), &clusterv1.ClusterList{}); err != nil {
 		t.Error(err)
 	}
-	if err := s.ApplyYAML(within(t, time.Minute), strings.NewReader(invalidCluster)); err == nil {
+	if err := s.ApplyYAML(within(t, 3*time.Minute), strings.NewReader(invalidCluster)); err == nil {
 		t.Error("the webhooks accept a Cluster without anything in it")
 	}
 	if got := childProcesses(t); len(got) != len(children)+3 {

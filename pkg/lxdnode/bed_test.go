@@ -3,10 +3,11 @@
 package lxdnode
 
 import (
-	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 )
 
 // waitTimeout bounds every wait for LXD in these tests.
-const waitTimeout = 30 * time.Second
+const waitTimeout = time.Minute
 
 // connect gives a client of the tests' own.
 func connect(t *testing.T, socket string) lxd.InstanceServer {
@@ -191,33 +192,54 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 	if _, err := listener.AddHandler([]string{api.EventTypeLifecycle}, func(e api.Event) { events <- e }); err != nil {
 		t.Fatal(err)
 	}
+	// LXD lets the listener in before it tells it anything, and what happens in between is lost.
+	for tries := 1; ; tries++ {
+		if told, heard := eventsUntilMark(t, client, events, time.Second); heard {
+			break
+		} else if tries == int(waitTimeout.Seconds()) {
+			t.Fatalf("LXD sent no event about %d writes; it sent %v", tries, told)
+		}
+	}
 	do()
 	// A write of the test's own comes last: when its event is there, so are those of all before it.
-	last := t.Name()
-	if err := client.CreateProfile(api.ProfilesPost{Name: "last"}); err != nil {
+	actions, heard := eventsUntilMark(t, client, events, waitTimeout)
+	if !heard {
+		t.Fatalf("LXD sent no event about the last write; it sent %v", actions)
+	}
+	return actions
+}
+
+// eventsUntilMark makes a profile and waits until LXD tells of it. It answers the actions that LXD told of before, but for what is done to
+// such profiles.
+func eventsUntilMark(t *testing.T, client lxd.InstanceServer, events <-chan api.Event, patience time.Duration) (actions []string, heard bool) {
+	t.Helper()
+	const prefix = "mark-"
+	mark := prefix + rand.Text()
+	if err := client.CreateProfile(api.ProfilesPost{Name: mark}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := client.DeleteProfile("last"); err != nil {
+		if err := client.DeleteProfile(mark); err != nil {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	var actions []string
+	late := time.NewTimer(patience)
+	defer late.Stop()
 	for {
 		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: LXD sent no event about the last write; it sent %v", last, actions)
+		case <-late.C:
+			return actions, false
 		case e := <-events:
 			var event api.EventLifecycle
 			if err := json.Unmarshal(e.Metadata, &event); err != nil {
 				t.Fatal(err)
 			}
-			if event.Action == api.EventLifecycleProfileCreated && strings.HasSuffix(event.Source, "/last") {
-				return actions
+			switch name := path.Base(event.Source); {
+			case event.Action == api.EventLifecycleProfileCreated && name == mark:
+				return actions, true
+			case !strings.HasPrefix(name, prefix):
+				actions = append(actions, event.Action)
 			}
-			actions = append(actions, event.Action)
 		}
 	}
 }

@@ -140,18 +140,19 @@ func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
 	d := lxdtest.Start(t, lxdbed.Options{})
 	between := startProxy(t, d.Socket())
 	n := &Node{socket: between.socket}
+	die := func() {
+		if err := d.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
 	kill := map[string]func(http.Handler, http.ResponseWriter, *http.Request){
 		"before": func(http.Handler, http.ResponseWriter, *http.Request) {
-			if err := d.Kill(); err != nil {
-				t.Error(err)
-			}
+			die()
 			cut()
 		},
 		"after": func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
-			lxd.ServeHTTP(w, r)
-			if err := d.Kill(); err != nil {
-				t.Error(err)
-			}
+			// The daemon is dead before its last answer arrives.
+			rewrite(lxd, w, r, func(status int, _ map[string]any) int { die(); return status })
 		},
 	}
 	for write := 1; write <= writesOfPrepare; write++ {
@@ -204,7 +205,8 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 			}
 		})
 		defer wait.Wait()
-		lxd.ServeHTTP(w, r)
+		// An answer, if there is one, arrives when the daemon is dead.
+		rewrite(lxd, w, r, func(status int, _ map[string]any) int { wait.Wait(); return status })
 	})
 	between.set(change)
 	if _, err := n.Prepare(t.Context(), config); err == nil || Permanent(err) {

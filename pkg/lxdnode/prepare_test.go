@@ -20,6 +20,7 @@ import (
 
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 )
 
 func TestFreshNodeIsPreparedOnce(t *testing.T) {
@@ -238,24 +239,9 @@ func TestConnectSaysWhatIsWrongWithTheSocket(t *testing.T) {
 	}
 
 	socket := filepath.Join(t.TempDir(), "s")
-	leaveSocket(t, socket)
+	refused.Socket(t, socket)
 	_, err = Connect(t.Context(), socket)
 	if e := stepError(t, err, StepConnect); !errors.Is(err, syscall.ECONNREFUSED) || e.Permanent || !unanswered(err) {
 		t.Errorf("without a daemon: %#v", e)
-	}
-}
-
-// leaveSocket makes what a daemon leaves behind that was killed: a socket on
-// which nobody listens. It never listens either: a process that another test
-// forks at this moment would hold the listener open until it executes.
-func leaveSocket(t *testing.T, path string) {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Close(fd) }()
-	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 )
 
 // region is a MAAS in memory: what it answers can change, and each request that reaches it is noted.
@@ -379,7 +381,7 @@ func TestNotSentIsSaidOnlyWhereThereWasNoConnection(t *testing.T) {
 		client *Client
 		want   bool
 	}{
-		"nobody listens":                 {serve(t, func(s *httptest.Server) { s.Start(); s.Close() }), true},
+		"nobody listens":                 {serve(t, func(s *httptest.Server) { s.URL = "http://" + refused.Port(t) }), true},
 		"a certificate of somebody else": {serve(t, (*httptest.Server).StartTLS), true},
 		"dropped":                        {serve(t, (*httptest.Server).Start), false},
 		"dropped with TLS":               {trusted(t, false), false},

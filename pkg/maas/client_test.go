@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 )
 
 const testKey = "consumer:token:secret"
@@ -100,13 +102,7 @@ func TestNoAnswerIsUnavailable(t *testing.T) {
 		})
 	}
 	t.Run("nobody listens", func(t *testing.T) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		endpoint := "http://" + listener.Addr().String() + "/MAAS"
-		listener.Close()
-		client, err := NewClient(Config{Endpoint: endpoint, APIKey: testKey})
+		client, err := NewClient(Config{Endpoint: "http://" + refused.Port(t) + "/MAAS", APIKey: testKey})
 		if err != nil {
 			t.Fatal(err)
 		}

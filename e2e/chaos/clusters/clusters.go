@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds all waiting: some retries are a minute apart.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // Cluster is one cluster. What goes wrong fails the test.
 type Cluster struct {

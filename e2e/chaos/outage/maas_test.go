@@ -29,7 +29,7 @@ const (
 	noticedAfter, underWay = 3, 16
 	// probeInterval is the shortest time between two tries while MAAS is away.
 	probeInterval = time.Second
-	returnTimeout = 30 * time.Second
+	returnTimeout = 3 * time.Minute
 )
 
 // outage is MAAS going away in the middle of things, and coming back.

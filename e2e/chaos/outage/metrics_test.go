@@ -19,8 +19,9 @@ import (
 const (
 	// metricsPort is where the chart has the manager serve metrics.
 	metricsPort = 8443
-	// metricsTimeout is long for a manager that lives.
+	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must answer, however slow this machine is.
 	metricsTimeout = time.Second
+	readTimeout    = time.Minute
 )
 
 // managers are the processes of the sandbox's own release.
@@ -36,8 +37,6 @@ func managers() []kubelet.Container {
 
 // sum adds up the values of a manager's metric whose labels hold some text.
 func sum(ctx context.Context, c kubelet.Container, metric, label string) (total float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
-	defer cancel()
 	url := fmt.Sprintf("http://127.0.0.1:%d/metrics", c.Ports[metricsPort])
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -71,7 +70,9 @@ func unanswered(t *testing.T) int {
 	if len(running) != 1 {
 		t.Fatalf("%d managers run, want one", len(running))
 	}
-	n, err := sum(t.Context(), running[0], "capmaas_maas_requests_total", `code="0"`)
+	ctx, cancel := context.WithTimeout(t.Context(), readTimeout)
+	defer cancel()
+	n, err := sum(ctx, running[0], "capmaas_maas_requests_total", `code="0"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +82,16 @@ func unanswered(t *testing.T) int {
 // leader finds the manager that holds the lease; false while nobody that answers does.
 func leader(ctx context.Context) (kubelet.Container, bool) {
 	for _, c := range managers() {
-		if leads, err := sum(ctx, c, "leader_election_master_status", ""); err == nil && leads == 1 {
+		if leads(ctx, c) {
 			return c, true
 		}
 	}
 	return kubelet.Container{}, false
+}
+
+func leads(ctx context.Context, c kubelet.Container) bool {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	status, err := sum(ctx, c, "leader_election_master_status", "")
+	return err == nil && status == 1
 }

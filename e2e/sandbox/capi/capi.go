@@ -35,6 +35,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 )
 
 const (
@@ -46,8 +48,8 @@ const (
 	clusterRetry = 2 * time.Second
 	clusterQPS   = 20
 	clusterBurst = 30
-	startTimeout = 60 * time.Second
-	stopTimeout  = 30 * time.Second
+	startTimeout = 3 * time.Minute
+	stopTimeout  = time.Minute
 )
 
 // Options say what Cluster API runs against.
@@ -113,9 +115,11 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 		{name: "kubeadm-bootstrap", dir: filepath.Join("bootstrap", "kubeadm"), setup: bootstrapManager},
 		{name: "kubeadm-control-plane", dir: filepath.Join("controlplane", "kubeadm"), setup: controlPlaneManager},
 	}
-	if err := choosePorts(providers); err != nil {
+	release, err := reservePorts(providers)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	rendered, err := renderAll(ctx, options, providers, ca)
 	if err != nil {
 		return nil, err
@@ -271,17 +275,23 @@ func writeWebhookCertificate(dir string) ([]byte, error) {
 	return cert, nil
 }
 
-func choosePorts(providers []provider) error {
-	for i := range providers {
-		listener, err := net.Listen("tcp", loopback+":0")
-		if err != nil {
-			return fmt.Errorf("looking for a free port: %w", err)
+// reservePorts gives each provider a port, which the provider listens on by the time of the release.
+func reservePorts(providers []provider) (release func(), err error) {
+	var all []*port.Reserved
+	release = func() {
+		for _, reserved := range all {
+			_ = reserved.Close()
 		}
-		// All stay open until the last port is found, so that no port is found twice.
-		defer func() { _ = listener.Close() }()
-		providers[i].port = listener.Addr().(*net.TCPAddr).Port
 	}
-	return nil
+	for i := range providers {
+		reserved, err := port.Reserve()
+		if err != nil {
+			release()
+			return nil, err
+		}
+		all, providers[i].port = append(all, reserved), reserved.Number()
+	}
+	return release, nil
 }
 
 func newManager(s settings, scheme *runtime.Scheme, cacheOptions cache.Options, clientOptions client.Options) (ctrl.Manager, error) {

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/process"
 )
 
@@ -27,9 +27,9 @@ import (
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
-	startTimeout = 2 * time.Minute
+	startTimeout = 3 * time.Minute
 	stopGrace    = 10 * time.Second
-	// attempts to start: a port that was free a moment ago may be taken by somebody else.
+	// attempts to start, on a machine that has much else to do.
 	attempts = 3
 )
 
@@ -53,6 +53,7 @@ type ControlPlane struct {
 	etcd        string             // its URL
 	listen      string             // where the API server listens
 	host        string             // its URL
+	ports       []*port.Reserved   // of both
 	processes   []*process.Process // in the order in which they were started
 }
 
@@ -99,20 +100,23 @@ func checkAssets(dir string) error {
 }
 
 func (c *ControlPlane) start(ctx context.Context) error {
-	ports, err := freePorts(3)
-	if err != nil {
-		return err
+	for range 3 {
+		reserved, err := port.Reserve()
+		if err != nil {
+			return err
+		}
+		c.ports = append(c.ports, reserved)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
-	c.etcd, c.listen = "http://"+ports[0], ports[2]
+	c.etcd, c.listen = "http://"+c.ports[0].Address(), c.ports[2].Address()
 	c.host = "https://" + c.listen
 	data, err := os.MkdirTemp(c.options.Dir, "etcd-")
 	if err != nil {
 		return fmt.Errorf("making etcd's directory: %w", err)
 	}
-	if err := c.run(ctx, "etcd", c.etcd+"/readyz", etcdArgs(data, c.etcd, "http://"+ports[1])); err != nil {
+	if err := c.run(ctx, "etcd", c.etcd+"/readyz", etcdArgs(data, c.etcd, "http://"+c.ports[1].Address())); err != nil {
 		return err
 	}
 	if err := c.run(ctx, apiserverName, c.host+"/readyz", c.apiserverArgs(c.etcd, c.listen)); err != nil {
@@ -206,7 +210,10 @@ func (c *ControlPlane) Stop() error {
 	for i := len(c.processes) - 1; i >= 0; i-- {
 		failures = append(failures, c.processes[i].Stop(stopGrace))
 	}
-	c.processes = nil
+	for _, reserved := range c.ports {
+		failures = append(failures, reserved.Close())
+	}
+	c.processes, c.ports = nil, nil
 	return errors.Join(failures...)
 }
 
@@ -237,21 +244,6 @@ func (c *ControlPlane) RESTConfig() *rest.Config {
 		QPS:   200,
 		Burst: 400,
 	}
-}
-
-// freePorts finds addresses on the loopback interface that nobody listens on.
-func freePorts(n int) ([]string, error) {
-	addresses := make([]string, 0, n)
-	for range n {
-		listener, err := net.Listen("tcp", loopback+":0")
-		if err != nil {
-			return nil, fmt.Errorf("looking for a free port: %w", err)
-		}
-		// All listeners stay open until the last port is found, so that no port is found twice.
-		defer func() { _ = listener.Close() }()
-		addresses = append(addresses, listener.Addr().String())
-	}
-	return addresses, nil
 }
 
 // tail is the last line of a file, for an error.

@@ -38,7 +38,7 @@ import (
 )
 
 // stopTimeout bounds Stop.
-const stopTimeout = 30 * time.Second
+const stopTimeout = time.Minute
 
 // powerInterval is how often machines are looked at for power that was switched without MAAS.
 const powerInterval = 250 * time.Millisecond

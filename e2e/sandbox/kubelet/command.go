@@ -3,8 +3,8 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/process"
 )
 
@@ -223,19 +224,37 @@ func below(dir, file string) (rest string, ok bool) {
 // rootDir is where the container's file system would begin.
 func (c *container) rootDir() string { return filepath.Join(c.pod.dir, "root", c.spec.Name) }
 
-// mapPorts finds a free port for each port of a container.
-func mapPorts(declared []corev1.ContainerPort) (map[int32]int32, error) {
-	ports := map[int32]int32{}
-	for _, port := range declared {
-		listener, err := net.Listen("tcp", loopback+":0")
+// mapPorts reserves a free port for each port of a container.
+func mapPorts(declared []corev1.ContainerPort) (portMap, error) {
+	ports := portMap{}
+	for _, one := range declared {
+		reserved, err := port.Reserve()
 		if err != nil {
-			return nil, fmt.Errorf("looking for a free port: %w", err)
+			return nil, errors.Join(err, ports.release())
 		}
-		// All stay open until the last port is found, so that no port is found twice.
-		defer func() { _ = listener.Close() }()
-		ports[port.ContainerPort] = int32(listener.Addr().(*net.TCPAddr).Port) // a port fits
+		ports[one.ContainerPort] = reserved
 	}
 	return ports, nil
+}
+
+// portMap is which ports of this machine a container's ports are.
+type portMap map[int32]*port.Reserved
+
+func (m portMap) numbers() map[int32]int32 {
+	numbers := map[int32]int32{}
+	for declared, reserved := range m {
+		numbers[declared] = int32(reserved.Number()) // a port fits
+	}
+	return numbers
+}
+
+// release gives the ports back.
+func (m portMap) release() error {
+	var failures []error
+	for _, reserved := range m {
+		failures = append(failures, reserved.Close())
+	}
+	return errors.Join(failures...)
 }
 
 var endPort = regexp.MustCompile(`:(\d{1,5})$`)

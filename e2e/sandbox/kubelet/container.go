@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -34,6 +35,7 @@ type container struct {
 	mutex      sync.Mutex
 	process    *process.Process
 	ports      map[int32]int32
+	reserved   portMap // ports, while the process runs
 	started    time.Time
 	deliberate bool // the process was killed through Kill
 	ready      bool
@@ -109,20 +111,22 @@ func (c *container) start(ctx context.Context) error {
 	if err := c.pod.refreshVolumes(ctx); err != nil {
 		return err
 	}
-	ports, err := mapPorts(c.spec.Ports)
+	reserved, err := mapPorts(c.spec.Ports)
 	if err != nil {
 		return err
 	}
+	ports := reserved.numbers()
 	spec, err := c.processSpec(ports)
 	if err != nil {
-		return err
+		return errors.Join(err, reserved.release())
 	}
 	p, err := process.Start(spec)
 	if err != nil {
-		return err
+		return errors.Join(err, reserved.release())
 	}
 	c.mutex.Lock()
-	c.process, c.ports, c.started, c.waiting, c.ready = p, ports, time.Now(), nil, c.spec.ReadinessProbe == nil
+	c.process, c.ports, c.reserved = p, ports, reserved
+	c.started, c.waiting, c.ready = time.Now(), nil, c.spec.ReadinessProbe == nil
 	c.mutex.Unlock()
 	c.pod.notify()
 	return nil
@@ -172,10 +176,14 @@ func (c *container) ended() {
 	if c.last.ExitCode == 0 {
 		c.last.Reason = "Completed"
 	}
-	c.process, c.ready = nil, false
+	failed := c.reserved.release()
+	c.process, c.reserved, c.ready = nil, nil, false
 	c.restarts++
 	c.waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("it ended with exit code %d; see its log", c.last.ExitCode)}
 	c.mutex.Unlock()
+	if failed != nil {
+		c.pod.kubelet.options.Logger.Error(failed, "Giving back a container's ports", "pod", c.pod.spec.Name, "container", c.spec.Name)
+	}
 	c.pod.notify()
 }
 

@@ -237,7 +237,7 @@ func (c *cluster) awaitReplicas(t *testing.T, want int32) {
 
 func poll(t *testing.T, check wait.ConditionWithContextFunc) error {
 	t.Helper()
-	return wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, check)
+	return wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 3*time.Minute, true, check)
 }
 
 // ask reads the report of a container from the port that it really has.

@@ -4,6 +4,7 @@ package kubelet_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -151,12 +152,11 @@ func TestTwoNodes(t *testing.T) {
 
 func (c *two) setTaints(t *testing.T, taints []corev1.Taint) {
 	t.Helper()
-	node, err := c.client.CoreV1().Nodes().Get(t.Context(), "two", metav1.GetOptions{})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Spec.Taints = taints
-	if _, err := c.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), "two", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

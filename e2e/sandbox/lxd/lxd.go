@@ -23,9 +23,9 @@ import (
 
 const (
 	defaultBridge = "br0"
-	startTimeout  = time.Minute
+	startTimeout  = 3 * time.Minute
 	// removeTimeout bounds the wait for the kernel to let go of a pool's loop device.
-	removeTimeout = 10 * time.Second
+	removeTimeout = time.Minute
 	// maxDir leaves room for the longest path of a unix socket below LXD_DIR, which may have 107 bytes:
 	// logs/<project>_<instance>/qemu.monitor.
 	maxDir = 48

@@ -384,7 +384,7 @@ func TestDiesWithItsProgram(t *testing.T) {
 func expectNothing(t *testing.T, base string) {
 	t.Helper()
 	var left []string
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		left = running(t, base)
 		mounts, err := os.ReadFile("/proc/self/mounts")
 		if err != nil {

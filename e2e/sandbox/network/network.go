@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/port"
 )
 
 // Resolver is a DNS server; of an address it tells where it is forwarded to, if it is.
@@ -47,7 +49,7 @@ var shared = &proxy{}
 
 type proxy struct {
 	mutex    sync.Mutex
-	address  string // kept after the last network was closed
+	port     *port.Reserved // kept after the last network was closed
 	server   *http.Server
 	networks []*Network
 	tunnels  map[net.Conn]*Network
@@ -70,7 +72,7 @@ func Open(resolver Resolver, dialer Dialer) (*Network, error) {
 
 // ProxyURL is what to set HTTPS_PROXY or proxy-url to.
 func (n *Network) ProxyURL() *url.URL {
-	return &url.URL{Scheme: "http", Host: shared.address}
+	return &url.URL{Scheme: "http", Host: shared.port.Address()}
 }
 
 // Close ends the connections through this network. The proxy ends with the last network.
@@ -102,17 +104,19 @@ func (n *Network) Close() error {
 
 // start listens where it listened before, if it did.
 func (p *proxy) start() error {
-	address := p.address
-	if address == "" {
-		address = "127.0.0.1:0"
+	if p.port == nil {
+		reserved, err := port.Reserve()
+		if err != nil {
+			return fmt.Errorf("starting the proxy: %w", err)
+		}
+		p.port = reserved
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", p.port.Address())
 	if err != nil {
 		return fmt.Errorf("starting the proxy: %w", err)
 	}
-	p.address = listener.Addr().String()
 	p.tunnels = map[net.Conn]*Network{}
-	if err := useProxy(p.address); err != nil {
+	if err := useProxy(p.port.Address()); err != nil {
 		_ = listener.Close()
 		return err
 	}

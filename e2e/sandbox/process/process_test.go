@@ -125,7 +125,7 @@ func TestDiesWithParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	limit, tick := time.After(10*time.Second), time.NewTicker(time.Millisecond)
+	limit, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for alive(child) {
 		select {

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -327,17 +328,21 @@ func (b *lxdBed) connectTo() {
 	b.trust(b.certificate)
 }
 
-// silent is a dialer to hosts that never answer.
-type silent struct{ dialled chan struct{} }
+// silent is a dialer to hosts that never answer. It says when it is called, and what ended the call.
+type silent struct {
+	dialled chan struct{}
+	ended   chan error
+}
 
 func (s silent) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s.dialled <- struct{}{}
 	<-ctx.Done()
+	s.ended <- ctx.Err()
 	return nil, ctx.Err()
 }
 
 func TestSilentLXDHostHoldsUpNobodyAndEndsWithTheRegion(t *testing.T) {
-	host := silent{make(chan struct{}, 100)}
+	host := silent{make(chan struct{}, 100), make(chan error, 100)}
 	b := newBedWith(t, lxdRegion, Options{Dial: host.dial})
 	answered := make(chan answer, 1)
 	go func() {
@@ -362,7 +367,10 @@ func TestSilentLXDHostHoldsUpNobodyAndEndsWithTheRegion(t *testing.T) {
 		if got.status != http.StatusOK {
 			t.Errorf("%d %s", got.status, got.body)
 		}
-	case <-time.After(4 * time.Second):
+		if err := <-host.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the call to the host ended with %v, and not with the region", err)
+		}
+	case <-time.After(time.Minute):
 		t.Error("the call to the host outlives the region")
 	}
 }

@@ -177,7 +177,7 @@ func TestTheClockDrivesTheRegionByItself(t *testing.T) {
 	defer b.Subscribe(func(_ MachineSnapshot, c Change) { changed <- c })()
 	b.do(post, "machines/"+id+"/", "op", "power_on")
 	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case c := <-changed:

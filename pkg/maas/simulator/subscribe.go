@@ -24,7 +24,7 @@ type Change struct {
 }
 
 // Subscribe lets fn be called after each transition of a machine, with the machine as it was right after it, one call at
-// a time and in the order in which things happened. fn may call the simulator, except Close. cancel does not wait for a
+// a time and in the order in which things happened, from now on. fn may call the simulator, except Close. cancel does not wait for a
 // call that is under way.
 func (s *Simulator) Subscribe(fn func(MachineSnapshot, Change)) (cancel func()) {
 	return s.events.subscribe(fn)
@@ -44,19 +44,27 @@ type dispatcher struct {
 	mu          sync.Mutex
 	filled      *sync.Cond
 	queue       []told
-	subscribers map[int]func(MachineSnapshot, Change)
+	subscribers map[int]subscriber
 	next        int
+	number      int // of the last change
 	closed      bool
 }
 
+// subscriber is told of what happens after a change.
+type subscriber struct {
+	fn    func(MachineSnapshot, Change)
+	after int
+}
+
 type told struct {
+	number  int
 	machine MachineSnapshot
 	change  Change
 }
 
 func (d *dispatcher) init() {
 	d.filled = sync.NewCond(&d.mu)
-	d.subscribers = map[int]func(MachineSnapshot, Change){}
+	d.subscribers = map[int]subscriber{}
 }
 
 func (d *dispatcher) subscribe(fn func(MachineSnapshot, Change)) func() {
@@ -64,7 +72,7 @@ func (d *dispatcher) subscribe(fn func(MachineSnapshot, Change)) func() {
 	defer d.mu.Unlock()
 	d.next++
 	id := d.next
-	d.subscribers[id] = fn
+	d.subscribers[id] = subscriber{fn, d.number}
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -78,7 +86,8 @@ func (d *dispatcher) put(m MachineSnapshot, c Change) {
 	if len(d.subscribers) == 0 {
 		return
 	}
-	d.queue = append(d.queue, told{m, c})
+	d.number++
+	d.queue = append(d.queue, told{d.number, m, c})
 	d.filled.Signal()
 }
 
@@ -104,8 +113,8 @@ func (d *dispatcher) run() {
 		d.queue = d.queue[1:]
 		var fns []func(MachineSnapshot, Change)
 		for id := 1; id <= d.next; id++ {
-			if fn, ok := d.subscribers[id]; ok {
-				fns = append(fns, fn)
+			if s, ok := d.subscribers[id]; ok && first.number > s.after {
+				fns = append(fns, s.fn)
 			}
 		}
 		d.mu.Unlock()

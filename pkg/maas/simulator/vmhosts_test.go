@@ -108,7 +108,7 @@ func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
 		}
 		answered <- got
 	}()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
 	defer look.Stop()
 	for all := 0; all == 0; all, _ = b.realVMs() {
 		select {
@@ -352,7 +352,7 @@ func TestSlowComposeTimesOutAndMakesTheVM(t *testing.T) {
 		answered <- got
 	}()
 	var got answer
-	look, deadline := time.NewTicker(time.Millisecond), time.After(10*time.Second)
+	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
 	defer look.Stop()
 	for got.status == 0 && got.body == "" {
 		select {

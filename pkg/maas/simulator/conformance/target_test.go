@@ -21,9 +21,9 @@ import (
 // exampleRegion describes the region that the simulator shows.
 const exampleRegion = "../../../../e2e/sandbox/region.yaml"
 
-// timeScale makes the simulator's minutes pass in a tenth of a second: short enough to wait for, long enough to look
-// at what is on its way.
-const timeScale = 600
+// While a case waits for something, the simulator's minutes pass in a tenth of a second. While it looks at what is on its
+// way they take seconds, so that it is still on its way then, however slow this machine is.
+const waitingScale, lookingScale = 600, 10
 
 // maas is a MAAS region that the cases run against.
 type maas struct {
@@ -37,7 +37,9 @@ type maas struct {
 	deadline, poll time.Duration
 	facts          facts
 	real           bool
-	close          func()
+	// pace changes how fast the region's time passes; a real one's does as it does.
+	pace  func(scale float64)
+	close func()
 	*seen
 }
 
@@ -100,7 +102,7 @@ func openRegions(ctx context.Context) ([]*maas, error) {
 
 func openReal(ctx context.Context, url string) (*maas, error) {
 	region := &maas{
-		name: "real", real: true, close: func() {}, seen: &seen{},
+		name: "real", real: true, close: func() {}, seen: &seen{}, pace: func(float64) {},
 		url:         strings.TrimSuffix(strings.TrimSuffix(url, "/"), "/api/2.0"),
 		lxdAddress:  os.Getenv("MAAS_CONFORMANCE_LXD_ADDRESS"),
 		lxdPassword: os.Getenv("MAAS_CONFORMANCE_LXD_PASSWORD"),
@@ -148,8 +150,11 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 	described.VMHosts = append(described.VMHosts, simulator.RegionVMHost{
 		Name: "conformance-lxd", Cores: 8, Memory: 16384, Unregistered: true, Address: lxdAddress,
 		StoragePools: []simulator.RegionStoragePool{{Name: "default", Type: "zfs", Size: 200}}})
+	// Nobody sees what takes its time within a call.
+	moment := simulator.Duration(100 * time.Millisecond)
+	described.Timings.Compose, described.Timings.Decompose, described.Timings.Refresh = &moment, &moment, &moment
 	sim, err := simulator.New(described, simulator.Options{
-		Version: version, TimeScale: timeScale, Seed: 1, Logger: logr.Discard()})
+		Version: version, TimeScale: lookingScale, Seed: 1, Logger: logr.Discard()})
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +163,7 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 		name: version, url: server.URL + "/MAAS", key: admin, plain: &plain, lxdAddress: lxdAddress,
 		deadline: 30 * time.Second, poll: 5 * time.Millisecond, seen: &seen{},
 		close: func() { server.Close(); sim.Close() },
+		pace:  func(scale float64) { _ = sim.SetTimeScale(scale) }, // It is positive.
 	}
 	region.facts, err = region.probe(ctx)
 	if err != nil {
@@ -223,6 +229,8 @@ func (m *maas) await(t *testing.T, what string, condition func() (bool, string))
 
 // awaited polls until the condition holds or the deadline has passed.
 func (m *maas) awaited(condition func() (bool, string)) (bool, string) {
+	m.pace(waitingScale)
+	defer m.pace(lookingScale)
 	deadline := time.NewTimer(m.deadline)
 	defer deadline.Stop()
 	again := time.NewTicker(m.poll)
