@@ -28,7 +28,7 @@ pools: [{name: capi}, {name: others}]
 domains: [{name: maas.sim, default: true}]
 subnets:
   - {cidr: 10.77.0.0/22, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
-     reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.249}]}
+     reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.255}]}
 # MAAS would note that it can't ask a host that is away for the power of others' VMs.
 timings: {power_poll: 24h}
 images: [{name: ubuntu/jammy}, {name: u-2204-k8s-1.35, uploaded: true}]

@@ -61,7 +61,7 @@ func others(ctx context.Context, box *sandbox.Sandbox) error {
 	if err != nil {
 		return fmt.Errorf("somebody else's client: %w", err)
 	}
-	if _, err := plain.Post(&url.URL{Path: "ipaddresses/"}, "reserve", url.Values{"ip": {"10.77.2.254"}}, nil); err != nil {
+	if _, err := plain.Post(&url.URL{Path: "ipaddresses/"}, "reserve", url.Values{"ip": {"10.77.0.254"}}, nil); err != nil {
 		return fmt.Errorf("somebody else's address: %w", err)
 	}
 	return settled(ctx, box.MAAS)
