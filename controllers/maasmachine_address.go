@@ -94,7 +94,7 @@ func (r *MaasMachineReconciler) makeClaim(ctx context.Context, m *infrav1.MaasMa
 	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
-	// Not blocking: where the Cluster is deleted in the foreground, the claim would be deleted at once, with the address still in use.
+	// Not blocking: a deletion in the foreground need not wait for the claim to go first. The garbage collector may delete it first all the same.
 	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -143,30 +142,11 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	l.CheckCost("rollout", rolling, 6)
 	deleting := l.Book.Mark()
 	checkOrder := watchReturns(t, slices.Concat(second, workerPool))
-	deleteInForeground(l)
 	l.Delete()
 	checkOrder()
 	l.CheckCost("deletion", deleting, 5)
 	if left := given(t); len(left) > 0 {
 		t.Errorf("the pools did not get back %v", left)
-	}
-}
-
-// deleteInForeground begins the deletion of the cluster as some tools do: of all that it owns, what is owned is deleted first. The
-// garbage collector may be later than Cluster API at that, so that what it would do to the machines is done here, too.
-func deleteInForeground(l *life.Life) {
-	l.Helper()
-	l.Record.End()
-	cluster := &clusterv1.Cluster{}
-	cluster.Namespace, cluster.Name = l.Key.Namespace, l.Key.Name
-	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
-	if err := l.Box.Client.Delete(l.Context(), cluster, foreground); err != nil {
-		l.Fatal(err)
-	}
-	err := l.Box.Client.DeleteAllOf(l.Context(), &infrav1.MaasMachine{}, foreground,
-		client.InNamespace(l.Key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name})
-	if err != nil {
-		l.Fatal(err)
 	}
 }
 
