@@ -5,7 +5,9 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -65,6 +67,20 @@ func summarize(of conditions.Setter, deleting bool, types ...string) {
 		return
 	}
 	setTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
+}
+
+// maxForeign bounds what is taken from others, in bytes.
+const maxForeign = 512
+
+// brief makes of what others say something for a condition: on one line, and short. A Node, an IPAM provider and the API server of a host cluster
+// are not ours; too long a message could not be stored, and no other either.
+func brief(text string) string {
+	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
+	text = strings.Join(words, " ")
+	if len(text) > maxForeign {
+		text = strings.ToValidUTF8(text[:maxForeign], "") + "..."
+	}
+	return text
 }
 
 func deletionMessage(of conditions.Getter, types []string) string {

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -117,11 +119,19 @@ func (r *MaasClusterReconciler) applyInitializer(ctx context.Context, s *scope.C
 		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
 			return &notReadyError{
 				infrav1.InitializerNotAppliedReason,
-				fmt.Sprintf("the host cluster refuses %s %s: %v", object.GetKind(), object.GetName(), err), capacityRetry,
+				fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(), refusalOf(object, err)), capacityRetry,
 			}
 		}
 	}
 	return nil
+}
+
+// refusalOf is what the host cluster's API server said; of a Secret only in one word, for it could say what is in it.
+func refusalOf(object client.Object, err error) string {
+	if object.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+		return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
+	}
+	return brief(err.Error())
 }
 
 // hashOf makes pods with other credentials other pods, without telling the key.
@@ -201,7 +211,7 @@ func (r *MaasClusterReconciler) notYetHost(ctx context.Context, workload client.
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node); err == nil {
 		if c := nodeCondition(node); c != nil && c.Status != corev1.ConditionTrue && c.Message != "" {
-			return c.Message
+			return brief(c.Message)
 		}
 	}
 	if len(on) > 0 {

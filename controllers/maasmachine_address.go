@@ -28,7 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
 
 // claimAddress finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
@@ -131,7 +131,7 @@ func (r *MaasMachineReconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipam
 		}
 		return waitAtMost(safetyRetry), r.checkPool(&pool)
 	}
-	text := strings.Join(strings.Fields(fmt.Sprintf("%s %s gives no address: %s %s", pool.Kind, pool.Name, reason, message)), " ")
+	text := brief(fmt.Sprintf("%s %s gives no address: %s %s", pool.Kind, pool.Name, reason, message))
 	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
 	}

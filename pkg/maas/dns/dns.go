@@ -72,9 +72,12 @@ func checkName(fqdn string, record *maas.DNSResource) error {
 	return nil
 }
 
-// read answers the record, or nil where there is none.
+// read answers the record, or nil where there is none, also because MAAS does not serve its domain.
 func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
+	if errors.Is(err, maas.NotFound) {
+		return nil, nil
+	}
 	if err == nil {
 		err = checkName(fqdn, record)
 	}
@@ -130,6 +133,10 @@ func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current 
 func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
 	if record == nil {
 		record, err = s.inventory.Client().CreateDNSResource(ctx, fqdn, addresses, ttl)
+		if errors.Is(err, maas.NotFound) {
+			_, domain, _ := strings.Cut(fqdn, ".")
+			return &DomainNotFoundError{Domain: domain}
+		}
 	} else {
 		record, err = s.inventory.Client().UpdateDNSResource(ctx, record.ID, addresses)
 	}
