@@ -18,20 +18,22 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// scope puts the cluster together with the MAAS that has what belongs to it, and notes which one that is.
+// scope puts the cluster together with the MAAS that has what belongs to it.
 func (r *MaasClusterReconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*scope.Cluster, error) {
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	var elsewhere *scope.ElsewhereError
 	if errors.As(err, &elsewhere) {
-		s, err = r.follow(ctx, cluster, maasCluster, elsewhere)
+		return r.follow(ctx, cluster, maasCluster, elsewhere)
 	}
-	if err != nil {
-		return nil, err
+	return s, err
+}
+
+// noteMAAS notes which MAAS has what belongs to the cluster, once that has answered and before it is changed: without the note there is nothing.
+func (r *MaasClusterReconciler) noteMAAS(ctx context.Context, s *scope.Cluster) error {
+	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Where {
+		return nil
 	}
-	if maasCluster.Annotations[infrav1.MAASAnnotation] == s.Where {
-		return s, nil
-	}
-	return s, patchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+	return patchNow(ctx, r.Client, s.MaasCluster, func(c *infrav1.MaasCluster) {
 		if c.Annotations == nil {
 			c.Annotations = map[string]string{}
 		}

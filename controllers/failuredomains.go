@@ -44,7 +44,7 @@ const (
 
 // The kinds that name their MaasMachineTemplate as the contract says. Of another one, which we may not read, it is not known where it fits.
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=get
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
 
 // reconcileFailureDomains publishes the zones that machines are spread over, and which of them can take a control plane.
 func (r *MaasClusterReconciler) reconcileFailureDomains(ctx context.Context, s *scope.Cluster) error {

@@ -7,6 +7,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -61,10 +63,9 @@ type MaasClusterReconciler struct {
 	controller capicontroller.Controller
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/finalizers,verbs=update
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status;machines;machines/status,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -108,7 +109,7 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) {
+	if !watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) || movedAway(maasCluster) {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, maasCluster.ObjectMeta)
@@ -119,8 +120,14 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 		ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
 		return ctrl.Result{}, nil
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, maasCluster); err != nil || isPaused || requeue {
+	isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, maasCluster)
+	switch {
+	case err != nil:
 		return ctrl.Result{}, err
+	case isPaused:
+		return r.allowMove(ctx, maasCluster, changed)
+	case changed:
+		return ctrl.Result{}, nil
 	}
 	if maasCluster.DeletionTimestamp.IsZero() {
 		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil || added {
@@ -147,8 +154,17 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 
 // reconcileNormal does the steps of a live cluster; each sets its condition.
 func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
-	if err := r.ensureOwnerID(ctx, maasCluster); err != nil {
+	if err := r.ensureMarks(ctx, maasCluster); err != nil {
 		return ctrl.Result{}, err
+	}
+	original, err := copiedFrom(ctx, r.Client, maasCluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if original != nil {
+		p := copied(original)
+		setFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.reason, "%s", p.message)
+		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
 	}
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
@@ -161,6 +177,7 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 		do        func(context.Context, *scope.Cluster) error
 	}{
 		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
+		{infrav1.FailureDomainsReadyCondition, r.noteMAAS},
 		{infrav1.DNSReadyCondition, r.reconcileEndpoint},
 		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
 	}
@@ -182,17 +199,24 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// ensureOwnerID writes the mark that everything of this cluster in MAAS is found by. It must be stored before MAAS is changed.
-func (r *MaasClusterReconciler) ensureOwnerID(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
-	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] != "" {
+// ensureMarks writes the mark that everything of this cluster in MAAS is found by, and that `clusterctl move` has to wait. Both must be
+// stored before MAAS is changed.
+func (r *MaasClusterReconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
+	marks := map[string]string{}
+	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
+		marks[infrav1.OwnerIDAnnotation] = rand.String(ownerIDLength)
+	}
+	if !blocksMove(maasCluster) {
+		marks[clusterctlv1.BlockMoveAnnotation] = ""
+	}
+	if len(marks) == 0 {
 		return nil
 	}
-	id := rand.String(ownerIDLength)
 	return patchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
 		if c.Annotations == nil {
 			c.Annotations = map[string]string{}
 		}
-		c.Annotations[infrav1.OwnerIDAnnotation] = id
+		maps.Copy(c.Annotations, marks)
 	})
 }
 
@@ -220,7 +244,11 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 		setFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
 		return ctrl.Result{RequeueAfter: safetyRetry}, nil
 	}
-	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] != "" {
+	original, err := copiedFrom(ctx, r.Client, maasCluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
 		if err := r.deleteEndpoint(ctx, cluster, maasCluster); err != nil {
 			p := explain(err)
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)

@@ -148,12 +148,17 @@ func TestClusterRefusals(t *testing.T) {
 	}{
 		"no Secret":      {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "nosuch" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
 		"no credentials": {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef = nil }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"a wrong key":    {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "wrong" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
 		"no such zone":   {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
 		"no such domain": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "nosuch.example" }, infrav1.DNSReadyCondition, infrav1.DomainNotFoundReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
+			w.create(&corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: "wrong", Namespace: w.namespace},
+				StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "admin:token:wrong"},
+			})
 			before := w.maas.State()
 			cluster := w.newCluster(tc.change)
 			w.eventually(cluster, tc.reason, func() bool {
@@ -163,6 +168,7 @@ func TestClusterRefusals(t *testing.T) {
 				t.Errorf("Ready is %+v", conditions.Get(cluster, infrav1.ReadyCondition))
 			}
 			w.unchanged(before)
+			w.deleteCluster(cluster) // It does not wait for what was never there.
 		})
 	}
 }

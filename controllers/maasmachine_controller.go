@@ -80,9 +80,8 @@ type MaasMachineReconciler struct {
 	controller capicontroller.Controller
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/finalizers,verbs=update
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/status,verbs=patch
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
@@ -180,7 +179,7 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !watched(maasMachine, r.WatchFilter) {
+	if !watched(maasMachine, r.WatchFilter) || movedAway(maasMachine) {
 		return ctrl.Result{}, nil
 	}
 	m, err := r.belongings(ctx, maasMachine)
@@ -213,6 +212,7 @@ type belongings struct {
 	machine     *clusterv1.Machine
 	cluster     *clusterv1.Cluster
 	maasCluster *infrav1.MaasCluster // nil while, or once, there is none
+	original    *infrav1.MaasCluster // what maasCluster is a copy of; nil where it is none
 	maasMachine *infrav1.MaasMachine
 }
 
@@ -240,6 +240,9 @@ func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *inf
 		return nil, fmt.Errorf("reading the Cluster: %w", err)
 	}
 	m.maasCluster, err = r.maasCluster(ctx, m.cluster)
+	if err == nil && m.maasCluster != nil {
+		m.original, err = copiedFrom(ctx, r.Client, m.maasCluster)
+	}
 	return m, err
 }
 
@@ -315,7 +318,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
 	if waiting := notYet(m); waiting != nil {
 		cantSee(m.maasMachine, *waiting)
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: waiting.retryAfter}, nil
 	}
 	s, err := r.scope(ctx, m)
 	if err != nil {
@@ -334,7 +337,19 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 	if err != nil {
 		return explain(err).result(err)
 	}
-	return ctrl.Result{RequeueAfter: out.after}, nil
+	spare, err := r.removeSpare(ctx, l)
+	if err != nil {
+		return explain(err).result(err)
+	}
+	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
+}
+
+// sooner is the shorter of two times to wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // through does one step after the other until one stops or fails.
@@ -353,6 +368,8 @@ func notYet(m *belongings) *problem {
 	switch {
 	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster)):
 		return &problem{reason: infrav1.WaitingForClusterInfrastructureReason, message: "the cluster's infrastructure is not provisioned yet"}
+	case m.original != nil:
+		return copied(m.original)
 	case deployed:
 		return nil
 	case m.machine.Spec.Bootstrap.DataSecretName == nil:

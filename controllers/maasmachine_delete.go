@@ -30,6 +30,9 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 			"the MaasCluster is gone, and with it the credentials to give back machine %s", m.maasMachine.Spec.SystemID)
 		return ctrl.Result{RequeueAfter: mendRetry}, nil
 	}
+	if m.original != nil {
+		return r.finishDeletion(ctx, m.maasMachine, "the cluster is a copy; what is in MAAS is left to the original's")
+	}
 	s, err := r.scope(ctx, m)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)

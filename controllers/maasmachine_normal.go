@@ -302,7 +302,7 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 
 // mark makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
 func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, error) {
-	if machine.IsMarked(l.Identity(), l.maas) {
+	if !l.Machines.IsToBeMarked(l.Identity(), l.maas) {
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {

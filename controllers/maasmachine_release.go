@@ -144,7 +144,7 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
 	noteFailure(l) // While the state and the condition still tell of it.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
-	if l.maas.Owner != "" && !machine.IsMarked(l.Identity(), l.maas) {
+	if l.maas.Owner != "" && l.Machines.IsToBeMarked(l.Identity(), l.maas) {
 		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
 		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
 			return err

@@ -37,6 +37,8 @@ type vmCheck struct {
 	// CameBack is how often the VM was found again, DeletedAt when it was deleted again.
 	CameBack  int          `json:"cameBack,omitempty"`
 	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
+	// Namesakes tells that VMs of this name may have been made on several hosts.
+	Namesakes bool `json:"namesakes,omitempty"`
 }
 
 // vmCheckOf reads what was found out; what can't be read is begun anew.
@@ -113,7 +115,7 @@ func (r *MaasMachineReconciler) notePlace(ctx context.Context, l *life, machine 
 
 // verifyAt tells whether the VM is gone from a place.
 func verifyAt(ctx context.Context, l *life, place string) (back *lxd.VM, err error) {
-	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place})
+	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place, Namesakes: vmCheckOf(l.MaasMachine).Namesakes})
 }
 
 // recoverVM looks for a VM that an earlier try made without MAAS knowing it, which happens when a host takes too long or its answer is
@@ -131,7 +133,7 @@ func (r *MaasMachineReconciler) recoverVM(ctx context.Context, l *life) (outcome
 			notDeployed(l.MaasMachine, infrav1.CreatingReason, "MAAS did not say what became of the VM; looking for it before asking again")
 			return waitAtMost(later.After), nil
 		case errors.As(err, &unverified), errors.Is(err, maas.Forbidden):
-			continue // It is looked for again when the machine is deleted.
+			continue // It is looked for again when the machine runs, or is deleted.
 		case err != nil:
 			return proceed, err
 		case back != nil:
@@ -154,6 +156,10 @@ func (r *MaasMachineReconciler) verify(ctx context.Context, l *life) (outcome, e
 	}
 	if host := m.Status.LXDHost; host != "" && len(vmPlaces(m)) == 0 {
 		addVMPlace(m, l.Machines.LXD().Place(lxd.Host{Name: host}))
+	}
+	if check := vmCheckOf(m); !check.Namesakes && len(vmPlaces(m)) > 1 {
+		check.Namesakes = true
+		check.store(m)
 	}
 	for _, place := range vmPlaces(m) {
 		back, err := verifyAt(ctx, l, place)
@@ -185,7 +191,7 @@ func (r *MaasMachineReconciler) verified(ctx context.Context, l *life, place str
 	case err != nil:
 		return proceed, err
 	case back != nil:
-		return r.deleteAgain(ctx, l, place, back)
+		return r.cameBack(ctx, l, place, back)
 	}
 	return proceed, nil
 }
@@ -214,27 +220,84 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 	return proceed
 }
 
-// deleteAgain deletes a VM that was found again. It is ours by its name. What its host does not let go is tried at growing intervals, for
-// as long as it takes: MAAS has the VM, so it is not lost, and somebody must mend the host.
-func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (outcome, error) {
+// cameBack deletes a VM that was found again, and says so. What its host does not let go is tried at growing intervals, for as long as it
+// takes: MAAS has the VM, so it is not lost, and somebody must mend the host.
+func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place string, back *lxd.VM) (outcome, error) {
+	m := l.MaasMachine
+	times, err := r.deleteAgain(ctx, l, place, back)
+	if err != nil {
+		return proceed, err
+	}
+	message := fmt.Sprintf("VM host %s still had VM %s, which MAAS had called deleted; it is deleted again (times: %d)", back.Host, back.Hostname, times)
+	r.warnOnce(m, infrav1.VMCameBackReason, message)
+	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
+	return waitAtMost(vmRetry(times)), nil
+}
+
+// deleteAgain deletes a VM that was found again, and answers how often that was. It is ours by its name, or by that on its host.
+func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (times int, err error) {
 	m, check := l.MaasMachine, vmCheckOf(l.MaasMachine)
 	if now := l.Machines.LXD().Place(lxd.Host{ID: back.HostID, Name: back.Host}); now != place {
 		if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { addVMPlace(m, now) }); err != nil {
-			return proceed, err
+			return 0, err
 		}
 	}
 	if err := l.Machines.LXD().DeleteVM(ctx, *back); err != nil && !errors.Is(err, maas.NotFound) {
-		return proceed, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
+		return 0, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
 	}
 	check.CameBack++
 	check.DeletedAt = ptrTime(time.Now())
 	check.UnreachableSince, check.Tries = nil, 0
 	check.store(m)
-	message := fmt.Sprintf("VM host %s still had VM %s, which MAAS had called deleted; it is deleted again (times: %d)",
-		back.Host, back.Hostname, check.CameBack)
-	r.warnOnce(m, infrav1.VMCameBackReason, message)
-	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
-	return waitAtMost(vmRetry(check.CameBack)), nil
+	return check.CameBack, nil
+}
+
+// removeSpare deletes a VM that an earlier try made on a host that could not be looked at then. The machine runs in another one meanwhile,
+// whose name MAAS could not give to this one when it took it in.
+func (r *MaasMachineReconciler) removeSpare(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if !l.IsLXD() || l.maas.Pod == nil {
+		return proceed, nil
+	}
+	own := l.Machines.LXD().Place(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
+	for _, place := range vmPlaces(m) {
+		if place == own {
+			continue
+		}
+		if pause := vmCheckOf(m).pause(time.Now()); pause > 0 {
+			return waitAtMost(pause), nil
+		}
+		back, err := l.Machines.LXD().VerifyVM(ctx, lxd.VM{SystemID: l.maas.SystemID, Hostname: l.Identity().Hostname, Place: place, Namesakes: true})
+		if out, err := r.spare(ctx, l, place, back, err); err != nil || out.stop {
+			return out, err
+		}
+		dropVMPlace(m, place)
+		delete(m.Annotations, infrav1.VMCheckAnnotation)
+	}
+	return proceed, nil
+}
+
+// spare tells what follows from a look for a spare VM; to proceed means that there is none.
+func (r *MaasMachineReconciler) spare(ctx context.Context, l *life, place string, back *lxd.VM, err error) (outcome, error) {
+	var later *lxd.LaterError
+	var unverified *lxd.UnverifiedError
+	switch {
+	case errors.As(err, &later):
+		return waitAtMost(later.After), nil
+	case errors.As(err, &unverified), errors.Is(err, maas.Forbidden):
+		return waitAtMost(safetyRetry), nil
+	case err != nil:
+		return proceed, fmt.Errorf("looking for a VM that an earlier try made: %w", err)
+	case back == nil:
+		return proceed, nil
+	}
+	times, err := r.deleteAgain(ctx, l, place, back)
+	if err != nil {
+		return proceed, err
+	}
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had made a VM for an earlier try, which MAAS "+
+		"had called a failure; MAAS had taken it in as %s (%s), and it is deleted", back.Host, back.Hostname, back.SystemID)
+	return waitAtMost(vmRetry(times)), nil
 }
 
 // pause is how long to wait before it is looked whether the VM is there once more.

@@ -329,6 +329,118 @@ func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
 	w.noVMs()
 }
 
+// A host makes a VM, says that it failed, and can't be looked at. The machine gets another VM elsewhere; then somebody has MAAS look, which
+// takes the first one in under another name, for its own is taken.
+func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
+	for name, deleted := range map[string]bool{"while its machine runs": false, "with its machine": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			m, spare := w.spareVM()
+			w.stopManager()
+			w.maas.ClearFaults()
+			w.lookAtHosts()
+			if taken, there := w.maas.Machine(w.vmOn(spare)); !there || taken.Hostname == m.Status.Hostname {
+				t.Fatalf("MAAS took in %+v, want a machine with another name", taken)
+			}
+			if deleted {
+				w.beginDeletion(m)
+			}
+			w.startManager(w.client.Scheme())
+			if deleted {
+				w.goes(m)
+				w.noVMs()
+				return
+			}
+			w.await("only the VM that runs is there", m, func(context.Context) bool {
+				vms := w.vmsOnHosts()
+				return len(vms) == 1 && vms[0] == m.Status.Hostname+"@"+m.Status.LXDHost
+			})
+			w.eventually(m, "the spare's host is looked at no more", func() bool { return len(vmPlaces(m)) == 1 && m.Annotations[infrav1.VMCheckAnnotation] == "" })
+			w.told(m, "SpareVMDeleted", spare)
+			if running, there := w.maas.Machine(m.Spec.SystemID); !there || running.Status != "Deployed" {
+				t.Errorf("the machine's own VM is %+v", running)
+			}
+			w.delete(m)
+			w.noVMs()
+		})
+	}
+}
+
+// What somebody uses is not deleted, whatever it is called on its host.
+func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m, spare := w.spareVM()
+	w.stopManager()
+	w.maas.ClearFaults()
+	w.lookAtHosts()
+	id := w.vmOn(spare)
+	w.await("it is commissioned", m, func(context.Context) bool {
+		taken, _ := w.maas.Machine(id)
+		return taken.Status == "Ready"
+	})
+	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	w.beginDeletion(m)
+	w.startManager(w.client.Scheme())
+	w.goes(m)
+	if theirs, there := w.maas.Machine(id); !there || theirs.AgentName != "somebody" {
+		t.Errorf("what somebody took is %+v", theirs)
+	}
+}
+
+// spareVM makes a machine whose first VM was denied by its host, which can't be looked at; it answers the machine, and that host.
+func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
+	w.t.Helper()
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError}); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, true)
+	}
+	m = w.newMachine("md-0", false, vm)
+	w.await("a VM is made", m, func(context.Context) bool {
+		vms := w.vmsOnHosts()
+		if len(vms) > 0 {
+			_, spare, _ = strings.Cut(vms[0], "@")
+		}
+		return len(vms) > 0
+	})
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, false)
+	}
+	w.deployed(m)
+	return m, spare
+}
+
+// lookAtHosts is somebody who has MAAS look at all hosts.
+func (w *world) lookAtHosts() {
+	w.t.Helper()
+	hosts, err := w.maasClient().ListVMHosts(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, host := range hosts {
+		if _, err := w.maasClient().RefreshVMHost(w.t.Context(), host.ID); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// vmOn answers the system id of the machine that is a VM on a host; "": there is none.
+func (w *world) vmOn(host string) string {
+	machines := w.maas.Machines()
+	at := slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.VMHost == host })
+	if at < 0 {
+		return ""
+	}
+	return machines[at].SystemID
+}
+
 const oneHost = `
 users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
 domains: [{name: maas.sim, default: true}]

@@ -103,6 +103,7 @@ type world struct {
 	t         *testing.T
 	client    client.Client
 	namespace string
+	second    string // another namespace that the manager looks after; "": none
 	maas      *simulator.Simulator
 	workload  client.Client
 	region    string
@@ -153,12 +154,17 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 	w.maasURL = w.startMAAS()
+	w.createCredentials()
+	w.startManager(scheme)
+	return w
+}
+
+func (w *world) createCredentials() {
+	w.t.Helper()
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace},
 		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "admin:token:secret"},
 	})
-	w.startManager(scheme)
-	return w
 }
 
 const region = `
@@ -196,10 +202,14 @@ func (w *world) startMAAS() (endpoint string) {
 func (w *world) startManager(scheme *runtime.Scheme) {
 	w.t.Helper()
 	log := w.logger()
+	watched := map[string]cache.Config{w.namespace: {}}
+	if w.second != "" {
+		watched[w.second] = cache.Config{}
+	}
 	mgr, err := ctrl.NewManager(apiConfig, ctrl.Options{
 		Scheme: scheme, Logger: log,
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:      cache.Options{DefaultNamespaces: watched},
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 	})

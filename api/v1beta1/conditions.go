@@ -55,6 +55,9 @@ const (
 	// CredentialsInvalidReason: there are no credentials, or MAAS does not accept them.
 	CredentialsInvalidReason = "CredentialsInvalid"
 
+	// OwnerIDTakenReason: the MaasCluster is a copy of one that is still there, with its annotation capmaas.io/owner-id. Nothing is done for it.
+	OwnerIDTakenReason = "OwnerIDTaken"
+
 	// MAASUnavailableReason: MAAS does not answer, or answers with an error that passes. It is retried.
 	MAASUnavailableReason = "MAASUnavailable"
 

@@ -16,7 +16,8 @@ const (
 	OwnerIDAnnotation = "capmaas.io/owner-id"
 
 	// MAASAnnotation is where the MAAS is that has what belongs to a MaasCluster: the host and path of its URL. It is written before the
-	// first call to MAAS that changes something, and follows MAAS to another name as soon as that MAAS proves to have what is ours.
+	// first call to MAAS that changes something, and follows MAAS to another name as soon as that MAAS proves to have what is ours. A MaasCluster
+	// without it has nothing in MAAS, and goes also when its credentials or its endpoint never worked.
 	MAASAnnotation = "capmaas.io/maas"
 
 	// CustomDNSAnnotation on a MaasCluster says that the API endpoint is provided by the user:

@@ -28,8 +28,8 @@ const PhaseStartedAnnotation = "capmaas.io/phase-started"
 // separated by commas. It is written before MAAS is asked to make the VM, and tells after the deletion where to look whether it is gone.
 const VMOnHostAnnotation = "capmaas.io/vm-on-host"
 
-// VMCheckAnnotation on a MaasMachine that is being deleted is what was found out so far about whether its VM is gone from its host,
-// as JSON: since when MAAS can't look there, and how often the VM was found again.
+// VMCheckAnnotation on a MaasMachine is what was found out so far about whether its VM, when it is deleted, or one that an earlier try made, is
+// gone from its host, as JSON: since when MAAS can't look there, how often the VM was found again, and whether there may have been several.
 const VMCheckAnnotation = "capmaas.io/vm-check"
 
 // ProvisioningMode says what kind of machine is used.

@@ -159,14 +159,29 @@ func (a *Auditor) learn(ctx context.Context) (*claims, error) {
 	return c, nil
 }
 
+// look reads MAAS, and before and after it what Kubernetes claims: while clusters that are not audited live on, a machine can be given back and
+// taken again between the two.
+func (a *Auditor) look(ctx context.Context) (*maasState, *claims, error) {
+	before, err := a.learn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := readState(a.region)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := a.learn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.since(before)
+	return now, c, nil
+}
+
 // Steady audits clusters in the middle of their lives, while none of their objects is on its way: each is deployed, or has said why
 // it is not, or is gone.
 func (a *Auditor) Steady(ctx context.Context, who Who) ([]Finding, error) {
-	now, err := readState(a.region)
-	if err != nil {
-		return nil, err
-	}
-	c, err := a.learn(ctx)
+	now, c, err := a.look(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -175,11 +190,7 @@ func (a *Auditor) Steady(ctx context.Context, who Who) ([]Finding, error) {
 
 // Gone audits clusters that were deleted: nothing of theirs is left. For everybody it compares all of MAAS with how it was.
 func (a *Auditor) Gone(ctx context.Context, who Who) ([]Finding, error) {
-	now, err := readState(a.region)
-	if err != nil {
-		return nil, err
-	}
-	c, err := a.learn(ctx)
+	now, c, err := a.look(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -634,6 +635,44 @@ func TestAMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
 	b.create(next)
 	b.quiet()
 	if found := b.steady(mine); len(found) > 0 {
+		t.Errorf("found: %v", found)
+	}
+}
+
+// between is a region in which something happens after it was read.
+type between struct {
+	Region
+	happens func()
+}
+
+func (b *between) VMHosts() []simulator.VMHost { // The last that is read.
+	hosts := b.Region.VMHosts()
+	b.happens()
+	return hosts
+}
+
+func TestAMachineThatChangesHandsDuringTheAuditIsNotDoubled(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	gone := b.cluster.DeepCopy()
+	gone.ResourceVersion, gone.Name = "", "c0"
+	gone.Labels[clusterv1.ClusterNameLabel], gone.Annotations[infrav1.OwnerIDAnnotation] = "c0", "owner0"
+	b.create(gone)
+	if err := b.audit.Learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.drop(gone)
+	b.worker.Finalizers = []string{infrav1.MachineFinalizer}
+	b.update(b.worker)
+	b.drop(b.worker) // Its machine is not given back yet.
+	b.audit.region = &between{b.Simulator, sync.OnceFunc(func() {
+		b.release(b.metal)
+		must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID}))(b.T)
+		next := b.object("next", false)
+		next.Spec.SystemID = b.metal.SystemID
+		b.create(next)
+	})}
+	if found := b.gone(Who{Namespace: "ns", Cluster: "c0"}); len(found) > 0 {
 		t.Errorf("found: %v", found)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,6 +31,8 @@ type cluster struct {
 type object struct {
 	infrav1.MaasMachine
 	cluster cluster // without an owner id where the MaasCluster is gone
+	// held tells that the object had recorded its machine already when MAAS was read.
+	held bool
 }
 
 func (o *object) String() string { return "MaasMachine " + o.Namespace + "/" + o.Name }
@@ -77,9 +80,24 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 	}
 	for _, m := range machines.Items {
 		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}
-		c.objects = append(c.objects, &object{m, byLabel[key]})
+		c.objects = append(c.objects, &object{MaasMachine: m, cluster: byLabel[key]})
 	}
 	return c, nil
+}
+
+// since notes which objects have had their machines since an earlier look.
+func (c *claims) since(before *claims) {
+	type who struct {
+		namespace, name string
+		uid             types.UID
+	}
+	had := map[who]string{}
+	for _, o := range before.objects {
+		had[who{o.Namespace, o.Name, o.UID}] = o.Spec.SystemID
+	}
+	for _, o := range c.objects {
+		o.held = had[who{o.Namespace, o.Name, o.UID}] == o.Spec.SystemID
+	}
 }
 
 // canonical is an address as MAAS writes it.

@@ -85,6 +85,9 @@ func (a *Auditor) auditMachines(now *maasState, c *claims, marks marks) []Findin
 		}
 		holders = slices.DeleteFunc(holders, func(o *object) bool { return o.gaveBack(m) })
 		if len(holders) > 1 {
+			holders = slices.DeleteFunc(holders, func(o *object) bool { return !o.held })
+		}
+		if len(holders) > 1 {
 			findings = append(findings, Finding{Doubled, fmt.Sprintf("%s is that of %s and of %s", describe(m), holders[0], holders[1])})
 		}
 		mark := marks.on(m)

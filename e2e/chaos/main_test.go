@@ -73,7 +73,7 @@ type size struct {
 // The short attack is for each change, with a seed that finds the same each time; the full one is for finding more.
 var (
 	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
-	full  = size{name: "full", clusters: 100, atOnce: 5, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
+	full  = size{name: "full", clusters: 100, atOnce: 15, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
 )
 
 // chosen is the size and the seed that the environment asks for.

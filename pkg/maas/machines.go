@@ -126,6 +126,27 @@ func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Mac
 	return machines, err
 }
 
+// InstanceNames answers what the VMs behind machines are called on their LXD hosts, by system id (GET machines/ op=power_parameters). It
+// stays as it was when the machine got another name. Forbidden: only administrators are told.
+func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[string]string, error) {
+	if len(systemIDs) == 0 {
+		return nil, nil // MAAS would answer all machines.
+	}
+	// The parameters hold credentials, too; nothing else is read.
+	var parameters map[string]struct {
+		InstanceName string `json:"instance_name"`
+	}
+	params := url.Values{"id": systemIDs}
+	if err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params}, &parameters); err != nil {
+		return nil, err
+	}
+	names := make(map[string]string, len(parameters))
+	for id, one := range parameters {
+		names[id] = one.InstanceName
+	}
+	return names, nil
+}
+
 // GetMachine answers GET machines/{id}/, or NotFound.
 func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodGet}, systemID)

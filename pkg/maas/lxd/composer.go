@@ -101,6 +101,9 @@ type VM struct {
 	Host     string
 	HostID   int
 	Project  string // "" where none was asked for
-	// Place is where it was, as Composer.Place noted it. It is for Verify alone.
+	// Place is where it was, as Composer.Place noted it. Place and Namesakes are for Verify alone.
 	Place string
+	// Namesakes tells that there were several VMs of this name: MAAS may have taken this one in under another. SystemID, where it is set, is
+	// then that of one that is as it should be.
+	Namesakes bool
 }

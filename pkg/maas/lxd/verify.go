@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,10 +24,13 @@ func parsePlace(place string) (id int, name string) {
 }
 
 // Verify has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then for the VM by its name. What MAAS finds on a host and does not
-// know becomes a machine of the VM's name, is commissioned, and nobody's. Forbidden: the key's user may not have MAAS look.
+// know becomes a machine of the VM's name, or of any name where that is taken, is commissioned, and nobody's. Forbidden: the key's user may
+// not have MAAS look.
 func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
 	since := v.looks.askedSince(vm.Hostname, vm.Place)
+	var hosts []int
 	failed := v.lookAt(ctx, vm.Place, func(id int) error {
+		hosts = append(hosts, id)
 		return v.looks.look(ctx, id, since, func(ctx context.Context) error {
 			_, err := v.inventory.Client().RefreshVMHost(ctx, id)
 			return err
@@ -37,19 +41,83 @@ func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
 		return nil, failed
 	}
 	// Also after a failure: somebody else may have had MAAS look. And it tells a host that can't be reached from a MAAS that can't be.
-	found, err := v.inventory.Client().ListMachines(ctx, maas.MachineFilter{Hostnames: []string{vm.Hostname}})
+	back, err := v.findBack(ctx, vm, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("looking whether VM %s came back: %w", vm.Hostname, err)
+		return nil, err
 	}
-	for _, m := range found {
-		if m.Pod != nil {
-			return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID}, nil
-		}
+	if back != nil {
+		v.looks.forget(vm.Hostname) // Whether it is gone when it was deleted again, a later look must tell. Its deletion knows it by its name in MAAS.
+		return back, nil
 	}
 	if failed != nil {
 		return nil, unverified(vm, failed)
 	}
 	v.looks.forget(vm.Hostname)
+	return nil, nil
+}
+
+// findBack finds a VM by its name, and one that may have got another by what it is called on its host.
+func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error) {
+	found, err := v.inventory.Client().ListMachines(ctx, maas.MachineFilter{Hostnames: []string{vm.Hostname}})
+	if err != nil {
+		return nil, fmt.Errorf("looking whether VM %s came back: %w", vm.Hostname, err)
+	}
+	for _, m := range found {
+		if m.Pod != nil && m.SystemID != vm.SystemID {
+			return onHost(m), nil
+		}
+	}
+	if !vm.Namesakes {
+		return nil, nil
+	}
+	return v.findInstance(ctx, vm, hosts)
+}
+
+func onHost(m *maas.Machine) *VM {
+	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID}
+}
+
+// unused are the states of a machine that MAAS took in by itself and nobody has acquired since.
+var unused = []maas.Status{
+	maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusTesting, maas.StatusFailedTesting, maas.StatusReady,
+}
+
+// findInstance finds a VM of any name that LXD calls as we had it called (GET machines/, and op=power_parameters), if nobody uses it: under
+// its new name it is anybody's to take.
+func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, error) {
+	hosts, _, err := v.inventory.VMHosts(ctx, hostsMaxAge)
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	var filter maas.MachineFilter
+	for _, host := range hosts {
+		if slices.Contains(ids, host.ID) {
+			filter.VMHosts = append(filter.VMHosts, host.Name)
+		}
+	}
+	if len(filter.VMHosts) == 0 {
+		return nil, nil // MAAS does not have the host any more, nor its VMs.
+	}
+	vms, err := v.inventory.Client().ListMachines(ctx, filter)
+	if err != nil {
+		return nil, fmt.Errorf("listing the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
+	}
+	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool {
+		return m.Pod == nil || m.SystemID == vm.SystemID || !slices.Contains(unused, m.Status)
+	})
+	systemIDs := make([]string, 0, len(vms))
+	for _, m := range vms {
+		systemIDs = append(systemIDs, m.SystemID)
+	}
+	names, err := v.inventory.Client().InstanceNames(ctx, systemIDs)
+	if err != nil {
+		return nil, fmt.Errorf("asking what the VMs on %s are called there: %w", strings.Join(filter.VMHosts, ", "), err)
+	}
+	for _, m := range vms {
+		if names[m.SystemID] == vm.Hostname {
+			return onHost(m), nil
+		}
+	}
 	return nil, nil
 }
 

@@ -127,3 +127,43 @@ func TestALookWaitsForACompose(t *testing.T) {
 		}
 	}
 }
+
+// MAAS took a VM in under another name, because one elsewhere had its own; its host keeps it when it is deleted.
+func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s, commission: 24h", 1)
+	text = strings.Replace(text, "vm_hosts: [", "vm_hosts: [{name: second, cores: 8, memory: 16384, storage_pools: [{name: default, size: 100000}]}, ", 1)
+	region := newRegion(t, text)
+	composer := NewVMHostComposer(region.inventory, NewLooks())
+	hosts, err := composer.Hosts(t.Context())
+	if err != nil || len(hosts) != 2 {
+		t.Fatalf("hosts %v: %v", hosts, err)
+	}
+	spec := VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}}
+	region.sim.BreakVMHost(hosts[0].Name, false, true)
+	if vm, err := composer.Compose(t.Context(), hosts[0], spec); err == nil {
+		t.Fatalf("MAAS knows of %+v", vm)
+	}
+	own, err := composer.Compose(t.Context(), hosts[1], spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spare := VM{SystemID: own.SystemID, Hostname: "vm", Place: composer.Place(hosts[0]), Namesakes: true}
+	for _, lost := range []bool{true, false} {
+		back, err := verified(t, composer, spare)
+		if err != nil || back == nil || back.SystemID == own.SystemID || back.Hostname == "vm" || back.HostID != hosts[0].ID {
+			t.Fatalf("%+v came back: %v", back, err)
+		}
+		region.sim.BreakVMHost(hosts[0].Name, false, lost)
+		if err := composer.Decompose(t.Context(), *back); err != nil {
+			t.Fatal(err)
+		}
+		region.sim.BreakVMHost(hosts[0].Name, false, false)
+	}
+	if back, err := verified(t, composer, spare); err != nil || back != nil {
+		t.Errorf("%+v came back: %v", back, err)
+	}
+	if m, err := region.inventory.Client().GetMachine(t.Context(), own.SystemID); err != nil || m.Hostname != "vm" {
+		t.Errorf("the VM that is as it should be: %+v, %v", m, err)
+	}
+}

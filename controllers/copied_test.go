@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// copyInto makes another namespace for copies of what is in the world's own.
+func (w *world) copyInto() *world {
+	w.t.Helper()
+	other := *w
+	other.namespace = w.second
+	other.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.namespace}})
+	other.createCredentials()
+	return &other
+}
+
+// Manifests of a live cluster, or its backup, are applied in another namespace, and deleted there when that turns out to be a mistake.
+func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
+	before := string(w.maas.State())
+	other := w.copyInto()
+	second := other.newCluster(func(c *infrav1.MaasCluster) {
+		c.Annotations = map[string]string{infrav1.OwnerIDAnnotation: cluster.Annotations[infrav1.OwnerIDAnnotation]}
+		c.Spec.ControlPlaneEndpoint = cluster.Spec.ControlPlaneEndpoint
+	})
+	other.eventually(second, "refused", func() bool {
+		return conditions.GetReason(second, infrav1.FailureDomainsReadyCondition) == infrav1.OwnerIDTakenReason
+	})
+	if message := conditions.GetMessage(second, infrav1.ReadyCondition); !strings.Contains(message, client.ObjectKeyFromObject(cluster).String()) {
+		t.Errorf("Ready says %q, want whose owner id it is", message)
+	}
+	copied := other.newMachine("cp-0", true, infrav1.MaasMachineSpec{
+		ProvisioningMode: vm.ProvisioningMode, LXDConfig: vm.LXDConfig, SystemID: m.Spec.SystemID,
+	})
+	other.eventually(copied, "left alone", func() bool {
+		return conditions.GetReason(copied, infrav1.MachineDeployedCondition) == infrav1.WaitingForClusterInfrastructureReason
+	})
+	// Also one that was provisioned in its backup.
+	copied.Spec.ProviderID = m.Spec.ProviderID
+	if err := w.client.Update(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	other.eventually(copied, "not known to be deployed", func() bool {
+		return conditions.GetReason(copied, infrav1.MachineDeployedCondition) == infrav1.OwnerIDTakenReason
+	})
+	other.delete(copied)
+	other.delete(second)
+	if after := string(w.maas.State()); after != before {
+		t.Errorf("MAAS was\n%s\nand is\n%s", before, after)
+	}
+	w.delete(m)
+	w.delete(cluster)
+	w.noVMs()
+}
+
+// When the original is gone, what was restored elsewhere takes its place.
+func TestARestoredClusterTakesOverWhenTheOriginalIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	other := w.copyInto()
+	second := other.newCluster(func(c *infrav1.MaasCluster) {
+		c.Annotations = map[string]string{infrav1.OwnerIDAnnotation: cluster.Annotations[infrav1.OwnerIDAnnotation]}
+	})
+	other.eventually(second, "refused", func() bool {
+		return conditions.GetReason(second, infrav1.FailureDomainsReadyCondition) == infrav1.OwnerIDTakenReason
+	})
+	w.delete(cluster)
+	// What wakes it at once; by itself it looks again within a minute.
+	before := second.DeepCopy()
+	second.Labels["woken"] = ""
+	if err := w.client.Patch(t.Context(), second, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	other.provisioned(second)
+	other.delete(second)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// setPaused pauses the Cluster, as `clusterctl move` does, or lets it go on, and waits until its infrastructure has heard of it.
+func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ...*infrav1.MaasMachine) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"paused": paused}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)); err != nil {
+		w.t.Fatal(err)
+	}
+	is := func(object conditions.Getter) bool {
+		return conditions.Has(object, clusterv1.PausedCondition) && conditions.IsTrue(object, clusterv1.PausedCondition) == paused
+	}
+	w.eventually(cluster, "told about the pause", func() bool { return is(cluster) })
+	for _, m := range machines {
+		w.eventually(m, "told about the pause", func() bool { return is(m) })
+	}
+}
+
+// hold has MAAS not do a call of this op before release; reached is closed when it was asked.
+func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
+	asked, held := make(chan struct{}), make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Op == op && phase == simulator.Before {
+			ask()
+			<-held
+		}
+		return nil
+	})
+	release = sync.OnceFunc(func() { close(held) })
+	w.t.Cleanup(release)
+	return asked, release
+}
+
+// staysBlocked checks that a cluster, which is paused, can't be moved.
+func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+	if !blocksMove(cluster) {
+		w.t.Errorf("the cluster may be moved while %s", while)
+	}
+}
+
+// toldBlocked waits for the event that says which machine holds up a move.
+func (w *world) toldBlocked(machine string) {
+	w.t.Helper()
+	w.await("an event tells of "+machine, w.cluster, func(ctx context.Context) bool {
+		list := &corev1.EventList{}
+		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return e.Reason == moveBlockedReason && strings.Contains(e.Message, machine)
+		})
+	})
+}
+
+// A cluster can be moved while it is paused and all that was begun has ended, and at no other time.
+func TestMoveWaitsUntilNothingIsDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	w.eventually(cluster, "kept from being moved", func() bool { return blocksMove(cluster) })
+	w.setPaused(cluster, true, m)
+	w.eventually(cluster, "free to be moved", func() bool { return !blocksMove(cluster) })
+	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=set_workload_annotations", url.Values{"capmaas-owner": {""}})
+	reached, release := w.hold("set_workload_annotations")
+	w.setPaused(cluster, false)
+	w.eventually(cluster, "kept from being moved again", func() bool { return blocksMove(cluster) })
+	w.await("a call is under way", m, func(context.Context) bool { return isClosed(reached) })
+	w.setPaused(cluster, true)
+	w.staysBlocked(cluster, "a call is under way")
+	release()
+	w.eventually(cluster, "free to be moved once more", func() bool { return !blocksMove(cluster) })
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
+// What clusterctl would lose, or bring back, holds up the move: a machine that is being made, and one that is being deleted.
+func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	runs := w.newMachine("runs", false, vm)
+	w.deployed(runs)
+	reached, release := w.hold("deploy")
+	m := w.newMachine("comes", false, infrav1.MaasMachineSpec{})
+	w.await("a machine is being made", m, func(context.Context) bool { return isClosed(reached) })
+	w.setPaused(cluster, true, runs)
+	w.toldBlocked("comes")
+	release()
+	w.eventually(m, "told about the pause", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	w.staysBlocked(cluster, "a machine comes")
+	w.setPaused(cluster, false)
+	w.deployed(m)
+
+	w.annotate(m, clusterv1.PausedAnnotation, ptr.To("")) // So that it stays on its way out.
+	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.setPaused(cluster, true, runs)
+	w.staysBlocked(cluster, "a machine goes")
+	w.setPaused(cluster, false)
+	w.annotate(m, clusterv1.PausedAnnotation, nil)
+	w.await("the machine is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+	w.setPaused(cluster, true, runs)
+	w.eventually(cluster, "free to be moved", func() bool { return !blocksMove(cluster) })
+	w.setPaused(cluster, false, runs)
+	w.delete(runs)
+	w.unchanged(before)
+}
+
+// What clusterctl deletes because it has moved it lives on elsewhere, and MAAS is not asked for anything; even if nobody saw the pause.
+func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	virtual, metal := w.newMachine("virtual", true, vm), w.newMachine("metal", false, infrav1.MaasMachineSpec{})
+	w.deployed(virtual)
+	w.deployed(metal)
+	w.eventually(cluster, "ready", func() bool { return conditions.IsTrue(cluster, infrav1.DNSReadyCondition) })
+	before := w.maas.State()
+	moved := []client.Object{virtual, metal, cluster}
+	for _, object := range moved {
+		// As clusterctl does, which leaves no other annotation.
+		patch := []byte(`[{"op": "add", "path": "/metadata/annotations", "value": {"` + clusterctlv1.DeleteForMoveAnnotation + `": ""}}]`)
+		if err := w.client.Patch(t.Context(), object, client.RawPatch("application/json-patch+json", patch)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.client.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := w.newMachine("other", false, infrav1.MaasMachineSpec{}) // By then all others have been looked at.
+	w.eventually(other, "looked at", func() bool { return len(other.Status.Conditions) > 0 })
+	w.unchanged(before)
+	for _, object := range moved {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), object); apierrors.IsNotFound(err) {
+			t.Errorf("%s was let go, which is clusterctl's to do", object.GetName())
+		}
+	}
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "release" || call.Method == http.MethodDelete {
+			t.Errorf("MAAS was asked to %s %s", call.Method, call.Endpoint)
+		}
+	}
+}
