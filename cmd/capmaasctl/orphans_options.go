@@ -16,8 +16,8 @@ import (
 const (
 	// orphansTimeout leaves time to wait for --settle-time, to read the proofs and to answer.
 	orphansTimeout = 30 * time.Minute
-	// defaultSettleTime is the manager's: MAAS takes up to two minutes to compose a VM.
-	defaultSettleTime = 150 * time.Second
+	// defaultSettleTime is the manager's.
+	defaultSettleTime = 4 * time.Minute
 )
 
 func (o *options) addOrphanFlags(fs *pflag.FlagSet) {

@@ -128,8 +128,8 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 		return err
 	}
 	scopes := &scope.Factory{
-		Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir},
-		ManagementID: management,
+		Client: mgr.GetClient(), Registry: registry, ManagementID: management,
+		Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir, Namespaces: opts.maasConfigNamespaces},
 	}
 	if err := addOrphanAuditor(mgr, scopes, opts); err != nil {
 		return err
@@ -187,7 +187,7 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 		return nil, fmt.Errorf("making the client for kubeconfig Secrets: %w", err)
 	}
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient:     secrets,
+		SecretClient:     kubeconfigs{secrets},
 		WatchFilterValue: opts.watchFilter,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
 			return cluster.Spec.InfrastructureRef.Kind == "MaasCluster"

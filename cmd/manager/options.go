@@ -21,6 +21,7 @@ type options struct {
 	leaseDuration              time.Duration
 	renewDeadline, retryPeriod time.Duration
 	maasConfigDir              string
+	maasConfigNamespaces       []string
 	pollActive, pollIdle       time.Duration
 	settleTime                 time.Duration
 	commissionTimeout          time.Duration
@@ -41,7 +42,7 @@ func defaultOptions() options {
 		healthAddr:    ":9440",
 		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
 		maasConfigDir: "/etc/capmaas",
-		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 150 * time.Second, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
+		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 4 * time.Minute, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
 		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
 		vmHostPatience:      5 * time.Minute,
 		orphanAuditInterval: 10 * time.Minute,
@@ -66,10 +67,13 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.maasConfigDir, "maas-config-dir", o.maasConfigDir,
 		"Directory with the manager's own MAAS credentials: config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. "+
 			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
+	fs.StringSliceVar(&o.maasConfigNamespaces, "maas-config-namespaces", o.maasConfigNamespaces,
+		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. Default: all namespaces.")
 	fs.DurationVar(&o.pollActive, "poll-active", o.pollActive, "How often MAAS is asked for the machines that are on their way.")
 	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
 	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
-		"How long a machine may turn up in MAAS after the answer to a request for one was lost. MAAS takes up to two minutes to compose a VM.")
+		"How long a machine may turn up in MAAS after the answer to a request for one was lost. It counts from before the request, for whose answer "+
+			"the manager waits up to 150 s.")
 	fs.DurationVar(&o.commissionTimeout, "commission-timeout", o.commissionTimeout,
 		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.deployTimeout, "deploy-timeout", o.deployTimeout,

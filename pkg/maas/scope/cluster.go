@@ -131,7 +131,7 @@ func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) 
 		config, err = secretConfig(ctx, f.Client, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
 		return config, "Secret " + ref.Name, err
 	}
-	config, err = f.Manager.config()
+	config, err = f.Manager.config(maasCluster.Namespace)
 	return config, "the manager's MAAS credentials", err
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,9 +43,19 @@ func (e *CredentialsError) Unwrap() error { return e.cause }
 // credentials/caBundle. They are read again each time, so that a rotated key is used at once.
 type ManagerCredentials struct {
 	Dir string
+	// Namespaces are those whose MaasClusters may use them: whoever may make MaasClusters there can take any machine with them, and, by a
+	// host cluster, read them. Empty: all.
+	Namespaces []string
 }
 
-func (m ManagerCredentials) config() (maas.Config, error) {
+// config answers the credentials, for a MaasCluster in a namespace.
+func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
+	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
+		return maas.Config{}, &CredentialsError{
+			Source: "spec.credentialsRef",
+			cause:  fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace", namespace),
+		}
+	}
 	var errs []error
 	read := func(name string, optional bool) []byte {
 		content, err := os.ReadFile(filepath.Join(m.Dir, name))

@@ -162,7 +162,7 @@ func TestManagerCredentials(t *testing.T) {
 	dir := t.TempDir()
 	manager := ManagerCredentials{Dir: dir}
 	var missing *CredentialsError
-	if _, err := manager.config(); !errors.As(err, &missing) {
+	if _, err := manager.config("ns"); !errors.As(err, &missing) {
 		t.Fatalf("without files: %v, want a CredentialsError", err)
 	}
 	write := func(name, content string) {
@@ -178,13 +178,62 @@ func TestManagerCredentials(t *testing.T) {
 	write("credentials/apiKey", "a:b:c\n")
 	for _, key := range []string{"a:b:c", "a:b:rotated"} {
 		write("credentials/apiKey", key+"\n")
-		got, err := manager.config()
+		got, err := manager.config("ns")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(maas.Config{Endpoint: "http://maas/MAAS", APIKey: key}, got); diff != "" {
 			t.Errorf("the credentials differ (-want +got):\n%s", diff)
 		}
+	}
+}
+
+func TestManagersCredentialsAreForItsNamespacesAlone(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"config/maasEndpoint": "http://maas/MAAS", "credentials/apiKey": "a:b:c"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "tenant"}, Data: map[string][]byte{
+		"endpoint": []byte("http://maas/MAAS"), "apiKey": []byte("d:e:f"),
+	}}
+	ref := &infrav1.LocalObjectReference{Name: "own"}
+	for name, tc := range map[string]struct {
+		namespaces []string
+		namespace  string
+		change     func(*infrav1.MaasClusterSpec)
+		// cluster and hosts are the keys that the cluster itself and its host cluster's nodes use; "" is none.
+		cluster, hosts string
+	}{
+		"for all":                {nil, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
+		"for this one":           {[]string{"infra", "tenant"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
+		"for others":             {[]string{"infra"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
+		"for one like it":        {[]string{"tenant-a"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
+		"credentials of its own": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) { s.CredentialsRef = ref }, "d:e:f", "d:e:f"},
+		"credentials for its hosts alone": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) {
+			s.LXDConfig = &infrav1.LXDHostConfig{CredentialsRef: ref}
+		}, "", "d:e:f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Factory{Client: fake.NewClientBuilder().WithObjects(own).Build(), Manager: ManagerCredentials{Dir: dir, Namespaces: tc.namespaces}}
+			c := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace}}
+			tc.change(&c.Spec)
+			check := func(what, want string, got maas.Config, err error) {
+				t.Helper()
+				var refused *CredentialsError
+				if got.APIKey != want || (want == "") != errors.As(err, &refused) {
+					t.Errorf("%s: the key %q, and %v; want %q", what, got.APIKey, err, want)
+				}
+			}
+			config, _, err := f.config(t.Context(), c)
+			check("the cluster", tc.cluster, config, err)
+			config, err = f.HostCredentials(t.Context(), c)
+			check("its hosts", tc.hosts, config, err)
+		})
 	}
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/cluster-api/util/secret"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// kubeconfigs reads the kubeconfig Secrets of workload clusters, and refuses kubeconfigs that name files: such files are the manager's
+// own. Whoever may write a Secret could have the manager's token or MAAS's API key sent, as a bearer token, to a server of his choice.
+type kubeconfigs struct {
+	client.Reader
+}
+
+// Get reads one Secret.
+func (k kubeconfigs) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if err := k.Reader.Get(ctx, key, object, options...); err != nil {
+		return err
+	}
+	if s, ok := object.(*corev1.Secret); ok {
+		return selfContained(s)
+	}
+	return nil
+}
+
+// foreignFileError is a kubeconfig that names a file.
+type foreignFileError struct {
+	// secret has the kubeconfig, field is the one that names the file.
+	secret client.ObjectKey
+	field  string
+}
+
+func (e *foreignFileError) Error() string {
+	return fmt.Sprintf("the kubeconfig in Secret %s has the field %s: kubeconfigs that name files or programs are not used", e.secret, e.field)
+}
+
+// selfContained refuses a kubeconfig any part of which is elsewhere.
+func selfContained(s *corev1.Secret) error {
+	config, err := clientcmd.Load(s.Data[secret.KubeconfigDataName])
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig in Secret %s: %w", client.ObjectKeyFromObject(s), err)
+	}
+	elsewhere := map[string]bool{}
+	for _, cluster := range config.Clusters {
+		elsewhere["certificate-authority"] = elsewhere["certificate-authority"] || cluster.CertificateAuthority != ""
+	}
+	for _, user := range config.AuthInfos {
+		for field, given := range map[string]bool{
+			"client-certificate": user.ClientCertificate != "", "client-key": user.ClientKey != "", "tokenFile": user.TokenFile != "",
+			"exec": user.Exec != nil,
+		} {
+			elsewhere[field] = elsewhere[field] || given
+		}
+	}
+	for _, field := range []string{"certificate-authority", "client-certificate", "client-key", "exec", "tokenFile"} {
+		if elsewhere[field] {
+			return &foreignFileError{client.ObjectKeyFromObject(s), field}
+		}
+	}
+	return nil
+}
