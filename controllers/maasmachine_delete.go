@@ -46,7 +46,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	l.Machines.LetIn(m.maasMachine.Spec.SystemID)
+	l.Machines.LetIn(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
 	return r.finishDeletion(ctx, m.maasMachine, givenBack)
 }
 

@@ -46,7 +46,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 		return proceed, err
 	}
 	if address != "" && machine.HasAddress(l.maas, address) {
-		l.Machines.KeepOut(l.maas) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+		l.Machines.KeepOut(l.maas, string(l.MaasMachine.UID)) // The address is taken off it when it is in the pool, and before one of our own objects has it.
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:

@@ -29,9 +29,12 @@ const (
 type failures struct {
 	mu    sync.Mutex
 	byID  map[string]*failure
-	out   map[string]keptOutUntil // by system id
+	out   map[keptOutBy]keptOutUntil
 	clock func() time.Time
 }
+
+// keptOutBy is who keeps which machine out. Of two who give it back one after the other, the first may end when the second has begun.
+type keptOutBy struct{ systemID, owner string }
 
 // keptOutUntil is a machine that is not allocated for another reason than its failures.
 type keptOutUntil struct {
@@ -55,7 +58,7 @@ type LeftAlone struct {
 }
 
 func newFailures() *failures {
-	return &failures{byID: map[string]*failure{}, out: map[string]keptOutUntil{}, clock: time.Now}
+	return &failures{byID: map[string]*failure{}, out: map[keptOutBy]keptOutUntil{}, clock: time.Now}
 }
 
 // SetClock has pauses measured by another clock; tests wait for nothing.
@@ -65,19 +68,19 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.failures.clock = now
 }
 
-// KeepOut keeps a machine that is being given back from being allocated here, until LetIn: what its last owner did to it is not undone yet,
-// and can't be once somebody has it. Who gives it back tells again with each look.
-func (s *Service) KeepOut(m *maas.Machine) {
+// KeepOut keeps a machine that its owner, a MaasMachine's UID, gives back from being allocated here, until LetIn: what the owner did to it is
+// not undone yet, and can't be once somebody has it. Who gives it back tells again with each look.
+func (s *Service) KeepOut(m *maas.Machine, owner string) {
 	s.failures.mu.Lock()
 	defer s.failures.mu.Unlock()
-	s.failures.out[m.SystemID] = keptOutUntil{hostname: m.Hostname, until: s.failures.clock().Add(keptOut)}
+	s.failures.out[keptOutBy{m.SystemID, owner}] = keptOutUntil{hostname: m.Hostname, until: s.failures.clock().Add(keptOut)}
 }
 
 // LetIn ends KeepOut.
-func (s *Service) LetIn(systemID string) {
+func (s *Service) LetIn(systemID, owner string) {
 	s.failures.mu.Lock()
 	defer s.failures.mu.Unlock()
-	delete(s.failures.out, systemID)
+	delete(s.failures.out, keptOutBy{systemID, owner})
 }
 
 // Failed notes that a machine failed, for one who has it: a MaasMachine's UID. However often one tells of it, it failed once. It is left
@@ -168,9 +171,9 @@ func (f *failures) hostnames() []string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id, m := range f.out {
+	for by, m := range f.out {
 		if f.clock().After(m.until) {
-			delete(f.out, id)
+			delete(f.out, by)
 			continue
 		}
 		names = append(names, m.hostname)

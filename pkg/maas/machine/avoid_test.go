@@ -163,12 +163,14 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.KeepOut(m)
+	p.KeepOut(m, "owner")
 	p.release(m)
 	p.took("metal-b", maas.AllocateParams{})
-	p.LetIn(m.SystemID)
+	p.LetIn(m.SystemID, "the owner before, which took longer to end")
+	p.took("metal-b", maas.AllocateParams{})
+	p.LetIn(m.SystemID, "owner")
 	p.took("metal-a", maas.AllocateParams{})
-	p.KeepOut(m)
+	p.KeepOut(m, "owner")
 	p.now = p.now.Add(keptOut)
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(time.Second)
