@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -22,6 +23,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -70,13 +72,13 @@ func (r *MaasMachineTemplateReconciler) Reconcile(ctx context.Context, req ctrl.
 		return ctrl.Result{}, nil
 	}
 	spec := template.Spec.Template.Spec
-	status, result := templateStatus(spec, nil), ctrl.Result{}
-	if !spec.IsLXD() && cluster != nil {
-		machines, err := r.machines(ctx, cluster)
+	status, result := templateStatus(spec, offer{}), ctrl.Result{}
+	if cluster != nil {
+		found, err := r.offer(ctx, cluster, spec)
 		if err != nil {
 			return explain(err).result(err) // The MaasCluster says why; what is known stays.
 		}
-		status, result.RequeueAfter = templateStatus(spec, machines), wait.Jitter(bareMetalMaxAge, 0.2)
+		status, result.RequeueAfter = templateStatus(spec, found), wait.Jitter(bareMetalMaxAge, 0.2)
 	}
 	if equality.Semantic.DeepEqual(template.Status, status) {
 		return result, nil
@@ -89,40 +91,58 @@ func (r *MaasMachineTemplateReconciler) Reconcile(ctx context.Context, req ctrl.
 	return result, nil
 }
 
-// machines are what MAAS has for a cluster's bare-metal machines; none while the cluster goes.
-func (r *MaasMachineTemplateReconciler) machines(ctx context.Context, cluster *clusterv1.Cluster) ([]*maas.Machine, error) {
+// offer is what MAAS has for the machines of a template: machines for bare metal, VM hosts for VMs.
+type offer struct {
+	machines []*maas.Machine
+	hosts    []lxd.Host
+}
+
+// offer asks MAAS; it has nothing while the cluster goes.
+func (r *MaasMachineTemplateReconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec infrav1.MaasMachineSpec) (found offer, err error) {
 	ref := cluster.Spec.InfrastructureRef
 	if ref.Kind != "MaasCluster" || !cluster.DeletionTimestamp.IsZero() {
-		return nil, nil
+		return offer{}, nil
 	}
 	maasCluster := &infrav1.MaasCluster{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, maasCluster); err != nil {
-		return nil, fmt.Errorf("reading the MaasCluster: %w", err)
+		return offer{}, fmt.Errorf("reading the MaasCluster: %w", err)
 	}
 	if !maasCluster.DeletionTimestamp.IsZero() {
-		return nil, nil
+		return offer{}, nil
 	}
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	if err != nil {
-		return nil, err
+		return offer{}, err
 	}
-	return bareMetal(ctx, s)
+	if !spec.IsLXD() {
+		found.machines, err = bareMetal(ctx, s)
+		return found, err
+	}
+	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(spec))
+	var refused *lxd.LXDError
+	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines say what is wrong.
+		return offer{}, nil
+	}
+	return found, err
 }
 
-// templateStatus is what the spec says of a VM. Of bare metal it says the least; the machines that fit say what it really is: the
-// smallest of each size, for a pod must fit whichever is taken.
-func templateStatus(spec infrav1.MaasMachineSpec, machines []*maas.Machine) infrav1.MaasMachineTemplateStatus {
+// templateStatus is what the spec says of a VM, and its hosts of its architecture. Of bare metal the spec says the least; the machines
+// that fit say what it really is: the smallest of each size, for a pod must fit whichever is taken.
+func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
 	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
 	if spec.IsLXD() {
 		vm := scope.VMSpec(spec)
 		status.Capacity = capacity(vm.Cores, vm.Memory, vm.Disk)
+		if architectures := lxd.Architectures(found.hosts, vm); len(architectures) == 1 {
+			status.NodeInfo.Architecture = architecture(architectures[0])
+		}
 		return status
 	}
 	constraints := scope.Constraints(spec)
 	cores, memory, disk := constraints.MinCPU, constraints.MinMemory, constraints.MinDiskSize
 	architectures := map[infrav1.Architecture]bool{}
 	first := true
-	for _, m := range machines {
+	for _, m := range found.machines {
 		if !machine.Fits(m, constraints) {
 			continue
 		}
@@ -130,7 +150,7 @@ func templateStatus(spec infrav1.MaasMachineSpec, machines []*maas.Machine) infr
 			cores, memory, disk, first = m.CPUCount, m.Memory, machine.DiskGB(m), false
 		}
 		cores, memory, disk = min(cores, m.CPUCount), min(memory, m.Memory), min(disk, machine.DiskGB(m))
-		architectures[architecture(m)] = true
+		architectures[architecture(m.Architecture)] = true
 	}
 	if spec.DeployInMemory {
 		disk = 0 // What pods write goes into memory.
@@ -163,8 +183,8 @@ func capacity(cores, memory, disk int) corev1.ResourceList {
 }
 
 // architecture is Kubernetes' name for what MAAS calls amd64/generic; "" for one that Cluster API does not know.
-func architecture(m *maas.Machine) infrav1.Architecture {
-	name, _, _ := strings.Cut(m.Architecture, "/")
+func architecture(inMAAS string) infrav1.Architecture {
+	name, _, _ := strings.Cut(inMAAS, "/")
 	switch name {
 	case "amd64", "arm64", "s390x":
 		return infrav1.Architecture(name)

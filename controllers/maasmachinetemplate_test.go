@@ -12,6 +12,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
 // sizes are a capacity as people write it.
@@ -35,6 +36,9 @@ func TestTemplateStatus(t *testing.T) {
 	}
 	small := metal(func(m *maas.Machine) { m.CPUCount, m.BootDisk.Size = 8, 960_000_000_000 })
 	arm := metal(func(m *maas.Machine) { m.Architecture = "arm64/generic" })
+	host := func(zone, architecture string) lxd.Host {
+		return lxd.Host{Name: zone, Zone: zone, Architecture: architecture}
+	}
 	type sizesOf = map[corev1.ResourceName]string
 	for name, tc := range map[string]struct {
 		spec         infrav1.MaasMachineSpec
@@ -49,6 +53,12 @@ func TestTemplateStatus(t *testing.T) {
 		"a VM has the default sizes": {
 			infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}, []*maas.Machine{metal()},
 			sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
+		},
+		"a VM is what its hosts are": {
+			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "b"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "arm64",
+		},
+		"a host that MAAS never reached": {
+			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "c"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
 		},
 		"of bare metal the spec says the least": {
 			infrav1.MaasMachineSpec{MinCPU: 4, MinMemory: 8192}, nil, sizesOf{"cpu": "4", "memory": "8Gi"}, "",
@@ -82,7 +92,7 @@ func TestTemplateStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := templateStatus(tc.spec, tc.machines)
+			got := templateStatus(tc.spec, offer{tc.machines, []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
 			if diff := cmp.Diff(tc.want, sizes(got)); diff != "" {
 				t.Errorf("the capacity differs (-want +got):\n%s", diff)
 			}
@@ -108,12 +118,12 @@ func TestTemplatesSayWhatTheirMachinesAreLike(t *testing.T) {
 		return n
 	}
 	virtual := w.template("virtual", infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 4})
-	w.eventually(virtual, "described", func() bool { return len(virtual.Status.Capacity) > 0 })
+	w.eventually(virtual, "described", func() bool { return virtual.Status.NodeInfo.Architecture == "amd64" })
 	if got := virtual.Status.Capacity[corev1.ResourceCPU]; !got.Equal(resource.MustParse("4")) {
 		t.Errorf("a VM has %s cores, want 4", got.String())
 	}
 	if n := lists(); n != 0 {
-		t.Errorf("MAAS's machines were listed %d times for a VM, whose spec says all", n)
+		t.Errorf("MAAS's machines were listed %d times for a VM, whose spec and hosts say all", n)
 	}
 	for _, name := range []string{"metal-1", "metal-2", "metal-3"} {
 		metal := w.template(name, infrav1.MaasMachineSpec{MinCPU: 2})

@@ -185,3 +185,50 @@ func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// MAAS lets only the user annotate a machine who acquired it. Where the key is another user's now, the machine is looked after and given
+// back all the same, and MAAS is not asked for it again and again.
+func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.region = strings.Replace(region, "users: [", `users: [{name: other, admin: true, keys: ["other:token:secret"]}, `, 1)
+	})
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	virtual, metal := w.newMachine("virtual", false, vm), w.newMachine("metal", false, infrav1.MaasMachineSpec{})
+	machines := []*infrav1.MaasMachine{virtual, metal}
+	for _, m := range machines {
+		w.deployed(m)
+		w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
+		w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+		// As the manager of another management cluster leaves them.
+		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=set_workload_annotations", url.Values{"capmaas-cluster": {"elsewhere"}})
+	}
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = w.namespace, "maas"
+	if err := w.client.Patch(t.Context(), secret, client.RawPatch(client.Merge.Type(), []byte(`{"stringData": {"apiKey": "other:token:secret"}}`))); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() (n int) {
+		for _, call := range w.maas.Calls().Log {
+			if call.Op == "set_workload_annotations" && call.Status == http.StatusConflict {
+				n++
+			}
+		}
+		return n
+	}
+	for i, m := range machines {
+		w.annotate(m, clusterv1.PausedAnnotation, nil)
+		w.await("MAAS refuses to annotate it", m, func(context.Context) bool { return refused() == i+1 })
+		w.deployed(m)
+		w.poke(m)
+	}
+	for _, m := range machines {
+		w.deployed(m)
+		w.delete(m)
+	}
+	if n := refused(); n != len(machines) {
+		t.Errorf("MAAS refused to annotate %d times, want once for each machine", n)
+	}
+	w.unchanged(before)
+}

@@ -59,31 +59,6 @@ func TestTheTestsThatDocumentsNameExist(t *testing.T) {
 	}
 }
 
-// Whoever reads a reason in a condition finds what it means, and what to do.
-func TestEveryReasonIsDocumented(t *testing.T) {
-	documents, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all strings.Builder
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.Write(text)
-	}
-	reasons := reasonsOf(t, filepath.Join("..", "api", "v1beta1"))
-	if len(reasons) < 50 {
-		t.Errorf("only %d reasons were found: %v", len(reasons), reasons)
-	}
-	for _, reason := range reasons {
-		if !strings.Contains(all.String(), "`"+reason+"`") {
-			t.Errorf("no page says what %s means", reason)
-		}
-	}
-}
-
 // reasonsOf are the values of the exported constants of a package that end in Reason.
 func reasonsOf(t *testing.T, dir string) (reasons []string) {
 	t.Helper()

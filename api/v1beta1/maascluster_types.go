@@ -84,7 +84,7 @@ func (e APIEndpoint) IsZero() bool { return e.Host == "" && e.Port == 0 }
 // VirtualIP is an address that no machine has by itself: the control planes hold it in turn, for example with kube-vip.
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.subnet)",message="virtualIP takes either address or subnet, and not both"
 type VirtualIP struct {
-	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside its dynamic ranges, and be unused.
+	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside of its dynamic and its reserved ranges, and be unused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address is an IP address without prefix length, for example 10.77.0.20"

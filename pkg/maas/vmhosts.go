@@ -25,6 +25,8 @@ type VMHost struct {
 	Pool         Ref             `json:"pool"`
 	Tags         []string        `json:"tags"`
 	StoragePools []StoragePool   `json:"storage_pools"`
+	// Architectures of VMs there, as a machine's; none until MAAS reached the host. Of an LXD host it is that of its kernel.
+	Architectures []string `json:"architectures"`
 	// CPUOverCommit and MemoryOverCommit multiply Total.
 	CPUOverCommit    float64 `json:"cpu_over_commit_ratio"`
 	MemoryOverCommit float64 `json:"memory_over_commit_ratio"`

@@ -38,6 +38,8 @@ type Host struct {
 	PoolID       int
 	Tags         []string
 	StoragePools []StoragePool
+	// Architecture of its VMs, as MAAS names it: amd64/generic. "" while it is not known.
+	Architecture string
 	// Capacity has over-commit worked in; Used is what MAAS says. Cores, MiB and GB.
 	Capacity, Used Resources
 	// Largest is the most that a single VM can have: over-commit is for all VMs together.

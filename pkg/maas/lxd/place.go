@@ -85,8 +85,8 @@ func when(refused bool, why, what string) reason {
 	return fits
 }
 
-// checks are asked in order; the first that refuses a host says why. Each is short for people: "in another zone".
-var checks = []func(*Host, *VMSpec) reason{
+// wanted are the checks for which hosts a spec asks at all, however they are at the moment.
+var wanted = []func(*Host, *VMSpec) reason{
 	// A pinned VM goes nowhere else, whatever the other hosts are like.
 	func(h *Host, s *VMSpec) reason {
 		return when(s.HostName != "" && h.Name != s.HostName, "not ", s.HostName)
@@ -105,6 +105,10 @@ var checks = []func(*Host, *VMSpec) reason{
 		}
 		return fits
 	},
+}
+
+// checks are asked in order; the first that refuses a host says why. Each is short for people: "in another zone".
+var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	// MAAS registers hosts that it can't reach, with no figures; and new ones have none for a moment.
 	func(h *Host, _ *VMSpec) reason {
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
@@ -135,7 +139,7 @@ var checks = []func(*Host, *VMSpec) reason{
 	func(h *Host, s *VMSpec) reason {
 		return when(s.Disk > roomOnDisk(h, s.StoragePool), outOf, "disk")
 	},
-}
+}...)
 
 func refuse(host *Host, spec *VMSpec, near *neighbours) reason {
 	for _, check := range checks {

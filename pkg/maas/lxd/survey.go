@@ -2,6 +2,8 @@
 
 package lxd
 
+import "slices"
+
 // Room is what hosts have for VMs of a spec.
 type Room struct {
 	// Hosts that such VMs can be placed on, full ones too.
@@ -36,6 +38,20 @@ func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 		zones[host.Zone] = room
 	}
 	return zones
+}
+
+// Architectures answers what VMs of a spec may be like, as MAAS names it (amd64/generic), each once: those of the hosts that the spec asks
+// for, whether they can take one now or not. It is pure.
+func Architectures(hosts []Host, spec VMSpec) []string {
+	var architectures []string
+	for i := range hosts {
+		host := &hosts[i]
+		asked := !slices.ContainsFunc(wanted, func(check func(*Host, *VMSpec) reason) bool { return check(host, &spec) != fits })
+		if asked && host.Architecture != "" && !slices.Contains(architectures, host.Architecture) {
+			architectures = append(architectures, host.Architecture)
+		}
+	}
+	return architectures
 }
 
 // roomFor is how many VMs a host has room for.

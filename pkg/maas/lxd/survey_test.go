@@ -38,6 +38,36 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// What a VM will be like does not change with how its hosts happen to be.
+func TestArchitectures(t *testing.T) {
+	of := func(architecture string, more ...func(*Host)) func(*Host) {
+		return func(h *Host) {
+			h.Architecture = architecture
+			for _, change := range more {
+				change(h)
+			}
+		}
+	}
+	hosts := []Host{
+		host("a1", "a", of("amd64/generic")), host("a2", "a", of("amd64/generic", used(16, 0))),
+		host("b1", "b", of("arm64/generic", func(h *Host) { h.Machine = &HostMachine{Off: true} })), host("c1", "c", of("")),
+	}
+	for name, tc := range map[string]struct {
+		spec VMSpec
+		want []string
+	}{
+		"of all hosts":          {small, []string{"amd64/generic", "arm64/generic"}},
+		"of one zone":           {with(func(s *VMSpec) { s.Zone = "a" }), []string{"amd64/generic"}},
+		"of a host that is off": {with(func(s *VMSpec) { s.HostName = "b1" }), []string{"arm64/generic"}},
+		"not known":             {with(func(s *VMSpec) { s.Zone = "c" }), nil},
+		"of no host":            {with(func(s *VMSpec) { s.Tags = []string{"other"} }), nil},
+	} {
+		if diff := cmp.Diff(tc.want, Architectures(hosts, tc.spec)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // TestWhatTheSurveyCountsCanBePlaced places VMs until nothing fits any more.
 func TestWhatTheSurveyCountsCanBePlaced(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {

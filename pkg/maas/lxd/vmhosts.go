@@ -67,6 +67,9 @@ func toHost(h maas.VMHost, at time.Time) Host {
 		Reachable: h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0,
 		SeenAt:    at,
 	}
+	if len(h.Architectures) > 0 {
+		host.Architecture = h.Architectures[0] // Which is the one that compose takes unless it is told.
+	}
 	for _, pool := range h.StoragePools {
 		host.StoragePools = append(host.StoragePools, StoragePool{
 			Name: pool.Name, Available: int(pool.Available / gigabyte), Default: pool.Default,

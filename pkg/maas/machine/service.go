@@ -48,6 +48,7 @@ type Service struct {
 	inventory *inventory.Inventory
 	lxd       *lxd.Service
 	failures  *failures
+	others    others
 }
 
 // NewService makes a service.
@@ -148,26 +149,6 @@ func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine
 	}
 	s.inventory.Wrote(deployed)
 	return deployed, nil
-}
-
-// IsMarked tells whether the machine carries all our annotations. After `clusterctl move` that of the management cluster is another's.
-func IsMarked(id Identity, machine *maas.Machine) bool {
-	for key, value := range id.Annotations {
-		if machine.WorkloadAnnotations[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// Mark makes our ownership readable to people in MAAS.
-func (s *Service) Mark(ctx context.Context, id Identity, machine *maas.Machine) error {
-	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, machine.SystemID, id.Annotations)
-	if err != nil {
-		return fmt.Errorf("annotating machine %s: %w", machine.SystemID, err)
-	}
-	s.inventory.Wrote(marked)
-	return nil
 }
 
 // Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// documents are all pages that users read, by their paths from here.
+func documents(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, pattern := range []string{"*.md", "adr/*.md", "../*.md", "../charts/*/README.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pages...)
+	}
+	if !slices.Contains(all, filepath.Join("..", "README.md")) || len(all) < 20 {
+		t.Fatalf("%d documents were found: %v", len(all), all)
+	}
+	return all
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^#+ +(.*?) *$`)
+	link    = regexp.MustCompile(`\[[^\]]*\]\(([^()\s]+)\)`)
+	image   = regexp.MustCompile(`<(?:img|source)[^>]* src(?:set)?="([^"]+)"`)
+	anchor  = regexp.MustCompile(`<a (?:id|name)="([^"]+)"`)
+)
+
+// anchors are what links into a page may lead to, as GitHub makes them of its headings.
+func anchors(page string) map[string]bool {
+	known := map[string]bool{}
+	for _, found := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
+		slug := slugOf(found[1])
+		unique := slug
+		for n := 1; known[unique]; n++ {
+			unique = slug + "-" + strconv.Itoa(n)
+		}
+		known[unique] = true
+	}
+	for _, found := range anchor.FindAllStringSubmatch(page, -1) {
+		known[found[1]] = true
+	}
+	return known
+}
+
+// slugOf is the anchor of a heading.
+func slugOf(title string) string {
+	title = link.ReplaceAllStringFunc(title, func(l string) string { return l[1:strings.Index(l, "]")] })
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, title)
+}
+
+func TestSlugOf(t *testing.T) {
+	for title, want := range map[string]string{
+		"A static address":                            "a-static-address",
+		"Zones: `status.failureDomains`":              "zones-statusfailuredomains",
+		"Hosts: which of those that are left":         "hosts-which-of-those-that-are-left",
+		"The machine's console and logs":              "the-machines-console-and-logs",
+		"Of [lxd-hosts](lxd-hosts.md) -- and `x_y.z`": "of-lxd-hosts----and-x_yz",
+	} {
+		if got := slugOf(title); got != want {
+			t.Errorf("slugOf(%q) = %q, want %q", title, got, want)
+		}
+	}
+}
+
+// Each link to a file of the repository, and to a heading in it, leads somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	links := 0
+	for _, document := range documents(t) {
+		page := fenced.ReplaceAllString(read(t, document), "")
+		for _, found := range append(link.FindAllStringSubmatch(page, -1), image.FindAllStringSubmatch(page, -1)...) {
+			target, fragment, _ := strings.Cut(found[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			file := document
+			if target != "" {
+				file = filepath.Join(filepath.Dir(document), filepath.FromSlash(target))
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: link to %s: %v", document, found[1], err)
+				continue
+			}
+			if fragment != "" && !anchors(read(t, file))[fragment] {
+				t.Errorf("%s: link to %s: there is no such heading", document, found[1])
+			}
+		}
+	}
+	if links < 100 {
+		t.Errorf("only %d links were found: the pattern is wrong", links)
+	}
+}
+
+// Each page can be found from the README, by way of others if need be.
+func TestEveryPageIsLinkedFromTheReadme(t *testing.T) {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := filepath.Join(here, "..", "README.md")
+	reached := map[string]bool{start: true}
+	for todo := []string{start}; len(todo) > 0; {
+		document := todo[0]
+		todo = todo[1:]
+		for _, found := range link.FindAllStringSubmatch(read(t, document), -1) {
+			target, _, _ := strings.Cut(found[1], "#")
+			file := filepath.Join(filepath.Dir(document), filepath.FromSlash(target))
+			if strings.HasSuffix(target, ".md") && !strings.Contains(target, "://") && !reached[file] {
+				reached[file] = true
+				if _, err := os.Stat(file); err == nil {
+					todo = append(todo, file)
+				}
+			}
+		}
+	}
+	for _, document := range documents(t) {
+		if !reached[filepath.Join(here, document)] {
+			t.Errorf("no chain of links leads from README.md to %s", document)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
+)
+
+const securityPage = "security.md"
+
+// Whoever reads what the manager may, reads all of it.
+func TestSecurityNamesEveryRightOfTheManager(t *testing.T) {
+	page, err := os.ReadFile(securityPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join("..", "charts", "capmaas", "files", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.UnmarshalStrict(content, role); err != nil || len(role.Rules) == 0 {
+		t.Fatalf("reading the manager's rules: %v, %d rules", err, len(role.Rules))
+	}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			if name, _, _ := strings.Cut(resource, "/"); !regexp.MustCompile(`\b` + name + `\b`).Match(page) {
+				t.Errorf("%s does not say why the manager may %v %s", securityPage, rule.Verbs, resource)
+			}
+		}
+	}
+}
+
+// The policy that the page gives to those who share a manager.
+func TestSecuritysPolicyKeepsTenantsToTheirOwnCredentials(t *testing.T) {
+	api, manager := apiServer(t)
+	for _, o := range policyOf(t) {
+		if err := api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, labels := range map[string]map[string]string{"tenant": {"capmaas.io/tenant": "true"}, "own": nil} {
+		if err := api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref := &infrav1.LocalObjectReference{Name: "maas"}
+	cluster := func(namespace string, ref *infrav1.LocalObjectReference, id string) *infrav1.MaasCluster {
+		c := &infrav1.MaasCluster{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: namespace}, Spec: infrav1.MaasClusterSpec{DNSDomain: "maas", CredentialsRef: ref},
+		}
+		if id != "" {
+			c.Annotations = map[string]string{infrav1.OwnerIDAnnotation: id}
+		}
+		return c
+	}
+	// A policy acts some time after it was created.
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return apierrors.IsInvalid(api.Create(ctx, cluster("tenant", nil, ""), client.DryRunAll)), nil
+	})
+	if err != nil {
+		t.Fatalf("a MaasCluster without credentials of its own is never refused: %v", err)
+	}
+	if err := api.Create(t.Context(), cluster("tenant", ref, "another's"), client.DryRunAll); !apierrors.IsInvalid(err) {
+		t.Errorf("a MaasCluster with an owner id: %v, want that it is refused", err)
+	}
+	if err := api.Create(t.Context(), cluster("own", nil, "moved"), client.DryRunAll); err != nil {
+		t.Errorf("a MaasCluster in a namespace that is no tenant's: %v", err)
+	}
+	ours := cluster("tenant", ref, "")
+	if err := api.Create(t.Context(), ours); err != nil {
+		t.Fatalf("a MaasCluster with credentials of its own: %v", err)
+	}
+	ours.Annotations = map[string]string{infrav1.OwnerIDAnnotation: "ours"}
+	if err := api.Update(t.Context(), ours.DeepCopy()); !apierrors.IsInvalid(err) {
+		t.Errorf("somebody writes an owner id: %v, want that it is refused", err)
+	}
+	if err := manager.Update(t.Context(), ours); err != nil {
+		t.Fatalf("the provider writes the owner id: %v", err)
+	}
+	ours.Labels = map[string]string{"a": "b"}
+	if err := api.Update(t.Context(), ours); err != nil {
+		t.Errorf("a change of something else: %v", err)
+	}
+	for name, annotations := range map[string]map[string]string{"changed": {infrav1.OwnerIDAnnotation: "another's"}, "removed": nil} {
+		other := ours.DeepCopy()
+		other.Annotations = annotations
+		if err := api.Update(t.Context(), other); !apierrors.IsInvalid(err) {
+			t.Errorf("an owner id that is %s: %v, want that it is refused", name, err)
+		}
+	}
+}
+
+// policyOf are the objects of the page's only YAML block with an admission policy.
+func policyOf(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	page, err := os.ReadFile(securityPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(apiVersion: admissionregistration.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatalf("%s has no admission policy", securityPage)
+	}
+	var objects []*unstructured.Unstructured
+	for _, document := range strings.Split(string(block[1]), "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// apiServer starts a kube-apiserver with our CRDs, for one test: as an administrator, and as the manager's account with all rights.
+func apiServer(t *testing.T) (admin, manager client.Client) {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	dir := t.TempDir()
+	server, err := controlplane.Start(t.Context(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	crds := filepath.Join("..", "charts", "capmaas", "files", "crds")
+	if _, err := envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{Paths: []string{crds}, ErrorIfPathMissing: true}); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := server.RESTConfig()
+	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:capmaas-system:capmaas-manager", Groups: []string{"system:masters"},
+	}
+	if manager, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	return admin, manager
+}
