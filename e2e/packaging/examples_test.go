@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// The examples are accepted, field by field, and Cluster API makes what they ask for without a complaint. Each is in the documents.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	namespace := newClass(t)
+	paths, err := filepath.Glob(filepath.Join(sources, "clusterclass", "examples", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) < 6 {
+		t.Errorf("only %d examples are found: %v", len(paths), paths)
+	}
+	document, err := os.ReadFile(filepath.Join(sources, "docs", "clusterclass.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			if !strings.Contains(string(document), "(../clusterclass/examples/"+filepath.Base(path)+")") {
+				t.Error("docs/clusterclass.md has no link to it")
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects := mustParse(t, content)
+			clusters := ofKind(objects, "Cluster")
+			if len(clusters) != 1 {
+				t.Fatalf("%d Clusters, want 1", len(clusters))
+			}
+			clusters[0].SetNamespace(namespace)
+			if err := management.strict.Create(t.Context(), clusters[0]); err != nil {
+				t.Fatal(err)
+			}
+			cluster := &clusterv1.Cluster{}
+			if err := management.Get(t.Context(), client.ObjectKeyFromObject(clusters[0]), cluster); err != nil {
+				t.Fatal(err)
+			}
+			checkPools(t, cluster, objects)
+			got := observe(t, reconciled(t, cluster))
+			if len(got.workers) != len(cluster.Spec.Topology.Workers.MachineDeployments) {
+				t.Errorf("%d MachineDeployments, want %d", len(got.workers), len(cluster.Spec.Topology.Workers.MachineDeployments))
+			}
+		})
+	}
+}
+
+// What the class, and with it docs/variables.md, gives as an example of a variable is accepted.
+func TestExamplesOfVariables(t *testing.T) {
+	t.Parallel()
+	namespace := newClass(t)
+	class := &clusterv1.ClusterClass{}
+	if err := management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "capmaas"}, class); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range class.Spec.Variables {
+		cluster := newCluster(t, namespace, "{dnsDomain: maas, image: i}", "")
+		example := clusterv1.ClusterVariable{Name: v.Name, Value: *v.Schema.OpenAPIV3Schema.Example}
+		cluster.Spec.Topology.Variables = with(cluster.Spec.Topology.Variables, []clusterv1.ClusterVariable{example})
+		if err := management.Create(t.Context(), cluster, client.DryRunAll); err != nil {
+			t.Errorf("%s: %s: %v", v.Name, example.Value.Raw, err)
+		}
+	}
+}
+
+// checkPools wants the pools that a Cluster refers to beside it, and no other objects: the kind of a pool belongs to its provider, and is
+// not known here.
+func checkPools(t *testing.T, cluster *clusterv1.Cluster, objects []*unstructured.Unstructured) {
+	t.Helper()
+	var want, got []ipamv1.IPPoolReference
+	for _, v := range cluster.Spec.Topology.Variables {
+		if v.Name != "staticIPPoolRef" && v.Name != "workerStaticIPPoolRef" {
+			continue
+		}
+		ref := ipamv1.IPPoolReference{}
+		if err := yaml.UnmarshalStrict(v.Value.Raw, &ref); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, ref)
+	}
+	for _, o := range objects {
+		if o.GetKind() != "Cluster" {
+			got = append(got, ipamv1.IPPoolReference{APIGroup: o.GroupVersionKind().Group, Kind: o.GetKind(), Name: o.GetName()})
+		}
+	}
+	if !slices.Equal(want, got) {
+		t.Errorf("the pools beside the Cluster are %v, want %v", got, want)
+	}
+}
+
+var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+
+// The commands of docs/clusterclass.md work, in the order in which they are there, with the Cluster that is in it.
+func TestClusterClassDocument(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(sources, "docs", "clusterclass.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t)
+	found := shellBlock.FindAllStringSubmatch(string(content), -1)
+	if len(found) != 3 {
+		t.Fatalf("%d blocks of commands, want 3", len(found))
+	}
+	run := func(commands string) {
+		t.Helper()
+		commands = strings.ReplaceAll(commands, "--namespace default", "--namespace "+namespace)
+		command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+		command.Dir = sources
+		command.Env = append(os.Environ(), "KUBECONFIG="+management.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s\n%v\n%s", commands, err, out)
+		}
+	}
+	run(found[0][1])
+
+	_, example, _ := strings.Cut(string(content), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	object := mustParse(t, []byte(example))[0]
+	object.SetNamespace(namespace)
+	if err := management.strict.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	cluster := &clusterv1.Cluster{}
+	convert(t, object, cluster)
+	before := machinesOf(t, reconciled(t, cluster))
+	run(found[1][1])
+	run(found[2][1])
+	if diff := cmp.Diff(none, replaced(before, machinesOf(t, reconciled(t, cluster)))); diff != "" {
+		t.Errorf("rebasing as in the document replaces (-want +got):\n%s", diff)
+	}
+	if cluster.Spec.Topology.ClassRef.Name != "capmaas-v2" {
+		t.Errorf("the Cluster is of the class %s", cluster.Spec.Topology.ClassRef.Name)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const class = `
+apiVersion: v1
+kind: ConfigMap
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: ClusterClass
+metadata: {name: c}
+spec:
+  variables:
+    - name: size
+      required: false
+      schema:
+        openAPIV3Schema:
+          type: object
+          description: How large.
+          example: {disks: [{gb: 4}], name: "1"}
+          default: {}
+          required: [name]
+          properties:
+            name: {type: string, description: Its name, example: a, enum: [a, b|c]}
+            disks:
+              type: array
+              description: Its disks.
+              maxItems: 3
+              items:
+                type: object
+                description: A disk.
+                properties: {gb: {type: integer, description: Its size., default: 4, example: 5, minimum: 1, maximum: 2147483647}}
+    - name: domain
+      required: true
+      schema:
+        openAPIV3Schema:
+          type: string
+          description: Where it is.
+          example: maas
+          x-kubernetes-validations: [{rule: self == oldSelf, message: domain stays}]
+  patches:
+    - name: size
+      definitions:
+        - selector: {apiVersion: i/v1, kind: MachineTemplate, matchResources: {machineDeploymentClass: {names: [w]}}}
+          jsonPatches: [{op: add, path: /spec/template/spec/size, valueFrom: {variable: size.disks}}]
+`
+
+const reference = "\n## domain\n\nWhere it is.\n\n- domain stays\n\nIt can't be changed once it is set. For example:\n\n```yaml\n- name: domain\n  value: maas\n```\n" +
+	"\n## size\n\nHow large.\n\nChanging it replaces workers. For example:\n\n```yaml\n- name: size\n  value: {disks: [{gb: 4}], name: \"1\"}\n```\n" +
+	"\n| field | type | default | what it is | example |\n|---|---|---|---|---|\n" +
+	"| `disks` | list of objects |  | Its disks.<br>*0 to 3 items* |  |\n" +
+	"| `disks[].gb` | integer | `4` | Its size.<br>*At least 1* | `5` |\n" +
+	"| `name` | string |  | Required. Its name.<br>*One of `a`, `b\\|c`* | `a` |\n"
+
+func TestReference(t *testing.T) {
+	read, err := readClass([]byte(class))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := write(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"| [`domain`](#domain) | string | required | refused |\n", "| [`size`](#size) | object | `{}` | workers |\n"} {
+		if !bytes.Contains(got, []byte(row)) {
+			t.Errorf("there is no row %q", row)
+		}
+	}
+	i := bytes.Index(got, []byte("\n## "))
+	if diff := cmp.Diff(reference, string(got[max(i, 0):])); diff != "" {
+		t.Errorf("the reference (-want +got):\n%s", diff)
+	}
+}
+
+// A variable that the class does not describe, or gives no example of, is not published.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	for name, gone := range map[string]string{
+		"no description of a variable": "description: How large.",
+		"no description of a field":    "description: Its name, ",
+		"no example of a variable":     "example: maas",
+		"no example of a field":        ", example: 5",
+	} {
+		read, err := readClass([]byte(strings.Replace(class, gone, "", 1)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := write(read); err == nil {
+			t.Errorf("%s: it is published all the same", name)
+		}
+	}
+}
+
+func TestNoClass(t *testing.T) {
+	if _, err := readClass([]byte("kind: ConfigMap\n")); err == nil {
+		t.Error("a class is found where there is none")
+	}
+	if err := run(filepath.Join(t.TempDir(), "none.yaml"), filepath.Join(t.TempDir(), "out.md")); err == nil {
+		t.Error("a file is read that does not exist")
+	}
+}
+
+func TestVariablesInTemplates(t *testing.T) {
+	for template, want := range map[string]bool{
+		`{{ .zone }}`:                           true,
+		`{{ if hasKey . "zone" }}true{{ end }}`: true,
+		`{{ list .zone | toJson }}`:             true,
+		`{{ .zone.name }}`:                      true,
+		`{{ .zones }}`:                          false,
+		`{{ .other.zone }}`:                     false,
+		`zone`:                                  false,
+		`{{ if hasKey .other "zone" }}yes{{ end }}`: false,
+	} {
+		if got := inTemplate(template, "zone"); got != want {
+			t.Errorf("%s has the variable: %t, want %t", template, got, want)
+		}
+	}
+}

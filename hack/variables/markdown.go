@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/yaml"
+)
+
+const head = `<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Generated from %s by hack/variables; do not edit. -->
+
+# Variables of the ClusterClass %[2]s
+
+What a Cluster of the class can set in ` + "`spec.topology.variables`" + `, and override for the control plane and for single machineDeployments.
+[The ClusterClass](clusterclass.md) tells how, and what happens to running machines.
+
+| variable | type | default | a change replaces |
+|---|---|---|---|
+`
+
+// write makes the reference.
+func write(class *clusterv1.ClusterClass) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, head, "clusterclass/clusterclass-"+class.Name+".yaml", class.Name)
+	variables := slices.Clone(class.Spec.Variables)
+	slices.SortFunc(variables, func(a, b clusterv1.ClusterClassVariable) int { return strings.Compare(a.Name, b.Name) })
+	for _, v := range variables {
+		if err := checkDescribed(v.Name, v.Schema.OpenAPIV3Schema); err != nil {
+			return nil, err
+		}
+		schema := v.Schema.OpenAPIV3Schema
+		effect := replaces(class, v.Name)
+		if isFixed(schema) {
+			effect = "refused"
+		}
+		fmt.Fprintf(&b, "| [`%s`](#%s) | %s | %s | %s |\n", v.Name, strings.ToLower(v.Name), typeOf(schema), defaultOf(v), effect)
+	}
+	for _, v := range variables {
+		writeVariable(&b, class, v)
+	}
+	return b.Bytes(), nil
+}
+
+func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.ClusterClassVariable) {
+	schema := v.Schema.OpenAPIV3Schema
+	fmt.Fprintf(b, "\n## %s\n\n%s\n", v.Name, schema.Description)
+	for _, rule := range rules(schema) {
+		fmt.Fprintf(b, "\n- %s", rule)
+	}
+	if len(rules(schema)) > 0 {
+		b.WriteByte('\n')
+	}
+	effect := "Changing it replaces " + replaces(class, v.Name)
+	if isFixed(schema) {
+		effect = "It can't be changed once it is set"
+	}
+	fmt.Fprintf(b, "\n%s. For example:\n\n```yaml\n- name: %s\n  value: %s\n```\n", effect, v.Name, value(schema.Example))
+	rows := fieldsOf("", schema)
+	if len(rows) == 0 {
+		return
+	}
+	b.WriteString("\n| field | type | default | what it is | example |\n|---|---|---|---|---|\n")
+	for _, row := range rows {
+		b.WriteString(row)
+	}
+}
+
+// fieldsOf are the rows of a table of the fields below a schema, depth first.
+func fieldsOf(path string, schema clusterv1.JSONSchemaProps) []string {
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		field := schema.Properties[name]
+		fieldPath := path + name
+		what := strings.TrimSuffix(field.Description, ".") + "."
+		if slices.Contains(schema.Required, name) {
+			what = "Required. " + what
+		}
+		for _, rule := range rules(field) {
+			what += "<br>*" + rule + "*"
+		}
+		example := ""
+		if field.Example != nil {
+			example = code(value(field.Example))
+		}
+		given := ""
+		if field.Default != nil {
+			given = code(value(field.Default))
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", fieldPath, typeOf(field), given, cell(what), cell(example)))
+		rows = append(rows, fieldsOf(fieldPath+".", field)...)
+		if field.Items != nil {
+			rows = append(rows, fieldsOf(fieldPath+"[].", *field.Items)...)
+		}
+	}
+	return rows
+}
+
+// rules are what a value must keep to, in words. Those on the items of a list are among them, those on the fields of an object are not.
+func rules(schema clusterv1.JSONSchemaProps) []string {
+	var list []string
+	if schema.Enum != nil {
+		var values []string
+		for _, v := range schema.Enum {
+			values = append(values, code(value(&v)))
+		}
+		list = append(list, "One of "+strings.Join(values, ", "))
+	}
+	switch least, most := schema.Minimum, schema.Maximum; {
+	case least != nil && most != nil && *most < largest:
+		list = append(list, fmt.Sprintf("%d to %d", *least, *most))
+	case least != nil:
+		list = append(list, fmt.Sprintf("At least %d", *least))
+	}
+	if n := schema.MaxItems; n != nil {
+		list = append(list, fmt.Sprintf("%d to %d items", ptr.Deref(schema.MinItems, 0), *n))
+	}
+	for _, rule := range schema.XValidations {
+		list = append(list, rule.Message)
+	}
+	if schema.Items != nil {
+		list = append(list, rules(*schema.Items)...)
+	}
+	return list
+}
+
+// isFixed tells whether a value can't be changed.
+func isFixed(schema clusterv1.JSONSchemaProps) bool {
+	return slices.ContainsFunc(schema.XValidations, func(rule clusterv1.ValidationRule) bool { return rule.Rule == "self == oldSelf" })
+}
+
+// largest is the bound of an int32, which says nothing to people.
+const largest = 1<<31 - 1
+
+// typeOf is a type's name in a table.
+func typeOf(schema clusterv1.JSONSchemaProps) string {
+	if schema.Type == "array" && schema.Items != nil {
+		return "list of " + schema.Items.Type + "s"
+	}
+	return schema.Type
+}
+
+func defaultOf(v clusterv1.ClusterClassVariable) string {
+	switch {
+	case ptr.Deref(v.Required, false):
+		return "required"
+	case v.Schema.OpenAPIV3Schema.Default != nil:
+		return code(value(v.Schema.OpenAPIV3Schema.Default))
+	}
+	return ""
+}
+
+// value is a value in YAML, on one line.
+func value(v *apiextensionsv1.JSON) string {
+	if v == nil {
+		return ""
+	}
+	var read any
+	if err := json.Unmarshal(v.Raw, &read); err != nil {
+		return string(v.Raw)
+	}
+	return flow(read)
+}
+
+// flow writes a value in YAML's flow style.
+func flow(v any) string {
+	var parts []string
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, name+": "+flow(v[name]))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case []any:
+		for _, item := range v {
+			parts = append(parts, flow(item))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	scalar, err := yaml.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSpace(string(scalar))
+}
+
+func code(s string) string { return "`" + s + "`" }
+
+// cell is text in a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+// checkDescribed refuses a schema that does not say what a value is for, or has no example of it.
+func checkDescribed(path string, schema clusterv1.JSONSchemaProps) error {
+	if schema.Description == "" {
+		return fmt.Errorf("%s has no description", path)
+	}
+	field, variable := len(schema.Properties) == 0 && schema.Items == nil, !strings.ContainsAny(path, ".[")
+	if (field || variable) && schema.Example == nil && !strings.HasSuffix(path, "[]") {
+		return fmt.Errorf("%s has no example", path)
+	}
+	for name, field := range schema.Properties {
+		if err := checkDescribed(path+"."+name, field); err != nil {
+			return err
+		}
+	}
+	if schema.Items != nil {
+		return checkDescribed(path+"[]", *schema.Items)
+	}
+	return nil
+}

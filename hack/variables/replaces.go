@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"regexp"
+	"strings"
+
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// replaces says which machines are made anew when a variable changes: those whose templates a patch with it changes. A change of the
+// MaasCluster replaces none.
+func replaces(class *clusterv1.ClusterClass, variable string) string {
+	controlPlanes, workers := false, false
+	for _, patch := range class.Spec.Patches {
+		for _, definition := range patch.Definitions {
+			if !uses(patch, definition, variable) {
+				continue
+			}
+			match := definition.Selector.MatchResources
+			controlPlanes = controlPlanes || ptr.Deref(match.ControlPlane, false)
+			workers = workers || match.MachineDeploymentClass != nil
+		}
+	}
+	switch {
+	case controlPlanes && workers:
+		return "control planes and workers"
+	case controlPlanes:
+		return "control planes"
+	case workers:
+		return "workers"
+	}
+	return "nothing"
+}
+
+// uses tells whether what a patch changes of what machines are made from hangs on a variable.
+func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinition, variable string) bool {
+	for _, p := range definition.JSONPatches {
+		// How a control plane is rolled, for example, makes no other machines of it.
+		if definition.Selector.Kind == "KubeadmControlPlaneTemplate" && !strings.HasPrefix(p.Path, "/spec/template/spec/kubeadmConfigSpec/") {
+			continue
+		}
+		if inTemplate(patch.EnabledIf, variable) {
+			return true
+		}
+		if p.ValueFrom == nil {
+			continue
+		}
+		name, _, _ := strings.Cut(p.ValueFrom.Variable, ".")
+		if name == variable || inTemplate(p.ValueFrom.Template, variable) {
+			return true
+		}
+	}
+	return false
+}
+
+// inTemplate tells whether a Go template has a variable's value, or asks whether there is one.
+func inTemplate(template, variable string) bool {
+	name := regexp.QuoteMeta(variable)
+	return regexp.MustCompile(`(^|[^\w.])\.` + name + `\b|hasKey \. "` + name + `"`).MatchString(template)
+}
