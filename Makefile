@@ -80,40 +80,32 @@ INITIALIZER_IMG ?= $(if $(REGISTRY),$(REGISTRY)/)capmaas-lxd-initializer:$(TAG)
 # Without a registry the manifest keeps its placeholders ${REGISTRY} and ${TAG}.
 INITIALIZER_MANIFEST_IMG = $(if $(REGISTRY)$(filter-out file,$(origin INITIALIZER_IMG)),$(INITIALIZER_IMG))
 IMAGE_ARCH ?= $(shell go env GOARCH)
-CA_CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+# docker or buildah; default: whichever works here.
+IMAGE_TOOL ?=
+# A file with the CA roots of the images; default: those that hack/tools/roots pins.
+CA_CERTIFICATES ?=
 
-# image-tool: docker, or buildah, whichever works here.
-define image-tool
-$(shell if docker info >/dev/null 2>&1; then echo docker; elif command -v buildah >/dev/null; then echo buildah; fi)
-endef
+images = IMG='$(IMG)' INITIALIZER_IMG='$(INITIALIZER_IMG)' ARCHS='$(IMAGE_ARCH)' CONTEXT='$(IMAGE_CONTEXT)' \
+	VERSION='$(VERSION)' LDFLAGS='$(GO_LDFLAGS)' CA_CERTIFICATES='$(CA_CERTIFICATES)' TOOL='$(IMAGE_TOOL)' hack/images.sh
 
 .PHONY: docker-build
-docker-build: ## Build the images of manager and initializer with docker or buildah (REGISTRY and TAG, or IMG and INITIALIZER_IMG; IMAGE_ARCH).
-	@tool="$(image-tool)"; \
-	if [[ -z $$tool ]]; then echo "docker-build needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
-	if [[ ! -r $(CA_CERTIFICATES) ]]; then echo "no CA roots at $(CA_CERTIFICATES); set CA_CERTIFICATES" >&2; exit 1; fi; \
-	mkdir -p $(IMAGE_CONTEXT); \
-	install -m 0644 $(CA_CERTIFICATES) $(IMAGE_CONTEXT)/ca-certificates.crt; \
-	for program in manager lxd-initializer; do \
-		GOOS=linux GOARCH=$(IMAGE_ARCH) $(GO_BUILD) -o $(IMAGE_CONTEXT)/$$program ./cmd/$$program; \
-		image=$(IMG); if [[ $$program == lxd-initializer ]]; then image=$(INITIALIZER_IMG); fi; \
-		$$tool build --platform linux/$(IMAGE_ARCH) --build-arg VERSION=$(VERSION) --target $$program -t $$image -f Dockerfile $(IMAGE_CONTEXT); \
-	done
+docker-build: ## Build the images with docker or buildah (REGISTRY and TAG, or IMG and INITIALIZER_IMG; IMAGE_ARCH="amd64 arm64").
+	@$(images) build
 
 .PHONY: docker-push
-docker-push: ## Push both images (REGISTRY and TAG, or IMG and INITIALIZER_IMG).
-	@tool="$(image-tool)"; \
-	if [[ -z $$tool ]]; then echo "docker-push needs a running docker or buildah; neither is here" >&2; exit 1; fi; \
-	if [[ $(IMG) != */* || $(INITIALIZER_IMG) != */* ]]; then echo "say where to push: REGISTRY=..., or IMG=... and INITIALIZER_IMG=..." >&2; exit 1; fi; \
-	$$tool push $(IMG); \
-	$$tool push $(INITIALIZER_IMG)
+docker-push: ## Push the images (as docker-build).
+	@$(images) push
 
 ##@ Try it
 
 .PHONY: demo
-demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself).
+demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --empty for a sandbox to try everything by hand).
 	@$(GO_BUILD) -o $(BIN)/demo ./e2e/cmd/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
+
+.PHONY: dev
+dev: DEMO_ARGS += --dev
+dev: demo ## A sandbox that stays up: Enter builds the manager anew, upgrades the chart and starts the manager again.
 
 ##@ Deploy
 
@@ -146,11 +138,16 @@ undeploy: tools-helm ## Uninstall the chart; its CRDs, and with them all cluster
 PKG ?= ./...
 TEST_ARGS ?=
 TEST_TIMEOUT ?= 20m
+# How many packages are tested at once. Those with a sandbox wait more than they compute.
+TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
+# What takes longest begins first: the rest is done meanwhile. Results are told in the order of the packages.
+LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/crash ./e2e/chaos ./e2e/packaging ./e2e/clusterctl ./e2e/rights
+TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 GO_TEST = go test $(if $(RACE),-race)
 
 .PHONY: test
 test: tools-test build ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
-	$(GO_TEST) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(PKG)
+	$(GO_TEST) -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
@@ -172,8 +169,8 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
 
 .PHONY: e2e
-e2e: tools-test build ## Run the suites in the sandbox.
-	$(GO_TEST) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...
+e2e: tools-test build ## Run the suites in the sandbox, and build the images for all processors.
+	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
@@ -184,6 +181,10 @@ CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/
 chaos: tools-test build ## Attack everything for an hour: the manager is killed, MAAS fails, people meddle (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).
 	CAPMAAS_CHAOS=$(CHAOS) CAPMAAS_CHAOS_SEED=$(SEED) $(GO_TEST) -count=1 -p 1 -v -timeout 180m $(TEST_ARGS) $(CHAOS_PACKAGES)
 
+.PHONY: bench
+bench: tools-test ## Measure what manager and initializer need, for the chart's resources (some minutes; BENCH=Manager).
+	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -timeout 60m ./e2e/load
+
 .PHONY: conformance
 conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_CONFORMANCE_KEY).
 	@if [[ -z $${MAAS_CONFORMANCE_URL:-} || -z $${MAAS_CONFORMANCE_KEY:-} ]]; then \
@@ -193,10 +194,10 @@ conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_
 
 ##@ Code
 
-GENERATED := api $(CHART)
+GENERATED := api $(CHART) docs/variables.md
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, and the chart's schema and README from its values.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema and README from its values, and docs/variables.md from the ClusterClass.
 	@hack/generate.sh
 
 .PHONY: generate-check

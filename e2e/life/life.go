@@ -66,7 +66,7 @@ func Begin(t *testing.T, box *sandbox.Sandbox, name string) *Life {
 			l.Record.stop()
 		}
 		if t.Failed() {
-			dump(t, box)
+			dump(t, l.Box)
 		}
 		if !l.gone {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteTimeout)

@@ -67,6 +67,20 @@ func (m *Manager) Upgrade(ctx context.Context, values map[string]any) error {
 	return nil
 }
 
+// Test is helm test: it runs the chart's tests in the cluster, and answers an error if one fails.
+func (m *Manager) Test() error {
+	configuration, _, err := m.helm()
+	if err != nil {
+		return err
+	}
+	test := action.NewReleaseTesting(configuration)
+	test.Namespace, test.Timeout = m.Namespace, chartTimeout
+	if _, err := test.Run(m.release); err != nil {
+		return fmt.Errorf("testing the release in %s: %w", m.Namespace, err)
+	}
+	return nil
+}
+
 // Uninstall removes the release, and with it the manager.
 func (m *Manager) Uninstall() error {
 	configuration, _, err := m.helm()
@@ -130,10 +144,11 @@ func (s *Sandbox) chartValues() map[string]any {
 			"env":        []any{map[string]any{"name": "HTTPS_PROXY", "value": s.network.ProxyURL().String()}},
 			"extraArgs": []any{
 				// A manager that was killed does not hold up its successor for long.
-				"--leader-elect-lease-duration=4s",
-				"--leader-elect-renew-deadline=3s",
+				"--leader-elect-lease-duration=" + s.options.Lease.String(),
+				"--leader-elect-renew-deadline=" + (s.options.Lease * 3 / 4).String(),
 				"--leader-elect-retry-period=500ms",
-				// What is slow in a real MAAS is faster here.
+				// What is slow in a real MAAS is faster here, and so are machines.
+				"--workload-connect-retry=1s",
 				"--settle-time=" + s.scaled(settleTime).String(),
 				"--vm-host-patience=15s",
 			},
@@ -143,7 +158,7 @@ func (s *Sandbox) chartValues() map[string]any {
 }
 
 // settleTime is the manager's default.
-const settleTime = 150 * time.Second
+const settleTime = 4 * time.Minute
 
 // scaled is a duration of real time in the region's time, with some for the computer that runs all this.
 func (s *Sandbox) scaled(d time.Duration) time.Duration {

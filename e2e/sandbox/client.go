@@ -67,6 +67,9 @@ func (s *Sandbox) WorkloadClient(ctx context.Context, cluster client.ObjectKey) 
 	return newClient(config)
 }
 
+// ProxyURL is where programs outside of the sandbox reach the machines of the region: their HTTPS_PROXY.
+func (s *Sandbox) ProxyURL() string { return s.network.ProxyURL().String() }
+
 // WriteWorkloadKubeconfig writes a kubeconfig of a workload cluster that kubectl can use on this computer, and returns
 // its path.
 func (s *Sandbox) WriteWorkloadKubeconfig(ctx context.Context, cluster client.ObjectKey) (string, error) {

@@ -6,7 +6,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -63,6 +67,7 @@ func TestCluster(t *testing.T) {
 	t.Run("nodes", f.checkNodes)
 	t.Run("power", f.checkPower)
 	t.Run("secrets", f.checkSecrets)
+	t.Run("reload", f.checkReload)
 	if err := f.DeleteCluster(within(t, 3*time.Minute), f.name); err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +95,34 @@ func (f *flow) checkNodes(t *testing.T) {
 	}
 	if len(nodes.Items) != 5 || controlPlanes != 3 {
 		t.Errorf("%d nodes, %d of them control planes; want 5 and 3", len(nodes.Items), controlPlanes)
+	}
+}
+
+// checkReload has the manager built anew: another process runs then, of the program that is there now. It has to delete the cluster yet.
+func (f *flow) checkReload(t *testing.T) {
+	manager := func() kubelet.Container {
+		containers := f.Kubelet.Containers()
+		if i := slices.IndexFunc(containers, func(c kubelet.Container) bool { return c.Name == sandbox.ManagerContainer }); i >= 0 {
+			return containers[i]
+		}
+		return kubelet.Container{}
+	}
+	before := manager().PID
+	if err := f.Manager.Reload(within(t, 5*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sandbox.WaitFor(within(t, 3*time.Minute), "the new manager to be ready", func() (bool, string, error) {
+		now := manager()
+		return now.Ready && now.PID != before && now.PID != 0, fmt.Sprintf("%+v", now), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	running, err := os.Stat(filepath.Join("/proc", strconv.Itoa(manager().PID), "exe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if built, err := os.Stat(filepath.Join(f.WorkDir(), "manager")); err != nil || !os.SameFile(running, built) {
+		t.Errorf("the manager that runs is not the one that was built (%v)", err)
 	}
 }
 

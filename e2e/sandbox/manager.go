@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,26 @@ func (s *Sandbox) createNamespace(ctx context.Context, name string) error {
 // Kill ends the manager's processes with SIGKILL, and returns when they are gone. It is started again at once.
 func (m *Manager) Kill() error { return m.Kubelet.Kill(ManagerContainer) }
 
+// Reload is for those who change the provider: the manager is built from the sources as they are now, the release gets the chart as it is
+// now, and the manager's processes are killed, which start again at once. Where it can't be built, the one that runs stays.
+func (m *Manager) Reload(ctx context.Context) error {
+	running := m.box.build.program
+	next := m.box.buildTo(ctx, "manager", running+".next")
+	defer next.stop()
+	program, err := next.wait(ctx)
+	if err != nil {
+		return err
+	}
+	// A program that runs can be replaced, but not be written to.
+	if err := os.Rename(program, running); err != nil {
+		return fmt.Errorf("replacing the manager: %w", err)
+	}
+	if err := m.Upgrade(ctx, nil); err != nil {
+		return err
+	}
+	return m.Kill()
+}
+
 // stopManagers ends the processes of all managers.
 func (s *Sandbox) stopManagers(collect func(error)) {
 	s.managerMutex.Lock()
@@ -132,8 +153,12 @@ type build struct {
 // buildProgram starts building one of the commands. It leaves it to the go command to find out whether there is anything
 // to do.
 func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
+	return s.buildTo(ctx, name, filepath.Join(s.dir, name))
+}
+
+func (s *Sandbox) buildTo(ctx context.Context, name, program string) *build {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &build{program: filepath.Join(s.dir, name), cancel: cancel, done: make(chan struct{})}
+	b := &build{program: program, cancel: cancel, done: make(chan struct{})}
 	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", b.program, "./cmd/"+name)
 	command.Dir, command.Env = s.root, append(slices.Clone(s.env), "CGO_ENABLED=0")
 	go func() {

@@ -41,20 +41,32 @@ type Options struct {
 	Seed int64
 	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
 	PollActive, PollIdle time.Duration
+	// Lease is for how long a manager that was killed holds up its successor; one that gets no answer for three quarters of it ends. Default:
+	// 4 s, which is short on a busy computer: what counts calls and kills nobody wants more.
+	Lease time.Duration
+	// Eager has Cluster API look at an object whenever it changed, as its feature gate ReconcilerRateLimiting does when it is off. By
+	// default it does once in a second, and that is what most of a cluster's life is spent with.
+	Eager bool
 	// LXD says whether machines that install LXD run a real daemon.
 	LXD LXDMode
+	// Audit has each API server keep an audit log of what ServiceAccounts ask; see AuditLog and HostAuditLog.
+	Audit bool
 	// Values are merged into the values of the chart.
 	Values map[string]any
 	// Progress is told what is being done, in a few words. It is called from one goroutine at a time.
 	Progress func(string)
 	// KeepFiles leaves the temporary directory, with all logs, after Stop.
 	KeepFiles bool
+
+	// joins is the sandbox whose MAAS is used.
+	joins *Sandbox
 }
 
 const (
 	defaultTimeScale  = 60
 	defaultPollActive = time.Second
 	defaultPollIdle   = 5 * time.Second
+	defaultLease      = 4 * time.Second
 )
 
 func (o *Options) setDefaults() {
@@ -66,6 +78,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.PollIdle == 0 {
 		o.PollIdle = defaultPollIdle
+	}
+	if o.Lease == 0 {
+		o.Lease = defaultLease
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}

@@ -105,18 +105,16 @@ func (s *Sandbox) start(ctx context.Context) error {
 	if err := os.MkdirAll(s.LogDir, 0o700); err != nil {
 		return fmt.Errorf("making the directory of logs: %w", err)
 	}
-	log, err := os.Create(filepath.Join(s.LogDir, "sandbox.log"))
-	if err != nil {
-		return fmt.Errorf("making the log: %w", err)
-	}
-	s.log = log
-	s.logger = logTo(log)
-
 	parts := s.options.Parts
-	if parts.include(Everything) {
+	if joined := s.options.joins; joined != nil {
+		s.share(joined)
+	} else if err := s.startLog(); err != nil {
+		return err
+	}
+	if parts.include(Everything) && s.build == nil {
 		s.build = s.buildProgram(ctx, "manager") // meanwhile
 	}
-	if parts.include(MAAS) {
+	if parts.include(MAAS) && s.MAAS == nil {
 		// First, for it sets HTTPS_PROXY, which is read once.
 		if err := s.startMAAS(ctx); err != nil {
 			return err
@@ -136,10 +134,22 @@ func (s *Sandbox) start(ctx context.Context) error {
 	return nil
 }
 
+func (s *Sandbox) startLog() error {
+	log, err := os.Create(filepath.Join(s.LogDir, "sandbox.log"))
+	if err != nil {
+		return fmt.Errorf("making the log: %w", err)
+	}
+	s.log = log
+	s.logger = logTo(log)
+	return nil
+}
+
 func (s *Sandbox) startControlPlane(ctx context.Context) error {
 	s.options.Progress("Starting etcd, kube-apiserver and kube-controller-manager")
 	var err error
-	s.controlPlane, err = controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(s.dir, "control-plane"), LogDir: s.LogDir})
+	s.controlPlane, err = controlplane.Start(ctx, controlplane.Options{
+		Dir: filepath.Join(s.dir, "control-plane"), LogDir: s.LogDir, Audit: s.options.Audit,
+	})
 	if err != nil {
 		return err
 	}
@@ -157,6 +167,7 @@ func (s *Sandbox) startClusterAPI(ctx context.Context) error {
 	var err error
 	s.providers, err = capi.Start(ctx, capi.Options{
 		Config: s.RESTConfig, ModuleDir: s.root, Env: s.env, Dir: filepath.Join(s.dir, "webhooks"), Logger: s.logger,
+		Eager: s.options.Eager,
 	})
 	return err
 }
@@ -184,13 +195,9 @@ func (s *Sandbox) stop() error {
 	if s.controlPlane != nil {
 		collect(s.controlPlane.Stop())
 	}
-	if s.network != nil {
-		collect(s.network.Close())
+	if s.options.joins == nil {
+		s.stopMachines(collect)
 	}
-	if s.guests != nil {
-		collect(s.guests.Stop())
-	}
-	s.stopMAAS(collect)
 	if s.log != nil {
 		logTarget.unset(s.log)
 		collect(s.log.Close())
@@ -199,6 +206,17 @@ func (s *Sandbox) stop() error {
 		collect(os.RemoveAll(s.dir))
 	}
 	return errors.Join(failures...)
+}
+
+// stopMachines ends MAAS and what runs on its machines.
+func (s *Sandbox) stopMachines(collect func(error)) {
+	if s.network != nil {
+		collect(s.network.Close())
+	}
+	if s.guests != nil {
+		collect(s.guests.Stop())
+	}
+	s.stopMAAS(collect)
 }
 
 // Err tells why something that should run does not.

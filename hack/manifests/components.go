@@ -46,6 +46,9 @@ func (r Release) components() ([]byte, error) {
 		if err := label(object); err != nil {
 			return nil, fmt.Errorf("labelling %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
+		if err := nameImages(object); err != nil {
+			return nil, fmt.Errorf("naming the images of %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
 	}
 	var out bytes.Buffer
 	if err := (kio.ByteWriter{Writer: &out}).Write(objects); err != nil {
@@ -66,6 +69,33 @@ func label(object *kyaml.RNode) error {
 	}
 	labels[providerLabel] = providerDir
 	return object.SetLabels(labels)
+}
+
+// nameImages gives the containers of a Deployment the full names of their images, for clusterctl takes no others.
+func nameImages(object *kyaml.RNode) error {
+	containers, err := object.Pipe(kyaml.Lookup("spec", "template", "spec", "containers"))
+	if err != nil || containers == nil {
+		return err
+	}
+	return containers.VisitElements(func(container *kyaml.RNode) error {
+		image, err := container.GetString("image")
+		if err != nil {
+			return err
+		}
+		return container.PipeE(kyaml.SetField("image", kyaml.NewStringRNode(fullName(image))))
+	})
+}
+
+// fullName is the name that container runtimes take a short one for.
+func fullName(image string) string {
+	registry, _, found := strings.Cut(image, "/")
+	switch {
+	case !found:
+		return "docker.io/library/" + image
+	case registry == "localhost" || strings.ContainsAny(registry, ".:"):
+		return image
+	}
+	return "docker.io/" + image
 }
 
 // renderChart renders the chart without a cluster, in the order of installation.
@@ -95,7 +125,7 @@ func (r Release) renderChart() (string, error) {
 	if install.KubeVersion, err = chartutil.ParseKubeVersion(oldestKubernetes); err != nil {
 		return "", err
 	}
-	release, err := install.Run(capmaas, values)
+	release, err := install.Run(capmaas, chartutil.CoalesceTables(values, r.Values))
 	if err != nil {
 		return "", fmt.Errorf("rendering the chart: %w", err)
 	}

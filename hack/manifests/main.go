@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+
+	"helm.sh/helm/v3/pkg/chartutil"
 )
 
 func main() {
@@ -19,16 +21,23 @@ func main() {
 	flag.StringVar(&release.Image, "image", "", "reference of the manager's image (default: the chart's repository, tagged with the version)")
 	flag.StringVar(&release.InitializerImage, "initializer-image", "",
 		"reference of the LXD initializer's image (default: the chart's repository, tagged with the version; ${REGISTRY} and ${TAG} in lxd-initializer-daemonset.yaml)")
+	values := flag.String("values", "", "file with values of the chart, for a release that fits a site: flags of the manager, affinities, a proxy")
 	flag.Parse()
-	if err := run(release, *out); err != nil {
+	if err := run(release, *out, *values); err != nil {
 		fmt.Fprintln(os.Stderr, "manifests:", err)
 		os.Exit(1)
 	}
 }
 
-func run(release Release, out string) error {
+func run(release Release, out, values string) error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if values != "" {
+		var err error
+		if release.Values, err = chartutil.ReadValuesFile(values); err != nil {
+			return fmt.Errorf("reading the chart's values: %w", err)
+		}
 	}
 	dir, err := release.Write(out)
 	if err != nil {

@@ -27,6 +27,8 @@ type Release struct {
 	// clusters, the chart's repository, tagged with the version; in lxd-initializer-daemonset.yaml, the placeholders
 	// ${REGISTRY} and ${TAG}.
 	InitializerImage string
+	// Values of the chart that infrastructure-components.yaml is rendered with, over its defaults.
+	Values map[string]any
 }
 
 // Write writes the release into the repository at out and returns the release's directory.

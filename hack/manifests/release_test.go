@@ -38,3 +38,19 @@ releaseSeries:
 		}
 	}
 }
+
+func TestFullNamesOfImages(t *testing.T) {
+	for image, want := range map[string]string{
+		"manager":                        "docker.io/library/manager",
+		"manager:v1":                     "docker.io/library/manager:v1",
+		"capmaas/manager:v1":             "docker.io/capmaas/manager:v1",
+		"ghcr.io/capmaas/manager:v1":     "ghcr.io/capmaas/manager:v1",
+		"registry:5000/manager":          "registry:5000/manager",
+		"localhost/capmaas/manager":      "localhost/capmaas/manager",
+		"ghcr.io/manager@sha256:" + "0b": "ghcr.io/manager@sha256:0b",
+	} {
+		if got := fullName(image); got != want {
+			t.Errorf("the full name of %s is %s, want %s", image, got, want)
+		}
+	}
+}

@@ -3,6 +3,8 @@
 // Command demo shows the whole story in a sandbox: the chart is installed, a host cluster comes up on bare metal in a
 // simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up, and,
 // with --once, all goes again. Where this computer can't run LXD, the hosts are there from the beginning, and simulated.
+// With --empty the sandbox is there, and the story is left to the user; with --dev the provider is installed in it, and is built anew
+// whenever the user wants.
 package main
 
 import (
@@ -19,10 +21,12 @@ func main() {
 	opts := options{}
 	flag.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
 	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
+	flag.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
+	flag.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()
-	if flag.NArg() > 0 || opts.timeScale <= 0 {
-		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, and a positive --time-scale")
+	if flag.NArg() > 0 || opts.timeScale <= 0 || !opts.oneAtMost() {
+		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, a positive --time-scale, and one of --empty, --dev and --once")
 		os.Exit(2)
 	}
 	os.Exit(run(opts))
@@ -39,7 +43,14 @@ func run(opts options) int {
 		stop()
 		out.close()
 	})
-	switch err := tell(ctx, out, opts); {
+	play := tell
+	switch {
+	case opts.empty:
+		play = lend
+	case opts.dev:
+		play = develop
+	}
+	switch err := play(ctx, out, opts); {
 	case err == nil:
 		return 0
 	case errors.Is(err, errInterrupted):

@@ -38,8 +38,19 @@ const (
 
 // options are what the flags say.
 type options struct {
-	once, keep bool
-	timeScale  float64
+	once, empty, dev, keep bool
+	timeScale              float64
+}
+
+// oneAtMost tells whether no two flags ask for different things.
+func (o options) oneAtMost() bool {
+	asked := 0
+	for _, flag := range []bool{o.once, o.empty, o.dev} {
+		if flag {
+			asked++
+		}
+	}
+	return asked <= 1
 }
 
 var (

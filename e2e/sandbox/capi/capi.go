@@ -64,6 +64,8 @@ type Options struct {
 	Dir string
 	// Logger gets the logs of all three providers.
 	Logger logr.Logger
+	// Eager has reconcilers look at an object whenever it changed; by default they do once in a second, which most of a life is spent with.
+	Eager bool
 }
 
 // Providers are the running providers.
@@ -103,7 +105,10 @@ type provider struct {
 
 // Start installs and runs the providers, and returns when their webhooks answer.
 func Start(ctx context.Context, options Options) (*Providers, error) {
-	if err := feature.MutableGates.Set("ClusterTopology=true,MachinePool=true"); err != nil {
+	gates := map[string]bool{
+		string(feature.ClusterTopology): true, string(feature.MachinePool): true, string(feature.ReconcilerRateLimiting): !options.Eager,
+	}
+	if err := feature.MutableGates.SetFromMap(gates); err != nil {
 		return nil, fmt.Errorf("setting Cluster API's feature gates: %w", err)
 	}
 	ca, err := writeWebhookCertificate(options.Dir)

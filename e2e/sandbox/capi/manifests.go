@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -75,6 +76,10 @@ func (m *manifests) add(kind string, document []byte, host string, ca []byte) er
 			return err
 		}
 		crd.Annotations = nil // cert-manager's
+		if crd.Labels == nil {
+			crd.Labels = map[string]string{}
+		}
+		crd.Labels[clusterctlv1.ClusterctlLabel] = "" // As `clusterctl init` does; `clusterctl move` knows no other kinds.
 		if crd.Spec.Conversion != nil && crd.Spec.Conversion.Webhook != nil {
 			crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To(host + "/convert"), CABundle: ca}
 		}

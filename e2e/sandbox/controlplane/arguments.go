@@ -24,7 +24,7 @@ func etcdArgs(data, client, peer string) []string {
 
 func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 	_, port, _ := net.SplitHostPort(listen)
-	return []string{
+	return append(c.auditArgs(), []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=" + loopback,
 		"--secure-port=" + port,
@@ -34,6 +34,8 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 		"--tls-private-key-file=" + c.credentials.path("apiserver.key"),
 		"--client-ca-file=" + c.credentials.path("ca.crt"),
 		"--authorization-mode=RBAC",
+		// As in OpenShift: who keeps another object from being deleted needs the right to change that one's finalizers.
+		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		"--allow-privileged=true",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -42,7 +44,7 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 		// Watches of clients that are gone must not hold up the end.
 		"--shutdown-delay-duration=0s",
 		"--request-timeout=60s",
-	}
+	}...)
 }
 
 // controllers are those that a management cluster cannot do without, and those that make pods of the

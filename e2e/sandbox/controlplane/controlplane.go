@@ -44,6 +44,8 @@ type Options struct {
 	Dir string
 	// LogDir gets one log file for each process.
 	LogDir string
+	// Audit has the API server write AuditLogName in LogDir.
+	Audit bool
 }
 
 // ControlPlane is a running control plane.
@@ -110,6 +112,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
+	if err := c.writeAuditPolicy(); err != nil {
+		return err
+	}
 	c.etcd, c.listen = "http://"+c.ports[0].Address(), c.ports[2].Address()
 	c.host = "https://" + c.listen
 	data, err := os.MkdirTemp(c.options.Dir, "etcd-")

@@ -61,6 +61,8 @@ type Options struct {
 	Dir string
 	// LogDir gets logs of daemons, and for each host cluster a directory with those of its control plane.
 	LogDir string
+	// Audit has the API servers of host clusters keep an audit log.
+	Audit bool
 	// OnNode is called when a node of a host cluster is up, and what it returns when the machine is about to go down. The
 	// context ends when the machine's power does.
 	OnNode func(ctx context.Context, node Node) (down func(), err error)

@@ -40,6 +40,11 @@ type backing struct {
 	forwarder    *forwarder
 }
 
+// HostClusterLogs is the directory, in Options.LogDir, with the logs of the control plane of a host cluster.
+func HostClusterLogs(logDir, cluster string) string {
+	return filepath.Join(logDir, "host-cluster-"+cluster)
+}
+
 // startBacking runs a control plane for one cluster.
 func (g *Guests) startBacking(ctx context.Context, name string) (*backing, error) {
 	dir, err := os.MkdirTemp(g.options.Dir, "host-cluster-")
@@ -47,11 +52,13 @@ func (g *Guests) startBacking(ctx context.Context, name string) (*backing, error
 		return nil, fmt.Errorf("making the directory of a host cluster: %w", err)
 	}
 	b := &backing{dir: dir}
-	logs := filepath.Join(g.options.LogDir, "host-cluster-"+name)
+	logs := HostClusterLogs(g.options.LogDir, name)
 	if err := os.MkdirAll(logs, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the directory of a host cluster's logs: %w", err), b.stop())
 	}
-	b.controlPlane, err = controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(dir, "control-plane"), LogDir: logs})
+	b.controlPlane, err = controlplane.Start(ctx, controlplane.Options{
+		Dir: filepath.Join(dir, "control-plane"), LogDir: logs, Audit: g.options.Audit,
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the control plane of a host cluster: %w", err), b.stop())
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -84,7 +85,11 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	}
 	spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"addresses": addresses}}
 	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + Kind.Group},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: plural + "." + Kind.Group,
+			// An address has its pool as an owner, and `clusterctl move` moves nothing without its owners.
+			Labels: map[string]string{clusterctlv1.ClusterctlLabel: "", clusterctlv1.ClusterctlMoveHierarchyLabel: ""},
+		},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: Kind.Group, Scope: apiextensionsv1.NamespaceScoped,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: Kind.Kind, ListKind: Kind.Kind + "List", Plural: plural, Singular: "testippool"},

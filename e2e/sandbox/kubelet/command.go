@@ -82,7 +82,7 @@ func (c *container) environment() (*environment, error) {
 			e.set(variable.Name, expand(variable.Value, e.lookup))
 			continue
 		}
-		value, found, err := c.pod.valueFrom(variable.ValueFrom)
+		value, found, err := c.valueFrom(variable.ValueFrom)
 		if err != nil {
 			return nil, fmt.Errorf("variable %s: %w", variable.Name, err)
 		}
@@ -118,7 +118,8 @@ func (p *pod) envFrom(e *environment, from corev1.EnvFromSource) error {
 }
 
 // valueFrom tells also whether there is a value: what is optional may be missing.
-func (p *pod) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
+func (c *container) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
+	p := c.pod
 	switch {
 	case source.FieldRef != nil:
 		value, err := p.field(source.FieldRef.FieldPath)
@@ -129,9 +130,24 @@ func (p *pod) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
 	case source.ConfigMapKeyRef != nil:
 		data, err := p.configMap(source.ConfigMapKeyRef.Name)
 		return key(data, err, source.ConfigMapKeyRef.Key, ptr.Deref(source.ConfigMapKeyRef.Optional, false))
+	case source.ResourceFieldRef != nil:
+		value, err := c.resource(source.ResourceFieldRef)
+		return value, err == nil, err
 	default:
-		return "", false, fmt.Errorf("only fieldRef, secretKeyRef and configMapKeyRef are supported")
+		return "", false, fmt.Errorf("only fieldRef, resourceFieldRef, secretKeyRef and configMapKeyRef are supported")
 	}
+}
+
+// resource is what the container has in its resources, as a number of whole units, rounded up. A container that has no limit could ask
+// for the node's capacity: that is not supported.
+func (c *container) resource(source *corev1.ResourceFieldSelector) (string, error) {
+	kind, name, _ := strings.Cut(source.Resource, ".")
+	list := map[string]corev1.ResourceList{"limits": c.spec.Resources.Limits, "requests": c.spec.Resources.Requests}[kind]
+	quantity, found := list[corev1.ResourceName(name)]
+	if !found || !source.Divisor.IsZero() {
+		return "", fmt.Errorf("the resource %s (divisor %s) is not supported", source.Resource, source.Divisor.String())
+	}
+	return strconv.FormatInt(quantity.Value(), 10), nil
 }
 
 func key(data map[string][]byte, err error, name string, optional bool) (string, bool, error) {

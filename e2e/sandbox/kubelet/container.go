@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -41,7 +42,9 @@ type container struct {
 	ready      bool
 	restarts   int32
 	waiting    *corev1.ContainerStateWaiting
-	last       *corev1.ContainerStateTerminated
+	last       *corev1.ContainerStateTerminated // how the process ended that ran before
+	final      *corev1.ContainerStateTerminated // how it ended, where it is not started again
+	logged     int64                            // where in its log the process began
 }
 
 func newContainer(p *pod, spec corev1.Container) *container {
@@ -52,18 +55,34 @@ func newContainer(p *pod, spec corev1.Container) *container {
 		waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"},
 	}
 	for _, before := range p.spec.Status.ContainerStatuses {
-		if before.Name == spec.Name && before.ContainerID != "" { // it ran here before this kubelet was started
-			c.restarts = before.RestartCount + 1
+		if before.Name == spec.Name {
+			c.resume(before)
 		}
 	}
 	return c
 }
 
-// run starts the process again and again until the pod ends. What keeps it from being started is looked at again as
-// often as volumes are.
+// lostExitCode is what is told of a process that ended with the kubelet that had started it.
+const lostExitCode = 137
+
+// resume goes on from what another kubelet, before this one was started, said of the container.
+func (c *container) resume(before corev1.ContainerStatus) {
+	ran := before.ContainerID != ""
+	switch {
+	case before.State.Terminated != nil:
+		c.final = before.State.Terminated
+	case ran && !startsAgain(c.pod.spec.Spec.RestartPolicy, lostExitCode):
+		c.final = &corev1.ContainerStateTerminated{ExitCode: lostExitCode, Reason: "ContainerStatusUnknown", FinishedAt: metav1.Now().Rfc3339Copy()}
+	case ran:
+		c.restarts = before.RestartCount + 1
+	}
+}
+
+// run starts the process again and again until the pod ends, or as its restart policy says. What keeps it from being started
+// is looked at again as often as volumes are.
 func (c *container) run(ctx context.Context) {
 	backoff, rest := backoffFirst, time.Duration(0)
-	for c.goesOn(ctx, rest) {
+	for c.finalState() == nil && c.goesOn(ctx, rest) {
 		started := time.Now()
 		if err := c.start(ctx); err != nil {
 			c.wait("CreateContainerConfigError", err.Error())
@@ -120,12 +139,13 @@ func (c *container) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, reserved.release())
 	}
+	before := logSize(c.logFile)
 	p, err := process.Start(spec)
 	if err != nil {
 		return errors.Join(err, reserved.release())
 	}
 	c.mutex.Lock()
-	c.process, c.ports, c.reserved = p, ports, reserved
+	c.process, c.ports, c.reserved, c.logged = p, ports, reserved, before
 	c.started, c.waiting, c.ready = time.Now(), nil, c.spec.ReadinessProbe == nil
 	c.mutex.Unlock()
 	c.pod.notify()
@@ -141,7 +161,7 @@ func (c *container) attend(ctx context.Context) (last bool) {
 	defer cancel()
 	select {
 	case <-c.process.Done():
-		c.ended()
+		c.ended(true)
 		return false
 	case <-c.pod.ending:
 	case <-ctx.Done():
@@ -149,7 +169,7 @@ func (c *container) attend(ctx context.Context) (last bool) {
 	if err := c.process.Stop(c.grace()); err != nil {
 		c.pod.kubelet.options.Logger.Error(err, "Stopping a container", "pod", c.pod.spec.Name, "container", c.spec.Name)
 	}
-	c.ended()
+	c.ended(false)
 	return true
 }
 
@@ -165,26 +185,74 @@ func (c *container) grace() time.Duration {
 	return 5 * time.Second
 }
 
-func (c *container) ended() {
+// ended notes how the process ended: by itself, or because the pod does.
+func (c *container) ended(byItself bool) {
 	c.mutex.Lock()
-	c.last = &corev1.ContainerStateTerminated{
+	state := &corev1.ContainerStateTerminated{
 		ExitCode:   int32(c.process.ExitCode()),
 		Reason:     "Error",
 		StartedAt:  metav1.NewTime(c.started).Rfc3339Copy(),
 		FinishedAt: metav1.Now().Rfc3339Copy(),
 	}
-	if c.last.ExitCode == 0 {
-		c.last.Reason = "Completed"
+	if state.ExitCode == 0 {
+		state.Reason = "Completed"
+	} else if c.spec.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+		state.Message = endOfLog(c.logFile, c.logged)
 	}
 	failed := c.reserved.release()
 	c.process, c.reserved, c.ready = nil, nil, false
-	c.restarts++
-	c.waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("it ended with exit code %d; see its log", c.last.ExitCode)}
+	if byItself && !startsAgain(c.pod.spec.Spec.RestartPolicy, state.ExitCode) {
+		c.final = state
+	} else {
+		c.last = state
+		c.restarts++
+		c.waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("it ended with exit code %d; see its log", state.ExitCode)}
+	}
 	c.mutex.Unlock()
 	if failed != nil {
 		c.pod.kubelet.options.Logger.Error(failed, "Giving back a container's ports", "pod", c.pod.spec.Name, "container", c.spec.Name)
 	}
 	c.pod.notify()
+}
+
+// startsAgain tells whether a container whose process ended with an exit code is started once more.
+func startsAgain(policy corev1.RestartPolicy, exitCode int32) bool {
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+// mostOfLog is how much of the end of a log becomes a message, in bytes, as in a real kubelet.
+const mostOfLog = 2048
+
+func logSize(file string) int64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0 // It is made with the process.
+	}
+	return info.Size()
+}
+
+// endOfLog is the end of what is in a log after an offset, for a message.
+func endOfLog(file string, after int64) string {
+	log, err := os.ReadFile(filepath.Clean(file))
+	if err != nil || int64(len(log)) < after {
+		return ""
+	}
+	log = log[after:]
+	return string(log[max(0, len(log)-mostOfLog):])
+}
+
+// finalState is how the container ended for good, or nil.
+func (c *container) finalState() *corev1.ContainerStateTerminated {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.final
 }
 
 func (c *container) wait(reason, message string) {
@@ -249,10 +317,13 @@ func (c *container) status() corev1.ContainerStatus {
 		Name: c.spec.Name, Image: c.spec.Image, RestartCount: c.restarts, Ready: c.ready, Started: ptr.To(c.process != nil),
 		LastTerminationState: corev1.ContainerState{Terminated: c.last},
 	}
-	if c.process != nil {
+	switch {
+	case c.process != nil:
 		status.ContainerID = fmt.Sprintf("process://%d", c.process.PID())
 		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.started).Rfc3339Copy()}
-	} else {
+	case c.final != nil:
+		status.State.Terminated = c.final
+	default:
 		status.State.Waiting = c.waiting
 	}
 	return status

@@ -12,6 +12,7 @@
 //   - hostPath volumes are places that Options.HostPaths names; paths in their mounts are rewritten to these places;
 //   - container ports are mapped to free ports, and ":<port>" at the end of an argument or variable is rewritten to it,
 //     so that two replicas, or the old and the new pod of a rollout, do not collide;
+//   - a process that ends is started again as the pod's restart policy says; where it is not, the pod's phase tells how it went;
 //   - the environment is the container's own; nothing is inherited. KUBECONFIG names a file with the token of the pod's
 //     ServiceAccount and nothing else.
 //
@@ -191,7 +192,7 @@ func (k *Kubelet) observe(ctx context.Context, object any) {
 	defer k.mutex.Unlock()
 	p, known := k.pods[spec.UID]
 	if !known {
-		if k.stopped {
+		if k.stopped || spec.Status.Phase == corev1.PodSucceeded || spec.Status.Phase == corev1.PodFailed {
 			return
 		}
 		p = newPod(k, spec)
@@ -285,8 +286,8 @@ func (k *Kubelet) Containers() []Container {
 var ErrNotRunning = errors.New("no such container runs")
 
 // Kill ends the processes of the containers with that name with SIGKILL, as a crash would, and returns when they are
-// gone: in the pods that are named, or in all of the node. They are started again at once, without the back-off that a
-// crash of their own brings.
+// gone: in the pods that are named, or in all of the node. Where they are started again, that is at once, without the
+// back-off that a crash of their own brings.
 func (k *Kubelet) Kill(container string, pods ...string) error {
 	killed := false
 	for _, p := range k.snapshot() {

@@ -21,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -38,6 +39,9 @@ const podArgument = "run-as-pod"
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == podArgument {
 		beTheProgram()
+	}
+	if len(os.Args) > 1 && os.Args[1] == endArgument {
+		endAsTold(os.Args[2:])
 	}
 	os.Exit(m.Run())
 }
@@ -177,7 +181,9 @@ func deployment() *appsv1.Deployment {
 							{Name: "OPTIONAL", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 								LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}, Key: "word", Optional: ptr.To(true),
 							}}},
+							{Name: "LIMIT", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory"}}},
 						},
+						Resources:    corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}},
 						Ports:        []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
 						VolumeMounts: []corev1.VolumeMount{{Name: "given", MountPath: "/etc/mounted/given"}, {Name: "optional", MountPath: "/etc/mounted/optional"}},
 						ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
@@ -279,7 +285,7 @@ func (c *cluster) checkReport(t *testing.T) {
 	if r.Files["word"] != "first" {
 		t.Errorf("mounted files = %v", r.Files)
 	}
-	for name, want := range map[string]string{"NAME": "pods", "SECRET": "first", "OPTIONAL": "", "NOT_FOR_PODS": ""} {
+	for name, want := range map[string]string{"NAME": "pods", "SECRET": "first", "OPTIONAL": "", "LIMIT": "67108864", "NOT_FOR_PODS": ""} {
 		if r.Env[name] != want {
 			t.Errorf("%s = %q, want %q", name, r.Env[name], want)
 		}

@@ -67,7 +67,8 @@ func (p *pod) notify() {
 	}
 }
 
-// run runs the containers and reports their status until the pod ends.
+// run runs the containers and reports their status until the pod ends. One whose containers have all ended for good stays until
+// it is deleted.
 func (p *pod) run(ctx context.Context) {
 	log := p.kubelet.options.Logger.WithValues("pod", p.spec.Name)
 	log.Info("Pod starts")
@@ -91,6 +92,9 @@ func (p *pod) run(ctx context.Context) {
 				log.V(1).Info("Volumes are not up to date", "reason", err.Error())
 			}
 		case <-ended:
+			if p.completed() {
+				p.stay(ctx)
+			}
 			p.finish(ctx)
 			log.Info("Pod ended")
 			return
@@ -98,6 +102,29 @@ func (p *pod) run(ctx context.Context) {
 		if err := p.report(ctx); err != nil && ctx.Err() == nil {
 			log.Error(err, "Reporting the status")
 			p.notify()
+		}
+	}
+}
+
+// completed tells whether all containers have ended for good.
+func (p *pod) completed() bool {
+	return !slices.ContainsFunc(p.containers, func(c *container) bool { return c.finalState() == nil })
+}
+
+// stay reports how the pod ended, and waits until it is deleted.
+func (p *pod) stay(ctx context.Context) {
+	tick := time.NewTicker(refreshInterval)
+	defer tick.Stop()
+	for {
+		if err := p.report(ctx); err != nil && ctx.Err() == nil {
+			p.kubelet.options.Logger.Error(err, "Reporting the status", "pod", p.spec.Name)
+		}
+		select {
+		case <-p.ending:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }
@@ -156,7 +183,6 @@ func (p *pod) report(ctx context.Context) error {
 
 func (p *pod) status() corev1.PodStatus {
 	status := corev1.PodStatus{
-		Phase:     corev1.PodPending,
 		HostIP:    p.kubelet.options.HostIP,
 		PodIP:     loopback,
 		PodIPs:    []corev1.PodIP{{IP: loopback}},
@@ -166,12 +192,8 @@ func (p *pod) status() corev1.PodStatus {
 	for _, c := range p.containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, c.status())
 	}
+	status.Phase = phaseOf(status.ContainerStatuses)
 	unready := slices.IndexFunc(status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
-	if slices.ContainsFunc(status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.State.Running != nil || c.RestartCount > 0
-	}) {
-		status.Phase = corev1.PodRunning
-	}
 	status.Conditions = []corev1.PodCondition{
 		p.condition(corev1.PodScheduled, true),
 		p.condition(corev1.PodInitialized, true),
@@ -179,6 +201,28 @@ func (p *pod) status() corev1.PodStatus {
 		p.condition(corev1.PodReady, unready < 0),
 	}
 	return status
+}
+
+// phaseOf sums up the containers of a pod.
+func phaseOf(containers []corev1.ContainerStatus) corev1.PodPhase {
+	ended, failed, begun := 0, false, false
+	for _, c := range containers {
+		if end := c.State.Terminated; end != nil {
+			ended++
+			failed = failed || end.ExitCode != 0
+		}
+		begun = begun || c.State.Running != nil || c.State.Terminated != nil || c.RestartCount > 0
+	}
+	switch {
+	case ended == len(containers) && failed:
+		return corev1.PodFailed
+	case ended == len(containers):
+		return corev1.PodSucceeded
+	case begun:
+		return corev1.PodRunning
+	default:
+		return corev1.PodPending
+	}
 }
 
 // condition keeps the time of the last transition from what was reported last.

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterctl_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+)
+
+const (
+	version, nextVersion = "v0.1.0", "v0.1.1"
+	coreVersion          = "v1.14.2"
+	documentedURL        = "https://github.com/capmaas/cluster-api-provider-maas/releases/latest/infrastructure-components.yaml"
+)
+
+// install makes the provider known to clusterctl, and installs and upgrades it in the east.
+func (s *shell) install(t *testing.T) {
+	repository := filepath.Join(s.dir, "repository")
+	writeRelease(t, repository, version)
+	writeRelease(t, repository, nextVersion)
+	s.configure(t, configuration(t, repository))
+	if got, want := s.run(t, "known"), filepath.Join(repository, "infrastructure-maas"); !strings.Contains(got, want) || strings.Contains(got, "spectrocloud") {
+		t.Errorf("clusterctl takes the provider from %s, want from %s", got, want)
+	}
+
+	installCertManagerKinds(t)
+	if _, err := east.RunPods(t.Context(), sandbox.Namespace); err != nil { // The sandbox stops it.
+		t.Fatal(err)
+	}
+	s.set("MAAS_ENDPOINT", east.MAASURL)
+	s.set("MAAS_API_KEY", keyOf(t, eastUser))
+	s.run(t, "init")
+	checkCRDs(t, east)
+	checkCRDs(t, west)
+	plan := s.run(t, "upgrade")
+	if !regexp.MustCompile(`infrastructure-maas\s+\S+\s+\S+\s+` + version + `\s+` + nextVersion).MatchString(plan) {
+		t.Errorf("the plan does not tell of %s:\n%s", nextVersion, plan)
+	}
+	manager := &appsv1.Deployment{}
+	if err := east.Client.Get(t.Context(), client.ObjectKey{Namespace: sandbox.Namespace, Name: "capmaas-controller-manager"}, manager); err != nil {
+		t.Fatal(err)
+	}
+	if image := manager.Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(image, nextVersion) {
+		t.Errorf("the manager's image is %s, want %s", image, nextVersion)
+	}
+}
+
+// writeRelease writes a release as `make manifests` does, with values that fit the sandbox in the east.
+func writeRelease(t *testing.T, repository, version string) {
+	t.Helper()
+	values, err := yaml.Marshal(east.Values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, values, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write := exec.CommandContext(t.Context(), "go", "run", "./hack/manifests", "--out", repository, "--version", version, "--values", file)
+	write.Dir = repositoryRoot
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("hack/manifests: %v\n%s", err, out)
+	}
+}
+
+// configuration is the document's, with the repository in the place of GitHub, and with Cluster API as releases that have nothing in them:
+// it runs in the sandbox already, and clusterctl is to know it.
+func configuration(t *testing.T, repository string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), documentedURL) {
+		t.Fatalf("the document does not name %s", documentedURL)
+	}
+	var providers strings.Builder
+	fmt.Fprintf(&providers, "providers:\n- {name: maas, type: InfrastructureProvider, url: %s/infrastructure-maas/%s/infrastructure-components.yaml}\n", repository, nextVersion)
+	for _, p := range []struct{ name, kind, dir, file string }{
+		{"cluster-api", "CoreProvider", "cluster-api", "core-components.yaml"},
+		{"kubeadm", "BootstrapProvider", "bootstrap-kubeadm", "bootstrap-components.yaml"},
+		{"kubeadm", "ControlPlaneProvider", "control-plane-kubeadm", "control-plane-components.yaml"},
+	} {
+		dir := filepath.Join(repository, p.dir, coreVersion)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string]string{
+			p.file:          "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + p.dir + "-system}\n",
+			"metadata.yaml": "apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries: [{major: 1, minor: 14, contract: v1beta2}]\n",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fmt.Fprintf(&providers, "- {name: %s, type: %s, url: %s}\n", p.name, p.kind, filepath.Join(dir, p.file))
+	}
+	return []byte(providers.String())
+}
+
+// installCertManagerKinds makes clusterctl find a cert-manager: it asks the API server to take a certificate, and nothing more.
+func installCertManagerKinds(t *testing.T) {
+	t.Helper()
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	for kind, plural := range map[string]string{"Issuer": "issuers", "Certificate": "certificates"} {
+		crds = append(crds, &apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: plural + ".cert-manager.io"},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: "cert-manager.io", Scope: apiextensionsv1.NamespaceScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, ListKind: kind + "List", Plural: plural, Singular: strings.ToLower(kind)},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+					Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+						OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)},
+					},
+				}},
+			},
+		})
+	}
+	if _, err := envtest.InstallCRDs(east.RESTConfig, envtest.CRDInstallOptions{CRDs: crds}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkCRDs checks that our kinds have the label by which clusterctl moves them, however they were installed.
+func checkCRDs(t *testing.T, box *sandbox.Sandbox) {
+	t.Helper()
+	list := &apiextensionsv1.CustomResourceDefinitionList{}
+	if err := box.Client.List(t.Context(), list, client.HasLabels{"clusterctl.cluster.x-k8s.io"},
+		client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 4 {
+		t.Errorf("clusterctl knows %d of our kinds, want 4", len(list.Items))
+	}
+}
+
+func keyOf(t *testing.T, user string) string {
+	t.Helper()
+	for _, u := range west.MAAS.Users() {
+		if u.Name == user {
+			return u.Keys[0]
+		}
+	}
+	t.Fatalf("MAAS has no user %s", user)
+	return ""
+}
+
+// writes are the calls since a moment that changed something in MAAS, by what they did and who made them.
+func writes(since int) map[string]int {
+	made := map[string]int{}
+	for _, call := range west.MAAS.Calls().Log {
+		if call.Number > since && call.Method != http.MethodGet && call.Status < http.StatusBadRequest {
+			made[call.User+": "+call.Method+" "+call.Endpoint+" "+call.Op]++
+		}
+	}
+	return made
+}
