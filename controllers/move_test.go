@@ -11,9 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -59,14 +61,15 @@ func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
 	return asked, release
 }
 
-// staysBlocked checks that a cluster, which is paused, can't be moved.
+// staysBlocked checks for a moment that a cluster, which is paused, can't be moved.
 func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-		w.t.Fatal(err)
-	}
-	if !blocksMove(cluster) {
-		w.t.Errorf("the cluster may be moved while %s", while)
+	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*stoppedRetry, true, func(ctx context.Context) (bool, error) {
+		err := w.client.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
+		return err == nil && !blocksMove(cluster), err
+	})
+	if !wait.Interrupted(err) {
+		w.t.Errorf("the cluster may be moved while %s: %v", while, err)
 	}
 }
 

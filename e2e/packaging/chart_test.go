@@ -20,7 +20,7 @@ import (
 
 // everything sets what has no effect by default.
 var everything = values{
-	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"},
+	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n", "namespaces": []any{"team-a", "team-b"}},
 	"image":            values{"repository": "registry.example.com:5000/capmaas/manager", "digest": "sha256:" + strings.Repeat("0a", 32)},
 	"imagePullSecrets": []any{"pull"},
 	"replicas":         2,
@@ -142,6 +142,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"unknown log level":         {values{"manager": values{"logLevel": "trace"}}, "/manager/logLevel"},
 		"argument without dashes":   {values{"manager": values{"extraArgs": []any{"v=2"}}}, "/manager/extraArgs/0"},
 		"environment without name":  {values{"manager": values{"env": []any{values{"value": "x"}}}}, "/manager/env/0"},
+		"namespace of wrong form":   {values{"maas": values{"namespaces": []any{"Team A"}}}, "/maas/namespaces/0"},
 		"endpoint without a scheme": {values{"maas": values{"endpoint": "maas:5240"}}, "/maas/endpoint"},
 		"digest without algorithm":  {values{"image": values{"digest": "abc"}}, "/image/digest"},
 		"unknown pull policy":       {values{"image": values{"pullPolicy": "Sometimes"}}, "/image/pullPolicy"},
@@ -411,7 +412,7 @@ func TestManagersArguments(t *testing.T) {
 		"everything": {everything, []string{
 			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)", "--watch-filter=blue",
 			"--health-addr=127.0.0.1:19440", "--diagnostics-address=127.0.0.1:18443", "--insecure-diagnostics",
-			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
+			"--maas-config-dir=/etc/capmaas", "--maas-config-namespaces=team-a,team-b", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
 			"--initializer-image=registry.example.com:5000/capmaas/lxd-initializer:v7", "--initializer-image-pull-policy=Always",
 			"--initializer-socket=/var/lib/lxd/unix.socket",
 			"--log-level=info", "--log-format=json", "--v=2",

@@ -103,6 +103,24 @@ asked of the cluster as such and can't be granted in a namespace.
 {{- dict "cluster" $cluster "namespaced" $namespaced | toYaml }}
 {{- end }}
 
+{{/*
+A memory limit is told to the Go runtime, too: it collects garbage in time rather than be killed. Not where the user's own env does.
+*/}}
+{{- define "capmaas.memoryLimit" -}}
+{{- $given := false }}
+{{- range .env }}
+{{- if eq .name "GOMEMLIMIT" }}
+{{- $given = true }}
+{{- end }}
+{{- end }}
+{{- if and ((.resources).limits).memory (not $given) -}}
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef:
+      resource: limits.memory
+{{- end }}
+{{- end }}
+
 {{/* What the pods that are the manager's program have in common. */}}
 {{- define "capmaas.podSecurityContext" -}}
 runAsNonRoot: true

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rights_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/rights"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
+)
+
+const (
+	startTimeout = 5 * time.Minute
+	shortTimeout = 3 * time.Minute
+	// checkPod is the pod of helm test.
+	checkPod = sandbox.Release + "-check"
+)
+
+var (
+	manager     = client.ObjectKey{Namespace: sandbox.Namespace, Name: sandbox.Release + "-manager"}
+	initializer = client.ObjectKey{Namespace: sandbox.Namespace, Name: charts.InitializerName}
+)
+
+// unusedByManager are rights that the chart grants and that these lives don't need, with the reason why they are granted.
+var unusedByManager = map[string]string{
+	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
+	"get rke2controlplanes.controlplane.cluster.x-k8s.io":    "a cluster's control plane may be of this kind, which is not in the sandbox",
+}
+
+// unusedByInitializer are the same of the initializer.
+var unusedByInitializer = map[string]string{
+	"patch events in default": "an event that happens again is patched: the initializer tells of failures, and looks at its node once a minute",
+}
+
+// The rights of the chart's ServiceAccounts are enough for the lives of clusters of all kinds, and nothing is granted that these don't
+// need. On the way, helm test proves good credentials, and refuses bad ones.
+func TestTheChartGrantsJustWhatIsUsed(t *testing.T) {
+	box := start(t)
+	log := rights.Open(box.AuditLog())
+	granted := grantedTo(t, box.Client, box.RESTConfig, manager)
+	life.Together(t, box, map[string]func(*life.Life){"class": leadClass, "own": leadOwn, "host": leadHost})
+	t.Run("Metrics", func(t *testing.T) { askForMetrics(t, box) })
+	t.Run("HelmTest", func(t *testing.T) {
+		if err := box.Manager.Test(); err != nil {
+			t.Errorf("%v: %s", err, whatTheCheckSaid(t, box))
+		}
+	})
+	check(t, log, manager, granted, unusedByManager)
+
+	t.Run("OneNamespace", func(t *testing.T) {
+		upgrade(t, box, map[string]any{"watchNamespace": life.Namespace})
+		leadOwn(life.Begin(t, box, "narrow"))
+		checkNoneDenied(t, log, manager)
+	})
+	t.Run("HelmTestOfBadCredentials", func(t *testing.T) {
+		upgrade(t, box, map[string]any{"maas": map[string]any{"apiKey": "no:such:key"}})
+		if err := box.Manager.Test(); err == nil {
+			t.Error("helm test succeeds")
+		}
+		if said := whatTheCheckSaid(t, box); !strings.Contains(said, "FAILED MAAS") {
+			t.Errorf("the check says %q", said)
+		}
+	})
+}
+
+func start(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	box, err := sandbox.Start(ctx, sandbox.Options{
+		Audit: true, Eager: true,
+		// Nothing here is about how long MAAS takes.
+		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
+			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+			"--workload-connect-retry=1s", "--settle-time=2s", "--orphan-audit-interval=2s",
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := box.ApplyFile(ctx, "clusterclass/clusterclass-capmaas.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	pools, err := ipam.Start(ctx, box.RESTConfig, life.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pools.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
+}
+
+func upgrade(t *testing.T, box *sandbox.Sandbox, values map[string]any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), shortTimeout)
+	defer cancel()
+	if err := box.UpgradeChart(ctx, values); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// whatTheCheckSaid is what helm test's pod says of its end.
+func whatTheCheckSaid(t *testing.T, box *sandbox.Sandbox) string {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := box.Client.Get(t.Context(), client.ObjectKey{Namespace: sandbox.Namespace, Name: checkPod}, pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.State.Terminated != nil {
+			return status.State.Terminated.Message
+		}
+	}
+	return "it has not ended: " + pod.Status.String()
+}
+
+// grantedTo are the rights of a ServiceAccount in a cluster.
+func grantedTo(t *testing.T, c client.Reader, config *rest.Config, account client.ObjectKey) []rights.Right {
+	t.Helper()
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, served, err := api.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted, err := rights.Granted(t.Context(), c, account, served)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(granted) == 0 {
+		t.Fatalf("%s has no rights", account)
+	}
+	return granted
+}
+
+// usesOf are what an account has done since the log was read last. What was denied fails the test.
+func usesOf(t *testing.T, log *rights.Log, account client.ObjectKey) []rights.Right {
+	t.Helper()
+	requests, err := log.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uses []rights.Right
+	for _, r := range requests {
+		if r.User != "system:serviceaccount:"+account.Namespace+":"+account.Name {
+			continue
+		}
+		uses = append(uses, r.Use)
+		if r.Denied {
+			t.Errorf("%s is denied to %s: %s", r.Use, account.Name, r.Why)
+		}
+	}
+	if len(uses) == 0 {
+		t.Fatalf("%s has asked for nothing: is it audited?", account)
+	}
+	return uses
+}
+
+func checkNoneDenied(t *testing.T, log *rights.Log, account client.ObjectKey) {
+	t.Helper()
+	usesOf(t, log, account)
+}
+
+// check compares what an account may do with what it did.
+func check(t *testing.T, log *rights.Log, account client.ObjectKey, granted []rights.Right, excused map[string]string) {
+	t.Helper()
+	uses := usesOf(t, log, account)
+	unused, needless := rights.Unused(granted, uses, excused)
+	for _, right := range unused {
+		t.Errorf("%s may %s, and does not need to", account.Name, right)
+	}
+	for _, right := range needless {
+		t.Errorf("%s is excused for %s, which it has used, or may not do", account.Name, right)
+	}
+	t.Logf("%s has %d rights and asked %d times", account.Name, len(granted), len(uses))
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rights_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/rights"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// metricsPort is the chart's.
+	metricsPort = 8443
+	// vmHost is one of the sandbox's region.
+	vmHost = "lxd-a1"
+)
+
+const (
+	// class is a cluster of the ClusterClass: a control plane in a VM, with an address of a pool, behind a virtual IP; a worker on bare
+	// metal, with an address of a pool.
+	class = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: NAME, namespace: default}
+spec:
+  clusterNetwork: {pods: {cidrBlocks: [10.244.0.0/16]}, services: {cidrBlocks: [10.96.0.0/12]}}
+  topology:
+    classRef: {name: capmaas}
+    version: v1.35.0
+    controlPlane: {replicas: 1}
+    workers: {machineDeployments: [{class: default-worker, name: md-0, replicas: 1}]}
+    variables:
+    - {name: dnsDomain, value: maas.sim}
+    - {name: image, value: u-2204-k8s-1.35}
+    - {name: lxdConfig, value: {}}
+    - {name: virtualIP, value: {address: 10.77.0.90}}
+    - {name: staticIPPoolRef, value: {apiGroup: ipam.test.capmaas.io, kind: TestIPPool, name: NAME}}
+    - {name: workerStaticIPPoolRef, value: {apiGroup: ipam.test.capmaas.io, kind: TestIPPool, name: NAME}}
+---
+apiVersion: ipam.test.capmaas.io/v1alpha1
+kind: TestIPPool
+metadata: {name: NAME, namespace: default}
+spec: {addresses: [10.77.0.60, 10.77.0.61]}
+`
+	// own is a cluster with credentials of its own, of one VM that boots into nothing.
+	own = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: NAME, namespace: default}
+spec:
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasCluster
+metadata: {name: NAME, namespace: default}
+spec: {dnsDomain: maas.sim, credentialsRef: {name: NAME-maas}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME}}
+type: cluster.x-k8s.io/secret
+stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasMachine
+metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
+spec: {provisioningMode: lxd, image: ubuntu/jammy}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Machine
+metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
+spec:
+  clusterName: NAME
+  version: v1.35.0
+  bootstrap: {dataSecretName: NAME}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: NAME}
+`
+)
+
+// leadClass leads a cluster of the ClusterClass, and ends the manager's process in the middle: the next one takes the lease over.
+func leadClass(l *life.Life) {
+	l.Apply(strings.ReplaceAll(class, "NAME", l.Key.Name))
+	if err := l.Box.Kubelet.Kill(sandbox.ManagerContainer); err != nil {
+		l.Error(err)
+	}
+	l.Available(2)
+	l.Delete()
+}
+
+// leadOwn leads a cluster with its own credentials, which are wrong for a while, and which loses two VMs and is paused.
+func leadOwn(l *life.Life) {
+	good := l.Box.MAASAPIKey
+	setKey(l, good)
+	l.Apply(strings.ReplaceAll(own, "NAME", l.Key.Name))
+	waitReady(l)
+	setKey(l, good+"0")
+	waitConditions(l, infrav1.ReadyCondition, false, infrav1.CredentialsInvalidReason)
+	setKey(l, good)
+	waitReady(l)
+	loseVMs(l)
+	pause(l, true)
+	pause(l, false)
+	l.Delete()
+	if err := l.Box.Client.Delete(l.Context(), credentials(l, "")); err != nil {
+		l.Error(err)
+	}
+}
+
+// credentials is the Secret that the cluster's credentialsRef names. It has the label by which a change of it is noticed at once.
+func credentials(l *life.Life, key string) *corev1.Secret {
+	l.Helper()
+	return &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: l.Key.Namespace, Name: l.Key.Name + "-maas", Labels: map[string]string{clusterv1.ClusterNameLabel: l.Key.Name},
+		},
+		Data: map[string][]byte{scope.EndpointKey: []byte(l.Box.MAASURL), scope.APIKeyKey: []byte(key)},
+	}
+}
+
+// setKey writes the Secret with the credentials.
+func setKey(l *life.Life, key string) {
+	l.Helper()
+	raw, err := json.Marshal(credentials(l, key))
+	if err != nil {
+		l.Fatal(err)
+	}
+	if err := l.Box.ApplyYAML(l.Within(shortTimeout), bytes.NewReader(raw)); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// waitConditions waits until the cluster and its only machine, which both have the cluster's name, have a condition that holds, or
+// does not for a reason.
+func waitConditions(l *life.Life, kind string, holds bool, reason string) {
+	l.Helper()
+	l.Wait(fmt.Sprintf("%s to be %t", kind, holds), func() (bool, string, error) {
+		cluster, machine := &infrav1.MaasCluster{}, &infrav1.MaasMachine{}
+		for _, object := range []client.Object{cluster, machine} {
+			if err := l.Box.Client.Get(l.Context(), l.Key, object); err != nil {
+				return false, err.Error(), client.IgnoreNotFound(err)
+			}
+		}
+		done := true
+		for _, object := range []conditions.Getter{cluster, machine} {
+			c := conditions.Get(object, kind)
+			done = done && c != nil && (c.Status == metav1.ConditionTrue) == holds && (holds || c.Reason == reason)
+		}
+		return done, sandbox.Conditions(append(cluster.Status.Conditions, machine.Status.Conditions...)), nil
+	})
+}
+
+func waitReady(l *life.Life) {
+	l.Helper()
+	waitConditions(l, infrav1.ReadyCondition, true, "")
+}
+
+// loseVMs has two VMs in MAAS that carry the cluster's mark and that no object claims, until an audit has told of them: of the second one
+// in the same event.
+func loseVMs(l *life.Life) {
+	l.Helper()
+	cluster := &infrav1.MaasCluster{}
+	if err := l.Box.Client.Get(l.Context(), l.Key, cluster); err != nil {
+		l.Fatal(err)
+	}
+	region, err := maas.NewClient(maas.Config{Endpoint: l.Box.MAASURL, APIKey: l.Box.MAASAPIKey})
+	if err != nil {
+		l.Fatal(err)
+	}
+	hosts, err := region.ListVMHosts(l.Context())
+	if err != nil {
+		l.Fatal(err)
+	}
+	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.Name == vmHost })
+	if at < 0 {
+		l.Fatalf("there is no VM host %s", vmHost)
+	}
+	for _, name := range []string{"lost-1", "lost-2"} {
+		vm, err := region.Compose(l.Context(), hosts[at].ID, maas.ComposeParams{
+			Hostname: maas.Hostname(name, cluster.Annotations[infrav1.OwnerIDAnnotation]), Cores: 1, Memory: 1024, Storage: "root:8",
+			ZoneID: hosts[at].Zone.ID, PoolID: hosts[at].Pool.ID, SkipCommissioning: true,
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer func() {
+			if err := region.DeleteMachine(context.WithoutCancel(l.Context()), vm); err != nil {
+				l.Error(err)
+			}
+		}()
+	}
+	l.Wait("an event that tells of both VMs", func() (bool, string, error) {
+		list := &eventsv1.EventList{}
+		err := l.Box.Client.List(l.Context(), list, client.InNamespace(l.Key.Namespace))
+		told := slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Action == "Audit" && e.Regarding.Name == l.Key.Name && e.Series != nil
+		})
+		return told, fmt.Sprintf("%d events", len(list.Items)), err
+	})
+}
+
+// pause pauses the cluster, or has it go on.
+func pause(l *life.Life, paused bool) {
+	l.Helper()
+	l.Change(func(cluster *clusterv1.Cluster) { cluster.Spec.Paused = ptr.To(paused) })
+	waitConditions(l, clusterv1.PausedCondition, paused, clusterv1.NotPausedReason)
+}
+
+// leadHost leads a host cluster of one machine, and compares what the initializer may do there with what it did.
+func leadHost(l *life.Life) {
+	lxdtest.Require(l.T)
+	manifest, err := l.Box.Flavor("lxd-host", map[string]string{
+		"NAMESPACE": l.Key.Namespace, "CLUSTER_NAME": l.Key.Name, "KUBERNETES_VERSION": "v1.35.0",
+		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35", "LXD_STORAGE_BACKEND": "dir",
+		"CONTROL_PLANE_MACHINE_COUNT": "1", "CONTROL_PLANE_MACHINE_RESOURCEPOOL": "capi",
+		"WORKER_MACHINE_COUNT": "0", "WORKER_MACHINE_RESOURCEPOOL": "capi",
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Create(manifest)
+	l.Available(1)
+	waitHost(l)
+	nodes := l.Box.HostNodes()
+	if len(nodes) != 1 {
+		l.Fatalf("%d nodes run, want one", len(nodes))
+	}
+	there, err := client.New(nodes[0].Config, client.Options{Scheme: l.Box.Client.Scheme()})
+	if err != nil {
+		l.Fatal(err)
+	}
+	granted := grantedTo(l.T, there, nodes[0].Config, initializer)
+	changeKeys(l, there, nodes[0])
+	l.Delete()
+	check(l.T, rights.Open(l.Box.HostAuditLog(l.Key.Name)), initializer, granted, unusedByInitializer)
+}
+
+// waitHost waits until the node is an LXD host.
+func waitHost(l *life.Life) {
+	l.Helper()
+	l.Wait("the node to be a VM host", func() (bool, string, error) {
+		cluster := &infrav1.MaasCluster{}
+		err := l.Box.Client.Get(l.Context(), l.Key, cluster)
+		return conditions.IsTrue(cluster, infrav1.LXDReadyCondition), sandbox.Conditions(cluster.Status.Conditions), err
+	})
+}
+
+// changeKeys changes the Secret with the node's key pair, as a Node of the same name that came before would have left it, and then to
+// one that can't be used. Each time the initializer is started again, so that it looks at once.
+func changeKeys(l *life.Life, there client.Client, node sandbox.HostNode) {
+	l.Helper()
+	key := client.ObjectKey{Namespace: sandbox.Namespace, Name: "lxd-initializer-" + node.Name}
+	for what, tt := range map[string]struct {
+		change func(*corev1.Secret)
+		mended func(*corev1.Secret) bool
+	}{
+		"belong to the Node": {
+			func(s *corev1.Secret) { s.OwnerReferences = nil },
+			func(s *corev1.Secret) bool { return len(s.OwnerReferences) == 1 },
+		},
+		"be usable": {
+			func(s *corev1.Secret) { s.Data[corev1.TLSCertKey] = []byte("no certificate") },
+			func(s *corev1.Secret) bool { return strings.Contains(string(s.Data[corev1.TLSCertKey]), "CERTIFICATE") },
+		},
+	} {
+		secret := &corev1.Secret{}
+		if err := there.Get(l.Context(), key, secret); err != nil {
+			l.Fatal(err)
+		}
+		tt.change(secret)
+		if err := there.Update(l.Context(), secret); err != nil {
+			l.Fatal(err)
+		}
+		if err := node.Kubelet.Kill(sandbox.InitializerContainer); err != nil {
+			l.Fatal(err)
+		}
+		l.Wait("the Secret "+key.Name+" to "+what, func() (bool, string, error) {
+			err := there.Get(l.Context(), key, secret)
+			return err == nil && tt.mended(secret), "it does not", client.IgnoreNotFound(err)
+		})
+	}
+	waitHost(l)
+}
+
+// askForMetrics asks the manager for its metrics, with a token that is good for nothing: it has to ask the API whose that is, and whether
+// they may have them.
+func askForMetrics(t *testing.T, box *sandbox.Sandbox) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: life.Namespace, Name: "default"}}
+	token := &authenticationv1.TokenRequest{}
+	if err := box.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
+		t.Fatal(err)
+	}
+	containers := box.Kubelet.Containers()
+	at := slices.IndexFunc(containers, func(c kubelet.Container) bool { return c.Name == sandbox.ManagerContainer && c.PID != 0 })
+	if at < 0 {
+		t.Fatal("no manager runs")
+	}
+	url := fmt.Sprintf("https://127.0.0.1:%d/metrics", containers[at].Ports[metricsPort])
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token.Status.Token)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // its certificate is its own
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusForbidden {
+		t.Errorf("whoever has a token gets metrics: %s", response.Status)
+	}
+}
