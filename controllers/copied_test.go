@@ -52,8 +52,9 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 		return conditions.GetReason(copied, infrav1.MachineDeployedCondition) == infrav1.WaitingForClusterInfrastructureReason
 	})
 	// Also one that was provisioned in its backup.
-	copied.Spec.ProviderID = m.Spec.ProviderID
-	if err := w.client.Update(t.Context(), copied); err != nil {
+	restored := copied.DeepCopy()
+	restored.Spec.ProviderID = m.Spec.ProviderID
+	if err := w.client.Patch(t.Context(), restored, client.MergeFrom(copied)); err != nil {
 		t.Fatal(err)
 	}
 	other.eventually(copied, "not known to be deployed", func() bool {
