@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -78,7 +79,24 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	if pause := r.pauseAfterFailure(l, time.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
 	}
+	if stale, err := r.isStale(ctx, l.MaasMachine); err != nil || stale {
+		return waitAtMost(unknownRetry), err
+	}
 	return r.releaseNow(ctx, l)
+}
+
+// isStale tells that a machine whose release failed before has changed since it was read: a further try may have failed meanwhile, and
+// would be repeated without a pause. It asks by a list, for the manager has no right to get single MaasMachines.
+func (r *MaasMachineReconciler) isStale(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
+	if m.Status.Release == nil || m.Status.Release.FailedTime == nil {
+		return false, nil
+	}
+	now := &infrav1.MaasMachineList{}
+	err := r.APIReader.List(ctx, now, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name})
+	if err != nil {
+		return false, fmt.Errorf("reading the MaasMachine again: %w", err)
+	}
+	return len(now.Items) != 1 || now.Items[0].ResourceVersion != m.ResourceVersion, nil
 }
 
 // isOursToRelease proves that the machine is ours. Once its release was asked for, the agent name may be gone though the machine is

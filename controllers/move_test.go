@@ -64,8 +64,9 @@ func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
 // staysBlocked checks for a moment that a cluster, which is paused, can't be moved.
 func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
 	w.t.Helper()
-	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*stoppedRetry, true, func(ctx context.Context) (bool, error) {
-		err := w.client.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
+	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*stoppedRetry, true, func(context.Context) (bool, error) {
+		// With a context of its own: the client refuses what would not be answered before the deadline.
+		err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster)
 		return err == nil && !blocksMove(cluster), err
 	})
 	if !wait.Interrupted(err) {
