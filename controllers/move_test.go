@@ -236,3 +236,19 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 	}
 	w.unchanged(before)
 }
+
+// A conflict for another reason is no such machine: without the annotations a release that fails could not be proven to be ours.
+func TestAMachineThatCouldNotBeAnnotatedOnceIsAnnotatedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "set_workload_annotations", Status: http.StatusConflict, First: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	if taken, _ := w.maas.Machine(m.Spec.SystemID); taken.Annotations["capmaas-machine"] == "" {
+		t.Errorf("the machine is %+v, want it annotated", taken)
+	}
+	w.delete(m)
+}

@@ -41,8 +41,12 @@ func (s *Service) Mark(ctx context.Context, id Identity, machine *maas.Machine) 
 		return errors.Join(what, err)
 	}
 	s.inventory.Wrote(now)
-	if now.Owner == "" || now.Owner != machine.Owner {
-		return what // It was released, and perhaps taken, since our last look.
+	user, err := s.inventory.Client().WhoAmI(ctx)
+	if err != nil {
+		return errors.Join(what, err)
+	}
+	if now.Owner == "" || now.Owner != machine.Owner || now.Owner == user.Username {
+		return what // It was released, and perhaps taken, since our last look; or it is ours, and MAAS refused for another reason.
 	}
 	s.others.note(now)
 	return nil
