@@ -248,7 +248,11 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
+	now := &infrav1.MaasCluster{} // A reconcile that did not know of the deletion yet may have noted its MAAS since.
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(maasCluster), now); err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the MaasCluster again: %w", err)
+	}
+	if original == nil && now.Annotations[infrav1.MAASAnnotation] != "" {
 		if err := r.deleteEndpoint(ctx, cluster, maasCluster); err != nil {
 			p := explain(err)
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)

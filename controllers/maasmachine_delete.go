@@ -20,6 +20,10 @@ import (
 // when MAAS says that this is so, the object goes too.
 func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
 	if nothingAcquired(m.maasMachine) {
+		// A reconcile that did not know of the deletion yet may have noted something since.
+		if stale, err := r.isStale(ctx, m.maasMachine); err != nil || stale {
+			return ctrl.Result{RequeueAfter: unknownRetry}, err
+		}
 		return r.finishDeletion(ctx, m.maasMachine, "nothing had been acquired in MAAS")
 	}
 	if isReturning(m.maasMachine) {

@@ -79,18 +79,17 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	if pause := r.pauseAfterFailure(l, time.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
 	}
-	if stale, err := r.isStale(ctx, l.MaasMachine); err != nil || stale {
-		return waitAtMost(unknownRetry), err
+	if try := l.MaasMachine.Status.Release; try != nil && try.FailedTime != nil {
+		// A further try may have failed meanwhile, and would be repeated without a pause.
+		if stale, err := r.isStale(ctx, l.MaasMachine); err != nil || stale {
+			return waitAtMost(unknownRetry), err
+		}
 	}
 	return r.releaseNow(ctx, l)
 }
 
-// isStale tells that a machine whose release failed before has changed since it was read: a further try may have failed meanwhile, and
-// would be repeated without a pause. It asks by a list, for the manager has no right to get single MaasMachines.
+// isStale tells that a MaasMachine has changed since it was read. It asks by a list, for the manager has no right to get single ones.
 func (r *MaasMachineReconciler) isStale(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
-	if m.Status.Release == nil || m.Status.Release.FailedTime == nil {
-		return false, nil
-	}
 	now := &infrav1.MaasMachineList{}
 	err := r.APIReader.List(ctx, now, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name})
 	if err != nil {
