@@ -36,8 +36,8 @@ const (
 	CredentialsHashAnnotation = "capmaas.io/credentials-hash"
 )
 
-// InitializerLabels returns the labels by which all objects that Initializer renders are found again, the Namespace
-// apart. The same objects of a chart that somebody installed have another value of app.kubernetes.io/managed-by.
+// InitializerLabels returns the labels by which all objects that Initializer renders are found again, except the Namespace. The same
+// objects of a chart that a user installed have another value of app.kubernetes.io/managed-by.
 func InitializerLabels() map[string]string {
 	return map[string]string{"app": InitializerName, "app.kubernetes.io/managed-by": managedBy}
 }
@@ -71,8 +71,6 @@ type Values struct {
 	Zone string
 	// ResourcePool is the pool that MAAS puts the VM hosts into. Empty, here: the one that MAAS chooses.
 	ResourcePool string
-	// Socket is the path of LXD's socket on the nodes.
-	Socket string
 	// CredentialsHash is anything that changes with the credentials: pods are then made anew at once, and don't wait
 	// until the node has written the files that changed. It is public.
 	CredentialsHash string
@@ -140,7 +138,6 @@ func (v Values) chart() map[string]any {
 	initializer := map[string]any{"enabled": true, "zone": v.Zone, "resourcePool": v.ResourcePool}
 	for name, value := range map[string]string{
 		"storageBackend": v.StorageBackend, "storageSize": v.StorageSize, "networkBridge": v.NetworkBridge,
-		"socket": v.Socket,
 	} {
 		if value != "" {
 			initializer[name] = value
@@ -176,8 +173,8 @@ func Image(reference string) map[string]any {
 	return map[string]any{"repository": reference}
 }
 
-// NamespaceLabels are the labels of a namespace that the initializer's pods are admitted to: a hostPath volume, which
-// LXD's socket is, is forbidden by the Pod Security profiles baseline and restricted.
+// NamespaceLabels are the labels of a namespace that the initializer's pods are admitted to: hostPath volumes, which
+// LXD's directories are, are forbidden by the Pod Security profiles baseline and restricted.
 func NamespaceLabels() map[string]string {
 	const profile = "privileged"
 	return map[string]string{

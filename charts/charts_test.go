@@ -5,6 +5,7 @@ package charts
 import (
 	"cmp"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 const testNamespace = "capmaas-system"
@@ -25,7 +29,7 @@ const testNamespace = "capmaas-system"
 var everything = Values{
 	Namespace: testNamespace, Image: "registry.example.com:5000/lxd-initializer:v7", PullPolicy: "Always", ImagePullSecrets: []string{"pull"},
 	StorageBackend: "btrfs", StorageSize: "120", NetworkBridge: "br-lxd", Zone: "az2", ResourcePool: "vm-hosts",
-	Socket: "/var/lib/lxd/unix.socket", CredentialsHash: "0a1b",
+	CredentialsHash: "0a1b",
 }
 
 func mustRender(t *testing.T, values Values) []*unstructured.Unstructured {
@@ -65,7 +69,7 @@ func byHelm(t *testing.T, values Values) []*unstructured.Unstructured {
 	}
 }
 
-// unmanaged leaves out what tells who installed an object, and sorts.
+// unmanaged removes what says who installed an object, and sorts.
 func unmanaged(objects []*unstructured.Unstructured) []map[string]any {
 	var result []map[string]any
 	for _, o := range objects {
@@ -187,25 +191,45 @@ func TestValuesReachTheDaemonSet(t *testing.T) {
 		"namespace": testNamespace,
 		"image":     everything.Image, "pull policy": "Always", "pull secret": "pull", "credentials": "0a1b",
 		"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "120", "NETWORK_BRIDGE": "br-lxd", "ZONE": "az2", "RESOURCE_POOL": "vm-hosts",
-		"LXD_SOCKET": "/var/lib/lxd/unix.socket",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	socket := corev1.Volume{}
-	for _, volume := range template.Spec.Volumes {
-		if volume.HostPath != nil {
-			socket = volume
+}
+
+// The initializer looks for LXD where its packages have it, at the same paths as on the node. It gets the directories, whether they are there
+// or not, and can't change what is in them.
+func TestLXDsDirectoriesAreMounted(t *testing.T) {
+	objects := mustRender(t, Values{Namespace: testNamespace})
+	daemonSet := objects[len(objects)-1]
+	sockets := lxdnode.Sockets("")
+	if got := environment(t, daemonSet)["LXD_SOCKET"]; got != strings.Join(sockets, ",") {
+		t.Errorf("the initializer looks for LXD at %s, want %v", got, sockets)
+	}
+	spec := toDaemonSet(t, daemonSet).Spec.Template.Spec
+	var directories []string
+	for _, volume := range spec.Volumes {
+		if volume.HostPath == nil {
+			continue
+		}
+		directories = append(directories, volume.HostPath.Path)
+		if kind := *volume.HostPath.Type; kind != corev1.HostPathDirectoryOrCreate {
+			t.Errorf("%s is to be a %s", volume.HostPath.Path, kind)
+		}
+		want := corev1.VolumeMount{
+			Name: volume.Name, MountPath: volume.HostPath.Path, ReadOnly: true, MountPropagation: ptr.To(corev1.MountPropagationHostToContainer),
+		}
+		at := slices.IndexFunc(spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
+		if at < 0 {
+			t.Fatalf("the volume %s is not mounted", volume.Name)
+		}
+		if diff := gocmp.Diff(want, spec.Containers[0].VolumeMounts[at]); diff != "" {
+			t.Errorf("the mount of %s (-want +got):\n%s", volume.Name, diff)
 		}
 	}
-	if socket.HostPath == nil || socket.HostPath.Path != everything.Socket || *socket.HostPath.Type != corev1.HostPathSocket {
-		t.Errorf("the volume of the host is %v, want the socket %s", socket, everything.Socket)
-	}
-	for _, mount := range container.VolumeMounts {
-		if mount.Name == socket.Name && mount.MountPath != everything.Socket {
-			t.Errorf("the socket is at %s in the container, want the same path as on the node", mount.MountPath)
-		}
+	if want := []string{filepath.Dir(sockets[0]), filepath.Dir(sockets[1])}; !slices.Equal(directories, want) {
+		t.Errorf("the volumes of the host are %v, want %v", directories, want)
 	}
 }
 
@@ -229,8 +253,6 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"unknown backend":      {Values{Namespace: "n", StorageBackend: "ceph"}, "/lxdInitializer/storageBackend"},
 		"size with a unit":     {Values{Namespace: "n", StorageSize: "50GB"}, "/lxdInitializer/storageSize"},
 		"long bridge":          {Values{Namespace: "n", NetworkBridge: "a-bridge-too-far"}, "/lxdInitializer/networkBridge"},
-		"socket is no path":    {Values{Namespace: "n", Socket: "unix.socket"}, "/lxdInitializer/socket"},
-		"socket elsewhere":     {Values{Namespace: "n", Socket: "/run/../etc"}, "/lxdInitializer/socket"},
 		"unknown pull policy":  {Values{Namespace: "n", PullPolicy: "Sometimes"}, "/lxdInitializer/image/pullPolicy"},
 		"digest of a bad form": {Values{Namespace: "n", Image: "a@sha256:1"}, "/lxdInitializer/image/digest"},
 	} {

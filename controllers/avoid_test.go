@@ -44,7 +44,7 @@ func (w *world) machineService(cluster *infrav1.MaasCluster) (*machine.Service, 
 	return s.Machines, clock
 }
 
-// until is the time until which a condition says that something is left alone.
+// until returns the time until which a condition says that a machine is skipped.
 func until(t *testing.T, message string) time.Time {
 	t.Helper()
 	for word := range strings.FieldsSeq(message) {
@@ -181,7 +181,7 @@ func TestAMachineThatFailedIsTakenByWhoAsksForIt(t *testing.T) {
 	w.deployed(pinned)
 }
 
-// Two answers were lost, and MAAS has two machines for one: that which did not fail stays.
+// Two responses were lost, and MAAS has two machines for one object: the one that did not fail stays.
 func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, failed := range []string{"metal-a", "metal-b"} {
@@ -274,10 +274,11 @@ func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
 	}{
 		"refused":  {&maas.Error{Kind: maas.Conflict}, true},
 		"not sent": {&maas.Error{Kind: maas.Unavailable, NotSent: true}, true},
+		"busy":     {&maas.Error{Kind: maas.Busy}, true},
 		"lost":     {&maas.Error{Kind: maas.Unavailable}, false},
 		"unclear":  {errors.Join(errors.New("it is a VM"), &maas.Error{Kind: maas.Unavailable}), false},
 	} {
-		if got := nothingCame(tc.err); got != tc.want {
+		if got := hadNoEffect(tc.err); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

@@ -20,11 +20,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // How long to wait before looking again at what nothing wakes us for.
 const (
-	// capacityRetry: somebody may free a machine, or room on a host.
+	// capacityRetry: an operator may free a machine, or room on a host.
 	capacityRetry = 30 * time.Second
 	// mendRetry: a person must mend something in MAAS.
 	mendRetry = time.Minute
@@ -111,6 +112,9 @@ func explain(err error) problem {
 		address     *machine.AddressError
 		nic         *machine.NICError
 		placement   *lxd.LXDError
+		undecided   *machine.UndecidedError
+		host        *lxd.LaterError
+		turn        *turns.LaterError
 	)
 	switch {
 	case errors.As(err, &notReady):
@@ -131,6 +135,14 @@ func explain(err error) problem {
 		return problem{
 			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", mendRetry,
 		}
+	case errors.As(err, &undecided):
+		return problem{infrav1.MAASUnavailableReason, err.Error(), capacityRetry}
+	case errors.As(err, &host):
+		return problem{infrav1.NoHostAvailableReason, host.Error(), host.After}
+	case errors.As(err, &turn):
+		return problem{infrav1.MAASBusyReason, turn.Error(), turn.After}
+	case errors.Is(err, maas.Busy):
+		return problem{infrav1.MAASBusyReason, maas.Message(err), max(maas.RetryAfter(err), time.Second)}
 	case errors.As(err, &placement):
 		return problem{placementReason(placement), err.Error(), max(capacityRetry, maas.RetryAfter(err))}
 	}
@@ -163,7 +175,7 @@ func placementReason(err *lxd.LXDError) string {
 	}
 }
 
-// result is what the work queue is told of a problem: when to come back, or the error itself for a growing back-off.
+// result returns what the work queue gets for a problem: when to requeue, or the error itself for a growing backoff.
 func (p problem) result(err error) (ctrl.Result, error) {
 	if p.retryAfter > 0 {
 		return ctrl.Result{RequeueAfter: wait.Jitter(p.retryAfter, 0.2)}, nil // Not all machines in step.

@@ -30,7 +30,7 @@ func TestWhatOthersSayIsShortAndOnOneLine(t *testing.T) {
 	}
 }
 
-// An API server that is somebody else's may repeat what it was sent.
+// An API server that others run may repeat what it was sent.
 func TestARefusedSecretIsNotRepeated(t *testing.T) {
 	const key = "consumer:token:secret"
 	refused := apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, key, nil)

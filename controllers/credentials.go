@@ -30,14 +30,14 @@ func (r *MaasClusterReconciler) scope(ctx context.Context, cluster *clusterv1.Cl
 
 // noteMAAS notes which MAAS has what belongs to the cluster, once that has answered and before it is changed: without the note there is nothing.
 func (r *MaasClusterReconciler) noteMAAS(ctx context.Context, s *scope.Cluster) error {
-	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Where {
+	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Home {
 		return nil
 	}
 	return patchNow(ctx, r.Client, s.MaasCluster, func(c *infrav1.MaasCluster) {
 		if c.Annotations == nil {
 			c.Annotations = map[string]string{}
 		}
-		c.Annotations[infrav1.MAASAnnotation] = s.Where
+		c.Annotations[infrav1.MAASAnnotation] = s.Home
 	})
 }
 
@@ -60,33 +60,26 @@ func (r *MaasClusterReconciler) follow(
 	if !same {
 		return nil, elsewhere
 	}
-	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s", elsewhere.Home, elsewhere.There)
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s (after # is which API key)",
+		elsewhere.Home, elsewhere.There)
 	return s, nil
 }
 
-// provingMachines is how many machines are asked for in one call to prove that a MAAS is the cluster's.
-const provingMachines = 50
-
-// isHome tells whether a MAAS has one of the machines, or the virtual IP; or whether nothing can be lost elsewhere.
+// isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if nothing can be lost elsewhere.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
 	held := s.MaasCluster.Annotations[infrav1.AcquireStartedAnnotation] != ""
-	var filters []maas.MachineFilter
-	for batch := range slices.Chunk(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool { return nothingAcquired(&m) }), provingMachines) {
-		var metal, virtual maas.MachineFilter
-		for i := range batch {
-			id := (&scope.Machine{Cluster: s, MaasMachine: &batch[i]}).Identity()
-			if batch[i].Spec.IsLXD() {
-				virtual.Hostnames = append(virtual.Hostnames, id.Hostname)
-			} else {
-				metal.AgentNames = append(metal.AgentNames, id.AgentName)
-			}
+	var metal, virtual []maas.MachineFilter
+	for i := range machines {
+		id := (&scope.Machine{Cluster: s, MaasMachine: &machines[i]}).Identity()
+		switch {
+		case nothingAcquired(&machines[i]):
+		case machines[i].Spec.IsLXD():
+			virtual = append(virtual, maas.MachineFilter{Hostnames: []string{id.Hostname}})
+		default:
+			metal = append(metal, maas.MachineFilter{AgentNames: []string{id.AgentName}})
 		}
-		filters = append(filters, metal, virtual)
 	}
-	for _, filter := range filters {
-		if len(filter.AgentNames)+len(filter.Hostnames) == 0 {
-			continue
-		}
+	for _, filter := range slices.Concat(maas.JoinFilters(metal), maas.JoinFilters(virtual)) {
 		held = true
 		found, err := s.Inventory.Client().ListMachines(ctx, filter)
 		if err != nil || len(found) > 0 {

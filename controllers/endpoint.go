@@ -19,8 +19,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// publishEndpoint makes the endpoint's DNS record hold the addresses of the control planes that can serve the API. It answers
-// what the record holds, and whether it was written.
+// publishEndpoint makes the endpoint's DNS record hold the addresses of the control planes that can serve the API. It returns what the
+// record holds, and whether it was written.
 func publishEndpoint(ctx context.Context, c client.Client, s *scope.Cluster) (published []string, wrote bool, err error) {
 	return s.DNS.Ensure(ctx, s.EndpointName(), func(current []string) ([]string, error) {
 		machines, err := clusterMachines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
@@ -62,7 +62,7 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 		case slices.Contains(current, address):
 			desired = append(desired, address)
 		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
-			// It does not run, or MAAS can't be asked: nobody is led there now.
+			// It does not run, or MAAS can't be asked: no client is sent there now.
 		case joined(machine):
 			desired = append(desired, address)
 		default:
@@ -76,7 +76,7 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 	return slices.Compact(desired)
 }
 
-// stoppedFor is for how long MAAS has been saying that a machine does not run; 0 while it runs, or nobody knows.
+// stoppedFor returns for how long MAAS has been saying that a machine does not run. It returns 0 while the machine runs, or if its state is not known.
 func stoppedFor(m *infrav1.MaasMachine) time.Duration {
 	deployed := conditions.Get(m, infrav1.MachineDeployedCondition)
 	if deployed == nil || deployed.Status != metav1.ConditionFalse {
@@ -101,17 +101,17 @@ func endpointRetry(machines []infrav1.MaasMachine) (after time.Duration) {
 	return after
 }
 
-// beingDeleted tells that the control plane is on its way out: it is drained and leaves etcd before its MaasMachine is deleted.
+// beingDeleted reports whether the control plane's Machine is being deleted: it is drained and leaves etcd before its MaasMachine is deleted.
 func beingDeleted(machine *clusterv1.Machine) bool {
 	return machine != nil && !machine.DeletionTimestamp.IsZero()
 }
 
-// joined tells that the control plane is a Node of its cluster.
+// joined reports whether the control plane is a Node of its cluster.
 func joined(machine *clusterv1.Machine) bool {
 	return machine != nil && machine.Status.NodeRef.IsDefined()
 }
 
-// provisionedButUnseen tells that the machine had been provisioned, but its addresses are not known now.
+// provisionedButUnseen reports whether the machine was provisioned, but its addresses are not known now.
 func provisionedButUnseen(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" && len(m.Status.Addresses) == 0 && m.Status.FailureReason == ""
 }

@@ -97,7 +97,7 @@ type plane struct {
 
 func (p *plane) address() string { return "10.0.0." + p.name }
 
-// leaving tells that nobody may be led there any more.
+// leaving reports whether no client may be sent there any more.
 func (p *plane) leaving() bool { return p.draining || p.deleting || p.lost }
 
 // rehearsal is a cluster, and what is asked of Kubernetes about it.
@@ -286,7 +286,7 @@ func (r *rehearsal) edit() string {
 
 var errKubernetesIsDown = errors.New("down")
 
-// Get answers the Machine of a control plane.
+// Get returns the Machine of a control plane.
 func (r *rehearsal) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	if r.down {
 		return errKubernetesIsDown
@@ -358,12 +358,12 @@ func (r *rehearsal) broken(before []string) string {
 	return ""
 }
 
-// serves tells that a control plane is certainly able to serve the API.
+// serves reports whether a control plane is certainly able to serve the API.
 func (r *rehearsal) serves(p *plane) bool {
 	return p.joined && !p.leaving() && p.since == nil && !r.away
 }
 
-// wronglyIn tells what is wrong with an address of the record; "" when nothing is.
+// wronglyIn returns what is wrong with an address of the record; "" if nothing is.
 func (r *rehearsal) wronglyIn(address string, was bool) string {
 	p := r.one(func(p *plane) bool { return p.address() == address && p.provisioned && !p.lost })
 	var wrong string
@@ -385,7 +385,7 @@ func (r *rehearsal) wronglyIn(address string, was bool) string {
 	return wrong
 }
 
-// wronglyOut tells why a control plane's address may not be missing from the record; "" when it may.
+// wronglyOut returns why a control plane's address may not be missing from the record; "" if it may.
 func (r *rehearsal) wronglyOut(p *plane, before []string) string {
 	switch was := slices.Contains(before, p.address()); {
 	case !p.provisioned || p.leaving():

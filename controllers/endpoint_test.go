@@ -136,6 +136,34 @@ func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
 	}
 }
 
+// kubeadm on the replacement needs the endpoint to initialize the cluster.
+func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			// Another machine: the record's link to a released one would lead there again when it is deployed anew.
+			spec.FailureDomain = "zone-a"
+			first := w.newMachine("cp-0", true, spec)
+			w.eventually(first, "in DNS", func() bool { return first.Status.DNSAttached })
+			address := endpointAddress(first)
+			w.delete(first)
+			spec.FailureDomain = "zone-b"
+			second := w.newMachine("cp-1", true, spec)
+			w.eventually(second, "in DNS", func() bool { return second.Status.DNSAttached })
+			if endpointAddress(second) != address {
+				t.Fatalf("the replacement of %s has the address %s: MAAS gives the lowest one that is free", address, endpointAddress(second))
+			}
+			w.await("the endpoint leads to the replacement", second, func(context.Context) bool {
+				return slices.Equal(w.endpoint(cluster), []string{address})
+			})
+		})
+	}
+}
+
 // pair makes two control planes that are in the endpoint's record.
 func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasMachine, both []string) {
 	w.t.Helper()
@@ -238,7 +266,7 @@ func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	}
 }
 
-// A machine that can't be taken out of the record is not given back: the record would lead nowhere, or to somebody else.
+// A machine that can't be taken out of the record is not given back: the record would lead nowhere, or to another user's machine.
 func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,7 +290,7 @@ func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 	w.await("the first is gone", first, func(ctx context.Context) bool { return w.isGone(ctx, first) })
 }
 
-// Nothing wakes anybody when a control plane has been off for long enough.
+// No event triggers a reconcile when a control plane has been off for long enough.
 func TestWhatStaysOffLeavesTheEndpointByItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

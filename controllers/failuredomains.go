@@ -3,9 +3,11 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -32,10 +35,12 @@ import (
 const (
 	// zonesMaxAge is how old the list of zones may be.
 	zonesMaxAge = time.Minute
-	// bareMetalMaxAge is how old the list of all machines may be. It is long, and changes when somebody buys machines.
+	// bareMetalMaxAge is how old the list of all machines may be. The list is long, and changes when an operator adds machines.
 	bareMetalMaxAge = 10 * time.Minute
-	// failureDomainsRetry is how often they are looked at anew: nothing tells when a host comes, fails or fills up.
+	// failureDomainsRetry is how often they are looked at anew: no event says when a host comes, fails or fills up.
 	failureDomainsRetry = 5 * time.Minute
+	// pendingRetry is how soon they are looked at again while MAAS lists its machines.
+	pendingRetry = 10 * time.Second
 	// builtInZone exists in every MAAS and can't be deleted.
 	builtInZone = "default"
 	// maxFailureDomains is what the status takes.
@@ -46,26 +51,70 @@ const (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
 
-// reconcileFailureDomains publishes the zones that machines are spread over, and which of them can take a control plane.
+// reconcileFailureDomains publishes the zones that machines are spread over, and which of them can take a control plane. *roomError: only
+// the latter is not known, and what was published of it stays.
 func (r *MaasClusterReconciler) reconcileFailureDomains(ctx context.Context, s *scope.Cluster) error {
 	zones, err := s.Inventory.Zones(ctx, zonesMaxAge)
 	if err != nil {
-		// The last answer stays: machines must not be moved because MAAS can't be read.
+		// The last result stays: machines must not be moved because MAAS can't be read.
 		return fmt.Errorf("listing MAAS's zones: %w", err)
 	}
 	able, err := r.controlPlaneZones(ctx, s)
-	if err != nil {
-		return err
+	if ctx.Err() != nil {
+		return fmt.Errorf("looking for room for control planes: %w", ctx.Err())
 	}
+	var untold error
+	status := &s.MaasCluster.Status
 	chosen, unknown := chooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
-	s.MaasCluster.Status.FailureDomains = failureDomains(chosen, able)
+	if err != nil {
+		untold = &roomError{err}
+		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
+	}
+	status.FailureDomains = failureDomains(chosen, able)
 	if len(unknown) > 0 {
 		setFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason,
 			"MAAS has no zone %s: create it in MAAS, or change spec.failureDomains", strings.Join(unknown, ", "))
-		return nil
+		return untold
+	}
+	if untold != nil && !errors.Is(untold, inventory.ErrPending) && !errors.Is(untold, maas.Unavailable) {
+		p := explain(untold)
+		setFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.reason, "%s", p.message)
+		return untold
 	}
 	setTrue(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ReadyReason)
-	return nil
+	return untold
+}
+
+// roomError says that the room in the zones can't be told. It stops nothing else: what it is for only decorates the zones.
+type roomError struct{ cause error }
+
+func (e *roomError) Error() string { return "can't tell the room in the zones: " + e.cause.Error() }
+
+func (e *roomError) Unwrap() error { return e.cause }
+
+// retryAfter is when to look again.
+func (e *roomError) retryAfter() time.Duration {
+	if errors.Is(e, inventory.ErrPending) {
+		return pendingRetry
+	}
+	return cmp.Or(explain(e).retryAfter, capacityRetry)
+}
+
+// keepZones returns the chosen zones as they were last published, where their room can't be told now. The built-in zone stays if it was
+// published. A new zone counts as able.
+func keepZones(chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain) ([]string, map[string]zoneRoom) {
+	room := map[string]zoneRoom{}
+	for _, zone := range chosen {
+		room[zone] = zoneRoom{able: true}
+	}
+	for _, domain := range last {
+		_, isChosen := room[domain.Name]
+		exists := slices.ContainsFunc(zones, func(zone maas.Ref) bool { return zone.Name == domain.Name })
+		if isChosen || (exists && len(wanted) == 0) {
+			room[domain.Name] = zoneRoom{able: ptr.Deref(domain.ControlPlane, true), attributes: domain.Attributes}
+		}
+	}
+	return slices.Sorted(maps.Keys(room)), room
 }
 
 // zoneRoom is what a zone has for control planes of a cluster.
@@ -74,7 +123,7 @@ type zoneRoom struct {
 	attributes map[string]string
 }
 
-// controlPlaneZones answers what the zones have for control planes like the template of this cluster's, or nil where that is not
+// controlPlaneZones returns what the zones have for control planes like the template of this cluster's. It returns nil if that is not
 // known: the control plane is not there yet, or is made by something that we can't read.
 func (r *MaasClusterReconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (map[string]zoneRoom, error) {
 	spec, err := r.controlPlaneSpec(ctx, s.Cluster)
@@ -141,7 +190,7 @@ func (r *MaasClusterReconciler) vmZones(ctx context.Context, s *scope.Cluster, s
 	return zones, nil
 }
 
-// bareMetalZones counts machines, and those that nobody has. A zone in which all are in use stays: that changes all the time.
+// bareMetalZones counts the machines of each zone, and those of them that are free. A zone in which all are in use stays: that changes all the time.
 func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) map[string]zoneRoom {
 	all, free := map[string]int{}, map[string]int{}
 	for _, m := range machines {
@@ -178,8 +227,8 @@ func about(n int) string {
 	return fmt.Sprintf("%d-%d", least, 2*least-1)
 }
 
-// chooseZones answers the wanted zones that exist, and those that don't. With none wanted it is all zones; MAAS's built-in zone
-// holds what nobody sorted, so it counts only where no other zone is of use.
+// chooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones. MAAS's built-in zone
+// holds the machines that were not put into another one, so it counts only where no other zone is of use.
 func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (chosen, unknown []string) {
 	var all []string
 	for _, zone := range zones {

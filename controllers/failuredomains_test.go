@@ -197,18 +197,18 @@ func TestFailureDomainsFollowTheTemplateOfTheControlPlane(t *testing.T) {
 	}
 }
 
-func TestFailureDomainsStayWhileMAASCannotBeRead(t *testing.T) {
+func TestFailureDomainsStayWhileTheirRoomIsNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster()
 	w.provisioned(cluster)
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusServiceUnavailable}); err != nil {
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusForbidden}); err != nil {
 		t.Fatal(err)
 	}
 	before := domainsText(cluster)
 	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})
-	w.eventually(cluster, "told that MAAS can't be read", func() bool {
-		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.MAASUnavailableReason
+	w.eventually(cluster, "told that MAAS shows no VM hosts", func() bool {
+		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.MAASRefusedReason
 	})
 	if diff := cmp.Diff(before, domainsText(cluster)); diff != "" {
 		t.Errorf("the failure domains changed:\n%s", diff)

@@ -45,8 +45,10 @@ const (
 	hostNodeWatch = "maascluster-watchNodes"
 	// hostsMaxAge is how old MAAS's word on VM hosts may be while some are missing.
 	hostsMaxAge = 2 * time.Second
-	// hostsRetry: MAAS learns the resources of a host by itself, and nobody tells us.
+	// hostsRetry: MAAS learns the resources of a host by itself, and sends no notification.
 	hostsRetry = 10 * time.Second
+	// startAllowance is for pulling the initializer's image on a node.
+	startAllowance = 3 * time.Minute
 	// maxPending is how many hosts that are not ready a condition names.
 	maxPending = 3
 )
@@ -55,8 +57,6 @@ const (
 type Initializer struct {
 	// Image and PullPolicy of its container.
 	Image, PullPolicy string
-	// Socket is LXD's unix socket on the nodes.
-	Socket string
 }
 
 // notReadyError says in a condition why a step is not done yet.
@@ -106,7 +106,7 @@ func (r *MaasClusterReconciler) applyInitializer(ctx context.Context, s *scope.C
 	}
 	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
 	objects, err := charts.Initializer(charts.Values{
-		Namespace: initializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy, Socket: r.Initializer.Socket,
+		Namespace: initializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
 		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,
 		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: hashOf(credentials),
 	})
@@ -210,14 +210,38 @@ func (r *MaasClusterReconciler) notYetHost(ctx context.Context, workload client.
 	}
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node); err == nil {
-		if c := nodeCondition(node); c != nil && c.Status != corev1.ConditionTrue && c.Message != "" {
+		c := nodeCondition(node)
+		if c != nil && c.Status != corev1.ConditionTrue && c.Message != "" {
 			return brief(c.Message)
+		}
+		if c == nil && r.cannotStart(ctx, client.ObjectKey{Namespace: m.Namespace, Name: machine.Spec.ClusterName}, node.Name) {
+			return fmt.Sprintf("the initializer's pod does not start there: can the node pull %s?", r.Initializer.Image)
 		}
 	}
 	if len(on) > 0 {
 		return "MAAS does not know its cores and memory yet"
 	}
+	if slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == machine.Status.NodeRef.Name }) {
+		return "MAAS shows its VM host on another machine: do interfaces of the nodes have one MAC address in common, as with Calico?"
+	}
 	return "not registered in MAAS yet"
+}
+
+// cannotStart reports whether the initializer's pod is on a node for long and does not run, so that it can't say why itself.
+func (r *MaasClusterReconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, node string) bool {
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster) // A cache would hold all pods.
+	if err != nil {
+		return false
+	}
+	pods := &corev1.PodList{}
+	if err := workload.List(ctx, pods, client.InNamespace(initializerNamespace), client.MatchingLabels{"app": charts.InitializerName}); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+		return p.Spec.NodeName == node && p.Status.Phase == corev1.PodPending && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && time.Since(c.LastTransitionTime.Time) > startAllowance
+		})
+	})
 }
 
 // nodeCondition is what the initializer says of itself on its Node.

@@ -4,7 +4,12 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -20,8 +26,10 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -131,10 +139,13 @@ func (w *world) lxdReady(cluster *infrav1.MaasCluster, status metav1.ConditionSt
 	})
 }
 
-// nudge has an object looked at now, and not after the time that it would be looked at again anyway; one that is gone is fine.
+// nudge has an object looked at now, and not after the time that it would be looked at again anyway; one that is gone is fine. What is polled
+// more often than that would keep the manager from noting anything.
 func (w *world) nudge(object client.Object) {
-	patch := []byte(`{"metadata":{"annotations":{"nudged":"` + time.Now().String() + `"}}}`)
-	_ = w.client.Patch(w.t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
+	w.nudged.Do(func() {
+		patch := []byte(`{"metadata":{"annotations":{"nudged":"` + time.Now().String() + `"}}}`)
+		_ = w.client.Patch(w.t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
+	})
 }
 
 func TestHostCluster(t *testing.T) {
@@ -227,7 +238,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 		env[v.Name] = v.Value
 	}
 	want := map[string]string{
-		"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "20", "NETWORK_BRIDGE": "br0", "ZONE": "", "RESOURCE_POOL": "", "LXD_SOCKET": "/run/lxd/unix.socket",
+		"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "20", "NETWORK_BRIDGE": "br0", "ZONE": "", "RESOURCE_POOL": "",
 	}
 	for name, value := range want {
 		if got, ok := env[name]; !ok || got != value {
@@ -260,7 +271,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	})
 }
 
-// A host cluster that does not answer can't be told to stop: its machine must not register itself again while it is released.
+// A host cluster that does not respond can't be asked to stop: its machine must not register itself again while it is released.
 func TestAHostThatCannotBeToldIsSwitchedOffBeforeItLeavesMAAS(t *testing.T) {
 	w, cluster := hostWorld(t)
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
@@ -293,6 +304,318 @@ func TestAHostThatCannotBeToldIsSwitchedOffBeforeItLeavesMAAS(t *testing.T) {
 	if diff := cmp.Diff([]string{"power_off", "remove host", "release"}, order); diff != "" {
 		t.Errorf("what was asked of MAAS (-want +got):\n%s", diff)
 	}
+	w.deleteCluster(cluster)
+}
+
+// Calico gives an interface of each pod of each node one MAC address, upon which MAAS takes two VM hosts for ones of one machine.
+func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
+	w, cluster := hostWorld(t)
+	var machines []*infrav1.MaasMachine
+	var hosts []maas.VMHost
+	for i, name := range []string{"a", "b"} {
+		address := fmt.Sprintf("10.77.0.1%d", i+1)
+		m := w.newMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
+		w.deployed(m)
+		w.maas.SetHostNetworks("lxd-"+name, []simulator.HostNetwork{
+			{Name: "eth0", Kind: simulator.NetworkPhysical, MAC: w.metal(m.Spec.SystemID).Interfaces[0].MAC, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/24")}},
+			{Name: "cali" + name, Kind: simulator.NetworkUnknown, MAC: "ee:ee:ee:ee:ee:ee"},
+		})
+		node := w.joined(m)
+		w.patchStatus(node, func() {
+			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		})
+		hosts = append(hosts, w.registers(node, address+":8443"))
+		w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
+		machines = append(machines, m)
+	}
+	w.await("MAAS has mixed them up", cluster, func(context.Context) bool {
+		list := w.hosts()
+		return len(list) == 2 && list[0].Host.SystemID == list[1].Host.SystemID
+	})
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "1 of 2", "MAC address")
+	var vms []string
+	for i, host := range hosts {
+		vm, err := w.maasClient().Compose(t.Context(), host.ID, maas.ComposeParams{Hostname: fmt.Sprint("theirs-", i), Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		vms = append(vms, vm)
+		if err := w.client.Delete(t.Context(), machines[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, m := range machines {
+		w.eventually(m, "waiting for its own VM alone", func() bool {
+			c := conditions.Get(m, infrav1.MachineDeployedCondition)
+			return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, fmt.Sprint("theirs-", i)) && strings.Contains(c.Message, "1 VM")
+		})
+	}
+	if err := w.maasClient().DeleteMachine(t.Context(), vms[1]); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(machines[1])
+	if list := w.hosts(); len(list) != 1 || list[0].ID != hosts[0].ID {
+		t.Errorf("MAAS has %+v, want the VM host of the other machine", list)
+	}
+}
+
+func (w *world) metal(systemID string) simulator.MachineSnapshot {
+	machines := w.maas.Machines()
+	return machines[slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.SystemID == systemID })]
+}
+
+// retires plays the initializer until a machine of a host cluster is gone.
+func (w *world) retires(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
+	w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
+		w.nudge(m)
+		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring && nodeCondition(node).Reason != infrav1.LXDHostRetiredReason {
+			w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+		}
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), &infrav1.MaasMachine{}))
+	})
+}
+
+// MAAS takes a virtual IP for an address of the VM host that holds it, and drops the reservation when it moves. No other machine gets it meanwhile.
+func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.region = hostRegion })
+	cluster := w.newCluster(at("10.77.0.60"))
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	nic, own := w.metal(m.Spec.SystemID).Interfaces[0], m.Status.Addresses[0].Address
+	has := func(addresses ...string) {
+		reported := simulator.HostNetwork{Name: nic.Name, Kind: simulator.NetworkPhysical, MAC: nic.MAC}
+		for _, address := range addresses {
+			reported.Addresses = append(reported.Addresses, netip.MustParsePrefix(address))
+		}
+		w.maas.SetHostNetworks("lxd-a", []simulator.HostNetwork{reported})
+	}
+	has(own+"/24", "10.77.0.60/32")
+	host := w.registers(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cp-0"}}, "10.77.0.11:8443")
+	for _, addresses := range [][]string{{own + "/24"}, {own + "/24", "10.77.0.60/32"}} { // It moves away, and comes back.
+		has(addresses...)
+		if _, err := w.maasClient().RefreshVMHost(t.Context(), host.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.await("MAAS has the machine's addresses", m, func(context.Context) bool {
+			return len(w.metal(m.Spec.SystemID).Addresses) == len(addresses)
+		})
+	}
+	w.maas.ResetCalls()
+	s, err := w.scopes.Cluster(t.Context(), w.cluster, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.await("the reservation is looked for twice", cluster, func(context.Context) bool {
+		s.Inventory.DistrustDNSRecord(s.EndpointName())
+		w.nudge(cluster)
+		return w.asked("dnsresources/", "") >= 2
+	})
+	if asked := w.asked("ipaddresses/", "reserve"); asked > 0 {
+		t.Errorf("MAAS was asked %d times to reserve what a machine of the cluster has", asked)
+	}
+}
+
+// asked counts the calls since the last reset.
+func (w *world) asked(endpoint, op string) int {
+	n := 0
+	for _, call := range w.maas.Calls().Log {
+		if call.Endpoint == endpoint && call.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+func TestANodeWithoutLXDIsNamed(t *testing.T) {
+	w, cluster := hostWorld(t)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	_, err := lxdnode.Connect(t.Context(), lxdnode.Sockets(t.TempDir()+"/none,"+t.TempDir()+"/none")...)
+	node := w.joined(m)
+	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotInstalled", err.Error())
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: "+err.Error())
+	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+	w.delete(m)
+	w.deleteCluster(cluster)
+}
+
+// A pod that does not start says nothing itself.
+func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
+	w, cluster := hostWorld(t)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	node := w.joined(m)
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "not registered in MAAS yet")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-x", Namespace: initializerNamespace, Labels: charts.InitializerLabels()},
+		Spec:       corev1.PodSpec{NodeName: node.Name, ServiceAccountName: charts.InitializerName, Containers: []corev1.Container{{Name: "c", Image: "example.com/lxd-initializer:v1"}}},
+	}
+	w.create(pod)
+	w.patchStatus(pod, func() {
+		pod.Status.Phase = corev1.PodPending
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-2 * startAllowance)),
+		}}
+	})
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: ", "does not start", "example.com/lxd-initializer:v1")
+	if err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(m)
+	w.deleteCluster(cluster)
+}
+
+// MAAS takes all addresses on a VM host for its machine's, as static ones.
+func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
+	w, cluster := hostWorld(t)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	own := m.Status.Addresses[0].Address
+	card, mac := w.metal(m.Spec.SystemID).Interfaces[0].Name, w.metal(m.Spec.SystemID).Interfaces[0].MAC
+	w.maas.SetHostNetworks("lxd-a", []simulator.HostNetwork{
+		{Name: card, Kind: simulator.NetworkPhysical, MAC: mac},
+		{Name: "br0", Kind: simulator.NetworkBridge, MAC: mac, Ports: []string{card}, Addresses: []netip.Prefix{netip.MustParsePrefix(own + "/24")}},
+		{Name: "cni0", Kind: simulator.NetworkBridge, MAC: "aa:00:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.1/24")}},
+	})
+	node := w.joined(m)
+	w.registers(node, "10.77.0.11:8443")
+	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
+	w.await("MAAS takes the pods' network for the machine's", m, func(context.Context) bool {
+		return len(w.metal(m.Spec.SystemID).Addresses) == 2
+	})
+	if mode := w.linkMode(m, "br0"); mode != maas.LinkModeStatic {
+		t.Fatalf("MAAS has left the address %s: nothing is tested", mode)
+	}
+	w.maasCall(http.MethodPut, "machines/"+m.Spec.SystemID+"/", url.Values{"zone": {"zone-b"}})
+	w.eventually(m, "seen as MAAS has it now", func() bool {
+		w.nudge(m)
+		return m.Status.FailureDomain == "zone-b"
+	})
+	if diff := cmp.Diff([]string{own}, w.internal(m)); diff != "" {
+		t.Errorf("the machine's addresses (-want +got):\n%s", diff)
+	}
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(m)
+	if mode := w.linkMode(m, card); mode != maas.LinkModeAuto {
+		t.Errorf("%s is left with a %s address", card, mode)
+	}
+	if left := len(w.metal(m.Spec.SystemID).Interfaces); left != 1 {
+		t.Errorf("the machine is left with %d interfaces, want its card alone", left)
+	}
+	w.deleteCluster(cluster)
+}
+
+// A machine that becomes a VM host gets its bridge before it is deployed, unless it already has one.
+func TestAHostGetsItsBridge(t *testing.T) {
+	for name, test := range map[string]struct {
+		there   string // a bridge that was made in MAAS
+		lost    bool   // each call once, after it was done
+		refused bool
+	}{
+		"none":         {},
+		"its own":      {there: "br0"},
+		"lost answers": {lost: true},
+		"another name": {there: "br1", refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, cluster := hostWorld(t)
+			for _, metal := range w.maas.Machines() {
+				if test.there != "" {
+					w.makeBridge(metal, test.there)
+				}
+			}
+			if test.lost {
+				w.loseEachCallOnce(simulator.After)
+			}
+			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+			if test.refused {
+				w.refused(m, infrav1.MachineDeployedCondition, infrav1.NetworkDeviceInvalidReason)
+			} else {
+				w.deployed(m)
+				metal := w.metal(m.Spec.SystemID)
+				if at := slices.IndexFunc(metal.Interfaces, func(i simulator.InterfaceSnapshot) bool { return i.Name == "br0" }); at < 0 ||
+					!slices.Equal(metal.Interfaces[at].Ports, []string{metal.Interfaces[0].Name}) || len(metal.Interfaces[at].Addresses) != 1 {
+					t.Errorf("the machine has %+v, want br0 with the card and the address", metal.Interfaces)
+				}
+			}
+			want := 1
+			if test.there != "" {
+				want = len(w.maas.Machines()) // the operator's
+			}
+			if made := w.asked("nodes/{id}/interfaces/", "create_bridge"); made != want {
+				t.Errorf("MAAS was asked for %d bridges, want %d", made, want)
+			}
+			w.delete(m)
+			w.deleteCluster(cluster)
+		})
+	}
+}
+
+// makeBridge is what an operator does to a machine, with its links.
+func (w *world) makeBridge(metal simulator.MachineSnapshot, name string) {
+	w.t.Helper()
+	interfaces := "nodes/" + metal.SystemID + "/interfaces/"
+	w.maasCall(http.MethodPost, interfaces+"?op=create_bridge", url.Values{"name": {name}, "parent": {w.interfaceID(metal.SystemID, metal.Interfaces[0].Name)}})
+	w.maasCall(http.MethodPost, interfaces+name+"/?op=link_subnet", url.Values{"mode": {"AUTO"}, "subnet": {"10.77.0.0/24"}})
+}
+
+func (w *world) interfaceID(systemID, name string) string {
+	w.t.Helper()
+	m, err := w.maasClient().GetMachine(w.t.Context(), systemID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at := slices.IndexFunc(m.Interfaces, func(i *maas.Interface) bool { return i.Name == name })
+	if at < 0 {
+		w.t.Fatalf("machine %s has no %s", systemID, name)
+	}
+	return strconv.Itoa(m.Interfaces[at].ID)
+}
+
+func (w *world) linkMode(m *infrav1.MaasMachine, nic string) string {
+	w.t.Helper()
+	machines, err := w.maasClient().ListMachines(w.t.Context(), maas.MachineFilter{SystemIDs: []string{m.Spec.SystemID}})
+	if err != nil || len(machines) != 1 {
+		w.t.Fatalf("MAAS has %d machines %s: %v", len(machines), m.Spec.SystemID, err)
+	}
+	at := slices.IndexFunc(machines[0].Interfaces, func(i *maas.Interface) bool { return i.Name == nic && len(i.Links) == 1 })
+	if at < 0 {
+		w.t.Fatalf("machine %s has no %s with one link", m.Spec.SystemID, nic)
+	}
+	return machines[0].Interfaces[at].Links[0].Mode
+}
+
+func (w *world) internal(m *infrav1.MaasMachine) []string {
+	var ips []string
+	for _, address := range m.Status.Addresses {
+		if address.Type == clusterv1.MachineInternalIP || address.Type == clusterv1.MachineExternalIP {
+			ips = append(ips, address.Address)
+		}
+	}
+	return ips
+}
+
+// The initializer registers it again; until then it is not known what runs there.
+func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
+	w, cluster := hostWorld(t)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(m)
+	node := w.joined(m)
+	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(m, "held", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VMHostUnclearReason
+	})
+	w.registers(node, "10.77.0.11:8443")
+	w.retires(m)
 	w.deleteCluster(cluster)
 }
 

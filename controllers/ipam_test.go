@@ -180,7 +180,7 @@ func TestTheAddressIsReturnedLast(t *testing.T) {
 	}
 }
 
-// While a pool does not take an address back, MAAS is not asked again: what is there may be somebody else's by now.
+// While a pool does not take an address back, MAAS is not asked again: the machine may be another user's by now.
 func TestAMachineThatOnlyItsPoolHoldsIsNotLookedForAgain(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -367,9 +367,9 @@ func TestCallsForAnAddress(t *testing.T) {
 		spec          infrav1.MaasMachineSpec
 		calls, delete int
 	}{
-		{"VM without", vm, 4, 2},
-		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), 5, 2},
-		{"VM from a pool", fromPool(vm, "pool"), 5, 2},
+		{"VM without", vm, 5, 4},
+		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), 6, 4},
+		{"VM from a pool", fromPool(vm, "pool"), 6, 4},
 		{"bare metal without", metal, 4, 2},
 		{"bare metal from a pool", fromPool(metal, "pool"), 5, 4},
 	} {

@@ -6,26 +6,24 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/finalizers"
-	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -55,15 +54,16 @@ type MaasClusterReconciler struct {
 	// Initializer is what is run there.
 	Initializer Initializer
 	Recorder    events.EventRecorder
-	// SettleTime is how long what MAAS was asked for may turn up after its answer was lost.
+	// SettleTime is how long what MAAS was asked for may turn up after the response was lost.
 	SettleTime time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
 	controller capicontroller.Controller
+	settling   settling
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;patch;adopt
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
@@ -74,6 +74,7 @@ type MaasClusterReconciler struct {
 func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
 	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
+	limited := limitWorkers(r, &options)
 	var err error
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(moreThanAcquiring)).
@@ -84,7 +85,7 @@ func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
 		WithOptions(options).
-		Build(ctx, r)
+		Build(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
 	}
@@ -135,15 +136,15 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 		}
 	}
 
-	patcher, err := patch.NewHelper(maasCluster, r.Client)
+	patcher, err := newPatcher(maasCluster, r.Client)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("preparing to patch: %w", err)
+		return ctrl.Result{}, err
 	}
 	defer func() {
 		summarize(maasCluster, !maasCluster.DeletionTimestamp.IsZero(), clusterConditions...)
 		maasCluster.Status.Ready = conditions.IsTrue(maasCluster, infrav1.ReadyCondition)
-		err := patcher.Patch(ctx, maasCluster, patch.WithOwnedConditions{Conditions: append(clusterConditions[:len(clusterConditions):len(clusterConditions)], infrav1.ReadyCondition)})
-		reterr = kerrors.NewAggregate([]error{reterr, ignoreGone(err, maasCluster)})
+		owned := slices.Concat(clusterConditions, []string{infrav1.ReadyCondition})
+		reterr = kerrors.NewAggregate([]error{reterr, patcher.store(ctx, maasCluster, owned)})
 	}()
 
 	if !maasCluster.DeletionTimestamp.IsZero() {
@@ -154,7 +155,12 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 
 // reconcileNormal does the steps of a live cluster; each sets its condition.
 func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
-	if err := r.ensureMarks(ctx, maasCluster); err != nil {
+	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	p, err := r.ensureMarks(ctx, maasCluster, machines)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	original, err := copiedFrom(ctx, r.Client, maasCluster)
@@ -162,7 +168,9 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 		return ctrl.Result{}, err
 	}
 	if original != nil {
-		p := copied(original)
+		p = copied(original)
+	}
+	if p != nil {
 		setFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.reason, "%s", p.message)
 		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
 	}
@@ -176,52 +184,32 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 		condition string
 		do        func(context.Context, *scope.Cluster) error
 	}{
+		{infrav1.FailureDomainsReadyCondition, r.holdCredentials},
 		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
 		{infrav1.FailureDomainsReadyCondition, r.noteMAAS},
 		{infrav1.DNSReadyCondition, r.reconcileEndpoint},
 		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
 	}
+	after := failureDomainsRetry
 	for _, step := range steps {
-		if err := step.do(ctx, s); err != nil {
+		err := step.do(ctx, s)
+		if room := (*roomError)(nil); errors.As(err, &room) {
+			ctrl.LoggerFrom(ctx).Info("The failure domains stay as they were", "error", err.Error())
+			after = min(after, room.retryAfter())
+			continue
+		}
+		if err != nil {
 			p := explain(err)
 			setFalse(maasCluster, step.condition, p.reason, "%s", p.message)
 			return p.result(err)
 		}
 	}
-	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	after := wait.Jitter(failureDomainsRetry, 0.2)
+	after = wait.Jitter(after, 0.2)
 	if hold := endpointRetry(machines); hold > 0 {
 		after = min(after, hold)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
-
-// ensureMarks writes the mark that everything of this cluster in MAAS is found by, and that `clusterctl move` has to wait. Both must be
-// stored before MAAS is changed.
-func (r *MaasClusterReconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
-	marks := map[string]string{}
-	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
-		marks[infrav1.OwnerIDAnnotation] = rand.String(ownerIDLength)
-	}
-	if !blocksMove(maasCluster) {
-		marks[clusterctlv1.BlockMoveAnnotation] = ""
-	}
-	if len(marks) == 0 {
-		return nil
-	}
-	return patchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
-		if c.Annotations == nil {
-			c.Annotations = map[string]string{}
-		}
-		maps.Copy(c.Annotations, marks)
-	})
-}
-
-// ownerIDLength makes collisions within one MAAS improbable: 27^12 ids.
-const ownerIDLength = 12
 
 func (r *MaasClusterReconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
@@ -253,6 +241,11 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 		return ctrl.Result{}, fmt.Errorf("reading the MaasCluster again: %w", err)
 	}
 	if original == nil && now.Annotations[infrav1.MAASAnnotation] != "" {
+		if id := now.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
+			p := lostOwnerID(maasCluster, "")
+			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
+			return ctrl.Result{RequeueAfter: p.retryAfter}, nil
+		}
 		if err := r.deleteEndpoint(ctx, cluster, maasCluster); err != nil {
 			p := explain(err)
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)

@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -28,6 +29,10 @@ func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.
 		if err := r.forgetVirtualIP(ctx, s); err != nil {
 			return err
 		}
+	}
+	if s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" && s.EndpointDiffers() {
+		endpointReady(s, "") // An endpoint that is recorded can't be changed any more.
+		return nil
 	}
 	switch s.Endpoint() {
 	case scope.EndpointExternal:
@@ -48,7 +53,7 @@ func (r *MaasClusterReconciler) reconcileExternal(s *scope.Cluster) error {
 		return nil
 	}
 	r.reachedAt(s, endpoint.Host, endpoint.Host)
-	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason)
+	endpointReady(s, infrav1.ExternalEndpointReason)
 	return nil
 }
 
@@ -65,16 +70,16 @@ func (r *MaasClusterReconciler) reconcileRecord(ctx context.Context, s *scope.Cl
 	if wrote {
 		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v", s.EndpointName(), published)
 	}
-	if len(published) == 0 {
+	if len(published) == 0 && !s.EndpointDiffers() {
 		setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason, "no control plane has an address yet")
 		return nil
 	}
-	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ReadyReason)
+	endpointReady(s, infrav1.ReadyReason)
 	return nil
 }
 
 // reconcileVirtualIP keeps the address reserved that the control planes hold in turn. The name that it is reserved under is the mark
-// that it is found by, also when the answer to the reservation was lost.
+// that it is found by, also when the response to the reservation was lost.
 func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster) error {
 	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
 		return err
@@ -92,6 +97,11 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 		reserved = nil
 	}
 	address := ours(reserved, cmp.Or(recorded, s.MaasCluster.Spec.VirtualIP.Address))
+	if address == "" && recorded != "" {
+		if address, err = r.heldByItsOwn(ctx, s, recorded); err != nil {
+			return err
+		}
+	}
 	if address == "" {
 		if address, err = r.reserveVirtualIP(ctx, s, recorded); err != nil {
 			return err
@@ -104,12 +114,31 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 	}
 	delete(s.MaasCluster.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
 	r.reachedAt(s, address, s.EndpointName())
-	setTrue(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.VirtualIPReason)
+	endpointReady(s, infrav1.VirtualIPReason)
 	return nil
 }
 
-// recordVirtualIP stores the address as the endpoint, if spec.virtualIP is still what it was reserved for: somebody may have removed it a
-// moment ago, and then nothing would tell that the endpoint is to be given back.
+// heldByItsOwn returns the virtual IP if MAAS has made it an address of one of the cluster's machines, as it does with VM hosts. No other
+// machine gets the address as long as that one has it.
+func (r *MaasClusterReconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address string) (string, error) {
+	machines, err := clusterMachines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range machines {
+		if m.Spec.SystemID == "" {
+			continue
+		}
+		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+		if seen != nil && slices.ContainsFunc(seen.IPAddresses, func(ip string) bool { return dns.SameAddress(ip, address) }) {
+			return address, nil
+		}
+	}
+	return "", nil
+}
+
+// recordVirtualIP stores the address as the endpoint, if spec.virtualIP is still what it was reserved for. A user may have removed it a
+// moment ago, and then nothing would say that the endpoint is to be given back.
 func (r *MaasClusterReconciler) recordVirtualIP(ctx context.Context, s *scope.Cluster, address string) error {
 	now := &infrav1.MaasCluster{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.MaasCluster), now); err != nil {
@@ -141,7 +170,7 @@ func ours(reserved []string, wanted string) string {
 	return cmp.Or(wanted, reserved[at])
 }
 
-// meets tells whether an address is what is wanted.
+// meets reports whether an address is what is wanted.
 func meets(address string, wanted *infrav1.VirtualIP) bool {
 	if wanted.Address != "" {
 		return dns.SameAddress(address, wanted.Address)
@@ -172,12 +201,14 @@ func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.C
 	if err := r.awaitReservation(s.MaasCluster); err != nil {
 		return "", err
 	}
-	if err := acquiring(ctx, r.Client, s.MaasCluster, true); err != nil {
+	atOnce := soon(ctx)
+	noted := func(c *infrav1.MaasCluster) { annotate(c, infrav1.AcquireStartedAnnotation, clock(time.Now())) }
+	if err := patchLocked(ctx, r.Client, s.MaasCluster, noted); err != nil {
 		return "", err
 	}
-	address, err := s.DNS.ReserveVirtualIP(ctx, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
-	if err != nil && nothingCame(err) {
-		return "", errors.Join(err, acquiring(ctx, r.Client, s.MaasCluster, false))
+	address, err := s.DNS.ReserveVirtualIP(atOnce, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
+	if err != nil && hadNoEffect(err) {
+		return "", errors.Join(err, forgetRequest(ctx, r.Client, s.MaasCluster))
 	}
 	if err != nil {
 		return "", err
@@ -188,7 +219,7 @@ func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.C
 
 // awaitReservation: while it is not known what became of a reservation, there is no other, and the cluster does not go.
 func (r *MaasClusterReconciler) awaitReservation(maasCluster *infrav1.MaasCluster) error {
-	if left := unsettled(maasCluster, r.SettleTime); left > 0 {
+	if left := r.settling.left(maasCluster, r.SettleTime); left > 0 {
 		return &notReadyError{infrav1.MAASUnavailableReason,
 			"MAAS did not say what became of the request for a virtual IP; looking for it before asking again", min(left, capacityRetry)}
 	}
@@ -200,7 +231,23 @@ func (r *MaasClusterReconciler) reachedAt(s *scope.Cluster, host, name string) {
 	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
 	endpoint.Host, endpoint.Port = host, s.APIServerPort()
 	s.MaasCluster.Status.Network.DNSName = name
-	r.provisioned(s.MaasCluster)
+	if !s.EndpointDiffers() {
+		r.provisioned(s.MaasCluster)
+	}
+}
+
+// endpointReady says why the endpoint is as desired, unless the Cluster has another one.
+func endpointReady(s *scope.Cluster, reason string) {
+	if !s.EndpointDiffers() {
+		setTrue(s.MaasCluster, infrav1.DNSReadyCondition, reason)
+		return
+	}
+	remedy := "set the Cluster's to the same if clients use that, or replace the MaasCluster by one with the Cluster's"
+	if s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" {
+		remedy = "remove the Cluster's, or set the MaasCluster's to the same if you provide the endpoint yourself"
+	}
+	setFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.EndpointDiffersReason,
+		"controlPlaneEndpoint.host of the Cluster is %s, of the MaasCluster %q: %s", s.Cluster.Spec.ControlPlaneEndpoint.Host, s.Host(), remedy)
 }
 
 // deleteEndpoint takes away what MAAS did for the endpoint.

@@ -68,7 +68,7 @@ func (w *world) eventuallyWorkload(object client.Object, done func() bool) {
 	})
 }
 
-// maasCall is what somebody else does in MAAS.
+// maasCall is a call to MAAS that another client makes.
 func (w *world) maasCall(method, path string, form url.Values) {
 	w.t.Helper()
 	secret := &corev1.Secret{}
@@ -105,7 +105,7 @@ func TestClusterLife(t *testing.T) {
 	w.provisioned(cluster)
 
 	t.Run("it is provisioned with an endpoint and zones", func(t *testing.T) {
-		want := infrav1.APIEndpoint{Host: maas.Hostname(clusterName, cluster.Annotations[infrav1.OwnerIDAnnotation]) + ".maas.sim", Port: 6443}
+		want := infrav1.APIEndpoint{Host: maas.EndpointLabel(clusterName, cluster.Annotations[infrav1.OwnerIDAnnotation]) + ".maas.sim", Port: 6443}
 		if diff := cmp.Diff(want, cluster.Spec.ControlPlaneEndpoint); diff != "" {
 			t.Errorf("the endpoint differs (-want +got):\n%s", diff)
 		}

@@ -61,7 +61,7 @@ func (r *MaasMachineReconciler) claimAddress(ctx context.Context, l *life) (outc
 	return proceed, nil
 }
 
-// claimOf answers the machine's IPAddressClaim, and makes it where there is none. Without a claim, the outcome says how long to wait.
+// claimOf returns the machine's IPAddressClaim, and makes it if there is none. Without a claim, the outcome says how long to wait.
 func (r *MaasMachineReconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipamv1.IPAddressClaim, outcome, error) {
 	claim := &ipamv1.IPAddressClaim{}
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
@@ -105,7 +105,7 @@ func (r *MaasMachineReconciler) makeClaim(ctx context.Context, m *infrav1.MaasMa
 	return nil
 }
 
-// checkPool answers a *notReadyError when no such kind of pool is known: nobody would serve the claim.
+// checkPool returns a *notReadyError if no such kind of pool is known: no IPAM provider would serve the claim.
 func (r *MaasMachineReconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
 	if meta.IsNoMatchError(err) {
@@ -191,17 +191,34 @@ func (r *MaasMachineReconciler) staticAddress(ctx context.Context, m *infrav1.Ma
 // address connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
 func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
 	nics := l.NICs(l.MaasMachine.Status.StaticIP)
-	if !deployable(l.maas) || machine.Connected(l.maas, nics) {
+	left := leftAddress(l)
+	if !deployable(l.maas) || (left == "" && machine.Connected(l.maas, nics)) {
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
+	if left != "" {
+		return waitAtMost(unknownRetry), r.change(ctx, l, func(ctx context.Context) error { return l.Machines.TakeOff(ctx, l.maas, left) })
+	}
+	var notes []func(*infrav1.MaasMachine)
+	if address := l.MaasMachine.Status.StaticIP; address != "" && !l.IsLXD() {
+		notes = append(notes, func(m *infrav1.MaasMachine) { annotate(m, infrav1.StaticIPAnnotation, address) })
+	}
 	err := r.change(ctx, l, func(ctx context.Context) (err error) {
 		l.maas, err = l.Machines.Connect(ctx, l.maas, nics)
 		return err
-	})
+	}, notes...)
 	return proceed, err
+}
+
+// leftAddress is the static address on a machine that another object of ours has left there, and that is none of ours; "" where there is none.
+func leftAddress(l *life) string {
+	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
+	if address == "" || l.IsLXD() || address == l.MaasMachine.Status.StaticIP || !machine.HasAddress(l.maas, address) {
+		return ""
+	}
+	return address
 }
 
 // addresses are the machine's as Cluster API and kubelet know them, those in preferred subnets first.
@@ -210,20 +227,47 @@ func (r *MaasMachineReconciler) addresses(ctx context.Context, l *life) ([]clust
 	if err != nil {
 		return nil, err
 	}
+	var notIts []string
 	if l.Endpoint() == scope.EndpointVirtualIP {
-		// It moves between the control planes; MAAS may have seen it on one.
-		return scope.MachineAddresses(l.maas, preferred, l.MaasCluster.Spec.ControlPlaneEndpoint.Host), nil
+		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host) // It moves between the control planes; MAAS may have seen it on one.
 	}
-	return scope.MachineAddresses(l.maas, preferred), nil
+	if isHost(l) {
+		notIts = append(notIts, scope.ForeignAddresses(l.maas, preferred)...)
+	}
+	return scope.MachineAddresses(l.maas, preferred, notIts...), nil
 }
 
-// restoreNetwork returns the static address, which MAAS leaves on a released machine.
-func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
-	address, err := r.staticAddress(ctx, l.MaasMachine)
-	if err != nil || address == "" || !machine.HasAddress(l.maas, address) {
-		return proceed, err
+// isHost reports whether the machine is, or becomes, a VM host.
+func isHost(l *life) bool { return !l.IsLXD() && l.MaasCluster.Spec.LXDControlPlaneCluster }
+
+// noteAutomaticAddress notes the address that MAAS chose for a machine that becomes a VM host: MAAS then makes it a static one, which would stay on the
+// machine for ever.
+func noteAutomaticAddress(l *life) {
+	if !isHost(l) || l.MaasMachine.Annotations[infrav1.StaticIPAnnotation] != "" {
+		return
 	}
-	restored, err := l.Machines.RestoreNetwork(ctx, l.maas.SystemID, address)
+	for _, nic := range l.maas.Interfaces {
+		for _, link := range nic.Links {
+			if link.Mode == maas.LinkModeAuto && link.IPAddress != "" {
+				annotate(l.MaasMachine, infrav1.StaticIPAnnotation, link.IPAddress)
+				return
+			}
+		}
+	}
+}
+
+// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address that another user
+// gave the machine stays.
+func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
+	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
+	if address == "" || !machine.HasAddress(l.maas, address) {
+		return proceed, nil
+	}
+	restored := false
+	err := r.change(ctx, l, func(ctx context.Context) (err error) {
+		restored, err = l.Machines.RestoreNetwork(ctx, l.maas.SystemID, address)
+		return err
+	})
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
@@ -236,8 +280,8 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 // returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool.
 const returning phase = "returning-address"
 
-// isReturning: MAAS was already asked whether anything of the machine is left. Now only the pool is waited for, and the machine may be
-// somebody else's.
+// isReturning reports whether only the pool is waited for. MAAS was already asked whether anything of the machine is left, and the
+// machine may be another user's.
 func isReturning(m *infrav1.MaasMachine) bool {
 	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(returning)+" ")
 }
@@ -255,7 +299,7 @@ func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *infrav1.M
 	return ctrl.Result{}, nil
 }
 
-// returnAddress deletes the claim, and answers whether it is gone. Before the machine was, its address must not be given to another.
+// returnAddress deletes the claim, and reports whether it is gone. Until the machine is gone, its address must not be given to another.
 func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return true, nil

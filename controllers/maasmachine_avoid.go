@@ -3,7 +3,6 @@
 package controllers
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
-// maxTold is how many of the machines that are left alone a condition names.
+// maxTold is how many of the skipped machines a condition names.
 const maxTold = 5
 
 var (
@@ -41,12 +40,7 @@ func noteFailure(l *life) {
 	}
 }
 
-// nothingCame tells that no machine will turn up of a call that failed: MAAS refused it, or never got it.
-func nothingCame(err error) bool {
-	return !errors.Is(err, maas.Unavailable) || maas.NotSent(err)
-}
-
-// noMachine says that MAAS has none that fits, and which ones are left alone. Somebody may free another one meanwhile.
+// noMachine says that MAAS has no machine that fits, and which ones are skipped. Another one may become free meanwhile.
 func noMachine(l *life, err error, leftAlone []machine.LeftAlone) outcome {
 	after, message := capacityRetry, maas.Message(err)
 	if len(leftAlone) > 0 {

@@ -18,10 +18,10 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/finalizers"
-	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,8 +42,8 @@ import (
 const (
 	// SystemIDIndex finds MaasMachines by spec.systemID in the cache.
 	SystemIDIndex = "spec.systemID"
-	// reconcileTimeout leaves time for a compose, which MAAS answers after up to 120 s, and for what comes before and after.
-	reconcileTimeout = 4 * time.Minute
+	// reconcileTimeout leaves time for a compose, a claim and a deployment, each of which waits for its turn and for MAAS for some minutes at most.
+	reconcileTimeout = 15 * time.Minute
 )
 
 // Conditions of a MaasMachine in the order in which a machine gets them; the first that is not true is why it is not Ready.
@@ -65,7 +65,7 @@ type MaasMachineReconciler struct {
 	Recorder     events.EventRecorder
 	// Changes are the system ids of machines that changed in MAAS.
 	Changes <-chan event.TypedGenericEvent[string]
-	// SettleTime is how long a machine may turn up in MAAS after the answer to allocate or compose was lost.
+	// SettleTime is how long a machine may turn up in MAAS after the response to allocate or compose was lost.
 	SettleTime time.Duration
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
 	// condition says that it is too long. 0: for ever.
@@ -78,6 +78,7 @@ type MaasMachineReconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
+	settling   settling
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=list;watch;patch
@@ -95,6 +96,7 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 		return fmt.Errorf("mapping Clusters to MaasMachines: %w", err)
 	}
 	options.ReconciliationTimeout = reconcileTimeout
+	limited := limitWorkers(r, &options)
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasMachine{}, builder.WithPredicates(moreThanAcquiring)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
@@ -106,7 +108,7 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
 		WithOptions(options).
-		Build(ctx, r)
+		Build(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
 	}
@@ -131,6 +133,7 @@ func withoutNotes(object client.Object) client.Object {
 	delete(annotations, infrav1.ChangeStartedAnnotation)
 	delete(annotations, infrav1.VMOnHostAnnotation)
 	delete(annotations, infrav1.VMCheckAnnotation)
+	delete(annotations, infrav1.StaticIPAnnotation)
 	object.SetAnnotations(annotations)
 	return object
 }
@@ -194,9 +197,9 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, err := patch.NewHelper(maasMachine, r.Client)
+	patcher, err := newPatcher(maasMachine, r.Client)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("preparing to patch: %w", err)
+		return ctrl.Result{}, err
 	}
 	defer func() {
 		reterr = kerrors.NewAggregate([]error{reterr, r.patch(ctx, patcher, maasMachine)})
@@ -241,9 +244,20 @@ func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *inf
 	}
 	m.maasCluster, err = r.maasCluster(ctx, m.cluster)
 	if err == nil && m.maasCluster != nil {
-		m.original, err = copiedFrom(ctx, r.Client, m.maasCluster)
+		m.original, err = r.original(ctx, m)
 	}
 	return m, err
+}
+
+// original returns the MaasCluster that the machine's was copied from; or, where the copy has an owner id of its own by now, the one whose machine
+// this is a copy of.
+func (r *MaasMachineReconciler) original(ctx context.Context, m *belongings) (*infrav1.MaasCluster, error) {
+	original, err := copiedFrom(ctx, r.Client, m.maasCluster)
+	noted := m.maasMachine.Annotations[infrav1.OwnerIDAnnotation]
+	if err != nil || original != nil || noted == m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] {
+		return original, err
+	}
+	return ownedElsewhere(ctx, r.Client, m.maasCluster, noted)
 }
 
 // maasCluster finds the MaasCluster of a Cluster, by its label where the Cluster itself is gone; nil when there is none.
@@ -280,7 +294,7 @@ func (r *MaasMachineReconciler) scope(ctx context.Context, m *belongings) (*scop
 }
 
 // patch stores what the reconcile found out, in one patch.
-func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patch.Helper, m *infrav1.MaasMachine) error {
+func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patcher, m *infrav1.MaasMachine) error {
 	types := bareMetalConditions
 	if m.Spec.IsLXD() {
 		types = lxdConditions
@@ -288,7 +302,7 @@ func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patch.Helper
 	summarize(m, !m.DeletionTimestamp.IsZero(), types...)
 	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)
 	owned := append([]string{infrav1.ReadyCondition}, types...)
-	return ignoreGone(patcher.Patch(ctx, m, patch.WithOwnedConditions{Conditions: owned}), m)
+	return patcher.store(ctx, m, owned)
 }
 
 // life is one machine on its way through the steps of one reconcile.
@@ -296,11 +310,13 @@ type life struct {
 	*scope.Machine
 	// maas is what MAAS has; nil until a step found or acquired it.
 	maas *maas.Machine
-	// proven tells that this reconcile saw MAAS's own word that the machine is ours.
+	// left is the static address that another object of ours has left on the machine; "" where there is none.
+	left string
+	// proven means that this reconcile saw MAAS's own word that the machine is ours.
 	proven bool
 }
 
-// step is one thing that must be so before the next. It answers stop when the reconcile ends here: it waits for something, and the
+// step is one thing that must be so before the next. It returns stop if the reconcile ends here: it waits for something, and the
 // condition says for what.
 type step func(ctx context.Context, l *life) (outcome, error)
 
@@ -325,7 +341,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s}
-	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.recoverVM, r.acquire, r.becomeReady, r.claim, r.address, r.deploy, r.mark, r.observe)
+	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.recoverVM, r.acquire, r.becomeReady, r.claim, r.bridge, r.address, r.deploy, r.mark, r.observe)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
@@ -362,10 +378,20 @@ func through(ctx context.Context, l *life, steps ...step) (outcome, error) {
 	return proceed, nil
 }
 
-// notYet tells what must be there before MAAS is asked for anything.
+// notYet returns what must be there before MAAS is asked for anything.
 func notYet(m *belongings) *problem {
-	deployed := m.maasMachine.Spec.ProviderID != ""
+	deployed := m.maasMachine.Spec.ProviderID != "" && m.maasMachine.Spec.SystemID != ""
+	if m.maasCluster != nil && m.original == nil {
+		if p := ownerProblem(m); p != nil {
+			return p
+		}
+	}
 	switch {
+	case m.maasCluster != nil && m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" && annotations.IsExternallyManaged(m.maasCluster):
+		return &problem{reason: infrav1.WaitingForClusterInfrastructureReason, message: fmt.Sprintf(
+			"the MaasCluster is managed externally (annotation %s): whoever manages it must set its annotation %s, once, "+
+				"to %d random characters of a-z and 0-9",
+			clusterv1.ManagedByAnnotation, infrav1.OwnerIDAnnotation, maas.OwnerIDLength)}
 	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster)):
 		return &problem{reason: infrav1.WaitingForClusterInfrastructureReason, message: "the cluster's infrastructure is not provisioned yet"}
 	case m.original != nil:
@@ -389,11 +415,17 @@ func (r *MaasMachineReconciler) stopped(ctx context.Context, m *infrav1.MaasMach
 	}
 	p := explain(err)
 	old := conditions.Get(m, infrav1.MachineDeployedCondition)
+	log := ctrl.LoggerFrom(ctx)
 	if old == nil || old.Reason != p.reason {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.reason, "Reconcile", "%s", p.message)
+	} else if p.reason == infrav1.MAASBusyReason {
+		log = log.V(1) // Of a thousand machines most wait for their turn.
 	}
-	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+	log.Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 	cantSee(m, p)
+	if p.reason == infrav1.MAASBusyReason {
+		r.controller.DeferNextReconcileForObject(m, time.Now().Add(p.retryAfter)) // What is said here changes the object, which would wake us at once.
+	}
 	return p.result(err)
 }
 

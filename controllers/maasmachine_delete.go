@@ -13,7 +13,9 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
@@ -36,6 +38,10 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 	}
 	if m.original != nil {
 		return r.finishDeletion(ctx, m.maasMachine, "the cluster is a copy; what is in MAAS is left to the original's")
+	}
+	if p := ownerProblem(m); p != nil {
+		cantSee(m.maasMachine, *p)
+		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
 	}
 	s, err := r.scope(ctx, m)
 	if err != nil {
@@ -82,23 +88,23 @@ func (r *MaasMachineReconciler) leaveEndpoint(ctx context.Context, l *life) (out
 
 // findForDeletion finds the machine, also one that was acquired but not recorded.
 func (r *MaasMachineReconciler) findForDeletion(ctx context.Context, l *life) (outcome, error) {
-	id := l.MaasMachine.Spec.SystemID
-	if id == "" {
-		out, err := r.adopt(ctx, l)
-		if err != nil || out.stop || l.maas == nil {
-			return out, err
+	if l.MaasMachine.Spec.SystemID != "" {
+		interest := inventory.Changing
+		if l.IsLXD() && releaseBegan(l.MaasMachine) {
+			interest = inventory.Leaving
 		}
-		return proceed, nil
+		return r.readMachine(l, interest)
 	}
-	seen := l.Inventory.Observe(id, true)
-	if !seen.Known {
-		if err := l.Inventory.Health(); err != nil {
-			return proceed, fmt.Errorf("reading the machine: %w", err)
-		}
-		return waitAtMost(unknownRetry), nil
+	found, foreign, err := r.find(ctx, l)
+	switch {
+	case err != nil:
+		return proceed, err
+	case foreign != nil:
+		return r.leaveAlone(l, foreign)
+	case len(found) == 0:
+		return r.awaitSettled(l), nil
 	}
-	l.maas = seen.Machine
-	return proceed, nil
+	return r.adoptOne(ctx, l, found)
 }
 
 // release gives the machine back, and waits until MAAS says that this is done. Each time it looks first, so that it can be
@@ -114,14 +120,27 @@ func (r *MaasMachineReconciler) release(ctx context.Context, l *life) (outcome, 
 	return r.releaseBareMetal(ctx, l)
 }
 
-// releaseVM deletes the VM. When MAAS does not have it any more, it is still to be verified.
+// releaseVM deletes the VM. When MAAS does not have it any more, it is still to be verified. A machine that was not composed for us is given back
+// as it was taken.
 func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome, error) {
+	composed, err := l.Machines.Composed(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	if !composed {
+		return r.releaseBareMetal(ctx, l)
+	}
+	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
 	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
 	if err != nil {
 		return proceed, err
 	}
 	if !ours {
-		return r.leaveAlone(l)
+		return r.leaveAlone(l, l.maas)
 	}
 	if l.maas.Locked {
 		return waitForUnlock(l), nil
@@ -133,38 +152,40 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 	return waitAtMost(unknownRetry), nil
 }
 
-// deleteVM deletes a VM, after it is noted where that was.
+// deleteVM deletes a VM, after it is noted where that was, and that it is.
 func (r *MaasMachineReconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
-	if err := r.notePlace(ctx, l, vm); err != nil {
+	if err := r.noteDeletion(ctx, l, vm); err != nil {
 		return err
 	}
+	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
 	return l.Machines.DeleteVM(ctx, vm)
 }
 
 var (
-	// backInPool are the states of a machine that nobody holds.
+	// backInPool are the states of a machine that is not allocated.
 	backInPool = sets.New(maas.StatusNew, maas.StatusReady)
 	// onItsWay are the states that end in one of those.
 	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
 )
 
-// waitForUnlock says that somebody has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
+// waitForUnlock says that a user has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
 func waitForUnlock(l *life) outcome {
 	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS, and its deletion goes on", l.maas.SystemID)
 	return waitAtMost(mendRetry)
 }
 
-// leaveAlone ends our interest in a machine that somebody else has now.
-func (r *MaasMachineReconciler) leaveAlone(l *life) (outcome, error) {
+// leaveAlone emits an event which says that the machine is another user's now, and does not change it.
+func (r *MaasMachineReconciler) leaveAlone(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
-		"machine %s (%s) is not ours any more; it is left as it is", l.maas.Hostname, l.maas.SystemID)
+		"machine %s (%s) is not ours any more; it is left as it is", m.Hostname, m.SystemID)
 	return proceed, nil
 }
 
-// giveBack returns a machine that was acquired twice.
+// giveBack returns a machine that was acquired twice, or one of the wrong kind. Nothing was deployed on it.
 func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
+	defer l.Inventory.Forget(extra.SystemID)
 	if l.IsLXD() {
 		return r.deleteVM(ctx, l, extra)
 	}
-	return l.Machines.Release(ctx, extra, maas.EraseDefault) // Nothing was deployed on it.
+	return r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Release(ctx, extra, maas.EraseDefault) })
 }

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,36 +22,61 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
 const (
-	// vmsRetry: the VMs' own deletion wakes nobody here.
+	// vmsRetry: the deletion of the VMs triggers no reconcile here.
 	vmsRetry = 15 * time.Second
-	// retireTimeout is how long an initializer may take to answer; after that its node is taken for dead.
+	// retireTimeout is how long an initializer may take to respond; after that its node is taken for dead.
 	retireTimeout = 2 * time.Minute
-	// retireRetry: we don't watch for the answer, which comes within seconds.
+	// retireRetry: we don't watch for the response, which comes within seconds.
 	retireRetry = 3 * time.Second
 	// maxNamed is how many VMs or machines a condition names.
 	maxNamed = 5
 )
 
+// bridge gives a machine that becomes a VM host the bridge that VMs are attached to, where it has none: MAAS sets it up when it deploys the machine.
+func (r *MaasMachineReconciler) bridge(ctx context.Context, l *life) (outcome, error) {
+	if !isHost(l) || !deployable(l.maas) {
+		return proceed, nil
+	}
+	name := ptr.Deref(l.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig()).NetworkBridge
+	if machine.HasBridge(l.maas, name) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(mendRetry), err
+	}
+	err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.MakeBridge(ctx, l.maas, name) })
+	return waitAtMost(unknownRetry), err
+}
+
 // leaveVMHosts takes the machine of a host cluster out of service as a VM host before it is released: no new VM comes there,
 // those that are there are waited for, the initializer takes back what it set up, and MAAS forgets the host.
 func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outcome, error) {
-	if l.maas == nil || l.IsLXD() || !l.MaasCluster.Spec.LXDControlPlaneCluster {
+	if l.maas == nil || !isHost(l) {
 		return proceed, nil
 	}
-	// MAAS gives a machine back only with its hosts gone. By then somebody else may have it, whose host is none of ours.
+	// MAAS gives a machine back only with its hosts gone. By then another user may have it, whose host is none of ours.
 	if onItsWay.Has(l.maas.Status) || backInPool.Has(l.maas.Status) {
 		return proceed, nil
 	}
 	if ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas); err != nil || !ours {
 		return proceed, err
 	}
-	hosts, err := r.closeVMHosts(ctx, l)
+	node, err := r.hostNode(ctx, l)
 	if err != nil {
 		return proceed, err
+	}
+	hosts, unclear, err := r.closeVMHosts(ctx, l, node)
+	if err != nil {
+		return proceed, err
+	}
+	if unclear != "" {
+		notDeployed(l.MaasMachine, infrav1.VMHostUnclearReason, "%s", unclear)
+		return waitAtMost(vmsRetry), nil
 	}
 	vms, err := vmsOn(ctx, l, hosts)
 	if err != nil {
@@ -61,7 +88,7 @@ func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outc
 	}
 	// A node that has retired waits for others, whose API may be gone meanwhile.
 	if len(hosts) > 0 || conditions.GetReason(l.MaasMachine, infrav1.MachineDeployedCondition) != infrav1.LXDHostRetiredReason {
-		if out, err := r.retireNode(ctx, l); err != nil || out.stop {
+		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
 		}
 	}
@@ -87,12 +114,13 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 		return proceed, err
 	}
 	hosts, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
-	if err != nil {
+	if err != nil && !errors.Is(err, maas.Gone) { // MAAS 3.8 has none.
 		return proceed, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
 	}
 	var waiting []string
 	for _, m := range machines {
-		if m.Name != l.MaasMachine.Name && len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0 {
+		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
+		if m.Name != l.MaasMachine.Name && (named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0) {
 			waiting = append(waiting, m.Name)
 		}
 	}
@@ -104,15 +132,22 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 	return waitAtMost(retireRetry), nil
 }
 
-// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them.
-func (r *MaasMachineReconciler) closeVMHosts(ctx context.Context, l *life) ([]maas.VMHost, error) {
-	var hosts []maas.VMHost
+// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear says why it can't be told which they are; "" where it can.
+func (r *MaasMachineReconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, err error) {
+	service := vmhosts.NewService(l.Inventory.Client())
 	for _, maxAge := range []time.Duration{hostsMaxAge, 0} {
 		all, _, err := l.Inventory.VMHosts(ctx, maxAge)
-		if err != nil {
-			return nil, fmt.Errorf("looking for VM hosts on the machine: %w", err)
+		if errors.Is(err, maas.Gone) {
+			return nil, "", nil // MAAS 3.8 has none.
 		}
-		if hosts = vmhosts.OnMachine(all, l.maas.SystemID); len(hosts) > 0 {
+		if err != nil {
+			return nil, "", fmt.Errorf("looking for VM hosts on the machine: %w", err)
+		}
+		var inDoubt []maas.VMHost
+		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
+			return nil, "", err
+		}
+		if unclear = node.unclear(hosts, inDoubt); len(hosts) > 0 {
 			break // Before the machine goes, one that has registered itself a moment ago must be seen, too.
 		}
 	}
@@ -121,11 +156,11 @@ func (r *MaasMachineReconciler) closeVMHosts(ctx context.Context, l *life) ([]ma
 			continue
 		}
 		if _, err := l.Inventory.Client().AddVMHostTag(ctx, host.ID, lxd.RetiringTag); err != nil && !errors.Is(err, maas.NotFound) {
-			return nil, fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
+			return nil, "", fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
 		}
 		l.Inventory.DistrustVMHosts()
 	}
-	return hosts, nil
+	return hosts, unclear, nil
 }
 
 // vmsOn names the machines that MAAS has on the hosts, sorted.
@@ -155,20 +190,19 @@ func shorten(names []string) string {
 
 // retireNode has the initializer on the node stop, and waits until it says that it did: a host that registers itself again while
 // its machine is released would count as deployed. Where it can't be told, the machine is switched off first.
-func (r *MaasMachineReconciler) retireNode(ctx context.Context, l *life) (outcome, error) {
-	node, workload, err := r.hostNode(ctx, l)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("The node can't be told to stop being a VM host; its machine is switched off instead", "reason", err.Error())
+func (r *MaasMachineReconciler) retireNode(ctx context.Context, l *life, node *hostNode) (outcome, error) {
+	if node.unreachable != nil {
+		ctrl.LoggerFrom(ctx).Info("The node can't be told to stop being a VM host; its machine is switched off instead", "reason", node.unreachable.Error())
 		return r.switchOff(ctx, l)
 	}
-	if node == nil {
+	if node.Node == nil {
 		return proceed, nil // It never joined, or left.
 	}
-	asked, err := askToRetire(ctx, workload, node)
+	asked, err := askToRetire(ctx, node.workload, node.Node)
 	if err != nil {
 		return proceed, err
 	}
-	if c := nodeCondition(node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
+	if c := nodeCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
 		return proceed, nil // The initializer never began, and won't any more, or it is done.
 	}
 	if time.Since(asked) > retireTimeout {
@@ -178,7 +212,7 @@ func (r *MaasMachineReconciler) retireNode(ctx context.Context, l *life) (outcom
 	return waitAtMost(retireRetry), nil
 }
 
-// askToRetire tells the initializer on a node to stop, once, and answers when that was.
+// askToRetire asks the initializer on a node to stop, once, and returns when it was asked.
 func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node) (time.Time, error) {
 	if asked, err := time.Parse(time.RFC3339, node.Annotations[infrav1.LXDHostRetireAnnotation]); err == nil {
 		return asked, nil
@@ -195,11 +229,34 @@ func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node)
 	return asked, nil
 }
 
-// hostNode is the machine's Node as the host cluster has it now; nil where there is none. An error: the cluster does not answer.
-func (r *MaasMachineReconciler) hostNode(ctx context.Context, l *life) (*corev1.Node, client.Client, error) {
-	if !l.Machine.Machine.Status.NodeRef.IsDefined() {
-		return nil, nil, nil
+// hostNode is the machine's Node as the host cluster has it now.
+type hostNode struct {
+	*corev1.Node          // nil where there is none, or the cluster does not answer
+	unreachable  error    // why it does not
+	others       []string // names of the cluster's other Nodes
+	workload     client.Client
+}
+
+func (r *MaasMachineReconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
+	machines := &clusterv1.MachineList{}
+	cluster := client.MatchingLabels{clusterv1.ClusterNameLabel: l.Cluster.Cluster.Name}
+	if err := r.Client.List(ctx, machines, client.InNamespace(l.MaasMachine.Namespace), cluster); err != nil {
+		return nil, fmt.Errorf("listing the host cluster's Machines: %w", err)
 	}
+	n := &hostNode{}
+	for i := range machines.Items {
+		if other := machines.Items[i].Status.NodeRef.Name; other != l.Machine.Machine.Status.NodeRef.Name {
+			n.others = append(n.others, other)
+		}
+	}
+	if l.Machine.Machine.Status.NodeRef.IsDefined() {
+		n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
+	}
+	return n, nil
+}
+
+// readNode returns nil where the cluster does not have the Node any more.
+func (r *MaasMachineReconciler) readNode(ctx context.Context, l *life) (*corev1.Node, client.Client, error) {
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(l.Cluster.Cluster))
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
 		return nil, nil, errors.New("the host cluster does not answer")
@@ -218,12 +275,46 @@ func (r *MaasMachineReconciler) hostNode(ctx context.Context, l *life) (*corev1.
 	return node, workload, nil
 }
 
+// identity is what the VM hosts on the node are known by. MAAS's addresses count only where the Node does not tell its own: MAAS may have mixed them up.
+func (n *hostNode) identity(l *life) vmhosts.Node {
+	id := vmhosts.Node{
+		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
+	}
+	if n.Node != nil && len(n.Status.Addresses) > 0 {
+		id.Addresses = nil
+		for _, address := range n.Status.Addresses {
+			id.Addresses = append(id.Addresses, address.Address)
+		}
+	}
+	return id
+}
+
+// unclear says why it can't be told which VM hosts run on the node; "" where it can.
+func (n *hostNode) unclear(on, inDoubt []maas.VMHost) string {
+	if len(inDoubt) > 0 {
+		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+
+			"not there any more; if it is another machine's, these have interfaces with one MAC address in common", inDoubt[0].Name, inDoubt[0].ID)
+	}
+	if len(on) > 0 || n.Node == nil {
+		return ""
+	}
+	if c := nodeCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
+		return ""
+	}
+	return fmt.Sprintf("Node %s is a VM host, and MAAS has none of that name: waiting until it is registered again. If it has no VMs any more, "+
+		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, time.Now().UTC().Format(time.DateOnly))
+}
+
 // switchOff makes sure that nothing on the machine registers it again. A machine whose power MAAS can't switch is released as it is.
 func (r *MaasMachineReconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil
 	}
-	if _, err := l.Inventory.Client().PowerOffMachine(ctx, l.maas.SystemID, "released by Cluster API"); err != nil {
+	err := r.change(ctx, l, func(ctx context.Context) error {
+		_, err := l.Inventory.Client().PowerOffMachine(ctx, l.maas.SystemID, "released by Cluster API")
+		return err
+	})
+	if err != nil {
 		return proceed, fmt.Errorf("switching the machine off: %w", err)
 	}
 	notDeployed(l.MaasMachine, infrav1.RetiringReason, "the machine is switched off")

@@ -24,9 +24,12 @@ import (
 const nodeWatch = "maasmachine-watchNodes"
 
 // node gives the machine's Node its provider ID, which Cluster API finds it by. The kubelet can't know it: MAAS tells a machine
-// its system id, but not its zone.
+// its system id, but not its zone. The status names the Node then: the change of the MaasMachine wakes Cluster API, which does not
+// watch Nodes before the control plane is initialized.
 func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, error) {
-	if l.Machine.Machine.Status.NodeRef.IsDefined() {
+	status := &l.MaasMachine.Status
+	if ref := l.Machine.Machine.Status.NodeRef; ref.IsDefined() {
+		status.NodeName = ref.Name
 		return proceed, nil
 	}
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
@@ -44,13 +47,15 @@ func (r *MaasMachineReconciler) node(ctx context.Context, l *life) (outcome, err
 	if err != nil || node == nil {
 		return waitAtMost(safetyRetry), err // The watch wakes us.
 	}
-	if node.Spec.ProviderID != "" {
-		return proceed, nil
+	if node.Spec.ProviderID == "" {
+		before := node.DeepCopy()
+		node.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
+		if err := workload.Patch(ctx, node, client.MergeFrom(before)); err != nil {
+			return proceed, fmt.Errorf("setting the provider ID of Node %s: %w", node.Name, err)
+		}
 	}
-	patched := node.DeepCopy()
-	patched.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
-	if err := workload.Patch(ctx, patched, client.MergeFrom(node)); err != nil {
-		return proceed, fmt.Errorf("setting the provider ID of Node %s: %w", node.Name, err)
+	if node.Spec.ProviderID == l.MaasMachine.Spec.ProviderID {
+		status.NodeName = node.Name
 	}
 	return proceed, nil
 }

@@ -5,6 +5,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -16,30 +17,77 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // look reads what the inventory knows of a machine that was acquired before.
-func (r *MaasMachineReconciler) look(_ context.Context, l *life) (outcome, error) {
-	if l.MaasMachine.Spec.SystemID == "" {
+func (r *MaasMachineReconciler) look(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if m.Spec.SystemID == "" {
 		return proceed, nil
 	}
-	seen := l.Inventory.Observe(l.MaasMachine.Spec.SystemID, !conditions.IsTrue(l.MaasMachine, infrav1.MachineDeployedCondition))
+	interest := inventory.Changing
+	if conditions.IsTrue(m, infrav1.MachineDeployedCondition) {
+		interest = inventory.Settled
+	}
+	if out, err := r.readMachine(l, interest); err != nil || out.stop {
+		return out, err
+	}
+	if l.maas == nil {
+		return r.settle(m, gone), nil
+	}
+	return r.isUsable(ctx, l)
+}
+
+// readMachine reads the machine from the inventory; nil means that MAAS proved not to have it any more.
+func (r *MaasMachineReconciler) readMachine(l *life, interest inventory.Interest) (outcome, error) {
+	m := l.MaasMachine
+	seen := l.Inventory.Observe(m.Spec.SystemID, interest)
 	if err := l.Inventory.Health(); err != nil {
-		// It may have changed since the last answer. The inventory wakes us when MAAS can be read again.
+		// It may have changed since the last response. The inventory wakes us when MAAS can be read again.
 		p := explain(err)
 		return proceed, &notReadyError{p.reason, p.message, safetyRetry}
 	}
-	if !seen.Known {
+	_, accepted := l.MaasCluster.Annotations[infrav1.AcceptVanishedAnnotation]
+	switch {
+	case !seen.Known:
 		return waitAtMost(unknownRetry), nil
-	}
-	if seen.Machine == nil {
-		return r.settle(l.MaasMachine, gone), nil
+	case seen.Hidden:
+		return hold(m, infrav1.MachineHiddenReason,
+			"MAAS has machine %s, and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
+	case seen.Machine == nil && seen.Vanished > 0 && !accepted:
+		return hold(m, infrav1.MachinesVanishedReason,
+			"MAAS says that machine %s is gone, and so are %d machines at once: was MAAS restored or emptied? If they are really gone, set the annotation %s on the MaasCluster",
+			m.Spec.SystemID, seen.Vanished, infrav1.AcceptVanishedAnnotation), nil
 	}
 	l.maas = seen.Machine
 	return proceed, nil
+}
+
+// hold waits for a person: the machine is neither lost nor let go meanwhile.
+func hold(m *infrav1.MaasMachine, reason, format string, args ...any) outcome {
+	cantSee(m, problem{reason: reason, message: fmt.Sprintf(format, args...)})
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	return waitAtMost(mendRetry)
+}
+
+// isUsable makes sure that a machine which is to become an LXD VM of ours was composed for it. Another one would be deleted with its disks.
+func (r *MaasMachineReconciler) isUsable(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsLXD() || wasProvisioned(l.MaasMachine) {
+		return proceed, nil
+	}
+	composed, err := l.Machines.Composed(ctx, l.Identity(), l.maas)
+	if err != nil || composed {
+		return proceed, err
+	}
+	notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
+		"machine %s (%s) was not composed for this MaasMachine: remove spec.systemID, or use provisioningMode bare-metal for a machine of choice",
+		l.maas.SystemID, l.maas.Hostname)
+	return waitAtMost(mendRetry), nil
 }
 
 // adopt finds what an earlier try acquired but could not record, and gives back what was acquired twice.
@@ -47,29 +95,28 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 	if l.maas != nil {
 		return proceed, nil
 	}
-	found, err := l.Machines.Find(ctx, l.Identity())
-	if err != nil {
+	found, foreign, err := r.find(ctx, l)
+	switch {
+	case err != nil:
 		return proceed, err
+	case foreign != nil:
+		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason, "machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
+			foreign.SystemID, foreign.Hostname, foreign.Owner)
+		return waitAtMost(mendRetry), nil
+	case len(found) == 0:
+		return r.awaitSettled(l), nil
 	}
-	if len(found) == 0 {
-		if left := unsettled(l.MaasMachine, r.SettleTime); left > 0 {
-			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-				"MAAS did not say what became of the request for a machine; looking for it before asking again")
-			return waitAtMost(min(left, capacityRetry)), nil
-		}
-		return proceed, nil
-	}
+	return r.adoptOne(ctx, l, found)
+}
+
+// adoptOne goes on with one of the machines that were found, and gives back the others.
+func (r *MaasMachineReconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machine) (outcome, error) {
 	// Of two, what failed lately is given back.
 	sort.SliceStable(found, func(i, j int) bool {
 		return !l.Machines.IsLeftAlone(found[i].SystemID) && l.Machines.IsLeftAlone(found[j].SystemID)
 	})
-	if l.IsLXD() && found[0].Pod == nil {
-		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
-			"machine %s has the name %s, and is no VM: rename it in MAAS", found[0].SystemID, found[0].Hostname)
-		return waitAtMost(mendRetry), nil
-	}
 	if !l.IsLXD() && found[0].Pod != nil {
-		// MAAS composed it when no machine fitted, and the answer was lost.
+		// MAAS composed it when no machine fitted, and the response was lost.
 		return waitAtMost(mendRetry), r.giveBack(ctx, l, found[0])
 	}
 	for _, extra := range found[1:] {
@@ -79,6 +126,35 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 		}
 	}
 	return proceed, r.acquired(ctx, l, found[0], "Adopted")
+}
+
+// find returns the machines that an earlier try acquired, or the one of another user that has the name of ours.
+func (r *MaasMachineReconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, foreign *maas.Machine, err error) {
+	found, err := l.Machines.Find(ctx, l.Identity())
+	if err != nil || !l.IsLXD() {
+		return found, nil, err
+	}
+	for _, m := range found {
+		isOurs, err := l.Machines.IsOurs(ctx, l.Identity(), m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !isOurs {
+			return nil, m, nil
+		}
+	}
+	return found, nil, nil
+}
+
+// awaitSettled waits while it is not known what became of a request for a machine.
+func (r *MaasMachineReconciler) awaitSettled(l *life) outcome {
+	left := r.settling.left(l.MaasMachine, r.SettleTime)
+	if left <= 0 {
+		return proceed
+	}
+	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
+		"MAAS did not say what became of the request for a machine; looking for it before asking again")
+	return waitAtMost(min(left, capacityRetry))
 }
 
 // acquire takes a machine: bare metal from the pool, or a VM composed on a host.
@@ -94,14 +170,23 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
 	}
+	done, err := l.Turn(ctx, turns.Machines, turns.Acquire)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
 	atOnce := soon(ctx)
-	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
+	if err := r.requesting(ctx, l); err != nil {
 		return proceed, err
 	}
 	allocated, err := l.Machines.Allocate(atOnce, l.Identity(), constraints)
+	var instead *machine.ComposedInsteadError
+	if errors.As(err, &instead) {
+		return proceed, errors.Join(err, r.giveBack(ctx, l, instead.VM))
+	}
 	if err != nil {
-		if nothingCame(err) {
-			err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
+		if hadNoEffect(err) {
+			err = errors.Join(err, forgetRequest(ctx, r.Client, l.MaasMachine))
 		}
 		if errors.Is(err, maas.Conflict) {
 			return noMachine(l, err, l.Machines.LeftAlone(constraints)), nil
@@ -111,7 +196,7 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
 }
 
-// compose places a VM on a host, and has it created there. The inventory tells when MAAS knows it.
+// compose places a VM on a host, has it created there, and claims it.
 func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, error) {
 	spec := l.VMSpec()
 	placer := l.Machines.LXD()
@@ -127,22 +212,8 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	if err != nil {
 		return proceed, err
 	}
-	atOnce := soon(ctx)
-	refused, err := r.composing(ctx, l.MaasMachine, placer.Place(host))
+	vm, err := r.composeOn(ctx, l, host, spec)
 	if err != nil {
-		placer.Cancel(spec.Hostname)
-		return proceed, err
-	}
-	vm, err := placer.ComposeVM(atOnce, host, spec)
-	if err != nil {
-		var later *lxd.LaterError
-		if errors.As(err, &later) {
-			notDeployed(l.MaasMachine, infrav1.NoHostAvailableReason, "%s", err)
-			return waitAtMost(later.After), refused()
-		}
-		if nothingCame(err) {
-			err = errors.Join(err, refused())
-		}
 		return proceed, err
 	}
 	status := &l.MaasMachine.Status
@@ -152,9 +223,34 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 		return proceed, err
 	}
 	r.vmExists(l, spec.Resources)
-	l.Inventory.Observe(vm.SystemID, true)
+	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
-	return waitAtMost(unknownRetry), nil
+	if spec.Commission {
+		return waitAtMost(unknownRetry), nil // The inventory tells when it is Ready.
+	}
+	return r.claimNow(ctx, l, vm.SystemID)
+}
+
+// composeOn has the VM created on a host, when it is its turn there.
+func (r *MaasMachineReconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
+	placer := l.Machines.LXD()
+	done, err := l.Turn(ctx, turns.OnHost(string(host.Key()), host.Name), turns.Acquire)
+	if err != nil {
+		placer.Cancel(spec.Hostname)
+		return lxd.VM{}, err
+	}
+	defer done()
+	atOnce := soon(ctx)
+	ended, err := r.composing(ctx, l, placer.Place(host))
+	if err != nil {
+		placer.Cancel(spec.Hostname)
+		return lxd.VM{}, err
+	}
+	vm, err := placer.ComposeVM(atOnce, host, spec)
+	if isOver(err) {
+		err = errors.Join(err, ended(wasNotComposed(err)))
+	}
+	return vm, err
 }
 
 // peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
@@ -180,7 +276,8 @@ func (r *MaasMachineReconciler) peers(ctx context.Context, l *life) ([]lxd.Peer,
 // acquired goes on with a machine that is proven to be ours.
 func (r *MaasMachineReconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	l.Inventory.Wrote(m)
+	l.left = l.Machines.LeftOn(m)
+	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
 	return r.record(ctx, l, m.SystemID)
 }
@@ -189,7 +286,11 @@ func (r *MaasMachineReconciler) acquired(ctx context.Context, l *life, m *maas.M
 func (r *MaasMachineReconciler) record(ctx context.Context, l *life, systemID string) error {
 	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) {
 		m.Spec.SystemID = systemID
-		delete(m.Annotations, infrav1.AcquireStartedAnnotation)
+		annotate(m, infrav1.AcquireStartedAnnotation, "")
+		annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID())
+		if l.left != "" {
+			annotate(m, infrav1.StaticIPAnnotation, l.left)
+		}
 	})
 }
 
@@ -221,44 +322,57 @@ func (r *MaasMachineReconciler) judge(l *life) verdict {
 	return judge(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
 }
 
-// claim takes a bare-metal machine that nobody has: one that the user chose, or that somebody released before it was deployed. To
-// deploy it would take it too, but also from somebody who took it a moment ago with the same MAAS user.
+// claim takes a machine that is free: a VM that was composed, a machine of choice, or one that another user released before it was
+// deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
 func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, error) {
-	if l.IsLXD() || l.maas.Pod != nil { // Allocate takes a VM for one that MAAS composed, and gives it back; deploy acquires it.
-		return proceed, nil
-	}
 	if l.maas.Status != maas.StatusReady {
 		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
 		return proceed, nil
 	}
-	atOnce := soon(ctx)
-	if err := acquiring(ctx, r.Client, l.MaasMachine, true); err != nil {
+	if misfit := machine.Misfit(l.maas, l.Constraints()); !l.IsLXD() && misfit != "" {
+		notDeployed(l.MaasMachine, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit)
+		return waitAtMost(mendRetry), nil
+	}
+	return r.claimNow(ctx, l, l.maas.SystemID)
+}
+
+// claimNow has MAAS give us a machine. A late claim of bare metal could meet a machine that was given back, so that it is noted before.
+func (r *MaasMachineReconciler) claimNow(ctx context.Context, l *life, systemID string) (outcome, error) {
+	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
+	if err != nil {
 		return proceed, err
 	}
-	claimed, err := l.Machines.Allocate(atOnce, l.Identity(), maas.AllocateParams{SystemID: l.maas.SystemID})
+	defer done()
+	atOnce := soon(ctx)
+	if !l.IsLXD() {
+		if err := r.requesting(ctx, l); err != nil {
+			return proceed, err
+		}
+	}
+	claimed, err := l.Machines.Claim(atOnce, l.Identity(), systemID)
 	if err == nil {
 		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation)
 		l.maas, l.proven = claimed, true
 		return proceed, nil
 	}
-	l.Inventory.Distrust(l.maas.SystemID)
-	if nothingCame(err) {
-		err = errors.Join(err, acquiring(ctx, r.Client, l.MaasMachine, false))
+	if !l.IsLXD() && hadNoEffect(err) {
+		err = errors.Join(err, forgetRequest(ctx, r.Client, l.MaasMachine))
 	}
 	if errors.Is(err, maas.Conflict) {
 		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
-		return waitAtMost(capacityRetry), nil
+		return waitAtMost(capacityRetry), nil // The inventory wakes us when it has another state.
 	}
 	return proceed, err
 }
 
-func deployable(m *maas.Machine) bool {
-	return m.Status == maas.StatusReady || m.Status == maas.StatusAllocated
-}
+// proofLasts is for how long a proof of a moment ago will do.
+const proofLasts = 5 * time.Second
 
-// prove makes sure that the machine is ours, or nobody's, before it is changed.
+func deployable(m *maas.Machine) bool { return m.Status == maas.StatusAllocated }
+
+// prove makes sure that the machine is ours before it is changed.
 func (r *MaasMachineReconciler) prove(ctx context.Context, l *life) (bool, error) {
-	if l.proven || (l.maas.Status == maas.StatusReady && l.maas.Owner == "") {
+	if l.proven {
 		return true, nil
 	}
 	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
@@ -277,12 +391,17 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 	if !deployable(l.maas) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(mendRetry), err
-	}
 	userData, err := l.UserData(ctx)
 	if err != nil {
 		return proceed, err
+	}
+	done, err := r.turnToDeploy(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(mendRetry), err
 	}
 	spec := l.MaasMachine.Spec
 	err = r.change(ctx, l, func(ctx context.Context) (err error) {
@@ -300,13 +419,26 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 	return proceed, nil
 }
 
+// turnToDeploy waits for a turn. What was proven before a wait may not be so any more.
+func (r *MaasMachineReconciler) turnToDeploy(ctx context.Context, l *life) (done func(), err error) {
+	began := time.Now()
+	done, err = l.Turn(ctx, turns.Machines, turns.Deploy)
+	if time.Since(began) > proofLasts {
+		l.proven = false
+	}
+	return done, err
+}
+
 // mark makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
 func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, error) {
-	if !l.Machines.IsToBeMarked(l.Identity(), l.maas) {
+	if machine.HasMarks(l.Identity(), l.maas) {
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
+	}
+	if !l.Machines.CanMark(l.maas) {
+		return proceed, nil
 	}
 	return proceed, r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) })
 }
@@ -328,6 +460,7 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	inPhase(m, "", time.Now())
 	l.Machines.Forgive(l.maas.SystemID)
 	m.Status.Addresses = addresses
+	noteAutomaticAddress(l)
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if m.Spec.ProviderID == "" {
 		m.Spec.ProviderID = l.ProviderID(l.maas)
@@ -340,7 +473,7 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	if l.IsLXD() {
 		setTrue(m, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
 	}
-	l.Inventory.Observe(l.maas.SystemID, false)
+	l.Inventory.Observe(l.maas.SystemID, inventory.Settled)
 	return proceed, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 const (
@@ -42,12 +43,8 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before. What spec.release
 // asks for is asked for in each try: a machine whose disks could not be erased is not given back unless the spec says so.
 func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	address, err := r.staticAddress(ctx, l.MaasMachine)
-	if err != nil {
-		return proceed, err
-	}
-	if address != "" && machine.HasAddress(l.maas, address) {
-		l.Machines.KeepOut(l.maas, string(l.MaasMachine.UID)) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
+		l.Machines.KeepOut(l.maas, string(l.MaasMachine.UID), address) // The address is taken off it when it is in the pool, and before one of our own objects has it.
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
@@ -57,13 +54,18 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 		return waitAtMost(r.watchRelease(l, time.Now())), nil
 	case backInPool.Has(l.maas.Status):
 		l.Machines.GivenBack(l.maas.SystemID)
-		if left := unsettled(l.MaasMachine, r.SettleTime); left > 0 {
+		if left := r.settling.left(l.MaasMachine, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"MAAS did not say what became of a request for machine %s; it may still be acquired or changed", l.maas.SystemID)
 			return waitAtMost(min(left, capacityRetry)), nil
 		}
 		return r.restoreNetwork(ctx, l)
 	}
+	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
 	before := l.maas.Status
 	ours, err := r.isOursToRelease(ctx, l)
 	switch {
@@ -72,7 +74,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	case l.maas.Status != before:
 		return waitAtMost(unknownRetry), nil // It is another case by now.
 	case !ours:
-		return r.leaveAlone(l)
+		return r.leaveAlone(l, l.maas)
 	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
@@ -88,7 +90,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	return r.releaseNow(ctx, l)
 }
 
-// isStale tells that a MaasMachine has changed since it was read. It asks by a list, for the manager has no right to get single ones.
+// isStale reports whether a MaasMachine has changed since it was read. It lists, because the manager has no right to get single ones.
 func (r *MaasMachineReconciler) isStale(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
 	now := &infrav1.MaasMachineList{}
 	err := r.APIReader.List(ctx, now, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name})
@@ -161,7 +163,7 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
 	noteFailure(l) // While the state and the condition still tell of it.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
-	if l.maas.Owner != "" && l.Machines.IsToBeMarked(l.Identity(), l.maas) {
+	if l.maas.Owner != "" && !machine.HasMarks(l.Identity(), l.maas) && l.Machines.CanMark(l.maas) {
 		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
 		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
 			return err
@@ -199,7 +201,7 @@ func releaseBegan(m *infrav1.MaasMachine) bool {
 	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(releasing)+" ")
 }
 
-// watchRelease says that MAAS releases the machine, and tells somebody when that takes too long. It answers when to look again.
+// watchRelease says that MAAS releases the machine, and emits a warning event if that takes too long. It returns how long to wait before the next look.
 func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
 	erased := erasingReasons.Has(conditions.GetReason(m, infrav1.MachineDeployedCondition))
@@ -240,7 +242,7 @@ func noteRelease(m *infrav1.MaasMachine, now time.Time) {
 }
 
 // watchErase says since when MAAS has been erasing. MAAS has no time limit for that: a machine that does not boot would be erased for
-// ever. So somebody is told when it takes too long; it is not aborted, for it may be the disks that are slow.
+// ever. So a warning event is emitted if it takes too long. The erase is not aborted, because the disks may be slow.
 func (r *MaasMachineReconciler) watchErase(l *life, now time.Time) {
 	m := l.MaasMachine
 	if m.Status.Release == nil || m.Status.Release.FailedTime != nil {
@@ -267,9 +269,9 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return eraseAllowance + time.Duration(storage/slowestErase*float64(time.Second))
 }
 
-// pauseAfterFailure says that MAAS failed to erase the disks or to release the machine, and answers how long to wait before it is
-// tried again; 0 means now. What fails by itself may pass, but each try boots the machine. When the spec asks for something else than
-// what failed, a person has decided: that is tried at once.
+// pauseAfterFailure says that MAAS failed to erase the disks or to release the machine, and returns how long to wait before the next try;
+// 0 means now. What fails by itself may pass, but each try boots the machine. If the spec asks for something else than what failed, a
+// user has decided: that is tried at once.
 func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
 	if m.Status.Release == nil && releaseBegan(m) {
@@ -297,7 +299,7 @@ func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.D
 	return next.Sub(now)
 }
 
-// failedRelease tells what failed, and what can be done besides waiting; the reason is "" where nothing did.
+// failedRelease returns what failed, and what can be done besides waiting; the reason is "" if nothing did.
 func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reason, what, remedy string) {
 	switch status {
 	case maas.StatusFailedDiskErasing:

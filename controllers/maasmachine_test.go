@@ -114,6 +114,7 @@ func TestLifeOfAVM(t *testing.T) {
 		}
 		w.poke(m)
 		w.eventuallyWorkload(node, func() bool { return node.Spec.ProviderID == m.Spec.ProviderID })
+		w.eventually(m, "known by its Node", func() bool { return m.Status.NodeName == node.Name })
 	})
 	t.Run("deletion leaves nothing", func(t *testing.T) {
 		w.maas.ResetCalls()
@@ -346,7 +347,7 @@ func TestDeletionWithoutOwners(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A machine of our VM's name that is no VM was made by somebody else: it is neither used nor deleted.
+// A machine of our VM's name that is no VM was made by another client: it is neither used nor deleted.
 func TestATakenNameIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

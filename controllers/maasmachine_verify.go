@@ -37,7 +37,7 @@ type vmCheck struct {
 	// CameBack is how often the VM was found again, DeletedAt when it was deleted again.
 	CameBack  int          `json:"cameBack,omitempty"`
 	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
-	// Namesakes tells that VMs of this name may have been made on several hosts.
+	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
 }
 
@@ -54,23 +54,12 @@ func (c vmCheck) store(m *infrav1.MaasMachine) {
 	annotate(m, infrav1.VMCheckAnnotation, string(text))
 }
 
-func annotate(m *infrav1.MaasMachine, key, value string) {
-	if m.Annotations == nil {
-		m.Annotations = map[string]string{}
-	}
-	m.Annotations[key] = value
-}
-
 // vmPlaces are the notes on where the VM may be.
 func vmPlaces(m *infrav1.MaasMachine) []string {
 	return strings.FieldsFunc(m.Annotations[infrav1.VMOnHostAnnotation], func(r rune) bool { return string(r) == placeSeparator })
 }
 
 func setVMPlaces(m *infrav1.MaasMachine, places []string) {
-	if len(places) == 0 {
-		delete(m.Annotations, infrav1.VMOnHostAnnotation)
-		return
-	}
 	annotate(m, infrav1.VMOnHostAnnotation, strings.Join(places, placeSeparator))
 }
 
@@ -84,36 +73,53 @@ func dropVMPlace(m *infrav1.MaasMachine, place string) {
 	setVMPlaces(m, slices.DeleteFunc(vmPlaces(m), func(other string) bool { return other == place }))
 }
 
-// composing notes, before it is so, that MAAS is asked for a VM on a host. refused takes it back, when MAAS did not make one.
-func (r *MaasMachineReconciler) composing(ctx context.Context, m *infrav1.MaasMachine, place string) (refused func() error, err error) {
+// composing records, before the request is sent, that MAAS is asked for a VM on a host. ended removes that record: what became of the
+// request is known. forgotten means that the VM can't have been made, so that it is not looked for.
+func (r *MaasMachineReconciler) composing(ctx context.Context, l *life, place string) (ended func(forgotten bool) error, err error) {
+	m := l.MaasMachine
 	known := slices.Contains(vmPlaces(m), place) // An earlier try may have made one there all the same.
-	err = patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-		annotate(m, infrav1.AcquireStartedAnnotation, time.Now().UTC().Format(time.RFC3339))
+	err = patchLocked(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+		noteRequest(m, l.OwnerID())
 		addVMPlace(m, place)
 	})
-	return func() error {
-		return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-			delete(m.Annotations, infrav1.AcquireStartedAnnotation)
-			if !known {
+	return func(forgotten bool) error {
+		return forget(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
+			annotate(m, infrav1.AcquireStartedAnnotation, "")
+			if forgotten && !known {
 				dropVMPlace(m, place)
 			}
 		})
 	}, err
 }
 
-// notePlace notes where a VM is before it is deleted: afterwards MAAS can't tell.
-func (r *MaasMachineReconciler) notePlace(ctx context.Context, l *life, machine *maas.Machine) error {
-	if machine.Pod == nil {
-		return nil
-	}
-	place := l.Machines.LXD().Place(lxd.Host{ID: machine.Pod.ID, Name: machine.Pod.Name})
-	if slices.Contains(vmPlaces(l.MaasMachine), place) {
-		return nil
-	}
-	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) { addVMPlace(m, place) })
+// requesting notes that MAAS is asked for a machine, before it is.
+func (r *MaasMachineReconciler) requesting(ctx context.Context, l *life) error {
+	return patchLocked(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) { noteRequest(m, l.OwnerID()) })
 }
 
-// verifyAt tells whether the VM is gone from a place.
+func noteRequest(m *infrav1.MaasMachine, ownerID string) {
+	annotate(m, infrav1.AcquireStartedAnnotation, clock(time.Now()))
+	annotate(m, infrav1.OwnerIDAnnotation, ownerID)
+}
+
+// noteDeletion notes that a VM is deleted, and where it is: afterwards MAAS can't tell.
+func (r *MaasMachineReconciler) noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
+	place := ""
+	if vm.Pod != nil {
+		place = l.Machines.LXD().Place(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
+	}
+	if releaseBegan(l.MaasMachine) && (place == "" || slices.Contains(vmPlaces(l.MaasMachine), place)) {
+		return nil
+	}
+	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) {
+		if place != "" {
+			addVMPlace(m, place)
+		}
+		inPhase(m, releasing, time.Now())
+	})
+}
+
+// verifyAt checks that the VM is gone from a place. It returns the VM if it is there.
 func verifyAt(ctx context.Context, l *life, place string) (back *lxd.VM, err error) {
 	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place, Namesakes: vmCheckOf(l.MaasMachine).Namesakes})
 }
@@ -171,7 +177,7 @@ func (r *MaasMachineReconciler) verify(ctx context.Context, l *life) (outcome, e
 	return proceed, nil
 }
 
-// verified tells what follows from a look at a place; to proceed means that there is nothing more to do there.
+// verified returns what follows from a look at a place; to proceed means that there is nothing more to do there.
 func (r *MaasMachineReconciler) verified(ctx context.Context, l *life, place string, back *lxd.VM, err error) (outcome, error) {
 	m := l.MaasMachine
 	var later *lxd.LaterError
@@ -204,7 +210,7 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 	}
 	check.Tries++
 	limit := check.UnreachableSince.Add(r.HostPatience)
-	if left := limit.Sub(now); left > 0 || check.Tries < leastHostTries {
+	if left := limit.Sub(now); !why.Never && (left > 0 || check.Tries < leastHostTries) {
 		message := fmt.Sprintf("MAAS deleted VM %s, and can't look whether VM host %s is rid of it: %s; this is tried until %s",
 			vm, why.Host, maas.Message(why), clock(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
@@ -212,16 +218,19 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 		check.store(m)
 		return waitAtMost(max(min(why.After, left), time.Second))
 	}
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete",
-		"VM %s may remain on VM host %s, which MAAS can't look at since %s: %s. When it can, refresh the VM host in MAAS: a VM that is left "+
-			"turns up there as machine %s, and `capmaasctl orphans` finds it", vm, why.Host, clock(check.UnreachableSince.Time), maas.Message(why), vm)
+	remedy := fmt.Sprintf("When it can, refresh the VM host in MAAS: a VM that is left turns up there as machine %s, and `capmaasctl orphans` finds it", vm)
+	if why.Never {
+		remedy = "This MAAS has no VM hosts any more: look on the LXD host itself, and delete the VM there"
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS can't look at since %s: %s. %s",
+		vm, why.Host, clock(check.UnreachableSince.Time), maas.Message(why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	check.store(m)
 	return proceed
 }
 
-// cameBack deletes a VM that was found again, and says so. What its host does not let go is tried at growing intervals, for as long as it
-// takes: MAAS has the VM, so it is not lost, and somebody must mend the host.
+// cameBack deletes a VM that was found again, and says so. If its host refuses, the deletion is retried at growing intervals, without a
+// limit: MAAS has the VM, so it is not lost, and an operator must mend the host.
 func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place string, back *lxd.VM) (outcome, error) {
 	m := l.MaasMachine
 	times, err := r.deleteAgain(ctx, l, place, back)
@@ -234,7 +243,7 @@ func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place str
 	return waitAtMost(vmRetry(times)), nil
 }
 
-// deleteAgain deletes a VM that was found again, and answers how often that was. It is ours by its name, or by that on its host.
+// deleteAgain deletes a VM that was found again, and returns how often that was. It is ours by its name, or by that on its host.
 func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (times int, err error) {
 	m, check := l.MaasMachine, vmCheckOf(l.MaasMachine)
 	if now := l.Machines.LXD().Place(lxd.Host{ID: back.HostID, Name: back.Host}); now != place {
@@ -277,7 +286,7 @@ func (r *MaasMachineReconciler) removeSpare(ctx context.Context, l *life) (outco
 	return proceed, nil
 }
 
-// spare tells what follows from a look for a spare VM; to proceed means that there is none.
+// spare returns what follows from a look for a spare VM; to proceed means that there is none.
 func (r *MaasMachineReconciler) spare(ctx context.Context, l *life, place string, back *lxd.VM, err error) (outcome, error) {
 	var later *lxd.LaterError
 	var unverified *lxd.UnverifiedError

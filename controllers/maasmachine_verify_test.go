@@ -65,7 +65,7 @@ func (w *world) goes(m *infrav1.MaasMachine) {
 	})
 }
 
-// told waits for an event about an object with all of the words, and answers how many there are.
+// told waits for an event about an object with all of the words, and returns how many there are.
 func (w *world) told(m *infrav1.MaasMachine, reason string, words ...string) (times int) {
 	w.t.Helper()
 	w.await("an event "+reason+" is there", m, func(ctx context.Context) bool {
@@ -290,7 +290,7 @@ func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	w.noVMs()
 }
 
-// The answer to a compose says that it failed, and the VM is there, unknown to MAAS.
+// The response to a compose says that it failed, and the VM is there, unknown to MAAS.
 func TestAVMThatMAASDoesNotKnowOfIsFoundBeforeAnotherIsMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -329,8 +329,8 @@ func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
 	w.noVMs()
 }
 
-// A host makes a VM, says that it failed, and can't be looked at. The machine gets another VM elsewhere; then somebody has MAAS look, which
-// takes the first one in under another name, for its own is taken.
+// A host makes a VM, says that it failed, and can't be reached. The machine gets another VM elsewhere. Then an operator has MAAS refresh
+// the host: MAAS takes the first VM in under another name, because its own name is taken.
 func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	for name, deleted := range map[string]bool{"while its machine runs": false, "with its machine": true} {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +368,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	}
 }
 
-// What somebody uses is not deleted, whatever it is called on its host.
+// A VM that another user took is not deleted, whatever it is called on its host.
 func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -393,7 +393,7 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	}
 }
 
-// spareVM makes a machine whose first VM was denied by its host, which can't be looked at; it answers the machine, and that host.
+// spareVM makes a machine whose first VM was denied by its host, which can't be looked at. It returns the machine, and that host.
 func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 	w.t.Helper()
 	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError}); err != nil {
@@ -417,7 +417,7 @@ func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 	return m, spare
 }
 
-// lookAtHosts is somebody who has MAAS look at all hosts.
+// lookAtHosts refreshes all VM hosts in MAAS, as an operator would.
 func (w *world) lookAtHosts() {
 	w.t.Helper()
 	hosts, err := w.maasClient().ListVMHosts(w.t.Context())
@@ -431,7 +431,7 @@ func (w *world) lookAtHosts() {
 	}
 }
 
-// vmOn answers the system id of the machine that is a VM on a host; "": there is none.
+// vmOn returns the system id of the machine that is a VM on a host, or "" if there is none.
 func (w *world) vmOn(host string) string {
 	machines := w.maas.Machines()
 	at := slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.VMHost == host })

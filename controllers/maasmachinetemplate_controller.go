@@ -48,7 +48,8 @@ type MaasMachineTemplateReconciler struct {
 // SetupWithManager makes the manager run the reconciler.
 func (r *MaasMachineTemplateReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachinetemplate")
-	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).WithOptions(options).Complete(ctx, r)
+	limited := limitWorkers(r, &options)
+	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).WithOptions(options).Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the MaasMachineTemplate controller: %w", err)
 	}

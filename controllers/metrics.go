@@ -97,7 +97,7 @@ func (m *ObjectMetrics) collectMachines(ctx context.Context, metrics chan<- prom
 	return nil
 }
 
-// groupOf tells which machines one is counted with, and since when it is not ready.
+// groupOf returns which machines one is counted with, and since when it is not ready.
 func groupOf(machine *infrav1.MaasMachine) (machineGroup, time.Time) {
 	group := machineGroup{mode: string(machine.Spec.Mode()), reason: infrav1.NotReadyReason}
 	since := machine.CreationTimestamp.Time

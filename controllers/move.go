@@ -22,12 +22,12 @@ import (
 const (
 	// moveBlockedReason is the reason of the event that says why `clusterctl move` has to wait.
 	moveBlockedReason = "MoveBlocked"
-	// stoppedRetry is how soon it is looked again whether the machines of a paused cluster are left alone.
+	// stoppedRetry is how soon it is checked again whether the reconcilers have stopped working on the machines of a paused cluster.
 	stoppedRetry = time.Second
 )
 
-// movedAway tells that `clusterctl move` has copied an object to another management cluster, and deletes it here. What it stands for
-// lives on: it is left alone even if the pause of its Cluster was not seen.
+// movedAway reports whether `clusterctl move` has copied an object to another management cluster, and deletes it here. What the object
+// stands for lives on: it is not changed even if the pause of its Cluster was not seen.
 func movedAway(object client.Object) bool {
 	_, moved := object.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
 	return moved
@@ -75,8 +75,8 @@ func onTheirWay(machines []infrav1.MaasMachine) (names []string) {
 	return names
 }
 
-// isBusy tells that a machine's reconciler, which works on one machine once at a time, has not said yet that it is paused: a call to MAAS may
-// still be under way.
+// isBusy reports whether a machine's reconciler, which works on one machine once at a time, has not said yet that it is paused: a call to
+// MAAS may still be under way.
 func (r *MaasClusterReconciler) isBusy(m infrav1.MaasMachine) bool {
 	return watched(&m, r.WatchFilter) && controllerutil.ContainsFinalizer(&m, infrav1.MachineFinalizer) && !conditions.IsTrue(&m, clusterv1.PausedCondition)
 }

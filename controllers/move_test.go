@@ -153,7 +153,7 @@ func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 	w.unchanged(before)
 }
 
-// What clusterctl deletes because it has moved it lives on elsewhere, and MAAS is not asked for anything; even if nobody saw the pause.
+// An object that clusterctl deletes because it has moved it lives on elsewhere. MAAS is not asked for anything, even if the pause was not seen.
 func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -5,11 +5,11 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/labels"
+	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -22,22 +22,64 @@ type patchable[T any] interface {
 	DeepCopy() *T
 }
 
-// patchNow stores a change at once, because what follows must not happen without it. The rest of the object, which may hold
-// changes that are stored later, is left alone.
+// patchNow stores at once what is so, whoever else has changed the object. The rest of it, which may hold changes that are stored later, is left
+// alone.
 func patchNow[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
+	err := patchLocked(ctx, c, object, change)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	// The resource version stays as it was read: what follows may not be noted on an object that others have changed.
+	_, err = patchWith(ctx, c, object, change)
+	return err
+}
+
+// patchLocked stores what MAAS is about to be asked. If the object was changed since this reconcile read it, the error is a conflict. A
+// manager that was stopped, and wakes up when another one has taken over, must not ask for what that one has done.
+func patchLocked[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
+	version, err := patchWith(ctx, c, object, change, client.MergeFromWithOptimisticLock{})
+	if err == nil {
+		object.SetResourceVersion(version)
+	}
+	return err
+}
+
+// patchWith applies a change to the object, here and in Kubernetes, and returns the resource version that it has there.
+func patchWith[T any, P patchable[T]](
+	ctx context.Context, c client.Client, object P, change func(P), options ...client.MergeFromOption,
+) (version string, err error) {
 	before := P(object.DeepCopy())
 	after := P(object.DeepCopy())
 	change(after)
-	if err := c.Patch(ctx, after, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("patching %s: %w", client.ObjectKeyFromObject(object), err)
+	if err := c.Patch(ctx, after, client.MergeFromWithOptions(before, options...)); err != nil {
+		return "", fmt.Errorf("patching %s: %w", client.ObjectKeyFromObject(object), err)
 	}
-	// The resource version stays as it was read: the patch at the end of the reconcile would take a new one for a change.
 	change(object)
-	return nil
+	return after.GetResourceVersion(), nil
 }
 
-// watched tells whether an object is ours to reconcile. It is asked in the reconcilers, because watches on other objects wake them
-// past the predicates of their own kind.
+// patcher stores at the end of a reconcile, in few patches, what it found out.
+type patcher struct {
+	*patch.Helper
+	read string // the resource version that was read
+}
+
+func newPatcher(object client.Object, c client.Client) (*patcher, error) {
+	helper, err := patch.NewHelper(object, c)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to patch: %w", err)
+	}
+	return &patcher{helper, object.GetResourceVersion()}, nil
+}
+
+// store patches the object with the conditions that are its reconciler's. It is no error if the object went with its last finalizer.
+func (p *patcher) store(ctx context.Context, object client.Object, owned []string) error {
+	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
+	return ignoreGone(p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}), object)
+}
+
+// watched reports whether an object is ours to reconcile. The reconcilers call it, because watches on other objects wake them past the
+// predicates of their own kind.
 func watched(object client.Object, filter string) bool {
 	return filter == "" || labels.HasWatchLabel(object, filter)
 }
@@ -50,28 +92,28 @@ func ignoreGone(err error, object client.Object) error {
 	return kerrors.FilterOut(err, apierrors.IsNotFound)
 }
 
-// acquiring notes that MAAS is asked for something, before it is, or that nothing came of it.
-func acquiring[T any, P patchable[T]](ctx context.Context, c client.Client, object P, started bool) error {
-	return patchNow(ctx, c, object, func(object P) {
-		annotations := object.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		delete(annotations, infrav1.AcquireStartedAnnotation)
-		if started {
-			annotations[infrav1.AcquireStartedAnnotation] = time.Now().UTC().Format(time.RFC3339)
-		}
-		object.SetAnnotations(annotations)
-	})
+// forget removes a note of which it is known by now what became of it. On an object that others have changed it stays: it may be theirs.
+func forget[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
+	if err := patchLocked(ctx, c, object, change); !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil
 }
 
-// unsettled is for how long something may still happen in MAAS that it was asked for, or 0: what was asked for may turn up, or a
-// machine be changed.
-func unsettled(object client.Object, settleTime time.Duration) (left time.Duration) {
-	for _, note := range []string{infrav1.AcquireStartedAnnotation, infrav1.ChangeStartedAnnotation} {
-		if started, err := time.Parse(time.RFC3339, object.GetAnnotations()[note]); err == nil {
-			left = max(left, time.Until(started.Add(settleTime)))
-		}
+// forgetRequest removes the note that MAAS was asked for a machine or an address: nothing came of it.
+func forgetRequest[T any, P patchable[T]](ctx context.Context, c client.Client, object P) error {
+	return forget(ctx, c, object, func(object P) { annotate(object, infrav1.AcquireStartedAnnotation, "") })
+}
+
+// annotate sets an annotation, or removes it where the value is "".
+func annotate(object client.Object, key, value string) {
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
-	return left
+	annotations[key] = value
+	if value == "" {
+		delete(annotations, key)
+	}
+	object.SetAnnotations(annotations)
 }

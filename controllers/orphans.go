@@ -57,8 +57,8 @@ type OrphanAuditor struct {
 	unread    string // the last reason why an audit was not complete
 }
 
-// NewOrphanMetric makes the metric of the audit: kind is bare-metal or lxd, doubt tells whether somebody has to vouch for the
-// machine before capmaasctl removes it.
+// NewOrphanMetric makes the metric of the audit: kind is bare-metal or lxd, doubt says whether an operator has to vouch for the machine
+// before capmaasctl removes it.
 func NewOrphanMetric() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "capmaas_orphaned_machines",
@@ -177,7 +177,7 @@ func (a *OrphanAuditor) ours(findings []orphans.Finding, clusters []infrav1.Maas
 	return list
 }
 
-// clusterOf answers nil when the MaasCluster is gone.
+// clusterOf returns nil if the MaasCluster is gone.
 func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasCluster {
 	for i := range clusters {
 		if clusters[i].Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID {

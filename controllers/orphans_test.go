@@ -5,6 +5,8 @@ package controllers
 import (
 	"context"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -48,6 +51,23 @@ func newAuditBed(t *testing.T) *auditBed {
 	w := newWorld(t, func(w *world) {
 		w.region = strings.Replace(w.region, "names: [metal-a]", "names: [metal-a, metal-c, metal-d, metal-e]", 1)
 	})
+	registry := startRegistry(t)
+	b := &auditBed{world: w, events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry()}
+	b.OrphanAuditor = &OrphanAuditor{
+		Client: w.client, Recorder: b.events, Namespace: w.namespace, Orphans: NewOrphanMetric(), Interval: 10 * time.Millisecond,
+		Scopes: &scope.Factory{
+			Client: w.client, Registry: registry, Manager: scope.ManagerCredentials{Dir: t.TempDir()},
+		},
+		ManagementID: thisManagementCluster,
+		watchlist:    orphans.NewWatchlist(0),
+	}
+	b.metrics.MustRegister(b.Orphans)
+	return b
+}
+
+// startRegistry runs inventories that ask for nothing by themselves.
+func startRegistry(t *testing.T) *inventory.Registry {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: time.Hour, IdleInterval: time.Hour, Logger: logr.Discard(), Notify: func(string) {},
@@ -61,17 +81,7 @@ func newAuditBed(t *testing.T) *auditBed {
 		cancel()
 		<-ended
 	})
-	b := &auditBed{world: w, events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry()}
-	b.OrphanAuditor = &OrphanAuditor{
-		Client: w.client, Recorder: b.events, Namespace: w.namespace, Orphans: NewOrphanMetric(), Interval: 10 * time.Millisecond,
-		Scopes: &scope.Factory{
-			Client: w.client, Registry: registry, Manager: scope.ManagerCredentials{Dir: t.TempDir()},
-		},
-		ManagementID: thisManagementCluster,
-		watchlist:    orphans.NewWatchlist(0),
-	}
-	b.metrics.MustRegister(b.Orphans)
-	return b
+	return registry
 }
 
 // look is one audit, of which the calls to MAAS are answered.
@@ -174,7 +184,7 @@ func (b *auditBed) change(object client.Object, change func()) {
 	}
 }
 
-// foreign acquires a machine as somebody else does, with these annotations.
+// foreign acquires a machine as another client does, with these annotations.
 func (b *auditBed) foreign(annotations map[string]string) *maas.Machine {
 	b.t.Helper()
 	c := b.region()
@@ -313,6 +323,30 @@ func TestOrphansStayReportedWhileMAASCannotBeRead(t *testing.T) {
 	}
 	if len(b.log) != 2 {
 		t.Errorf("want one line about the orphan and one about MAAS, got %q", b.log)
+	}
+}
+
+// No cluster may use the manager's MAAS any more where it is for certain namespaces; what they left there is still ours.
+func TestTheManagersOwnMAASIsAuditedWhateverItsNamespaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"config/maasEndpoint": "http://maas/MAAS", "credentials/apiKey": "a:b:c"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, namespaces := range map[string][]string{"for all": nil, "for some": {"infra"}} {
+		registry := startRegistry(t)
+		auditor := &OrphanAuditor{
+			Client: fake.NewClientBuilder().WithScheme(newScheme(t)).Build(),
+			Scopes: &scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Dir: dir, Namespaces: namespaces}},
+		}
+		if regions, errs := auditor.regions(t.Context()); len(regions) != 1 || len(errs) > 0 {
+			t.Errorf("%s: %d MAASes are audited, want the manager's own; %v", name, len(regions), errs)
+		}
 	}
 }
 

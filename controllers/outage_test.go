@@ -11,7 +11,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Nobody knows then whether it runs, and it is not replaced because MAAS is away.
+// It is not known then whether it runs, and it is not replaced because MAAS is away.
 func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -70,7 +70,7 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// What MAAS itself left unfinished is ended, for nobody is in it.
+// What MAAS itself left unfinished is ended, because no user is in it.
 func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
 	for short, op := range map[string]string{
 		"testing": "abort", "failed_entering_rescue_mode": "exit_rescue_mode", "failed_exiting_rescue_mode": "exit_rescue_mode",
@@ -119,7 +119,7 @@ func TestAMachineThatCannotBeSwitchedOffIsNotLost(t *testing.T) {
 	}
 }
 
-// Somebody who released such a machine, and took it, keeps it.
+// Another user who released such a machine, and took it, keeps it.
 func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

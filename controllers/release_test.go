@@ -207,15 +207,20 @@ func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
 	})
 }
 
-// MAAS erases for ever where the machine does not boot; that is told, and what somebody aborts is tried again.
+// MAAS erases for ever where the machine does not boot; that is reported. What an operator aborts is retried.
 func TestErasingThatDoesNotEndIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region += "timings: {erase_full: 10000h}\n" })
 	m, finish := w.deployedMetal(infrav1.EraseFull)
 	w.beginDeletion(m)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
-	w.patchStatus(m, func() { m.Status.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseOverdueReason)
+	w.eventually(m, "overdue", func() bool {
+		// A try that begins anew begins now.
+		if release := m.Status.Release; release != nil && time.Since(release.StartTime.Time) < time.Hour {
+			w.patchStatus(m, func() { release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
+		}
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.EraseOverdueReason
+	})
 	if now, _ := w.maas.Machine(m.Spec.SystemID); now.Status != "Disk erasing" {
 		t.Errorf("the machine is %s, want it to go on erasing", now.Status)
 	}
@@ -225,7 +230,7 @@ func TestErasingThatDoesNotEndIsTold(t *testing.T) {
 	finish()
 }
 
-// The answer to a release with erasing may get lost, as may its record.
+// The response to a release with erasing may get lost, as may its record.
 func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -242,7 +247,7 @@ func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
 	}
 }
 
-// A machine that somebody released and took, after its disks could not be erased, is not ours to release.
+// A machine that another user released and took, after its disks could not be erased, is not ours to release.
 func TestAFailedEraseThatSomebodyElseTookIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -277,7 +282,7 @@ func (w *world) annotate(object client.Object, key string, value *string) {
 	}
 }
 
-// A machine that looks free may still become ours, while an allocation of it whose answer was lost can take effect.
+// A machine that looks free may still become ours, while an allocation of it whose response was lost can take effect.
 func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

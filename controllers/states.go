@@ -25,7 +25,7 @@ const (
 	itRuns
 	// moving: MAAS leaves the state by itself.
 	moving
-	// person: somebody must do something in MAAS, and then it goes on by itself.
+	// person: an operator must do something in MAAS, and then it goes on by itself.
 	person
 	// replace: this machine won't run again; a MachineHealthCheck or the user deletes the Machine.
 	replace
@@ -47,7 +47,7 @@ type verdict struct {
 	says string
 	// phase has a deadline; "" has none.
 	phase phase
-	// lost: MAAS may have given the machine's addresses to somebody else, so nothing may lead there any more.
+	// lost: MAAS may have given the machine's addresses to another user, so nothing may lead there any more.
 	lost bool
 }
 
@@ -101,14 +101,14 @@ var rescueFailed = verdict{then: person, reason: infrav1.RescueModeFailedReason,
 var (
 	// gone is for a machine that MAAS does not have.
 	gone = verdict{then: replace, reason: infrav1.MachineMissingReason, says: "is not in MAAS any more: delete the Machine", lost: true}
-	// noAddress: MAAS tells the addresses a moment after Deployed.
+	// noAddress: MAAS reports the addresses a moment after Deployed.
 	noAddress = verdict{then: moving, reason: infrav1.DeployingReason, says: "has no address", phase: deploying}
 )
 
-// notOurs is for a machine that somebody else has.
+// notOurs is for a machine that was not acquired for this MaasMachine. Its MAAS user may be ours: other clusters and people use the same.
 func notOurs(m *maas.Machine, ran bool) verdict {
 	v := verdict{then: person, reason: infrav1.MachineNotOursReason, lost: true,
-		says: fmt.Sprintf("belongs to somebody else (%s); it is not touched", m.Owner)}
+		says: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not touched", m.Owner)}
 	if ran {
 		v.then = replace
 		v.says += ": delete the Machine"
@@ -118,7 +118,7 @@ func notOurs(m *maas.Machine, ran bool) verdict {
 
 func both(v verdict) struct{ first, later verdict } { return struct{ first, later verdict }{v, v} }
 
-// judge tells what a machine's state means. ran tells that it was provisioned before, vm that it is a VM which we composed.
+// judge returns what a machine's state means. ran means that it was provisioned before, vm that it is a VM which we composed.
 func judge(m *maas.Machine, ran, vm bool) verdict {
 	state, known := states[m.Status]
 	v := state.first
@@ -145,20 +145,20 @@ func judge(m *maas.Machine, ran, vm bool) verdict {
 	return v
 }
 
-// overdue is the verdict at the deadline of a phase. Nothing is aborted, nor given back: somebody may want to look at the machine, and
-// MAAS may end after all.
+// overdue returns the verdict at the deadline of a phase. Nothing is aborted, nor given back: an operator may want to look at the
+// machine, and MAAS may end after all.
 func (v verdict) overdue(limit time.Duration) verdict {
 	reasons := map[phase]string{commissioning: infrav1.CommissioningTimedOutReason, deploying: infrav1.DeployTimedOutReason}
 	return verdict{then: person, reason: reasons[v.phase], phase: v.phase,
 		says: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.says, limit)}
 }
 
-// wasProvisioned tells that Cluster API was told that the machine runs. The provider ID survives the loss of the status.
+// wasProvisioned reports whether Cluster API was told that the machine runs. The provider ID survives the loss of the status.
 func wasProvisioned(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
 }
 
-// settle says in the conditions that the machine does not run, and why, and answers when to look again.
+// settle says in the conditions that the machine does not run, and why, and returns when to look again.
 func (r *MaasMachineReconciler) settle(m *infrav1.MaasMachine, v verdict) outcome {
 	after := safetyRetry
 	limit := map[phase]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[v.phase]

@@ -255,7 +255,7 @@ func (w *world) said(m *infrav1.MaasMachine, want said) {
 	})
 }
 
-// Whatever becomes of a machine that ran: it is told, it is never deployed again, what Cluster API knows it by stays, and when it runs
+// Whatever becomes of a machine that ran: it is reported, it is never deployed again, what Cluster API knows it by stays, and when it runs
 // again all is well.
 func TestStatesOfAMachineThatRan(t *testing.T) {
 	t.Parallel()
@@ -362,7 +362,7 @@ func TestTheDeletionOfALockedMachineWaits(t *testing.T) {
 	}
 }
 
-// MAAS hangs in a deployment: that is told at the deadline, nothing is given back, and when MAAS ends after all the machine is well. That
+// MAAS hangs in a deployment: that is reported at the deadline, nothing is given back, and when MAAS ends after all the machine is well. That
 // the deadline had passed outlives the status.
 func TestADeploymentThatHangs(t *testing.T) {
 	t.Parallel()
@@ -460,7 +460,7 @@ func TestDeletionOfAVMInSomebodysHands(t *testing.T) {
 	}
 }
 
-// A control plane whose addresses may be somebody else's by now leaves the endpoint; the last one stays, for nothing is better than it.
+// A control plane whose addresses may be another machine's by now leaves the endpoint. The last one stays, because nothing is better than it.
 func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -493,7 +493,7 @@ func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 	})
 }
 
-// A machine that ran, was released by a person and deployed by somebody else is theirs.
+// A machine that ran, was released by an operator and deployed by another user is theirs.
 func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -516,7 +516,7 @@ func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 	}
 }
 
-// Between our look at a machine that nobody has and our use of it, somebody with the same MAAS user takes it.
+// Between our look at a machine that is free and our use of it, another client with the same MAAS user takes it.
 func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -537,7 +537,7 @@ func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A machine that the user chose is taken once, and given back, also when each answer is lost once.
+// A machine that the user chose is taken once, and given back, also when each response is lost once.
 func TestLostAnswersOfAMachineOfChoice(t *testing.T) {
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {

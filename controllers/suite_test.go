@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,11 +111,14 @@ type world struct {
 	version   string // of MAAS; "" is the simulator's own choice
 	maasURL   string
 	cluster   *clusterv1.Cluster
-	scopes    *scope.Factory // the manager's
+	// clusterEndpoint is what the Cluster comes with.
+	clusterEndpoint clusterv1.APIEndpoint
+	scopes          *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
 	hostPatience                     time.Duration // the manager's
 	stopManager                      func()
+	nudged                           *rate.Sometimes
 }
 
 const (
@@ -148,6 +152,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	w := &world{
 		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
 		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region, hostPatience: 5 * time.Minute,
+		nudged: &rate.Sometimes{Interval: 5 * time.Second},
 	}
 	for _, c := range change {
 		c(w)
@@ -231,7 +236,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	clusterReconciler := &MaasClusterReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Recorder: mgr.GetEventRecorder("test"),
 		SettleTime:  500 * time.Millisecond,
-		Initializer: Initializer{Image: "example.com/lxd-initializer:v1", Socket: "/run/lxd/unix.socket"},
+		Initializer: Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	machineReconciler := &MaasMachineReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
@@ -242,6 +247,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		mgr.Add(runnable(registry.Start)),
 		clusterReconciler.SetupWithManager(ctx, mgr, controller.Options{}),
 		machineReconciler.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4}),
+		(&CredentialsSecretReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: w.namespace}).SetupWithManager(ctx, mgr, controller.Options{}),
 		(&MaasMachineTemplateReconciler{Client: mgr.GetClient(), Scopes: scopes}).SetupWithManager(ctx, mgr, controller.Options{}),
 	} {
 		if err != nil {
@@ -305,8 +311,9 @@ func (w *world) patchStatus(object client.Object, change func()) {
 func (w *world) newCluster(change ...func(*infrav1.MaasCluster)) *infrav1.MaasCluster {
 	w.t.Helper()
 	w.cluster = &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: clusterName, Namespace: w.namespace}, Spec: clusterv1.ClusterSpec{
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: clusterName},
-		ControlPlaneRef:   clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.cluster.x-k8s.io", Kind: "KubeadmControlPlane", Name: clusterName},
+		InfrastructureRef:    clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: clusterName},
+		ControlPlaneRef:      clusterv1.ContractVersionedObjectReference{APIGroup: "controlplane.cluster.x-k8s.io", Kind: "KubeadmControlPlane", Name: clusterName},
+		ControlPlaneEndpoint: w.clusterEndpoint,
 	}}
 	w.create(w.cluster)
 	maasCluster := &infrav1.MaasCluster{

@@ -33,7 +33,7 @@ func somewhere(c *infrav1.MaasCluster) {
 
 // reserved is what is reserved under the cluster's name.
 func (w *world) reserved(cluster *infrav1.MaasCluster) []netip.Addr {
-	return w.maas.Lookup((&scope.Cluster{MaasCluster: cluster}).EndpointName())
+	return w.maas.Lookup((&scope.Cluster{Cluster: w.cluster, MaasCluster: cluster}).EndpointName())
 }
 
 func TestVirtualIPIsTheEndpoint(t *testing.T) {
@@ -111,7 +111,7 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 	w.unchanged(before)
 }
 
-// What was reserved for a spec that was changed before the answer came is given back, whatever is wanted now. Up to 3.6.0 MAAS does not do
+// What was reserved for a spec that was changed before the response came is given back, whatever is wanted now. Up to 3.6.0 MAAS does not do
 // that by itself when the name goes.
 func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 	t.Parallel()

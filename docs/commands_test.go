@@ -321,7 +321,7 @@ func programs(t *testing.T) map[string]program {
 
 var flagInHelp = regexp.MustCompile(`(?m)(?:^|[\s,'])(--?[a-zA-Z][\w-]*)`)
 
-// help is what a program prints about a command; the second result tells that it knows the command.
+// help returns what a program prints about a command. The second result reports whether it knows the command.
 func (p program) help(t *testing.T, words ...string) (string, bool) {
 	t.Helper()
 	call := exec.CommandContext(t.Context(), p.path, words...)

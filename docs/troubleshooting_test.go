@@ -19,8 +19,8 @@ const (
 	progressReasons     = "Reasons of progress"
 )
 
-// A reason that needs a person has a heading of its own, with what it means, what the provider does, and what is to be done. One that
-// needs nobody has a row in a table. Nothing else is listed: a reason that is gone misleads.
+// A reason that needs an operator has a heading of its own, with what it means, what the provider does, and what is to be done. One that
+// needs no operator has a row in a table. Nothing else is listed: a reason that is gone misleads.
 func TestEveryReasonIsDocumented(t *testing.T) {
 	all := section(t, troubleshootingPage, "Reasons")
 	progress := rows(section(t, troubleshootingPage, progressReasons))

@@ -58,6 +58,16 @@ const (
 	// OwnerIDTakenReason: the MaasCluster is a copy of one that is still there, with its annotation capmaas.io/owner-id. Nothing is done for it.
 	OwnerIDTakenReason = "OwnerIDTaken"
 
+	// OwnerIDLostReason: the annotation capmaas.io/owner-id of the MaasCluster is gone, or is not the one that its machines were acquired with.
+	// Nothing is done, and nothing is let go, until it is set back.
+	OwnerIDLostReason = "OwnerIDLost"
+
+	// OwnerIDInvalidReason: the annotation capmaas.io/owner-id of the MaasCluster is not 12 characters of a-z and 0-9.
+	OwnerIDInvalidReason = "OwnerIDInvalid"
+
+	// MAASBusyReason: MAAS gave the request up, because it was busy with others. It is tried again when MAAS says.
+	MAASBusyReason = "MAASBusy"
+
 	// MAASUnavailableReason: MAAS does not answer, or answers with an error that passes. It is retried.
 	MAASUnavailableReason = "MAASUnavailable"
 
@@ -167,6 +177,16 @@ const (
 	// MachineMissingReason: MAAS does not have the machine any more, or calls it Missing.
 	MachineMissingReason = "MachineMissing"
 
+	// MachineHiddenReason: MAAS has the machine, and does not show it to the user of the API key. It is neither lost nor let go.
+	MachineHiddenReason = "MachineHidden"
+
+	// MachinesVanishedReason: MAAS says that it does not have the machine any more, and says so of many machines at once, as a MAAS that was
+	// restored or emptied does. Nothing is replaced or let go until a person confirms it.
+	MachinesVanishedReason = "MachinesVanished"
+
+	// MachineDoesNotFitReason: the machine that spec.systemID names is not like the spec wants it.
+	MachineDoesNotFitReason = "MachineDoesNotFit"
+
 	// MachineNotOursReason: the machine belongs to somebody else. It is not touched.
 	MachineNotOursReason = "MachineNotOurs"
 
@@ -232,6 +252,9 @@ const (
 	// ExternalEndpointReason: the user provides the endpoint; MAAS's DNS is not touched.
 	ExternalEndpointReason = "ExternalEndpoint"
 
+	// EndpointDiffersReason: the Cluster has another API endpoint than the MaasCluster has, or would get.
+	EndpointDiffersReason = "EndpointDiffers"
+
 	// VirtualIPReason: the endpoint is a virtual IP, which MAAS has reserved for the cluster.
 	VirtualIPReason = "VirtualIP"
 
@@ -270,4 +293,7 @@ const (
 
 	// RetiringReason: the node is taken out of service as a VM host.
 	RetiringReason = "Retiring"
+
+	// VMHostUnclearReason: MAAS does not say for sure which VM host runs on the machine, so that nobody knows whether there are VMs on it.
+	VMHostUnclearReason = "VMHostUnclear"
 )

@@ -96,7 +96,7 @@ var badMachines = []badObject{
 
 // badTemplateMachines are bad in a template only.
 var badTemplateMachines = []badObject{
-	{"providerID in a template", "{image: i, providerID: 'maas://z/abc'}", "", []string{"providerID", "remove it"}},
+	{"providerID in a template", "{image: i, systemID: abc, providerID: 'maas://z/abc'}", "", []string{"providerID", "remove it"}},
 	{"systemID in a template", "{image: i, systemID: abc}", "", []string{"systemID", "tags or resourcePool"}},
 }
 
@@ -104,7 +104,10 @@ var badTemplateMachines = []badObject{
 var badMachineIDs = []badObject{
 	{"systemID is a hostname", "{image: i, systemID: node-1.maas}", ".systemID", []string{"not a hostname"}},
 	{"providerID of another provider", "{image: i, providerID: 'aws:///z/i-1'}", ".providerID", []string{"leave it empty"}},
-	{"providerID without a zone", "{image: i, providerID: 'maas://abc'}", ".providerID", []string{"maas://<zone>/<system id>"}},
+	{"providerID without a zone", "{image: i, systemID: abc, providerID: 'maas://abc'}", ".providerID", []string{"maas://<zone>/<system id>"}},
+	{"providerID without systemID", "{image: i, providerID: 'maas://z/abc'}", ".providerID", []string{"set by the controller", "remove providerID"}},
+	{"providerID of another machine", "{image: i, systemID: abc, providerID: 'maas://z/abd'}", ".providerID", []string{"ends in systemID"}},
+	{"providerID that ends like systemID", "{image: i, systemID: bc, providerID: 'maas-lxd://z/abc'}", ".providerID", []string{"ends in systemID"}},
 }
 
 var badClusters = []badObject{
@@ -122,6 +125,7 @@ var badClusters = []badObject{
 	{"a virtual IP of both kinds", "{dnsDomain: maas, virtualIP: {address: 10.0.0.5, subnet: 10.0.0.0/24}}", ".virtualIP", []string{"not both"}},
 	{"a virtual IP with a prefix length", "{dnsDomain: maas, virtualIP: {address: 10.0.0.5/24}}", ".virtualIP.address", []string{"without prefix length"}},
 	{"a virtual IP in an address", "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0}}", ".virtualIP.subnet", []string{"CIDR"}},
+	{"a virtual IP for VM hosts", "{dnsDomain: maas, lxdControlPlaneCluster: true, virtualIP: {address: 10.0.0.5}}", ".virtualIP", []string{"lxdControlPlaneCluster", "dnsDomain alone"}},
 	{"a virtual IP without a domain", "{virtualIP: {address: 10.0.0.5}, controlPlaneEndpoint: {host: 10.0.0.5}}", ".dnsDomain", []string{"virtualIP needs dnsDomain"}},
 	{"a virtual IP beside another host", "{dnsDomain: maas, virtualIP: {address: 10.0.0.5}, controlPlaneEndpoint: {host: 10.0.0.6}}", ".virtualIP.address", []string{"differ", "remove virtualIP"}},
 	{"a virtual IP beside a host elsewhere", "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}, controlPlaneEndpoint: {host: 10.0.1.6}}", ".virtualIP.subnet", []string{"not in virtualIP.subnet", "remove virtualIP"}},

@@ -11,14 +11,24 @@ const (
 	// ClusterFinalizer is removed from a MaasCluster once MAAS holds nothing of it any more.
 	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/maascluster"
 
-	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster.
-	// It is written before the first call to MAAS that changes something, and survives `clusterctl move`.
+	// CredentialsFinalizer is on the Secret of spec.credentialsRef from before MAAS is changed with it until no MaasCluster names it any
+	// more: without the Secret nothing could be given back.
+	CredentialsFinalizer = "maascluster.infrastructure.cluster.x-k8s.io/credentials"
+
+	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters of a-z and 0-9.
+	// It is written once, before the first call to MAAS that changes something, and survives `clusterctl move`. On a MaasMachine it is the id
+	// that its machine was asked for with: if that of the MaasCluster is another one, nothing is done and nothing let go.
 	OwnerIDAnnotation = "capmaas.io/owner-id"
 
-	// MAASAnnotation is where the MAAS is that has what belongs to a MaasCluster: the host and path of its URL. It is written before the
-	// first call to MAAS that changes something, and follows MAAS to another name as soon as that MAAS proves to have what is ours. A MaasCluster
+	// MAASAnnotation is where the MAAS is that has what belongs to a MaasCluster: host and path of its URL, "#" and a fingerprint of the API key
+	// that it was last seen with. It is written before the first call to MAAS that changes something, and follows MAAS to another name, or the
+	// key to another one, as soon as what answers there proves to have what is ours. A MaasCluster
 	// without it has nothing in MAAS, and goes also when its credentials or its endpoint never worked.
 	MAASAnnotation = "capmaas.io/maas"
+
+	// AcceptVanishedAnnotation on a MaasCluster confirms that its machines which vanished from MAAS together with many others are really gone:
+	// they are replaced, and their objects let go. Its value does not matter. Remove it afterwards.
+	AcceptVanishedAnnotation = "capmaas.io/accept-vanished"
 
 	// CustomDNSAnnotation on a MaasCluster says that the API endpoint is provided by the user:
 	// no DNS record is kept in MAAS. Its presence alone counts.
@@ -125,14 +135,16 @@ type LXDHostConfig struct {
 	// +kubebuilder:default=zfs
 	StorageBackend StorageBackend `json:"storageBackend,omitempty"`
 
-	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and ignores it.
+	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and ignores it. The pool is a
+	// file on the machine's disk, so the machines' minDiskSize should be at least 20 more.
 	// +optional
 	// +kubebuilder:default="50"
 	// +kubebuilder:validation:MaxLength=9
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*$')",message="storageSize is a number of GB in digits only, for example \"50\""
 	StorageSize string `json:"storageSize,omitempty"`
 
-	// networkBridge is the bridge on each node that VMs are attached to. It must exist, on a VLAN where MAAS serves DHCP.
+	// networkBridge is the bridge on each node that VMs are attached to, on a VLAN where MAAS serves DHCP. Where a machine has none of this name, it is
+	// made on the interface that the machine boots from, until the machine is released; the credentials of the cluster must be an administrator's then.
 	// +optional
 	// +kubebuilder:default=br0
 	// +kubebuilder:validation:MaxLength=15
@@ -166,6 +178,7 @@ func DefaultLXDHostConfig() LXDHostConfig {
 // MaasClusterSpec is the desired state of a MaasCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.lxdControlPlaneCluster) || !self.lxdControlPlaneCluster || (oldSelf.hasValue() && has(oldSelf.value().virtualIP) && has(oldSelf.value().lxdControlPlaneCluster) && oldSelf.value().lxdControlPlaneCluster)",optionalOldSelf=true,fieldPath=".virtualIP",message="virtualIP is not for clusters of VM hosts (lxdControlPlaneCluster): MAAS takes the address for one of the host's own, and drops the reservation. Use dnsDomain alone, or an endpoint of your own in controlPlaneEndpoint.host"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"

@@ -20,6 +20,11 @@ const AcquireStartedAnnotation = "capmaas.io/acquire-started"
 // what became. The MaasMachine is not let go before that is settled, for the change could come over the machine of somebody else.
 const ChangeStartedAnnotation = "capmaas.io/change-started"
 
+// StaticIPAnnotation on a MaasMachine is the static address that was put on its bare-metal machine, and that is taken off when the machine is
+// back in the pool. It is written before MAAS is asked to. On a machine that becomes a VM host it is the address that MAAS chose, and then makes a
+// static one.
+const StaticIPAnnotation = "capmaas.io/static-ip"
+
 // PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
 // 3339) at which it was first seen in it. Deadlines count from there. Of one that is being deleted it tells how far that is.
 const PhaseStartedAnnotation = "capmaas.io/phase-started"
@@ -255,6 +260,7 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.staticIP) || has(self.staticIPPoolRef)) || !has(self.lxdConfig) || !has(self.lxdConfig.network) || !has(self.lxdConfig.network.devices) || !has(self.lxdConfig.network.devices[0].linkMode) || self.lxdConfig.network.devices.exists(d, has(d.linkMode) && d.linkMode == 'static')",fieldPath=".lxdConfig.network.devices",message="no device carries the static address: set linkMode static on one, or remove linkMode from the first"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minMemory) || self.minMemory >= 2048",fieldPath=".minMemory",message="minMemory of an LXD VM is at least 2048 (MB): current Ubuntu does not boot with less"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
+// +kubebuilder:validation:XValidation:rule="!has(self.providerID) || (has(self.systemID) && self.providerID.endsWith('/' + self.systemID))",fieldPath=".providerID",message="providerID is set by the controller and ends in systemID (maas://<zone>/<system id>): remove providerID"
 type MaasMachineSpec struct {
 	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain goes before it. Default: any zone.
 	// +optional
@@ -407,6 +413,11 @@ type MaasMachineStatus struct {
 	// machinePowered tells whether MAAS last saw the machine powered on.
 	// +optional
 	MachinePowered bool `json:"machinePowered,omitempty"`
+
+	// nodeName is the Node of the workload cluster that has the machine's provider ID. Empty until it has joined.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
 
 	// hostname is the machine's name in MAAS, without the domain.
 	// +optional

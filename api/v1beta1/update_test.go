@@ -44,13 +44,15 @@ var refusedMachineUpdates = []update{
 	machineUpdate("inside lxdConfig", ".lxdConfig", "{"+vm+", lxdConfig: {vmHost: a}}", "{"+vm+", lxdConfig: {vmHost: b}}"),
 	{"systemID", "{image: i, systemID: abc}", "{image: i, systemID: abd}", ".systemID", []string{"immutable once"}},
 	{"systemID removed", "{image: i, systemID: abc}", "{image: i}", ".systemID", []string{"can't be removed"}},
-	{"providerID", "{image: i, providerID: 'maas://z/a'}", "{image: i, providerID: 'maas://y/a'}", ".providerID", []string{"immutable once"}},
-	{"providerID removed", "{image: i, providerID: 'maas://z/a'}", "{image: i}", ".providerID", []string{"can't be removed"}},
+	{"providerID", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a, providerID: 'maas://y/a'}", ".providerID", []string{"immutable once"}},
+	{"providerID removed", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a}", ".providerID", []string{"can't be removed"}},
+	{"providerID before systemID", "{image: i}", "{image: i, providerID: 'maas://z/a'}", ".providerID", []string{"remove providerID"}},
 }
 
 var allowedMachineUpdates = []update{
 	{name: "systemID recorded", from: "{image: i}", to: "{image: i, systemID: abc}"},
 	{name: "providerID recorded", from: "{image: i, systemID: abc}", to: "{image: i, systemID: abc, providerID: 'maas://z/abc'}"},
+	{name: "both recorded at once", from: "{image: i}", to: "{image: i, systemID: abc, providerID: 'maas-lxd:///abc'}"},
 	{name: "disks to be erased after all", from: "{image: i}", to: "{image: i, release: {erase: full}}"},
 	{name: "disks to be erased otherwise", from: "{image: i, release: {erase: full}}", to: "{image: i, release: {erase: quick}}"},
 	{name: "disks not to be erased after all", from: "{image: i, release: {erase: secure}}", to: "{image: i}"},

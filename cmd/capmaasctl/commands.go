@@ -20,13 +20,13 @@ type command struct {
 	canApply bool
 	// needs tell which groups of flags it takes.
 	needsLXD, needsMAAS, needsVMHost bool
-	// look is a check, find a search, rewrite neither; rewrite answers the exit code.
+	// A command has look if it is a check, find if it searches, or rewrite if it does neither. rewrite returns the exit code.
 	look    func(context.Context, options) checks
 	find    func(context.Context, options, surroundings) result
 	rewrite func(options, surroundings) int
 }
 
-// isCheck tells whether it is called with the word check.
+// isCheck reports whether the command is called with the word check.
 func (c command) isCheck() bool { return c.look != nil }
 
 // title is what is typed behind capmaasctl.

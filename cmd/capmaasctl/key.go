@@ -14,7 +14,7 @@ import (
 // maxFile bounds what is read of a key or of a CA bundle, in bytes.
 const maxFile = 1 << 20
 
-// key answers the API key: of the command line, of the file, or of the environment. No error holds any of it.
+// key returns the API key from the command line, the file, or the environment. No error holds any of it.
 func (o *options) key(onCommandLine bool, s surroundings) (string, error) {
 	var text []byte
 	var err error
@@ -42,7 +42,7 @@ func (o *options) key(onCommandLine bool, s surroundings) (string, error) {
 	return key, nil
 }
 
-// readSmall reads a file; of none it answers nothing.
+// readSmall returns the content of a file, or nil if name is "".
 func readSmall(name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
@@ -50,7 +50,7 @@ func readSmall(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		return nil, path.Err // without the name: somebody may have given the key instead of a file
+		return nil, path.Err // without the name: a user may have given the key instead of a file
 	}
 	if err != nil {
 		return nil, err

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
@@ -15,7 +17,7 @@ var inFlags = strings.NewReplacer(
 	lxdnode.SettingStoragePool, "--storage-pool", lxdnode.SettingStorageBackend, "--storage-backend",
 	lxdnode.SettingStorageSize, "--storage-size", lxdnode.SettingNetworkBridge, "--network-bridge",
 	lxdnode.SettingCreateBridge, "--create-bridge", lxdnode.SettingProject, "--project",
-	lxdnode.SettingProfile, "--profile", lxdnode.SettingListen, "--listen", "LXD_SOCKET", "--socket",
+	lxdnode.SettingListen, "--listen", "LXD_SOCKET", "--socket",
 ).Replace
 
 // checkLXD looks at the node's LXD, or puts it right.
@@ -50,17 +52,9 @@ func lineOf(c lxdnode.Check) check {
 
 func lineName(step string) string { return strings.ReplaceAll(strings.ToLower(step), " ", "-") }
 
-// connect answers nil where LXD can't be asked, and says so.
+// connect returns a connection to LXD. Where there is none, it adds a failed check and returns nil.
 func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
-	if socket == "" {
-		path, err := lxdnode.SocketPath()
-		if err != nil {
-			c.lxdFailed(err)
-			return nil
-		}
-		socket = path
-	}
-	node, err := lxdnode.Connect(ctx, socket)
+	node, err := lxdnode.Connect(ctx, lxdnode.Sockets(cmp.Or(socket, os.Getenv("LXD_SOCKET")))...)
 	if err != nil {
 		c.lxdFailed(err)
 		return nil

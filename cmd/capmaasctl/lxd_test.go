@@ -102,7 +102,7 @@ func (b lxdBed) record(t *testing.T) recorder {
 	return r
 }
 
-// until answers what happened before this event.
+// until returns what happened before this event.
 func (r recorder) until(t *testing.T, event string) (happened []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -120,7 +120,7 @@ func (r recorder) until(t *testing.T, event string) (happened []string) {
 	}
 }
 
-// sofar answers what happened since it was asked last: all that LXD told before a project that is made for this came and went.
+// sofar returns what happened since the last call: all that LXD told before a project that is made for this came and went.
 func (r recorder) sofar(t *testing.T) []string {
 	t.Helper()
 	const mark = "capmaasctl-test-mark"
@@ -237,7 +237,7 @@ func TestARealNodeBecomesAVMHost(t *testing.T) {
 	}
 }
 
-// onlyHost answers how MAAS reaches its one VM host.
+// onlyHost returns how MAAS reaches its one VM host.
 func (b lxdBed) onlyHost(t *testing.T, region bed) maas.VMHostPower {
 	t.Helper()
 	hosts, err := region.client(t).ListVMHosts(t.Context())
@@ -304,4 +304,25 @@ func TestAHostThatMAASCantReachIsSaidToBeSo(t *testing.T) {
 	got := decode(t, call(t, "", []string{"MAAS_API_KEY=" + adminKey}, "vmhost-test", "--maas-endpoint="+b.url, "--node-ip=10.0.2.15",
 		"--apply", "--socket="+node.daemon.Socket(), "-o=json"))
 	checkStates(t, got, map[string]state{"trust": stateChanged, "vm-host": stateChanged, "vm-host-reachable": stateFailed})
+}
+
+func TestANodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	node := newLXDBed(t)
+	node.check(t, "--apply")
+	calico := strings.Fields("link add cali1 address ee:ee:ee:ee:ee:ee type veth peer name pod1")
+	if err := node.daemon.Run(t.Context(), "ip", calico...); err != nil {
+		t.Fatal(err)
+	}
+	before := node.state(t)
+	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial})
+	result, _ := b.ask(t, adminKey, "vm-host", "--node-ip=10.0.2.15", "--apply", "--socket="+node.daemon.Socket())
+	checkStates(t, result, map[string]state{"interfaces": stateFailed})
+	if line := result.line("vm-host"); line.State != "" {
+		t.Errorf("it is registered: %v", line)
+	}
+	if diff := cmp.Diff(before, node.state(t)); diff != "" {
+		t.Errorf("it changed LXD: %s", diff)
+	}
+	checkStates(t, node.check(t), map[string]state{"interfaces": stateFailed})
 }

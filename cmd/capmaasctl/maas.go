@@ -34,8 +34,8 @@ func checkMAAS(ctx context.Context, o options) checks {
 	return found
 }
 
-// region looks whether MAAS answers, takes the key, and has VM hosts. The client is nil where it is of no use, and usable says
-// that VM hosts can be looked at and registered.
+// region checks that MAAS responds, accepts the key, and has VM hosts. The client is nil where it is of no use. usable reports whether VM hosts
+// can be looked at and registered.
 func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.Client, usable bool) {
 	client, err := maas.NewClient(config)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.C
 	return client, c.vmHosts(ctx, client) && user.Administrator
 }
 
-// endpoint looks whether a MAAS of the right age is there. MAAS tells its version without a key.
+// endpoint reports whether a MAAS of a supported version responds. MAAS tells its version without a key.
 func (c *checks) endpoint(ctx context.Context, client *maas.Client, address string) bool {
 	if u, err := url.Parse(address); err == nil {
 		address = u.Redacted()
@@ -105,7 +105,7 @@ func parseVersion(text string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-// vmHosts tells whether this MAAS has VM hosts at all.
+// vmHosts reports whether this MAAS has VM hosts at all.
 func (c *checks) vmHosts(ctx context.Context, client *maas.Client) bool {
 	hosts, err := client.ListVMHosts(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *checks) oneOf(ctx context.Context, name, wanted string, list func(conte
 	return c.member(name, wanted, there)
 }
 
-// member tells whether MAAS has what is wanted; "" is always there.
+// member reports whether MAAS has what is wanted; "" is always there.
 func (c *checks) member(name, wanted string, there []string) bool {
 	switch {
 	case wanted != "" && !slices.Contains(there, wanted):

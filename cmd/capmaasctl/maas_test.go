@@ -86,7 +86,7 @@ func (b bed) register(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// ask runs a check with a key, without anything changed in MAAS, and answers what it reported.
+// ask runs a check with a key and returns what it reported. The check must change nothing in MAAS.
 func (b bed) ask(t *testing.T, key string, args ...string) (report, outcome) {
 	t.Helper()
 	before := b.State()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command capmaasctl is the operator's tool: it looks whether a node's LXD, its registration in MAAS, and MAAS itself are as the
-// provider needs them, says what to do where they are not, and puts a node right when it is told to (--apply). It also finds machines
-// that were left over in MAAS (orphans), and removes them when it is told to (--delete).
+// Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself are as the provider needs
+// them, says what to do where they are not, and puts a node right when it is told to (--apply). It also finds machines that were left over in
+// MAAS (orphans), and removes them when it is told to (--delete).
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main

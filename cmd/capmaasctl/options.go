@@ -54,7 +54,7 @@ func defaultOptions() options {
 	return options{
 		output: "text", timeout: defaultTimeout, port: 8443, project: "maas",
 		node: lxdnode.Config{
-			StoragePool: "default", StorageBackend: "zfs", StorageSizeGB: 50, NetworkBridge: "br0", Project: "maas", Profile: "maas",
+			StoragePool: "default", StorageBackend: "zfs", StorageSizeGB: 50, NetworkBridge: "br0", Project: "maas",
 		},
 	}
 }
@@ -66,7 +66,6 @@ func (o *options) addLXDFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.node.NetworkBridge, "network-bridge", o.node.NetworkBridge, "Bridge that the VMs are attached to.")
 	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge, "The bridge is to be one that LXD makes and manages, where there is none.")
 	fs.StringVar(&o.node.Project, "project", o.node.Project, "LXD project that MAAS uses.")
-	fs.StringVar(&o.node.Profile, "profile", o.node.Profile, "Profile in that project.")
 	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress,
 		"Address that MAAS reaches LXD at, as [host]:port. Default: the one that LXD listens on; where there is none, port 8443 of all.")
 }
@@ -99,7 +98,7 @@ func (o *options) addCommonFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long all of it may take.")
 }
 
-// complete reads what the flags point to, and answers all that is wrong.
+// complete reads what the flags point to, and returns all that is wrong.
 func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

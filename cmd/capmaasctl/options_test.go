@@ -19,7 +19,7 @@ const (
 	goodKey = "consumer:token:" + secret
 )
 
-// resolve answers what the program makes of its arguments.
+// resolve returns what the program makes of its arguments.
 func resolve(t *testing.T, stdin string, env []string, args ...string) (options, []string, string) {
 	t.Helper()
 	var warnings strings.Builder
@@ -46,7 +46,7 @@ func resolve(t *testing.T, stdin string, env []string, args ...string) (options,
 func TestTheFlagsOfTheTestPrograms(t *testing.T) {
 	opts, problems, _ := resolve(t, "", nil, "./lxd-test-linux", "--storage-backend=btrfs", "--storage-size=20", "--network-bridge=br1")
 	want := lxdnode.Config{
-		StoragePool: "default", StorageBackend: "btrfs", StorageSizeGB: 20, NetworkBridge: "br1", Project: "maas", Profile: "maas",
+		StoragePool: "default", StorageBackend: "btrfs", StorageSizeGB: 20, NetworkBridge: "br1", Project: "maas",
 	}
 	if diff := cmp.Diff(want, opts.node); diff != "" || len(problems) > 0 || opts.apply {
 		t.Errorf("lxd-test: %s\nproblems %q, apply %v", diff, problems, opts.apply)
@@ -110,8 +110,8 @@ func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
 	}{
 		"nothing given": {nil, []string{"check", "vm-host"}, []string{"API key", "--maas-endpoint", "--node-ip"}},
 		"LXD": {nil, []string{"check", "lxd", "--storage-backend=ceph", "--storage-size=0", "--network-bridge=", "--project=a/b",
-			"--profile=a/b", "--storage-pool=a/b", "--listen=8443", "--timeout=0s", "-o", "yaml"}, []string{
-			"--output", "--timeout", "--storage-pool", "--storage-backend", "--storage-size", "--network-bridge", "--project", "--profile", "--listen"}},
+			"--storage-pool=a/b", "--listen=8443", "--timeout=0s", "-o", "yaml"}, []string{
+			"--output", "--timeout", "--storage-pool", "--storage-backend", "--storage-size", "--network-bridge", "--project", "--listen"}},
 		"unknown flags and values of the wrong kind": {nil, []string{"check", "lxd", "--zone=a", "--storage-size=big", "--bogus", "value",
 			"-zone", "--apply=maybe", "--timeout=soon"}, []string{"--zone", "--storage-size", "--bogus", "-zone", "--apply", "--timeout"}},
 		"a value is missing":   {nil, []string{"check", "lxd", "--bogus", "--socket"}, []string{"--bogus", "--socket"}},

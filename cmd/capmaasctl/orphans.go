@@ -90,7 +90,7 @@ func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
 	return claims, err
 }
 
-// look answers what looks like an orphan now, by hostname.
+// look returns what looks like an orphan now, sorted by hostname.
 func (a *audit) look(ctx context.Context) ([]orphans.Finding, error) {
 	machines, err := a.maas.ListMachines(ctx, maas.MachineFilter{})
 	if err != nil {
@@ -147,7 +147,7 @@ func (a *audit) removeAll(ctx context.Context, list []orphan, o options, s surro
 	}
 }
 
-// mayRemove answers nothing when the machine may be removed, else what becomes of it.
+// mayRemove returns an empty outcome when the machine may be removed, else what becomes of it.
 func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (outcome, message string) {
 	switch {
 	case one.Locked:

@@ -59,7 +59,7 @@ func (o *options) completeOrphans(s surroundings) []string {
 	return problems
 }
 
-// managementCluster answers how the Kubernetes API is reached: by the flag, by KUBECONFIG, or as a pod.
+// managementCluster returns how to reach the Kubernetes API: by the flag, by KUBECONFIG, or as a pod.
 func managementCluster(flag, env string) (*rest.Config, error) {
 	if flag == "" && env == "" {
 		config, err := rest.InClusterConfig()

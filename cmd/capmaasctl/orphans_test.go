@@ -202,7 +202,7 @@ func (r orphanReport) outcomes() map[string]string {
 	return outcomes
 }
 
-// held tells whether somebody has the machine still.
+// held reports whether the machine still has an owner, or is still on a VM host.
 func (b *orphanBed) held(systemID string) bool {
 	m, ok := b.Machine(systemID)
 	return ok && (m.Owner != "" && m.Status != "Releasing" || m.VMHost != "")

@@ -58,7 +58,7 @@ func (c *checks) failed(name, remedy, format string, args ...any) {
 	*c = append(*c, check{name, stateFailed, fmt.Sprintf(format, args...), remedy})
 }
 
-// good tells whether nothing is left to do.
+// good reports whether nothing is left to do.
 func (c *checks) good() bool {
 	return !slices.ContainsFunc(*c, func(one check) bool { return one.State == stateFailed || one.State == stateMissing })
 }
@@ -73,7 +73,7 @@ type report struct {
 	Summary string `json:"summary"`
 }
 
-// newReport sums up. canApply tells whether the command knows --apply.
+// newReport sums up. canApply reports whether the command knows --apply.
 func newReport(command string, found checks, canApply, applied bool) report {
 	var counts []string
 	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed} {
@@ -98,11 +98,11 @@ func newReport(command string, found checks, canApply, applied bool) report {
 	return report{Command: command, Applied: applied, OK: found.good(), Checks: found, Summary: summary}
 }
 
-// result is what a command answers.
+// result is the outcome of a command.
 type result interface {
 	text(io.Writer) error
 	json(io.Writer) error
-	// good tells whether nothing is left to do.
+	// good reports whether nothing is left to do.
 	good() bool
 }
 

@@ -142,7 +142,7 @@ func (c *checks) place(name, wanted, is string) {
 // register brings the node's registration up to date, through LXD's socket for the certificate.
 func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	node := c.connect(ctx, o.socket)
-	if node == nil || !c.listens(ctx, node, o) {
+	if node == nil || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
 		return
 	}
 	service := vmhosts.NewService(client)
@@ -151,7 +151,8 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 		c.notRegistered(err)
 		return
 	}
-	added, err := node.Trust(ctx, certificatePrefix+o.project, []byte(wanted.Certificate))
+	name := certificatePrefix + o.project
+	added, err := node.Trust(ctx, name, o.project, []byte(wanted.Certificate))
 	if err != nil {
 		c.lxdFailed(err)
 		return
@@ -171,13 +172,14 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 		c.ok("vm-host", "it is registered as %s", nameOf(result.Host))
 	}
 	c.condition(awaitResources(ctx, client, result.Host), o, err)
-	// Certificates of earlier tries, whose keys nobody has any more.
-	if _, err := node.Distrust(ctx, certificatePrefix+o.project, []byte(wanted.Certificate)); err != nil {
+	// Certificates of earlier tries, whose keys are lost.
+	ours := func(stored, _ string) bool { return stored == name }
+	if _, err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
 		c.lxdFailed(err)
 	}
 }
 
-// listens tells whether this LXD is the one at the address that is to be registered: MAAS takes any address.
+// listens reports whether this LXD is the one at the address that is to be registered: MAAS takes any address.
 func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) bool {
 	facts, err := node.Facts(ctx)
 	if err != nil {
@@ -199,6 +201,13 @@ func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) boo
 	return false
 }
 
+// unmistakable reports whether MAAS can tell this node from others: one that it can't is not registered.
+func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
+	found, err := node.CheckInterfaces(ctx)
+	*c = append(*c, lineOf(found))
+	return err == nil
+}
+
 // namesakeError is a VM host with this machine's name at another address: it may be another machine's.
 type namesakeError struct{ host maas.VMHost }
 
@@ -206,8 +215,8 @@ func (e *namesakeError) Error() string {
 	return fmt.Sprintf("MAAS has a VM host of this machine's name at another address: %s", nameOf(e.host))
 }
 
-// withKeys completes the registration: a host that MAAS has already keeps its name and its certificate, so that nobody who looks
-// after it as well, such as the initializer, has to put them back.
+// withKeys completes the registration. A host that MAAS has already keeps its name and its certificate, so that another program that looks after
+// it as well, such as the initializer, does not have to put them back.
 func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration) (vmhosts.Registration, error) {
 	host, err := service.Find(ctx, wanted)
 	if err != nil {
@@ -244,7 +253,7 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 	return wanted, nil
 }
 
-// awaitResources gives MAAS the time to learn what a host that it reaches has. It answers what MAAS knew last.
+// awaitResources gives MAAS the time to learn what a host that it reaches has. It returns what MAAS knew last.
 func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) maas.VMHost {
 	if host.Version == "" || vmhosts.ResourcesKnown(host) {
 		return host

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,47 +30,42 @@ const (
 	jitter = 0.2
 	// lookInterval is how often, between passes, the Node and the credentials are looked at for a change that must not wait.
 	lookInterval = 10 * time.Second
-	// staleAfter is how long LXD's socket may refuse connections. A socket that is mounted into the pod is dead for good once LXD
-	// has made a new one in its place; only a new container gets that.
-	staleAfter = 2 * time.Minute
 )
 
-// errStaleSocket ends the initializer.
-var errStaleSocket = errors.New("LXD's socket refuses connections for long: it may have been replaced on the node, and a new container gets the new one")
+// errDirectoryRemoved ends the initializer: where LXD is installed again, only a new container sees the new directory.
+var errDirectoryRemoved = errors.New("LXD's directory was removed from the node, which a new container makes good")
 
 // agent makes one node an LXD host and keeps it one.
 type agent struct {
-	options    options
-	kube       kubernetes.Interface
-	events     record.EventRecorder
-	metrics    *metrics
-	staleAfter time.Duration
-	look       time.Duration
+	options options
+	kube    kubernetes.Interface
+	events  record.EventRecorder
+	metrics *metrics
+	look    time.Duration
 
 	ready atomic.Bool // the last pass found, or made, all as it should be
 
 	// What is known from earlier passes.
-	client       *maas.Client
-	hosts        *vmhosts.Service
-	identity     string // of the credentials that hosts has
-	hostID       int    // of the VM host in MAAS
-	seen         string // identity of the credentials at the last pass
-	retiring     bool
-	refusedSince time.Time
-	failures     int    // passes in a row
-	said         string // the last thing that was logged
-	retry        wait.Backoff
+	client   *maas.Client
+	hosts    *vmhosts.Service
+	identity string // of the credentials that hosts has
+	hostID   int    // of the VM host in MAAS
+	seen     string // identity of the credentials at the last pass
+	retiring bool
+	failures int    // passes in a row
+	said     string // the last thing that was logged
+	retry    wait.Backoff
 }
 
 func newAgent(opts options, kube kubernetes.Interface, events record.EventRecorder) *agent {
-	return &agent{options: opts, kube: kube, events: events, metrics: newMetrics(), staleAfter: staleAfter, look: lookInterval}
+	return &agent{options: opts, kube: kube, events: events, metrics: newMetrics(), look: lookInterval}
 }
 
 // run makes passes until the context ends. An error says that a new container is needed.
 func (a *agent) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		failed := a.pass(ctx)
-		if errors.Is(failed, errStaleSocket) {
+		if errors.Is(failed, errDirectoryRemoved) {
 			return failed
 		}
 		a.sleep(ctx, a.delay(failed))
@@ -110,7 +104,7 @@ func (a *agent) sleep(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// woken tells whether the node is to retire, or no longer, or the credentials for MAAS are others.
+// woken reports whether the node is to retire, or no longer, or the credentials for MAAS are others.
 func (a *agent) woken(ctx context.Context) bool {
 	if node, err := a.getNode(ctx); err == nil && retiring(node) != a.retiring {
 		return true
@@ -154,6 +148,7 @@ func (p *pass) steps() []step {
 		{"trust", p.trustKeys},
 		{"register", p.register},
 		{"distrust", p.distrustOthers},
+		{"machine", p.checkMachine},
 		{"resources", p.checkResources},
 	}
 }
@@ -165,7 +160,6 @@ func (p *pass) retirement() []step {
 	}
 	return []step{
 		{"label", p.removeLabel},
-		{"connect", p.connectLXD},
 		{"distrust", p.distrustAll},
 		{"keys", p.deleteKeys},
 	}
@@ -234,16 +228,4 @@ func (p *pass) note(ctx context.Context, err error, took time.Duration) {
 		log.Info("State of the node", "ok", err == nil, "reason", reason, "message", message)
 	}
 	log.V(1).Info("Looked at everything", "ok", err == nil, "took", took.String(), "failures", p.failures)
-}
-
-// refused tells whether LXD's socket has refused connections for too long.
-func (a *agent) refused(err error) bool {
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		a.refusedSince = time.Time{}
-		return false
-	}
-	if a.refusedSince.IsZero() {
-		a.refusedSince = time.Now()
-	}
-	return time.Since(a.refusedSince) >= a.staleAfter
 }

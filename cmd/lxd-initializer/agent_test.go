@@ -5,14 +5,18 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
 
-	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 func TestRetriesGetRarer(t *testing.T) {
@@ -45,58 +49,141 @@ func TestRetriesGetRarer(t *testing.T) {
 	}
 }
 
-// staleSocket is one that nobody listens on any more.
-func staleSocket(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "s")
-	refused.Socket(t, path)
-	return path
+// start runs an initializer until stop, which waits for its end. A run that ends before is an error.
+func (n *testNode) start(a *agent) (stop func()) {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(n.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		err := a.run(ctx)
+		if ctx.Err() == nil {
+			n.t.Errorf("the initializer ended by itself: %v", err)
+		}
+		done <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Error(err)
+		}
+	})
+	n.t.Cleanup(stop)
+	return stop
 }
 
-func TestSocketThatRefusesForLongEndsTheInitializer(t *testing.T) {
-	t.Parallel()
-	p := &pass{agent: newAgent(options{socket: staleSocket(t)}, nil, record.NewFakeRecorder(1))}
-	if err := p.connectLXD(t.Context()); err == nil || errors.Is(err, errStaleSocket) {
-		t.Errorf("the first refusal says %v", err)
-	}
-	p.refusedSince = time.Now().Add(-staleAfter)
-	if err := p.connectLXD(t.Context()); !errors.Is(err, errStaleSocket) {
-		t.Errorf("after %s it says %v", staleAfter, err)
-	}
-	// A socket that is not there is not one that went stale.
-	p.options.socket += ".not"
-	if err := p.connectLXD(t.Context()); err == nil || errors.Is(err, errStaleSocket) {
-		t.Errorf("without a socket it says %v", err)
-	}
-	if !p.refusedSince.IsZero() {
-		t.Error("the refusals before count on")
+// directory makes an empty directory for LXD's socket; install puts the node's socket there.
+func (n *testNode) directory() (socket string, install func()) {
+	n.t.Helper()
+	socket = filepath.Join(n.t.TempDir(), "unix.socket")
+	return socket, func() {
+		n.t.Helper()
+		if err := os.Symlink(n.lxd.Socket(), socket); err != nil {
+			n.t.Fatal(err)
+		}
 	}
 }
 
-func TestRunEndsWithTheSocket(t *testing.T) {
+func TestANodeWithoutLXDSaysSoUntilItHasIt(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
-	a := n.agent(map[string]string{"LXD_SOCKET": staleSocket(t)})
-	a.staleAfter = 0
+	snap, _ := n.directory()
+	deb, install := n.directory()
+	a := n.agent(map[string]string{"LXD_SOCKET": snap + "," + deb})
+	stop := n.start(a)
+	n.await("the Node says that there is no LXD", func(context.Context) bool { return n.condition().Reason == reasonLXDNotInstalled })
+	n.wantCondition(corev1.ConditionFalse, reasonLXDNotInstalled)
+	for _, path := range []string{snap, deb, "install"} {
+		if message := n.condition().Message; !strings.Contains(message, path) {
+			t.Errorf("the message does not name %s: %s", path, message)
+		}
+	}
+	if a.ready.Load() {
+		t.Error("the initializer is ready")
+	}
+	install()
+	n.await("the node is a host", func(context.Context) bool { return a.ready.Load() })
+	stop()
+	n.wantHost()
+}
+
+func TestANodeWithoutLXDRetires(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	socket, install := n.directory()
+	a := n.agent(map[string]string{"LXD_SOCKET": socket})
+	if err := a.pass(t.Context()); !errors.Is(err, lxdnode.ErrNotInstalled) {
+		t.Fatalf("the pass ends with %v", err)
+	}
+	n.retire(true)
+	if err := a.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
+
+	// With a key pair LXD may have trusted it: that it is not there now does not take that back.
+	n.retire(false)
+	install()
+	n.settle(a)
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	n.retire(true)
+	if err := a.pass(t.Context()); !errors.Is(err, lxdnode.ErrNotInstalled) {
+		t.Errorf("the retirement ends with %v", err)
+	}
+	if n.secret() == nil {
+		t.Error("the key pair is deleted")
+	}
+}
+
+func TestLXDThatMakesItsSocketAnewIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent()
+	stop := n.start(a)
+	n.await("the node is a host", func(context.Context) bool { return a.ready.Load() })
+	if err := n.lxd.Kill(); err != nil { // Its socket stays, and refuses.
+		t.Fatal(err)
+	}
+	n.await("the Node says that LXD does not answer", func(context.Context) bool { return n.condition().Reason == reasonLXDNotReady })
+	if err := n.lxd.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the node is a host again", func(context.Context) bool { return n.condition().Reason == reasonRegistered })
+	stop()
+	n.wantHost()
+}
+
+func TestRunEndsWithLXDsDirectory(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	dir := t.TempDir()
+	mounted, err := os.Open(dir) // Like a mount, it leads to the directory also when that is removed.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mounted.Close() })
+	a := n.agent(map[string]string{"LXD_SOCKET": fmt.Sprintf("/proc/self/fd/%d/unix.socket", mounted.Fd())})
+	if err := a.pass(t.Context()); !errors.Is(err, lxdnode.ErrNotInstalled) || errors.Is(err, errDirectoryRemoved) {
+		t.Errorf("in an empty directory the pass ends with %v", err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	if err := a.run(ctx); !errors.Is(err, errStaleSocket) {
+	if err := a.run(ctx); !errors.Is(err, errDirectoryRemoved) {
 		t.Errorf("it ends with %v", err)
 	}
-	n.wantCondition(corev1.ConditionFalse, reasonLXDNotReady)
+	n.wantCondition(corev1.ConditionFalse, reasonLXDNotInstalled)
 }
 
 func TestRunEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	a := n.agent()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.run(ctx) }()
+	stop := n.start(a)
 	n.await("the initializer is ready", func(context.Context) bool { return a.ready.Load() })
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 	n.wantHost()
 }

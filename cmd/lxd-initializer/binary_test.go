@@ -56,7 +56,7 @@ func (g *gate) written() []string {
 // wrap guards one of the three.
 func (g *gate) wrap(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Events are told in the background: nobody waits for their answer.
+		// Events are told in the background: nothing waits for their answer.
 		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
 			next.ServeHTTP(w, r)
 			return

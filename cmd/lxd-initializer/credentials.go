@@ -69,7 +69,7 @@ func (c credentials) config() (maas.Config, error) {
 // credentialVariables are the settings of the fields of maas.Config.
 var credentialVariables = map[string]string{"endpoint": "MAAS_ENDPOINT", "apiKey": "MAAS_API_KEY", "caBundle": "MAAS_CONFIG_DIR"}
 
-// invalid answers what is wrong with the form of values, apart from those that could not be read.
+// invalid returns what is wrong with the form of values, apart from those that could not be read.
 func invalid(config maas.Config, unread []error) []error {
 	said := map[string]bool{}
 	for _, err := range unread {

@@ -6,9 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -17,17 +22,17 @@ import (
 
 // connectLXD finds LXD anew in each pass: it may be installed, or restarted, meanwhile.
 func (p *pass) connectLXD(ctx context.Context) (err error) {
-	socket := p.options.socket
-	if socket == "" {
-		if socket, err = lxdnode.SocketPath(); err != nil {
-			return err
-		}
-	}
-	p.lxd, err = lxdnode.Connect(ctx, socket)
-	if p.refused(err) {
-		return errors.Join(err, errStaleSocket)
+	p.lxd, err = lxdnode.Connect(ctx, p.options.sockets...)
+	if errors.Is(err, lxdnode.ErrNotInstalled) && slices.ContainsFunc(p.options.sockets, inRemovedDirectory) {
+		return errors.Join(err, errDirectoryRemoved)
 	}
 	return err
+}
+
+// inRemovedDirectory reports whether the directory of a path is mounted here and no longer exists on the node.
+func inRemovedDirectory(file string) bool {
+	var dir unix.Stat_t
+	return unix.Stat(filepath.Dir(file), &dir) == nil && dir.Nlink == 0
 }
 
 // prepareLXD makes storage pool, bridge, project, profile and https address what they should be.
@@ -48,9 +53,10 @@ func (p *pass) prepareLXD(ctx context.Context) error {
 }
 
 func (p *pass) trustKeys(ctx context.Context) error {
-	changed, err := p.lxd.Trust(ctx, p.keysName(), p.keys.Certificate)
+	changed, err := p.lxd.Trust(ctx, p.keysName(), p.options.lxd.Project, p.keys.Certificate)
 	if changed {
-		p.event(corev1.EventTypeNormal, "CertificateTrusted", "LXD now trusts the certificate %s", p.keysName())
+		p.event(corev1.EventTypeNormal, "CertificateTrusted", "LXD now trusts the certificate %s for the project %s",
+			p.keysName(), p.options.lxd.Project)
 	}
 	return err
 }
@@ -100,15 +106,44 @@ func (p *pass) connectMAAS() error {
 	return nil
 }
 
+// ownCertificate reports whether a certificate in LXD's trust store is the initializer's: of this node's name, or of one that the node had
+// before. A certificate of the latter was made for its name: that a person gave one such a name is not enough.
+func (a *agent) ownCertificate(name, commonName string) bool {
+	return name == a.keysName() || strings.HasPrefix(name, secretPrefix) && commonName == lxdnode.CommonName(name)
+}
+
 // distrustOthers takes back the trust in key pairs that this one replaced, now that MAAS uses it.
 func (p *pass) distrustOthers(ctx context.Context) error {
-	_, err := p.lxd.Distrust(ctx, p.keysName(), p.keys.Certificate)
+	_, err := p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
 	return err
 }
 
+// distrustAll takes back the trust in all key pairs of this node. Where there is neither LXD nor a key pair, there never was any.
 func (p *pass) distrustAll(ctx context.Context) error {
-	_, err := p.lxd.Distrust(ctx, p.keysName(), nil)
+	err := p.connectLXD(ctx)
+	if errors.Is(err, lxdnode.ErrNotInstalled) {
+		if _, missing := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{}); apierrors.IsNotFound(missing) {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.lxd.Distrust(ctx, p.ownCertificate, nil)
 	return err
+}
+
+// checkMachine wants MAAS to have the VM host on the node's own machine. On another one it may be released under its VMs.
+func (p *pass) checkMachine(context.Context) error {
+	_, systemID := p.machine()
+	if on := p.host.Host.SystemID; systemID != "" && on != "" && on != systemID {
+		return &problem{
+			reason: reasonWrongMachine, status: corev1.ConditionFalse, permanent: true,
+			message: fmt.Sprintf("MAAS has VM host %s on machine %s, but the Node's provider ID names machine %s: release neither; "+
+				"find the interface in MAAS that is on the wrong machine", p.host.Name, on, systemID),
+		}
+	}
+	return nil
 }
 
 // checkResources: MAAS composes VMs only once it knows what the host has.

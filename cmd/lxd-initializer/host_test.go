@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -83,7 +85,7 @@ func TestSecondPassWritesNothing(t *testing.T) {
 	if writes := n.writes(); len(writes) > 0 {
 		t.Errorf("MAAS was asked to change something: %v", writes)
 	}
-	// This one write tells that all before it have been heard of.
+	// LXD tells of this write last: all before it have been heard of then.
 	n.removeTrust()
 	n.await("LXD tells of a change", func(context.Context) bool { return len(actions()) > 0 })
 	if got := actions(); !slices.Equal(got, []string{"certificate-deleted"}) {
@@ -208,7 +210,7 @@ func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	if err := n.local().CreateCertificate(api.CertificatesPost{
-		Name: "somebody-else", Type: api.CertificateTypeClient, Certificate: otherCertificate(t),
+		Name: "somebody-else", Type: api.CertificateTypeClient, Certificate: newCertificate(t, "somebody-else"),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +271,7 @@ func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 func TestHostThatMAASHasAlreadyIsAdopted(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
-	// Somebody registered it, without a certificate that LXD trusts.
+	// An operator registered it, without a certificate that LXD trusts.
 	if _, err := n.client.CreateLXDHost(t.Context(), registered(n.name, n.ip)); err != nil {
 		t.Fatal(err)
 	}
@@ -428,4 +430,170 @@ func TestProblemsThatPeopleMustMend(t *testing.T) {
 	}
 	n.settle(a)
 	n.wantHost()
+}
+
+func TestNodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	fresh, host := b.newNode(), b.newNode()
+	a := host.agent()
+	host.settle(a)
+	b.region.ResetCalls()
+	for _, n := range []*testNode{fresh, host} {
+		if err := n.lxd.Run(t.Context(), "ip", strings.Fields("link add cali1 address ee:ee:ee:ee:ee:ee type veth peer name pod1")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved := host.agent(map[string]string{"ZONE": "zone-b"})
+	for n, a := range map[*testNode]*agent{fresh: fresh.agent(), host: moved} {
+		if err := a.pass(t.Context()); err == nil || !problemOf(err).permanent {
+			t.Errorf("%s: the pass says %v", n.name, err)
+		}
+		n.wantCondition(corev1.ConditionFalse, reasonMACNotUnique)
+		for _, word := range []string{"cali1", "ee:ee:ee:ee:ee:ee", "flannel", "Cilium"} {
+			if message := n.condition().Message; !strings.Contains(message, word) {
+				t.Errorf("%s: %q does not mention %s", n.name, message, word)
+			}
+		}
+	}
+	if calls := b.region.Calls(); calls.Total > 0 {
+		t.Errorf("MAAS was asked: %v", calls.Log)
+	}
+	fresh.wantLabel(false)
+
+	for n, a := range map[*testNode]*agent{fresh: fresh.agent(), host: moved} {
+		if err := n.lxd.Run(t.Context(), "ip", "link", "del", "cali1"); err != nil {
+			t.Fatal(err)
+		}
+		n.settle(a)
+		n.wantHost()
+	}
+}
+
+func TestVMHostOnAnotherMachineIsNeverRegistered(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	const other = "abc123"
+	// MAAS finds the machine by its MACs, and takes another one for the node's.
+	n.replaceNode("maas://zone-b/" + other)
+	a := n.agent()
+	for range 2 {
+		n.await("MAAS knows the host", func(ctx context.Context) bool {
+			var found *problem
+			err := a.pass(ctx)
+			return errors.As(err, &found) && found.reason == reasonWrongMachine && found.permanent
+		})
+		n.wantCondition(corev1.ConditionFalse, reasonWrongMachine)
+		n.wantLabel(false)
+		for _, word := range []string{other, n.machine.SystemID} {
+			if message := n.condition().Message; !strings.Contains(message, word) {
+				t.Errorf("%q does not mention %s", message, word)
+			}
+		}
+		a = n.agent() // as after a restart
+	}
+	n.replaceNode("maas://zone-b/" + n.machine.SystemID)
+	n.settle(n.agent())
+	n.wantHost()
+}
+
+// storedKey is the certificate that LXD trusts under the node's name.
+func (n *testNode) storedKey() api.Certificate {
+	n.t.Helper()
+	all, err := n.local().GetCertificates()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	of := slices.DeleteFunc(all, func(c api.Certificate) bool { return c.Name != secretPrefix+n.name })
+	if len(of) != 1 {
+		n.t.Fatalf("LXD trusts %d certificates of the node, want 1", len(of))
+	}
+	return of[0]
+}
+
+func TestMAASWorksWithAKeyForItsProjectAlone(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent()
+	n.settle(a)
+	wantRestricted := func(when string) {
+		t.Helper()
+		if c := n.storedKey(); !c.Restricted || !slices.Equal(c.Projects, []string{"maas"}) {
+			t.Errorf("%s: restricted %t, to %v", when, c.Restricted, c.Projects)
+		}
+	}
+	wantRestricted("at first")
+
+	host, actions := n.wantHost(), n.lxdWrites()
+	vm, err := n.client.Compose(t.Context(), host.ID, maas.ComposeParams{
+		Hostname: "vm", Cores: 1, Memory: 1024, Storage: "root:8,data:1", ZoneID: host.Zone.ID, PoolID: host.Pool.ID,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	project := n.local().UseProject("maas")
+	instance, _, err := project.GetInstance("vm")
+	if err != nil || !slices.Equal(instance.Profiles, []string{"maas"}) {
+		t.Errorf("the VM is %+v, %v", instance, err)
+	}
+	// MAAS commissions it, for which it switches it on.
+	n.await("the VM is switched on", func(context.Context) bool { return slices.Contains(actions(), "instance-started") })
+	if err := n.client.DeleteMachine(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the VM is gone", func(context.Context) bool {
+		_, _, err := project.GetInstance("vm")
+		return api.StatusErrorCheck(err, http.StatusNotFound)
+	})
+
+	n.patchSecret(`{"data":{"tls.key":"Z29uZQ=="}}`)
+	n.settle(a)
+	n.wantHost()
+	wantRestricted("after the key pair was replaced")
+
+	c := n.storedKey()
+	all := c.Writable()
+	all.Restricted, all.Projects = false, nil
+	if err := n.local().UpdateCertificate(c.Fingerprint, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(a)
+	n.wantHost()
+	wantRestricted("after somebody gave it all rights")
+}
+
+func TestKeyOfAnEarlierNameOfTheNodeIsTakenBack(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	const former = secretPrefix + "former"
+	// A person's certificate that has such a name in LXD, and one that has it as its common name, are none of ours.
+	for name, commonName := range map[string]string{former: former, secretPrefix + "by-hand": "person", "person": former} {
+		if err := n.local().CreateCertificate(api.CertificatesPost{
+			Name: name, Type: api.CertificateTypeClient, Certificate: newCertificate(t, commonName),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (names []string) {
+		t.Helper()
+		all, err := n.local().GetCertificates()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	a := n.agent()
+	n.settle(a)
+	if diff := cmp.Diff([]string{secretPrefix + "by-hand", secretPrefix + n.name, "person"}, names()); diff != "" {
+		t.Errorf("what LXD trusts (-want +got):\n%s", diff)
+	}
+	n.retire(true)
+	n.settle(a)
+	if diff := cmp.Diff([]string{secretPrefix + "by-hand", "person"}, names()); diff != "" {
+		t.Errorf("what LXD trusts after the retirement (-want +got):\n%s", diff)
+	}
 }

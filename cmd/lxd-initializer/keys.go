@@ -71,10 +71,11 @@ func (p *pass) createKeys(ctx context.Context) (err error) {
 	return nil
 }
 
-// usable tells whether a pair belongs together and lasts for a while.
+// usable reports whether a pair belongs together, is valid now, and lasts for a while. One that was made while the clock was ahead is not
+// valid yet, and LXD refuses it.
 func usable(keys lxdnode.Keys) bool {
 	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
-	return err == nil && time.Until(pair.Leaf.NotAfter) > renewBefore
+	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > renewBefore
 }
 
 // owner lets the Secret go with the Node.
@@ -82,7 +83,7 @@ func (p *pass) owner() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node.Name, UID: p.node.UID}
 }
 
-// owned tells whether the Secret goes with this Node, and not with an earlier one of the same name.
+// owned reports whether the Secret goes with this Node, and not with an earlier one of the same name.
 func (p *pass) owned(secret *corev1.Secret) bool {
 	return len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].UID == p.node.UID
 }

@@ -45,7 +45,7 @@ func (p *pass) readNode(ctx context.Context) error {
 	return nil
 }
 
-// retiring tells whether the manager wants the node to leave.
+// retiring reports whether the manager wants the node to leave.
 func retiring(node *corev1.Node) bool {
 	_, annotated := node.Annotations[infrav1.LXDHostRetireAnnotation]
 	return annotated
@@ -114,7 +114,7 @@ func (p *pass) report(ctx context.Context, failed error) error {
 	return errors.Join(errs...)
 }
 
-// passing tells whether a failure is no news yet: LXD and MAAS are restarted now and then, and a host stays one meanwhile.
+// passing reports whether a failure is no news yet: LXD and MAAS are restarted now and then, and a host stays one meanwhile.
 func (p *pass) passing(failed error, before *corev1.NodeCondition) bool {
 	return p.failures == 0 && !problemOf(failed).permanent && before != nil && before.Status == corev1.ConditionTrue
 }
@@ -184,7 +184,7 @@ func (p *pass) setLabel(ctx context.Context, value any) error {
 	return nil
 }
 
-// retired tells whether the node has retired already; restarts don't change that.
+// retired reports whether the node has retired already; restarts don't change that.
 func (p *pass) retired() bool {
 	c := p.currentCondition()
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == infrav1.LXDHostRetiredReason

@@ -32,7 +32,7 @@ type options struct {
 	nodeIP    netip.Addr // not valid: the Node's own InternalIP
 	namespace string     // of the key pair's Secret
 
-	socket       string         // of LXD; "": where LXD's packages have it
+	sockets      []string       // of LXD; the first that accepts connections counts
 	lxd          lxdnode.Config // without ListenAddress
 	listen, port string         // listen is "" where LXD listens on the node's address
 
@@ -92,8 +92,11 @@ func (o *options) nodeSettings() []setting {
 		{flag: "network-bridge", fallback: "br0", usage: "Bridge of the node that VMs are connected to.", set: text(&o.lxd.NetworkBridge, anything)},
 		{flag: "create-bridge", fallback: "false", usage: "Make a managed LXD bridge of that name where there is none.", set: boolean(&o.lxd.CreateBridge)},
 		{flag: "lxd-project", fallback: "maas", usage: "Project in LXD that MAAS uses.", set: text(&o.lxd.Project, anything)},
-		{flag: "lxd-profile", fallback: "maas", usage: "Profile in that project for MAAS's VMs.", set: text(&o.lxd.Profile, anything)},
-		{flag: "lxd-socket", usage: "Path of LXD's unix socket. Default: where LXD's snap or its Debian package has it.", set: text(&o.socket, isPath)},
+		{
+			flag: "lxd-socket", set: o.setSockets,
+			usage: "Paths of LXD's unix socket, separated by commas: the first that accepts connections is used. " +
+				"Default: where LXD's snap and its Debian package have it.",
+		},
 		{
 			flag: "lxd-listen", set: o.setListen,
 			usage: "Address and port, [host]:port, on which LXD listens for MAAS. Default: port 8443 of the node's address.",
@@ -242,6 +245,16 @@ func (o *options) setNodeIP(value string) (err error) {
 	}
 	if o.nodeIP, err = netip.ParseAddr(value); err != nil || o.nodeIP.IsUnspecified() || o.nodeIP.Zone() != "" {
 		return fmt.Errorf("%q is no IP address of a node", value)
+	}
+	return nil
+}
+
+func (o *options) setSockets(value string) error {
+	o.sockets = lxdnode.Sockets(value)
+	for _, path := range o.sockets {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("%q is no absolute path", path)
+		}
 	}
 	return nil
 }

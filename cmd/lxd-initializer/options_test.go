@@ -31,21 +31,21 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	type summary struct {
-		Backend, Pool, Bridge, Project, Profile string
-		Size                                    int
-		CreateBridge                            bool
-		Zone, ResourcePool, Namespace           string
-		Listen, Power, Health, Metrics          string
-		Interval                                time.Duration
+		Backend, Pool, Bridge, Project string
+		Size                           int
+		CreateBridge                   bool
+		Zone, ResourcePool, Namespace  string
+		Listen, Power, Health, Metrics string
+		Interval                       time.Duration
 	}
 	node := netip.MustParseAddr("192.0.2.10")
 	got := summary{
-		opts.lxd.StorageBackend, opts.lxd.StoragePool, opts.lxd.NetworkBridge, opts.lxd.Project, opts.lxd.Profile,
+		opts.lxd.StorageBackend, opts.lxd.StoragePool, opts.lxd.NetworkBridge, opts.lxd.Project,
 		opts.lxd.StorageSizeGB, opts.lxd.CreateBridge, opts.zone, opts.resourcePool, opts.namespace,
 		opts.listenAddress(node), opts.powerAddress(node), opts.healthAddr, opts.metricsAddr, opts.checkInterval,
 	}
 	want := summary{
-		"zfs", "default", "br0", "maas", "maas", 50, false, "default", "default", "capmaas-system",
+		"zfs", "default", "br0", "maas", 50, false, "default", "default", "capmaas-system",
 		"192.0.2.10:8443", "192.0.2.10:8443", ":9440", ":8080", time.Minute,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -132,7 +132,7 @@ func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
 	}
 	env := map[string]string{
 		"NODE_NAME": "Not A Node", "NODE_IP": "nowhere", "STORAGE_BACKEND": "floppy", "STORAGE_SIZE": "50GB", "STORAGE_POOL": "a/b",
-		"NETWORK_BRIDGE": "a-bridge-with-a-long-name", "CREATE_BRIDGE": "perhaps", "LXD_PROJECT": "a b", "LXD_PROFILE": "a/b",
+		"NETWORK_BRIDGE": "a-bridge-with-a-long-name", "CREATE_BRIDGE": "perhaps", "LXD_PROJECT": "a b",
 		"LXD_SOCKET": "unix.socket", "LXD_LISTEN": "here:8443", "MAAS_ENDPOINT": "maas", "MAAS_API_KEY": "key", "MAAS_CONFIG_DIR": bundle,
 		"ZONE": "a/b", "RESOURCE_POOL": "-", "POD_NAMESPACE": "No", "CHECK_INTERVAL": "1", "HEALTH_ADDR": "9440", "METRICS_ADDR": "8080:",
 		"LOG_LEVEL": "loud", "LOG_FORMAT": "xml",
@@ -168,6 +168,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
 		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
 		{"flag", nil, []string{"--storage-size=many", "--zone=a/b"}, []string{"STORAGE_SIZE", "ZONE"}},
+		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
 		{"no size", map[string]string{"STORAGE_SIZE": "0"}, nil, []string{"STORAGE_SIZE"}},
 		{"any port", map[string]string{"LXD_LISTEN": ":0"}, nil, []string{"LXD_LISTEN"}},
 		{"too large a port", map[string]string{"LXD_LISTEN": ":65536"}, nil, []string{"LXD_LISTEN"}},

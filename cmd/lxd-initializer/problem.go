@@ -25,9 +25,12 @@ const (
 	reasonResourcesUnknown = "ResourcesUnknown"
 	reasonAddressUnknown   = "AddressUnknown"
 	reasonZoneUnknown      = "ZoneUnknown"
+	reasonLXDNotInstalled  = "LXDNotInstalled"
 	reasonLXDNotReady      = "LXDNotReady"
 	reasonHostUnreachable  = "HostUnreachable"
 	reasonAmbiguous        = "Ambiguous"
+	reasonMACNotUnique     = "MACNotUnique"
+	reasonWrongMachine     = "WrongMachine"
 	reasonFailed           = "Failed"
 )
 
@@ -52,6 +55,7 @@ func problemOf(err error) *problem {
 	var (
 		known      *problem
 		node       *lxdnode.Error
+		mac        *lxdnode.MACError
 		credential *credentialError
 		api        *maas.Error
 		ambiguous  *vmhosts.AmbiguousError
@@ -60,6 +64,10 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, &mac):
+		p.reason, p.permanent = reasonMACNotUnique, true
+	case errors.Is(err, lxdnode.ErrNotInstalled):
+		p.reason = reasonLXDNotInstalled
 	case errors.As(err, &node):
 		p.reason, p.permanent = reasonLXDNotReady, lxdnode.Permanent(err)
 	case errors.As(err, &credential):
@@ -95,7 +103,7 @@ func (p *problem) ofMAAS(err *maas.Error) {
 				p.message = fmt.Sprintf("MAAS has no such %s: make it, or choose another", what)
 			}
 		}
-	case maas.Unavailable:
+	case maas.Unavailable, maas.Busy:
 		p.reason, p.status = infrav1.MAASUnavailableReason, corev1.ConditionUnknown
 		p.message = "MAAS can't be asked: " + err.Message
 		if err.Op == "refresh" && err.Status == http.StatusServiceUnavailable {

@@ -30,6 +30,7 @@ func TestProblems(t *testing.T) {
 		permanent bool
 	}{
 		{"anything", errors.New("first\nsecond"), corev1.ConditionFalse, reasonFailed, false},
+		{"no LXD", fmt.Errorf("looking: %w", lxdnode.ErrNotInstalled), corev1.ConditionFalse, reasonLXDNotInstalled, false},
 		{"LXD is not up", &lxdnode.Error{Problem: "no"}, corev1.ConditionFalse, reasonLXDNotReady, false},
 		{"LXD in several ways", errors.Join(&lxdnode.Error{Problem: "no"}, &lxdnode.Error{Problem: "never", Permanent: true}), corev1.ConditionFalse, reasonLXDNotReady, true},
 		{"no credentials", &credentialError{"MAAS_API_KEY", "none"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},

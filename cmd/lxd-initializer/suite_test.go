@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,6 +141,8 @@ users: [{name: admin, admin: true, keys: ["admin:token:hush"]}, {name: plain, ke
 zones: [{name: zone-a}, {name: zone-b}]
 pools: [{name: pool-a}, {name: pool-b}]
 subnets: [{cidr: 10.0.2.0/24, gateway: 10.0.2.1, dhcp: true}]
+images: [{name: ubuntu/jammy}]
+machines: [{prefix: metal-, count: 3, zone: zone-b, cores: 8, memory: 16384, disks: [200], status: deployed}]
 `
 
 // newBed starts a MAAS that reaches the LXD of the bed's nodes.
@@ -238,31 +239,44 @@ func (b *bed) writes() []string {
 type testNode struct {
 	*bed
 	name, ip string
+	machine  simulator.MachineSnapshot // that the node is on
 	lxd      *lxd.Daemon
 	token    string
 }
 
 var nodeNumber atomic.Int32
 
-// newNode starts an LXD and makes a Node with it.
+// newNode starts an LXD on a machine that MAAS deployed, and makes a Node with it.
 func (b *bed) newNode() *testNode {
 	b.t.Helper()
-	number := nodeNumber.Add(1)
-	n := &testNode{bed: b, name: fmt.Sprintf("node-%d", number), ip: fmt.Sprintf("10.0.2.%d", 20+number%200)}
-	n.lxd = lxdtest.Start(b.t, lxd.Options{Address: netip.PrefixFrom(netip.MustParseAddr(n.ip), 24)})
+	b.mu.Lock()
+	machine := b.region.Machines()[len(b.hosts)]
+	b.mu.Unlock()
+	nic := machine.Interfaces[0]
+	n := &testNode{bed: b, name: fmt.Sprintf("node-%d", nodeNumber.Add(1)), ip: nic.Addresses[0].Addr().String(), machine: machine}
+	n.lxd = lxdtest.Start(b.t, lxd.Options{Address: nic.Addresses[0], MAC: nic.MAC})
 	b.mu.Lock()
 	b.hosts[n.ip] = n.lxd
 	b.mu.Unlock()
-	n.createNode()
+	n.createNode("maas://zone-b/" + machine.SystemID)
 	n.createPod()
 	return n
 }
 
-func (n *testNode) createNode() {
+// replaceNode makes the Node anew: a provider ID does not change.
+func (n *testNode) replaceNode(providerID string) {
+	n.t.Helper()
+	if err := admin.CoreV1().Nodes().Delete(n.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.createNode(providerID)
+}
+
+func (n *testNode) createNode(providerID string) {
 	n.t.Helper()
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.name},
-		Spec:       corev1.NodeSpec{ProviderID: "maas://zone-b/" + "sys" + n.name},
+		Spec:       corev1.NodeSpec{ProviderID: providerID},
 	}
 	created, err := admin.CoreV1().Nodes().Create(n.t.Context(), node, metav1.CreateOptions{})
 	if err != nil {
@@ -404,14 +418,30 @@ func (n *testNode) secret() *corev1.Secret {
 	return &all.Items[0]
 }
 
-// local is a client of the node's LXD.
+// local returns a client of the node's LXD. An LXD that is silent is restarted once, as a person would: LXD 5.0 has been seen to respond to no request
+// any more, on a busy machine, after a client of it was killed.
 func (n *testNode) local() lxdclient.InstanceServer {
 	n.t.Helper()
-	server, err := lxdclient.ConnectLXDUnix(n.lxd.Socket(), nil)
+	server, silent, err := n.connect()
+	if silent {
+		n.t.Log("LXD is silent, and is restarted")
+		if err := n.lxd.Restart(n.t.Context()); err != nil {
+			n.t.Fatal(err)
+		}
+		server, _, err = n.connect()
+	}
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return server
+}
+
+func (n *testNode) connect() (server lxdclient.InstanceServer, silent bool, err error) {
+	ctx, cancel := context.WithCancel(n.t.Context())
+	n.t.Cleanup(cancel)
+	timer := time.AfterFunc(time.Minute, cancel)
+	server, err = lxdclient.ConnectLXDUnixWithContext(ctx, n.lxd.Socket(), nil)
+	return server, !timer.Stop(), err
 }
 
 // trusted are the fingerprints that the node's LXD trusts.
@@ -509,10 +539,10 @@ func (n *testNode) removeForeign(fingerprints []string) {
 	}
 }
 
-// otherCertificate is somebody's, as LXD takes it: DER in base64.
-func otherCertificate(t *testing.T) string {
+// newCertificate is one as LXD takes it: DER in base64.
+func newCertificate(t *testing.T, commonName string) string {
 	t.Helper()
-	keys, err := lxdnode.NewKeys("somebody-else")
+	keys, err := lxdnode.NewKeys(commonName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +550,7 @@ func otherCertificate(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(block.Bytes)
 }
 
-// registered is a VM host that somebody registered without a certificate.
+// registered is a VM host that an operator registered without a certificate.
 func registered(name, ip string) maas.VMHostParams {
 	return maas.VMHostParams{Name: name, VMHostPower: maas.VMHostPower{PowerAddress: ip, Project: lxdnode.DefaultProject}}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// checkCommand is the first argument by which the program looks whether the manager would find what it needs, and ends.
+// checkCommand is the first argument by which the program checks that the manager would find what it needs, and ends.
 const checkCommand = "check"
 
 // checkTimeout bounds one check: a MAAS that does not answer is asked again by its client for longer.
@@ -78,7 +78,7 @@ var needed = map[string][]string{
 	clusterv1.GroupVersion.String(): {"Cluster", "Machine"},
 }
 
-// checkKubernetes looks whether the API serves our kinds and Cluster API's.
+// checkKubernetes checks that the API serves our kinds and Cluster API's.
 func checkKubernetes(context.Context, options) (string, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -114,7 +114,7 @@ func checkKubernetes(context.Context, options) (string, error) {
 	return "the CRDs and Cluster API are served", nil
 }
 
-// checkMAAS looks whether the manager's own credentials, if it has any, are good for MAAS.
+// checkMAAS checks that MAAS accepts the manager's own credentials, if it has any.
 func checkMAAS(ctx context.Context, opts options) (string, error) {
 	if !given(opts.maasConfigDir, "config/maasEndpoint") && !given(opts.maasConfigDir, "credentials/apiKey") {
 		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil

@@ -61,7 +61,7 @@ func TestKubeconfigsThatNameFilesAreNotUsed(t *testing.T) {
 	})
 }
 
-// withKubeconfig answers a reader that has the changed kubeconfig of a cluster.
+// withKubeconfig returns a reader that has the changed kubeconfig of a cluster.
 func withKubeconfig(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) (kubeconfigs, client.ObjectKey) {
 	t.Helper()
 	server := &clientcmdapi.Cluster{Server: "https://192.0.2.1:6443", CertificateAuthorityData: []byte("PEM")}

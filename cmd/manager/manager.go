@@ -8,15 +8,21 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/core/setup"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/flags"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -55,7 +61,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newManager makes a manager with both controllers and what they share.
+// newManager makes a manager with all controllers and what they share.
 func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -81,7 +87,7 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		RetryPeriod:                   &opts.retryPeriod,
 		HealthProbeBindAddress:        opts.healthAddr,
 		Metrics:                       *metricsOptions,
-		Cache:                         setup.ManagerCacheOptions(scheme, controllerName, opts.namespace, opts.syncPeriod),
+		Cache:                         cacheOptions(scheme, opts),
 		Client:                        setup.ManagerClientOptions(),
 	})
 	if err != nil {
@@ -96,6 +102,35 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	return mgr, addChecks(mgr)
+}
+
+// cacheOptions gives informers of metadata a name of their own in the metrics, where a kind counts once under a name: the manager
+// has informers of Secrets in both forms.
+func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
+	cacheOptions := setup.ManagerCacheOptions(scheme, controllerName, opts.namespace, opts.syncPeriod)
+	whole, metadata := cacheOptions.NewInformer, capicontroller.NewInformerFunc(scheme, controllerName+"-metadata")
+	cacheOptions.NewInformer = func(
+		lister toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers,
+	) toolscache.SharedIndexInformer {
+		if _, ok := example.(*metav1.PartialObjectMetadata); ok {
+			return metadata(lister, example, resync, indexers)
+		}
+		return whole(lister, example, resync, indexers)
+	}
+	cacheOptions.DefaultTransform = lean
+	return cacheOptions
+}
+
+// lean drops from an object that is to be cached what nothing here reads: most of a Node is its images. An object that is lean already may be in
+// the cache, and is not written to (kubernetes/kubernetes#124337).
+func lean(in any) (any, error) {
+	if object, ok := in.(client.Object); ok && object.GetManagedFields() != nil {
+		object.SetManagedFields(nil)
+	}
+	if node, ok := in.(*corev1.Node); ok && node.Status.Images != nil {
+		node.Status.Images = nil
+	}
+	return in, nil
 }
 
 func addChecks(mgr ctrl.Manager) error {
@@ -138,6 +173,11 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	if err := (&controllers.MaasClusterReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Initializer: opts.initializer, SettleTime: opts.settleTime,
 		Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return err
+	}
+	if err := (&controllers.CredentialsSecretReconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: opts.namespace,
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return err
 	}
@@ -186,13 +226,15 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	if err != nil {
 		return nil, fmt.Errorf("making the client for kubeconfig Secrets: %w", err)
 	}
+	workloads := setup.ClusterCacheCacheOptions()
+	workloads.DefaultTransform = lean
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     kubeconfigs{secrets},
 		WatchFilterValue: opts.watchFilter,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
 			return cluster.Spec.InfrastructureRef.Kind == "MaasCluster"
 		},
-		Cache:  setup.ClusterCacheCacheOptions(),
+		Cache:  workloads,
 		Client: setup.ClusterCacheClientOptions(controllerName, workloadQPS, workloadBurst),
 	}, controller.Options{MaxConcurrentReconciles: clusterCacheConcurrency})
 	if err != nil {

@@ -46,7 +46,7 @@ func defaultOptions() options {
 		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
 		vmHostPatience:      5 * time.Minute,
 		orphanAuditInterval: 10 * time.Minute,
-		initializer:         controllers.Initializer{PullPolicy: "IfNotPresent", Socket: "/var/snap/lxd/common/lxd/unix.socket"},
+		initializer:         controllers.Initializer{PullPolicy: "IfNotPresent"},
 		concurrency:         10, kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
@@ -85,9 +85,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")
 	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which is put into host clusters.")
 	fs.StringVar(&o.initializer.PullPolicy, "initializer-image-pull-policy", o.initializer.PullPolicy, "Always, IfNotPresent or Never.")
-	fs.StringVar(&o.initializer.Socket, "initializer-socket", o.initializer.Socket, "LXD's unix socket on the nodes of host clusters.")
 	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
-	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time.")
+	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time, beside those that wait for MAAS.")
 	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Most requests per second to the Kubernetes API.")
 	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Most requests at once to the Kubernetes API.")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error.")

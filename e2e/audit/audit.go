@@ -5,6 +5,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +13,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/ledger"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -36,9 +37,11 @@ const (
 	Record Kind = "record"
 	// Wiped is something that was never ours and was changed.
 	Wiped Kind = "wiped"
+	// Stolen is a machine of another user, or of another cluster, that an object has.
+	Stolen Kind = "stolen"
 	// Different is anything else in MAAS that is not as it was. Only Gone looks for it.
 	Different Kind = "different"
-	// Unseen is what can't be audited: a VM host that does not answer.
+	// Unseen is what can't be audited: a VM host that does not respond.
 	Unseen Kind = "unseen"
 )
 
@@ -61,8 +64,8 @@ type Region interface {
 
 // Options say what is ours to take.
 type Options struct {
-	// MayTake tells, of the machines that are there from the beginning, which may be taken and given back. Default: bare metal that is
-	// Ready and that nobody has. All others must not change.
+	// MayTake reports, for the machines that are there from the beginning, whether a machine may be taken and given back. Default: bare
+	// metal that is Ready and not allocated. All others must not change.
 	MayTake func(simulator.MachineSnapshot) bool
 }
 
@@ -87,10 +90,14 @@ type Auditor struct {
 	cancel  func()
 
 	mutex     sync.Mutex
-	clusters  map[string]cluster // by owner id
-	strangers map[string]string  // what must not change, by system id
-	touched   map[string]string  // what was seen to happen to strangers, by system id
-	hadLast   map[string]string  // owner ids, by system id
+	clusters  map[identity]cluster
+	hostnames map[string]identity // of the VMs that the clusters' objects have
+	strangers map[string]string   // what must not change, by system id
+	taken     map[string]taken    // what somebody took and has, by system id
+	takenAt   map[string]time.Time
+	everTaken map[string]bool   // what somebody took, by system id
+	touched   map[string]string // what was seen to happen to what is not ours, by system id
+	hadLast   map[string]holder // by system id
 }
 
 // errNeverSeen is returned for clusters that the auditor can't know the marks of.
@@ -103,7 +110,8 @@ func Open(region Region, objects client.Reader, options Options) (*Auditor, erro
 	}
 	a := &Auditor{
 		region: region, objects: objects, mayTake: map[string]bool{},
-		clusters: map[string]cluster{}, strangers: map[string]string{}, touched: map[string]string{}, hadLast: map[string]string{},
+		clusters: map[identity]cluster{}, hostnames: map[string]identity{}, strangers: map[string]string{},
+		taken: map[string]taken{}, takenAt: map[string]time.Time{}, everTaken: map[string]bool{}, touched: map[string]string{}, hadLast: map[string]holder{},
 	}
 	a.cancel = region.Subscribe(a.watch)
 	var err error
@@ -128,18 +136,6 @@ func isFree(m simulator.MachineSnapshot) bool {
 // Close ends the audit.
 func (a *Auditor) Close() { a.cancel() }
 
-// Protect adds a machine that somebody else made or took since Open to what must not change from now on.
-func (a *Auditor) Protect(systemID string) error {
-	state, err := readState(a.region)
-	if err != nil {
-		return err
-	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	a.strangers[systemID] = state.machines[systemID].text
-	return nil
-}
-
 // Learn takes note of the clusters that there are now. Steady does that, too.
 func (a *Auditor) Learn(ctx context.Context) error {
 	_, err := a.learn(ctx)
@@ -154,7 +150,12 @@ func (a *Auditor) learn(ctx context.Context) (*claims, error) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	for _, one := range c.clusters {
-		a.clusters[one.owner] = one
+		a.clusters[one.identity()] = one
+	}
+	for _, o := range c.objects {
+		if _, known := a.hostnames[o.hostname()]; o.cluster.owner != "" && o.Spec.IsLXD() && !known {
+			a.hostnames[o.hostname()] = o.cluster.identity()
+		}
 	}
 	return c, nil
 }
@@ -222,19 +223,18 @@ func (a *Auditor) known(who Who) []cluster {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(x, y cluster) int { return strings.Compare(x.owner, y.owner) })
+	slices.SortFunc(list, func(x, y cluster) int {
+		return cmp.Or(strings.Compare(x.owner, y.owner), strings.Compare(x.namespace, y.namespace), strings.Compare(x.name, y.name))
+	})
 	return list
 }
 
 func (a *Auditor) audit(now *maasState, c *claims, who Who) []Finding {
-	marks := newMarks(a.known(Who{}), a.known(who), who)
+	marks := a.marks(who)
 	findings := slices.Concat(
-		a.auditMachines(now, c, marks), c.auditObjects(now, who), a.auditHosts(now, c, marks),
+		a.auditMachines(now, c, marks), a.auditObjects(now, c, who), a.auditHosts(now, c, marks),
 		a.auditAddresses(now, c, marks), a.auditRecords(now, c, marks), a.auditStrangers(now),
 	)
 	slices.SortFunc(findings, func(x, y Finding) int { return strings.Compare(x.String(), y.String()) })
 	return slices.Compact(findings)
 }
-
-// suffix is what the hostnames of a cluster's VMs, and the name of its API endpoint, end in.
-func suffix(owner string) string { return strings.TrimPrefix(maas.Hostname("x", owner), "x") }

@@ -16,9 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/gomaasapi/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -44,7 +46,7 @@ timings: {vm_host_sync: 24h, power_poll: 24h}
 	owner = "owner1"
 )
 
-// bed is a MAAS in which somebody else has things, and a cluster of ours with a VM as its control plane and a bare-metal worker.
+// bed is a MAAS in which another user has things, and a cluster of ours with a VM as its control plane and a bare-metal worker.
 type bed struct {
 	*simulator.Simulator
 	*testing.T
@@ -228,7 +230,7 @@ func (b *bed) link(m *maas.Machine, mode, address string) {
 	}))(b.T)
 }
 
-func (b *bed) endpoint() string { return maas.Hostname("c1", owner) + ".maas.sim" }
+func (b *bed) endpoint() string { return maas.EndpointLabel("c1", owner) + ".maas.sim" }
 
 func (b *bed) release(m *maas.Machine) {
 	b.Helper()
@@ -388,7 +390,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 		do   func(*bed)
 		kind Kind
 		says func(*bed) []string
-		// global tells that it can't be said whose it is.
+		// global means that it can't be said whose it is.
 		global bool
 	}{
 		"bare metal that no object claims": {do: func(b *bed) { b.drop(b.worker) }, kind: Leaked,
@@ -419,7 +421,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				b.create(twin)
 			},
 			says: func(*bed) []string { return []string{"ns/worker", "ns/twin"} }},
-		"an object that has somebody else's machine": {kind: Doubled,
+		"an object that has somebody else's machine": {kind: Stolen,
 			do: func(b *bed) {
 				thief := b.object("thief", false)
 				thief.Spec.SystemID = b.stranger.SystemID
@@ -452,6 +454,18 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 		"a VM on a host that MAAS does not know": {kind: Leaked,
 			do:   func(b *bed) { b.stowaway(maas.Hostname("lost", owner)) },
 			says: func(*bed) []string { return []string{maas.Hostname("lost", owner), "lxd-a"} }},
+		"bare metal that is being released when its object is gone": {kind: Leaked,
+			do: func(b *bed) {
+				m := must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+				must(b.maas.DeployMachine(b.Context(), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+				b.become(m.SystemID, maas.StatusDeployed)
+				b.quiet()
+				if err := b.SetTimeScale(1); err != nil {
+					b.Fatal(err)
+				}
+				must(b.maas.ReleaseMachine(b.Context(), m.SystemID, maas.ReleaseParams{}))(b.T)
+			},
+			says: func(*bed) []string { return []string{"Releasing"} }},
 		"a VM on a host that MAAS does not know, whosever": {kind: Leaked, global: true,
 			do:   func(b *bed) { b.stowaway("whosever") },
 			says: func(*bed) []string { return []string{"whosever", "lxd-a"} }},
@@ -544,20 +558,136 @@ func (b *bed) edit(addresses []string) {
 	must(b.maas.UpdateDNSResource(b.Context(), b.foreignRecord.ID, addresses))(b.T)
 }
 
-func TestAMachineThatSomebodyTookLaterIsProtected(t *testing.T) {
+// take lets another user acquire what is Ready, and deploy it.
+func (b *bed) take(systemID string) *maas.Machine {
+	b.Helper()
+	must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "theirs", SystemID: systemID}))(b.T)
+	must(b.other.DeployMachine(b.Context(), systemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+	if err := b.audit.Took(systemID); err != nil {
+		b.Fatal(err)
+	}
+	m := b.become(systemID, maas.StatusDeployed)
+	b.quiet()
+	return m
+}
+
+// lendVM makes a VM for an object, and has another user take it before it is deployed.
+func (b *bed) lendVM() (*maas.Machine, *infrav1.MaasMachine) {
+	b.Helper()
+	id := b.compose(maas.Hostname("lent", owner))
+	b.become(id, maas.StatusReady)
+	lent := b.object("lent", true)
+	lent.Spec.SystemID, lent.Status.DNSAttached = id, false
+	b.create(lent)
+	return b.take(id), lent
+}
+
+// free returns bare metal that is not allocated.
+func (b *bed) free() string {
+	b.Helper()
+	all := b.Machines()
+	return all[slices.IndexFunc(all, isFree)].SystemID
+}
+
+func TestWhatIsDoneToAMachineThatSomebodyTookIsFound(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(b *bed, metal, vm *maas.Machine) (systemID string){
+		"released": func(b *bed, metal, _ *maas.Machine) string { b.release(metal); return metal.SystemID },
+		"deleted":  func(b *bed, _, vm *maas.Machine) string { b.deleteVM(vm); return vm.SystemID },
+		"deployed anew": func(b *bed, metal, _ *maas.Machine) string {
+			b.release(metal)
+			must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "theirs", SystemID: metal.SystemID}))(b.T)
+			must(b.other.DeployMachine(b.Context(), metal.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+			return metal.SystemID
+		},
+		"relabelled": func(b *bed, _, vm *maas.Machine) string {
+			b.post(adminKey, "tags/", "", url.Values{"name": {"ours"}})
+			b.post(adminKey, "tags/ours/", "update_nodes", url.Values{"add": {vm.SystemID}})
+			return vm.SystemID
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			vm, _ := b.lendVM()
+			metal := b.take(b.free())
+			if found := b.steady(everyone); len(found) > 0 {
+				t.Errorf("found before anything happened: %v", found)
+			}
+			id := do(b, metal, vm)
+			b.waitFor("the auditor to hear of it", func() bool { return len(b.steady(mine)) > 0 })
+			b.hasOnly(b.steady(mine), Wiped, id)
+		})
+	}
+}
+
+func TestAMachineThatSomebodyTookIsNotRunByItsObject(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	m := must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "later", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+	taken, lent := b.lendVM()
+	conditions.Set(lent, metav1.Condition{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: "Deployed"})
+	b.update(lent)
+	b.hasOnly(b.steady(mine), Stolen, "ns/lent", taken.SystemID)
+}
+
+func TestAnEndpointThatLeadsToAMachineThatSomebodyTookIsFound(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		b := newBed(t)
+		taken, _ := b.lendVM()
+		must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, append(taken.IPAddresses, b.vm.IPAddresses...)))(t)
+		if alone { // Nobody else is left whom the record should lead to.
+			b.deleteVM(b.vm)
+			b.drop(b.cp)
+		}
+		b.hasOnly(b.steady(mine), Record, b.endpoint(), taken.IPAddresses[0])
+	}
+}
+
+func TestWhatSomebodyTookAndGaveBackIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	taken, _ := b.lendVM()
+	if found := must(b.audit.GivesBack(taken.SystemID))(t); len(found) > 0 {
+		t.Errorf("found when it is given back: %v", found)
+	}
+	b.deleteVM(taken)
 	b.quiet()
-	if err := b.audit.Protect(m.SystemID); err != nil {
-		t.Fatal(err)
-	}
 	if found := b.steady(mine); len(found) > 0 {
-		t.Errorf("found before anything happened: %v", found)
+		t.Errorf("found: %v", found)
 	}
-	b.release(m)
-	b.waitFor("the auditor to hear of it", func() bool { return len(b.steady(mine)) > 0 })
-	b.hasOnly(b.steady(mine), Wiped, m.SystemID)
+}
+
+// A tenant's cluster claims what another cluster has.
+func TestWhatAnotherClusterAdoptsIsFound(t *testing.T) {
+	t.Parallel()
+	for name, id := range map[string]string{"with the same owner id": owner, "with another owner id": "owner2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			forged := b.cluster.DeepCopy()
+			forged.ResourceVersion, forged.Namespace, forged.Annotations[infrav1.OwnerIDAnnotation] = "", "tenant", id
+			b.create(forged)
+			thief := b.object("worker", false)
+			thief.Namespace = "tenant"
+			b.create(thief)
+			tenant := Who{Namespace: "tenant", Cluster: "c1"}
+			for _, who := range []Who{mine, tenant, everyone} {
+				if found := b.steady(who); len(found) > 0 {
+					t.Errorf("found for %+v before it has anything: %v", who, found)
+				}
+			}
+			thief.Spec.SystemID = b.metal.SystemID
+			b.update(thief)
+			for _, who := range []Who{mine, tenant, everyone} {
+				b.hasOnly(b.steady(who), Stolen, "tenant/worker", b.metal.SystemID)
+			}
+			b.drop(thief, forged)
+			if found := b.gone(tenant); len(found) > 0 {
+				t.Errorf("found when the tenant's cluster is gone: %v", found)
+			}
+		})
+	}
 }
 
 // Each case leaves one thing when the cluster goes.

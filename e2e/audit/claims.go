@@ -11,10 +11,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -27,11 +29,16 @@ type cluster struct {
 	virtualIP       string // the address that MAAS keeps for it; "" where it has none, or none yet
 }
 
+// identity tells clusters apart, also those that have the mark of another one.
+type identity struct{ namespace, name, owner string }
+
+func (c cluster) identity() identity { return identity{c.namespace, c.name, c.owner} }
+
 // object is a MaasMachine.
 type object struct {
 	infrav1.MaasMachine
 	cluster cluster // without an owner id where the MaasCluster is gone
-	// held tells that the object had recorded its machine already when MAAS was read.
+	// held means that the object had recorded its machine already when MAAS was read.
 	held bool
 }
 
@@ -67,7 +74,7 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 		if one.owner == "" {
 			continue // Nothing was done for it yet.
 		}
-		one.endpoint = maas.Hostname(m.Name, one.owner) + "." + strings.TrimSuffix(m.Spec.DNSDomain, ".")
+		one.endpoint = maas.EndpointLabel(m.Name, one.owner) + "." + strings.TrimSuffix(m.Spec.DNSDomain, ".")
 		_, custom := m.Annotations[infrav1.CustomDNSAnnotation]
 		host := m.Spec.ControlPlaneEndpoint.Host
 		if m.Spec.VirtualIP != nil {
@@ -108,7 +115,7 @@ func canonical(address string) string {
 	return address
 }
 
-// keeps tells whether MAAS keeps an address for one of the clusters.
+// keeps reports whether MAAS keeps an address for one of the clusters.
 func keeps(clusters []cluster, address string) bool {
 	return slices.ContainsFunc(clusters, func(one cluster) bool { return one.virtualIP != "" && one.virtualIP == canonical(address) })
 }
@@ -118,19 +125,38 @@ func (c *claims) holders(systemID string) []*object {
 	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.Spec.SystemID != systemID })
 }
 
-// gaveBack tells that the object is being deleted, and that nothing on the machine it had says so any more: somebody else may have it.
+// gaveBack reports whether the object is being deleted, and nothing on the machine it had says so any more: another user may have it.
 func (o *object) gaveBack(m simulator.MachineSnapshot) bool {
 	return !o.DeletionTimestamp.IsZero() && o.agentName() != m.AgentName && o.hostname() != m.Hostname
 }
 
-// marked is the object that a machine was acquired for, by its marks.
-func (c *claims) marked(agentName, hostname string) *object {
+// marked is the object that a machine was acquired for, by its marks. A hostname counts where there is no other mark.
+func (c *claims) marked(m simulator.MachineSnapshot) *object {
 	for _, o := range c.objects {
-		if o.cluster.owner != "" && (o.agentName() == agentName || o.Spec.IsLXD() && o.hostname() == hostname) {
+		if o.cluster.owner != "" && o.agentName() == m.AgentName && !o.denied(m) {
+			return o
+		}
+	}
+	for _, o := range c.objects {
+		if o.cluster.owner != "" && o.Spec.IsLXD() && o.hostname() == m.Hostname && !o.denied(m) {
 			return o
 		}
 	}
 	return nil
+}
+
+// denied reports whether the marks on a machine are those of another object.
+func (o *object) denied(m simulator.MachineSnapshot) bool {
+	if m.AgentName != "" && m.AgentName != o.agentName() {
+		return true
+	}
+	owner, name := m.Annotations[machine.AnnotationOwner], m.Annotations[machine.AnnotationMachine]
+	return owner != "" && owner != o.cluster.owner || name != "" && name != o.Namespace+"."+o.Name
+}
+
+// isRunning reports whether the object says that its machine runs.
+func (o *object) isRunning() bool {
+	return o.DeletionTimestamp.IsZero() && (o.Status.DNSAttached || conditions.IsTrue(o, infrav1.MachineDeployedCondition))
 }
 
 // left are objects of clusters that should be gone.

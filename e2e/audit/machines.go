@@ -8,40 +8,49 @@ import (
 	"strings"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // marks are what the things of some clusters in MAAS are known by.
 type marks struct {
+	who       Who
 	everybody bool
 	owners    map[string]bool // the ids of the clusters that are audited
-	suffixes  []string        // of theirs
+	suffixes  []string        // what the names of their VMs and endpoints end in
+	hostnames map[string]bool // of theirs
 	others    map[string]bool // the ids of all other clusters
 }
 
-func newMarks(all, audited []cluster, who Who) marks {
-	m := marks{everybody: who.everybody(), owners: map[string]bool{}, others: map[string]bool{}}
-	for _, c := range all {
+func (a *Auditor) marks(who Who) marks {
+	m := marks{who: who, everybody: who.everybody(), owners: map[string]bool{}, hostnames: map[string]bool{}, others: map[string]bool{}}
+	for _, c := range a.known(Who{}) {
 		m.others[c.owner] = true
 	}
-	for _, c := range audited {
+	audited := map[identity]bool{}
+	for _, c := range a.known(who) {
 		delete(m.others, c.owner)
-		m.owners[c.owner] = true
-		m.suffixes = append(m.suffixes, suffix(c.owner))
+		m.owners[c.owner], audited[c.identity()] = true, true
+		m.suffixes = append(m.suffixes, maas.HostnameSuffix(c.owner), maas.EndpointSuffix(c.owner))
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	for name, of := range a.hostnames {
+		m.hostnames[name] = audited[of]
 	}
 	return m
 }
 
-// name tells whether a VM, or a DNS label, has a name that is made for one of the clusters.
+// name reports whether a VM, or a DNS label, has a name that is made for one of the clusters.
 func (m marks) name(name string) bool {
-	return slices.ContainsFunc(m.suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	return m.hostnames[name] || slices.ContainsFunc(m.suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// owner tells whether an owner id is one of the clusters', or, for everybody, one that nobody knows.
+// owner reports whether an owner id is one of the clusters', or, for everybody, one that no cluster has.
 func (m marks) owner(id string) bool { return m.owners[id] || (m.everybody && !m.others[id]) }
 
-// on tells by which mark a machine is theirs; "" means that it is not.
+// on returns the mark by which a machine is theirs; "" means that it is not.
 func (m marks) on(snapshot simulator.MachineSnapshot) string {
 	if rest, ours := strings.CutPrefix(snapshot.AgentName, "capmaas/"); ours {
 		owner, _, _ := strings.Cut(rest, "/")
@@ -77,42 +86,102 @@ func (a *Auditor) auditMachines(now *maasState, c *claims, marks marks) []Findin
 	for _, m := range now.snapshots {
 		holders := c.holders(m.SystemID)
 		if a.isStranger(m.SystemID) {
-			// It may have marks like ours: another management cluster's.
-			if len(holders) > 0 {
-				findings = append(findings, Finding{Doubled, fmt.Sprintf("%s was never ours, and %s has it", describe(m), holders[0])})
-			}
+			// It may have marks like ours: another management cluster's, or the hostname that it had when it was ours.
+			findings = append(findings, a.auditStolen(m, holders)...)
 			continue
 		}
 		holders = slices.DeleteFunc(holders, func(o *object) bool { return o.gaveBack(m) })
+		thieves := thieves(m, holders, marks)
+		for _, thief := range thieves {
+			findings = append(findings, Finding{Stolen, fmt.Sprintf("%s is that of another by %s, and %s has it", describe(m), marksOf(m), thief)})
+		}
+		holders = slices.DeleteFunc(holders, func(o *object) bool { return slices.Contains(thieves, o) })
 		if len(holders) > 1 {
 			holders = slices.DeleteFunc(holders, func(o *object) bool { return !o.held })
 		}
 		if len(holders) > 1 {
 			findings = append(findings, Finding{Doubled, fmt.Sprintf("%s is that of %s and of %s", describe(m), holders[0], holders[1])})
 		}
-		mark := marks.on(m)
-		if mark == "" {
-			continue
-		}
-		object := c.marked(m.AgentName, m.Hostname)
-		switch {
-		case len(holders) == 0 && object == nil:
-			findings = append(findings, Finding{Leaked, fmt.Sprintf("no object claims %s, which is ours by %s", describe(m), mark)})
-		case len(holders) == 0 && object.Spec.SystemID != "":
-			findings = append(findings, Finding{Doubled, fmt.Sprintf("%s is marked as that of %s, which has %s", describe(m), object, object.Spec.SystemID)})
-		case len(holders) == 1 && object != nil && object != holders[0]:
-			findings = append(findings, Finding{Doubled, fmt.Sprintf("%s is that of %s, and marked as that of %s", describe(m), holders[0], object)})
+		if mark := a.mark(m, marks); mark != "" {
+			findings = append(findings, auditClaim(m, c.marked(m), holders, mark)...)
 		}
 	}
-	return append(findings, auditMarks(now, marks)...)
+	return append(findings, a.auditMarks(now, marks)...)
+}
+
+// auditClaim compares who has a machine with whose it is by its marks.
+func auditClaim(m simulator.MachineSnapshot, marked *object, holders []*object, mark string) []Finding {
+	switch {
+	case len(holders) == 0 && marked == nil:
+		return []Finding{{Leaked, fmt.Sprintf("no object claims %s, which is ours by %s", describe(m), mark)}}
+	case len(holders) == 0 && marked.Spec.SystemID != "" && marked.Spec.SystemID != m.SystemID:
+		return []Finding{{Doubled, fmt.Sprintf("%s is marked as that of %s, which has %s", describe(m), marked, marked.Spec.SystemID)}}
+	case len(holders) == 1 && marked != nil && marked != holders[0]:
+		return []Finding{{Doubled, fmt.Sprintf("%s is that of %s, and marked as that of %s", describe(m), holders[0], marked)}}
+	}
+	return nil
+}
+
+// auditStolen checks the objects that have a machine of another user. The object from which that user took it may go on naming it, and
+// nothing more.
+func (a *Auditor) auditStolen(m simulator.MachineSnapshot, holders []*object) []Finding {
+	var findings []Finding
+	for _, o := range holders {
+		switch {
+		case !a.wasTaken(m.SystemID):
+			findings = append(findings, Finding{Stolen, fmt.Sprintf("%s was never ours, and %s has it", describe(m), o)})
+		case o.isRunning():
+			findings = append(findings, Finding{Stolen, fmt.Sprintf("somebody took %s, and %s says that it runs", describe(m), o)})
+		}
+	}
+	return findings
+}
+
+// thieves are the objects that have a machine with the marks of another cluster's. They concern both clusters.
+func thieves(m simulator.MachineSnapshot, holders []*object, marks marks) []*object {
+	return slices.DeleteFunc(slices.Clone(holders), func(o *object) bool {
+		concerned := marks.who.covers(o.cluster) || marks.owners[ownerOn(m)]
+		return o.cluster.owner == "" || !concerned || !o.denied(m) || ownerOn(m) == o.cluster.owner && isOf(m, o.Namespace)
+	})
+}
+
+// isOf reports whether a machine has no mark of another namespace.
+func isOf(m simulator.MachineSnapshot, namespace string) bool {
+	of := m.Annotations[machine.AnnotationMachine]
+	return of == "" || strings.HasPrefix(of, namespace+".")
+}
+
+// ownerOn is the owner id on a machine; "" where there is none.
+func ownerOn(m simulator.MachineSnapshot) string {
+	if owner := ownerIn(m.AgentName); owner != "" {
+		return owner
+	}
+	return m.Annotations[machine.AnnotationOwner]
+}
+
+func marksOf(m simulator.MachineSnapshot) string {
+	return fmt.Sprintf("agent_name %q, %s=%s", m.AgentName, machine.AnnotationMachine, m.Annotations[machine.AnnotationMachine])
+}
+
+// mark returns by what a machine is one of the clusters'; "" means that it is not. MAAS takes the marks off when a release begins, and the
+// machine is ours until it ends.
+func (a *Auditor) mark(m simulator.MachineSnapshot, marks marks) string {
+	if mark := marks.on(m); mark != "" || ownerOn(m) != "" || m.AgentName != "" {
+		return mark
+	}
+	last := a.lastOf(m.SystemID)
+	if last.owner != "" && marks.owner(last.owner) && m.Owner != "" && m.Owner == last.user {
+		return "the agent_name that it had last, and its owner " + m.Owner
+	}
+	return ""
 }
 
 // auditMarks looks for a mark that two machines have.
-func auditMarks(now *maasState, marks marks) []Finding {
+func (a *Auditor) auditMarks(now *maasState, marks marks) []Finding {
 	var findings []Finding
 	first := map[string]simulator.MachineSnapshot{}
 	for _, m := range now.snapshots {
-		if m.AgentName == "" || marks.on(m) == "" {
+		if m.AgentName == "" || marks.on(m) == "" || a.isStranger(m.SystemID) {
 			continue
 		}
 		if other, double := first[m.AgentName]; double {
@@ -124,21 +193,15 @@ func auditMarks(now *maasState, marks marks) []Finding {
 }
 
 // auditObjects goes through the objects that have a machine.
-func (c *claims) auditObjects(now *maasState, who Who) []Finding {
+func (a *Auditor) auditObjects(now *maasState, c *claims, who Who) []Finding {
 	var findings []Finding
 	for _, o := range c.objects {
 		id := o.Spec.SystemID
-		if id == "" || !(who.everybody() || who.covers(o.cluster)) {
+		if id == "" || !(who.everybody() || who.covers(o.cluster)) || a.wasTaken(id) {
 			continue
 		}
-		at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == id })
-		if at < 0 {
+		if !slices.ContainsFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == id }) {
 			findings = append(findings, Finding{Lost, fmt.Sprintf("MAAS does not have machine %s, which is that of %s", id, o)})
-			continue
-		}
-		m := now.snapshots[at]
-		if o.cluster.owner != "" && m.AgentName != "" && m.AgentName != o.agentName() && !o.gaveBack(m) {
-			findings = append(findings, Finding{Doubled, fmt.Sprintf("%s is that of %s, and somebody else's by agent_name %s", describe(m), o, m.AgentName)})
 		}
 	}
 	return findings
@@ -167,7 +230,7 @@ func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 	return findings
 }
 
-// remembers tells whether an object has a note that its VM may be on a host: it looks for it there before it goes.
+// remembers reports whether an object has a note that its VM may be on a host: it looks for it there before it goes.
 func (c *claims) remembers(host simulator.VMHost, vm simulator.VM) bool {
 	return slices.ContainsFunc(c.objects, func(o *object) bool {
 		notes := strings.Split(o.Annotations[infrav1.VMOnHostAnnotation], ",")

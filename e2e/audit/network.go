@@ -15,9 +15,12 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 	findings := a.auditReserved(now, c, marks)
 	for _, m := range now.snapshots {
 		links, holders := now.machines[m.SystemID], c.holders(m.SystemID)
+		if a.isStranger(m.SystemID) {
+			continue
+		}
 		if len(holders) == 0 {
 			before, there := a.before.machines[m.SystemID]
-			if !marks.everybody && !marks.owner(a.wasLastOf(m.SystemID)) {
+			if !marks.everybody && !marks.owner(a.lastOf(m.SystemID).owner) {
 				continue // Another cluster's, which may be on its way.
 			}
 			if a.mayTake[m.SystemID] && there && m.Status == "Ready" && m.Owner == "" && before.links != links.links {
@@ -38,7 +41,7 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 	return findings
 }
 
-// auditReserved goes through the addresses that MAAS keeps for somebody: those of clusters, as long as they are there.
+// auditReserved checks the addresses that MAAS keeps reserved: those of clusters, as long as they are there.
 func (a *Auditor) auditReserved(now *maasState, c *claims, marks marks) []Finding {
 	var findings []Finding
 	had := slices.DeleteFunc(a.known(Who{}), func(one cluster) bool { return !marks.owner(one.owner) })
@@ -64,12 +67,12 @@ func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding
 		if _, there := a.before.records[fqdn]; there || !(marks.everybody || marks.name(label)) {
 			continue
 		}
-		at := slices.IndexFunc(c.clusters, func(one cluster) bool { return one.endpoint == fqdn })
-		if at < 0 {
+		named := slices.DeleteFunc(slices.Clone(c.clusters), func(one cluster) bool { return one.endpoint != fqdn })
+		if len(named) == 0 {
 			findings = append(findings, Finding{Record, fmt.Sprintf("%s is left, and leads to %q", fqdn, addresses)})
 			continue
 		}
-		findings = append(findings, c.auditEndpoint(now, c.clusters[at], strings.Fields(addresses))...)
+		findings = append(findings, a.auditEndpoint(now, c, named, strings.Fields(addresses))...)
 	}
 	for _, one := range c.clusters {
 		if _, there := now.records[one.endpoint]; !there && !one.external && one.virtualIP == "" && marks.owner(one.owner) && len(c.published(one)) > 0 {
@@ -79,42 +82,68 @@ func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding
 	return findings
 }
 
-// auditEndpoint compares where the record of an API endpoint leads with the control planes that live, or with the virtual IP.
-func (c *claims) auditEndpoint(now *maasState, of cluster, addresses []string) []Finding {
-	if of.virtualIP != "" {
-		if slices.Equal(addresses, []string{of.virtualIP}) {
+// auditEndpoint compares where the record of an API endpoint leads with the control planes that live, or with the virtual IP. Of clusters
+// with the same name for it all but one are copies, which have no machines.
+func (a *Auditor) auditEndpoint(now *maasState, c *claims, of []cluster, addresses []string) []Finding {
+	fqdn := of[0].endpoint
+	if virtualIP := of[0].virtualIP; virtualIP != "" {
+		if slices.Equal(addresses, []string{virtualIP}) {
 			return nil
 		}
-		return []Finding{{Record, fmt.Sprintf("%s leads to %q, want the virtual IP %s", of.endpoint, addresses, of.virtualIP)}}
+		return []Finding{{Record, fmt.Sprintf("%s leads to %q, want the virtual IP %s", fqdn, addresses, virtualIP)}}
 	}
+	live, theirs := a.live(now, c, of), a.theirs(now)
+	var findings []Finding
+	for _, address := range addresses {
+		switch stranger, leads := theirs[address]; {
+		case slices.Contains(live, address):
+		case leads:
+			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which somebody else's %s has", fqdn, address, stranger)})
+		case len(live) > 0:
+			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which is no live control plane's: those have %v", fqdn, address, live)})
+		}
+	}
+	if len(addresses) == 0 && slices.ContainsFunc(of, func(one cluster) bool { return len(c.published(one)) > 0 }) {
+		findings = append(findings, Finding{Record, fqdn + " leads nowhere, and there are control planes"})
+	}
+	return findings
+}
+
+// live are the addresses of the control planes of clusters that run.
+func (a *Auditor) live(now *maasState, c *claims, of []cluster) []string {
 	var live []string
 	for _, o := range c.objects {
-		if o.cluster.owner != of.owner || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() {
+		if !slices.Contains(of, o.cluster) || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() || a.isStranger(o.Spec.SystemID) {
 			continue
 		}
 		at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == o.Spec.SystemID })
-		if at < 0 || now.snapshots[at].Status != "Deployed" {
+		if at < 0 || now.snapshots[at].Status != "Deployed" || o.denied(now.snapshots[at]) {
 			continue
 		}
 		for _, address := range now.snapshots[at].Addresses {
 			live = append(live, address.String())
 		}
 	}
-	var findings []Finding
-	for _, address := range addresses {
-		if !slices.Contains(live, address) && len(live) > 0 {
-			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which is no live control plane's: those have %v", of.endpoint, address, live)})
+	return live
+}
+
+// theirs returns the machines that other users have, by their addresses.
+func (a *Auditor) theirs(now *maasState) map[string]string {
+	theirs := map[string]string{}
+	for _, m := range now.snapshots {
+		if !a.isStranger(m.SystemID) {
+			continue
+		}
+		for _, address := range m.Addresses {
+			theirs[address.String()] = describe(m)
 		}
 	}
-	if len(addresses) == 0 && len(c.published(of)) > 0 {
-		findings = append(findings, Finding{Record, of.endpoint + " leads nowhere, and there are control planes"})
-	}
-	return findings
+	return theirs
 }
 
 // published are the control planes of a cluster that say that its endpoint leads to them.
 func (c *claims) published(of cluster) []*object {
 	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool {
-		return o.cluster.owner != of.owner || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() || !o.Status.DNSAttached
+		return o.cluster != of || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() || !o.Status.DNSAttached
 	})
 }

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // maasState is what MAAS has, and what is on the VM hosts.
 type maasState struct {
+	began     time.Time // when it was begun to be read
 	raw       []byte
 	machines  map[string]maasMachine // by system id
 	records   map[string]string      // DNS records by their names: their addresses, sorted, as text
@@ -40,7 +42,7 @@ func readState(region Region) (*maasState, error) {
 		Addresses []json.RawMessage `json:"ip_addresses"`
 	}
 	s := &maasState{
-		raw: region.State(), snapshots: region.Machines(), hosts: region.VMHosts(),
+		began: time.Now(), raw: region.State(), snapshots: region.Machines(), hosts: region.VMHosts(),
 		machines: map[string]maasMachine{}, records: map[string]string{}, reserved: map[string]string{}, sections: map[string]string{},
 	}
 	sections := map[string]json.RawMessage{}

@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,18 +12,69 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
+// taken is what another user took that was ours or free, as it was then.
+type taken struct {
+	hostname, user, agent, image, pool, zone, tags, annotations, static string
+}
+
+func (s *maasState) taken(m simulator.MachineSnapshot) taken {
+	return taken{
+		hostname: m.Hostname, user: m.Owner, agent: m.AgentName, image: m.Image, pool: m.Pool, zone: m.Zone,
+		tags: fmt.Sprint(m.Tags), annotations: fmt.Sprint(m.Annotations), static: fmt.Sprint(s.machines[m.SystemID].static),
+	}
+}
+
+// Took records that another user took a machine that was ours, or that could have been. From now on it is theirs. It may change only as
+// they asked MAAS for: it is deployed if they have said so.
+func (a *Auditor) Took(systemID string) error {
+	now, err := readState(a.region)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == systemID })
+	if at < 0 {
+		return fmt.Errorf("machine %s: %w", systemID, errNotThere)
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.taken[systemID], a.takenAt[systemID], a.everTaken[systemID] = now.taken(now.snapshots[at]), now.began, true
+	return nil
+}
+
+var errNotThere = errors.New("MAAS does not have it")
+
+// GivesBack records that another user is about to give back, or to delete, what they took. It returns what was done to it before.
+func (a *Auditor) GivesBack(systemID string) ([]Finding, error) {
+	now, err := readState(a.region)
+	if err != nil {
+		return nil, err
+	}
+	findings := slices.DeleteFunc(a.auditTaken(now), func(f Finding) bool { return !strings.Contains(f.What, systemID) })
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	delete(a.taken, systemID)
+	return findings, nil
+}
+
+// wanted are the changes that follow from the requests of a user who has a machine.
+var wanted = map[[2]string]bool{
+	{"Ready", "Allocated"}: true, {"Allocated", "Deploying"}: true, {"Deploying", "Deployed"}: true, {"Deploying", "Failed deployment"}: true,
+}
+
 // watch notes what happens to machines that are not ours, also when it is undone later, and which cluster had a machine last.
 func (a *Auditor) watch(m simulator.MachineSnapshot, change simulator.Change) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	if owner := ownerIn(m.AgentName); owner != "" {
-		a.hadLast[m.SystemID] = owner
+		a.hadLast[m.SystemID] = holder{owner: owner, user: m.Owner}
 	}
-	if _, stranger := a.strangers[m.SystemID]; !stranger {
-		return
+	_, unwelcome := a.strangers[m.SystemID]
+	// What is told of the time before it was taken is nothing to the taker.
+	if was, is := a.taken[m.SystemID]; is && m.Owner == was.user {
+		unwelcome = change.Kind == simulator.ChangeDeleted || change.Kind == simulator.ChangeStatus && !wanted[[2]string{change.From, change.To}]
 	}
-	if _, already := a.touched[m.SystemID]; !already {
-		a.touched[m.SystemID] = fmt.Sprintf("%s was never ours: its %s changed from %q to %q", describe(m), change.Kind, change.From, change.To)
+	if _, already := a.touched[m.SystemID]; unwelcome && !already {
+		a.touched[m.SystemID] = fmt.Sprintf("%s is not ours: its %s changed from %q to %q", describe(m), change.Kind, change.From, change.To)
 	}
 }
 
@@ -36,23 +88,34 @@ func ownerIn(agentName string) string {
 	return owner
 }
 
-// wasLastOf is the owner id of the cluster that had a machine last.
-func (a *Auditor) wasLastOf(systemID string) string {
+// holder is who had a machine: a cluster, by its owner id, and the user of MAAS that acquired it for the cluster.
+type holder struct{ owner, user string }
+
+// lastOf is the cluster that had a machine last.
+func (a *Auditor) lastOf(systemID string) holder {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return a.hadLast[systemID]
 }
 
+// isStranger reports whether another user has a machine now, and wasTaken whether another user took it once.
 func (a *Auditor) isStranger(systemID string) bool {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	_, is := a.strangers[systemID]
-	return is
+	_, taken := a.taken[systemID]
+	return is || taken
+}
+
+func (a *Auditor) wasTaken(systemID string) bool {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return a.everTaken[systemID]
 }
 
 // auditStrangers compares what was never ours with how it was.
 func (a *Auditor) auditStrangers(now *maasState) []Finding {
-	findings := a.auditStrangeMachines(now)
+	findings := append(a.auditStrangeMachines(now), a.auditTaken(now)...)
 	for fqdn, addresses := range a.before.records {
 		if is, there := now.records[fqdn]; !there || is != addresses {
 			findings = append(findings, Finding{Wiped, fmt.Sprintf("DNS record %s was never ours: it led to %q, and leads to %q", fqdn, addresses, is)})
@@ -85,6 +148,28 @@ func (a *Auditor) auditStrangeMachines(now *maasState) []Finding {
 			findings = append(findings, Finding{Wiped, fmt.Sprintf("machine %s was never ours, and is gone", id)})
 		case is.text != was:
 			findings = append(findings, Finding{Wiped, fmt.Sprintf("machine %s was never ours, and changed: %s", id, difference(was, is.text))})
+		}
+	}
+	return findings
+}
+
+// auditTaken compares what other users took with how it was then.
+func (a *Auditor) auditTaken(now *maasState) []Finding {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	var findings []Finding
+	for id, was := range a.taken {
+		if a.takenAt[id].After(now.began) {
+			continue // It was taken after MAAS was looked at.
+		}
+		at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == id })
+		if at < 0 {
+			findings = append(findings, Finding{Wiped, fmt.Sprintf("machine %s (%s) was %s's, and is gone", id, was.hostname, was.user)})
+			continue
+		}
+		m := now.snapshots[at]
+		if is := now.taken(m); is != was {
+			findings = append(findings, Finding{Wiped, fmt.Sprintf("%s was %s's, and changed from %+v to %+v", describe(m), was.user, was, is)})
 		}
 	}
 	return findings

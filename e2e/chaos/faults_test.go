@@ -20,6 +20,8 @@ import (
 type spell struct {
 	name  string
 	fault simulator.Fault
+	// hits says which calls; nil: all.
+	hits func(simulator.Call) bool
 }
 
 // kind is a way in which one call goes wrong, and in how many of a thousand calls.
@@ -47,16 +49,26 @@ var kinds = []kind{
 
 // spells come between.
 var spells = []spell{
-	{"401 for a while", simulator.Fault{Status: http.StatusUnauthorized, Body: "Authorization Error: Invalid access token"}},
-	{"503 for a while", simulator.Fault{Status: http.StatusServiceUnavailable, Body: "busy", Headers: map[string]string{"Retry-After": "1"}}},
-	{"unreachable for a while", simulator.Fault{DropBefore: true}},
+	{"401 for a while", simulator.Fault{Status: http.StatusUnauthorized, Body: "Authorization Error: Invalid access token"}, nil},
+	{"empty lists for a while", simulator.Fault{Status: http.StatusOK, Body: "[]", Headers: map[string]string{"Content-Type": "application/json"}}, isList},
+	{"503 for a while", simulator.Fault{Status: http.StatusServiceUnavailable, Body: "busy", Headers: map[string]string{"Retry-After": "1"}}, nil},
+	{"late lists for a while", simulator.Fault{Delay: simulator.Duration(3 * time.Second)}, isList},
+	{"unreachable for a while", simulator.Fault{DropBefore: true}, nil},
+}
+
+// isList reports whether a call lists machines that are known. A list that finds machines by their mark alone is the only way to learn
+// what became of a request whose response was lost: its result must be true.
+func isList(call simulator.Call) bool {
+	query, err := url.ParseQuery(call.Query)
+	byMark := query.Has("agent_name") || query.Has("hostname")
+	return err == nil && call.Method == http.MethodGet && call.Endpoint == "machines/" && (query.Has("id") || !byMark)
 }
 
 const (
 	// betweenSpells is how many changing calls there are from one to the next, and spellLength how long one lasts.
-	betweenSpells = 150
+	betweenSpells = 80
 	spellLength   = 1500 * time.Millisecond
-	// stallLength is longer than the manager waits for an answer (30 s).
+	// stallLength is longer than the manager waits for a response (30 s).
 	stallLength = 31500 * time.Millisecond
 	stall       = "slower than the client"
 )
@@ -115,7 +127,7 @@ func (w *weather) choose(call simulator.Call) *simulator.Fault {
 			w.spelled++
 		}
 	}
-	if w.spell != nil && time.Now().Before(w.until) {
+	if w.spell != nil && time.Now().Before(w.until) && (w.spell.hits == nil || w.spell.hits(call)) {
 		w.counts[w.spell.name]++
 		return &w.spell.fault
 	}

@@ -53,7 +53,7 @@ func (f *figures) note(m simulator.MachineSnapshot, change simulator.Change) {
 	}
 }
 
-// found notes findings, and answers those that are new.
+// found records findings, and returns those that are new.
 func (f *figures) found(findings []audit.Finding) (fresh []audit.Finding) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -74,9 +74,9 @@ func (f *figures) line(faults map[string]int, total int) string {
 	for finding := range f.findings {
 		kinds[finding.Kind]++
 	}
-	return fmt.Sprintf("%s; %d faults (%s); leaks %d, doubles %d, wipes %d, other findings %d",
-		listed(f.counts), total, listed(faults), kinds[audit.Leaked], kinds[audit.Doubled], kinds[audit.Wiped],
-		len(f.findings)-kinds[audit.Leaked]-kinds[audit.Doubled]-kinds[audit.Wiped])
+	return fmt.Sprintf("%s; %d faults (%s); leaks %d, doubles %d, wipes %d, thefts %d, other findings %d",
+		listed(f.counts), total, listed(faults), kinds[audit.Leaked], kinds[audit.Doubled], kinds[audit.Wiped], kinds[audit.Stolen],
+		len(f.findings)-kinds[audit.Leaked]-kinds[audit.Doubled]-kinds[audit.Wiped]-kinds[audit.Stolen])
 }
 
 func listed(counts map[string]int) string {

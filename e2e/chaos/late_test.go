@@ -20,8 +20,8 @@ import (
 // lateBy is when it is done: later than the machine could be given back after the manager stopped waiting, and before it stops looking.
 const lateBy = 40 * time.Second
 
-// MAAS does what it was asked for when nobody waits for the answer any more, and the machine is to be given back meanwhile: it must not
-// be deployed, nor get an address, after it is nobody's.
+// MAAS does what it was asked for after the client stopped waiting for the response, and the machine is to be given back meanwhile. It
+// must not be deployed, nor get an address, after it was given back.
 func TestNothingIsDoneLateToAMachineThatWasGivenBack(t *testing.T) {
 	if attack.stalls == 0 {
 		t.Skip("it takes longer than the manager waits for an answer")
@@ -52,7 +52,7 @@ func givenBackTooEarly(t *testing.T, op string, number int) {
 	if err := a.meet(ctx, key); err != nil {
 		t.Fatal(err)
 	}
-	m := member{Name: name + "-m1", Cluster: name, StaticIP: fmt.Sprintf("10.77.2.%d", 10+number)}
+	m := member{Namespace: namespace, Name: name + "-m1", Cluster: name, StaticIP: fmt.Sprintf("10.77.2.%d", 10+number)}
 	if err := a.create(ctx, m); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 
 // member is one machine's life.
 type member struct {
+	Namespace     string
 	Name, Cluster string
 	ControlPlane  bool
 	VM            bool
@@ -45,7 +46,7 @@ const mostStatic = 500
 // newMember rolls the dice for a machine.
 func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	m := member{
-		Name: fmt.Sprintf("%s-m%d", cluster, number), Cluster: cluster,
+		Namespace: namespace, Name: fmt.Sprintf("%s-m%d", cluster, number), Cluster: cluster,
 		ControlPlane: roll.IntN(2) == 0, VM: roll.IntN(100) < 55, Stays: roll.IntN(3) == 0,
 	}
 	if roll.IntN(3) == 0 {
@@ -67,10 +68,13 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	return m
 }
 
-// anchor is the control plane that a cluster always has.
-func anchor(roll *rand.Rand, cluster string, number, serial int) member {
+// anchor is the control plane that a cluster always has. Names can be made to collide with those of VMs whose own name is no label.
+func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) member {
 	m := newMember(roll, cluster, number, serial)
 	m.ControlPlane, m.Cut, m.Stays = true, 0, true
+	if does == madeOwner {
+		m.VM, m.Erase, m.Name = true, "", m.Name+".anchor"
+	}
 	return m
 }
 
@@ -78,7 +82,7 @@ func anchor(roll *rand.Rand, cluster string, number, serial int) member {
 var memberYAML = template.Must(template.New("member").Parse(`
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
 kind: MaasMachine
-metadata: {name: {{.Name}}, namespace: default, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
+metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
 spec:
   image: u-2204-k8s-1.35
   resourcePool: capi
@@ -92,7 +96,7 @@ spec:
 ---
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Machine
-metadata: {name: {{.Name}}, namespace: default, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
+metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
 spec:
   clusterName: {{.Cluster}}
   version: v1.35.0
@@ -165,6 +169,7 @@ func (a *assault) remove(ctx context.Context, name string) error {
 	}); err != nil {
 		return err
 	}
+	machine.Namespace, machine.Name = namespace, name // Where it is gone nothing was read.
 	if err := box.Client.Delete(ctx, machine); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s: %w", name, err)
 	}

@@ -23,6 +23,8 @@ const region = `
 users:
   - {name: admin, admin: true, keys: ["chaosadmin:7fc2dQXUnGJbVqYgkT:Hw5xEVjC3bRkN8sTzPqLmA4yUe6FgD9K"]}
   - {name: others, admin: true, keys: ["` + othersKey + `"]}
+  - {name: plain, keys: ["` + plainKey + `"]}
+  - {name: ` + lesserUser + `, keys: ["` + seesLess + `"]}
 zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
 pools: [{name: capi}, {name: others}]
 domains: [{name: maas.sim, default: true}]
@@ -36,7 +38,7 @@ machines:
   - {names: [theirs-1, theirs-2, theirs-3, theirs-4], zone: zone-a, pool: others, cores: 8, memory: 16384, disks: [100]}
 `
 
-// So many are enough: what failed is left alone for minutes.
+// So many are enough: a machine that failed is skipped for minutes.
 const (
 	metalPerZone = 20
 	hostsPerZone = 8
@@ -61,7 +63,7 @@ type size struct {
 	name string
 	// clusters there are in all, and atOnce side by side.
 	clusters, atOnce int
-	// stalls is how many answers come later than the manager waits for them, and settle for how long it then looks for what became of
+	// stalls is how many responses come later than the manager waits for them, and settle for how long it then looks for what became of
 	// its request.
 	stalls int
 	settle time.Duration

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +58,7 @@ type assault struct {
 	auditor   *audit.Auditor
 	view      *view
 	figures   *figures
+	thieves   *thieves
 }
 
 // Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts lose what MAAS told them.
@@ -92,21 +95,38 @@ func begin(t *testing.T) *assault {
 		t.Fatal(err)
 	}
 	a.endpoints = watchEndpoints(box.MAAS, func(what string) { t.Error(what) })
+	if a.thieves, err = newThieves(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
 	var watching sync.WaitGroup
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	a.view = watchObjects(ctx, box.Client, &watching)
 	t.Cleanup(func() {
 		box.MAAS.ClearFaults()
 		box.MAAS.SetHook(nil)
+		a.thieves.stay.Wait()
 		stop()
 		watching.Wait()
 		a.endpoints.close()
 		a.figures.close()
 		a.auditor.Close()
 	})
-	box.MAAS.SetHook(lossy.hook)
-	box.MAAS.ChooseFaults(a.weather.choose)
+	box.MAAS.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		a.thieves.hook(call, phase)
+		return lossy.hook(call, phase)
+	})
+	box.MAAS.ChooseFaults(a.choose)
 	return a
+}
+
+// choose says what goes wrong with a call of ours: with those of others nothing does.
+func (a *assault) choose(call simulator.Call) *simulator.Fault {
+	if call.User != ourUser && call.User != lesserUser {
+		return nil
+	}
+	fault := a.weather.choose(call)
+	a.thieves.expect(call, fault)
+	return fault
 }
 
 // attack leads all clusters through their lives, some at once.
@@ -130,7 +150,7 @@ func (a *assault) attack(ctx context.Context) {
 	working.Wait()
 }
 
-// lead is a cluster's life from its creation until nothing of it is left. What goes wrong is told, and others go on.
+// lead is a cluster's life from its creation until nothing of it is left. What goes wrong is reported, and others go on.
 func (a *assault) lead(ctx context.Context, name string, number int) {
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	a.figures.add("clusters", 1)
@@ -146,13 +166,17 @@ func (a *assault) lead(ctx context.Context, name string, number int) {
 		a.t.Errorf("%s: %v\n%s", name, err, a.dump(ctx, name))
 		return
 	}
+	if err := forgetKey(ctx, key); err != nil {
+		a.t.Error(err)
+	}
 	a.t.Logf("%s came and went in %s", name, time.Since(began).Round(time.Second))
 	findings, err := a.auditor.Gone(ctx, audit.Who{Namespace: namespace, Cluster: name})
 	a.tell("when "+name+" was gone", findings, err)
 }
 
 func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) error {
-	if err := box.ApplyYAML(ctx, strings.NewReader(strings.ReplaceAll(clusterYAML, "NAME", key.Name))); err != nil {
+	does := meddlingWith(number)
+	if err := box.ApplyYAML(ctx, strings.NewReader(manifestOf(key.Name, does))); err != nil {
 		return err
 	}
 	if err := a.meet(ctx, key); err != nil {
@@ -162,13 +186,14 @@ func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) er
 	if roll.IntN(5) == 0 {
 		return a.abandon(ctx, key.Name, number, time.Duration(roll.IntN(8000))*time.Millisecond)
 	}
-	next, err := a.anchored(ctx, key.Name, number)
+	first, next, err := a.anchored(ctx, key.Name, number, does)
 	if err != nil {
 		return err
 	}
 	var leave []string
 	var each sync.WaitGroup
-	errs := make([]error, members)
+	errs := make([]error, members+1)
+	each.Go(func() { errs[members] = a.invade(ctx, key, does, first) })
 	for i := range members {
 		m := newMember(dice(number, next+i), key.Name, next+i, number*spread+next+i)
 		if m.Cut == 0 && !m.Stays {
@@ -181,6 +206,10 @@ func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) er
 		return err
 	}
 	a.agree(ctx, "with all machines of "+key.Name, key.Name)
+	if err := a.meddle(ctx, key, does, leave); err != nil {
+		return err
+	}
+	a.agree(ctx, "after "+string(does)+" of "+key.Name, key.Name)
 	if err := a.removeAll(ctx, leave); err != nil {
 		return err
 	}
@@ -212,22 +241,22 @@ func (a *assault) meet(ctx context.Context, key client.ObjectKey) error {
 	return a.auditor.Learn(ctx)
 }
 
-// anchored makes control planes until one is provisioned; it answers the number of the next machine.
-func (a *assault) anchored(ctx context.Context, cluster string, number int) (next int, err error) {
+// anchored makes control planes until one is provisioned; it returns that one, and the number of the next machine.
+func (a *assault) anchored(ctx context.Context, cluster string, number int, does meddling) (first member, next int, err error) {
 	for next = 1; next <= mostAnchors; next++ {
-		m := anchor(dice(number, next), cluster, next, number*spread+next)
+		m := anchor(dice(number, next), cluster, next, number*spread+next, does)
 		if err := a.create(ctx, m); err != nil {
-			return next, err
+			return m, next, err
 		}
 		provisioned, err := a.settle(ctx, m)
 		if err != nil || provisioned {
-			return next + 1, err
+			return m, next + 1, err
 		}
 		if err := a.remove(ctx, m.Name); err != nil {
-			return next, err
+			return m, next, err
 		}
 	}
-	return next, fmt.Errorf("none of %d control planes was provisioned", mostAnchors)
+	return first, next, fmt.Errorf("none of %d control planes was provisioned", mostAnchors)
 }
 
 // join makes a machine, and waits until it is settled, or deletes it in the middle.
@@ -309,6 +338,7 @@ func (a *assault) auditUntil(ctx context.Context, when string, look func(context
 func (a *assault) checkEnd(ctx context.Context) {
 	box.MAAS.ClearFaults()
 	box.MAAS.SetHook(nil)
+	a.thieves.stay.Wait()
 	a.auditUntil(ctx, "at the end", func(ctx context.Context) ([]audit.Finding, error) { return a.auditor.Gone(ctx, audit.Who{}) })
 }
 
@@ -318,6 +348,24 @@ func (a *assault) tell(when string, findings []audit.Finding, err error) {
 		a.t.Errorf("%s: %v", when, err)
 	}
 	for _, finding := range a.figures.found(findings) {
-		a.t.Errorf("%s: %s", when, finding)
+		a.t.Errorf("%s: %s%s", when, finding, history(finding.What))
 	}
+}
+
+// systemID is how findings name machines: their id follows the name.
+var systemID = regexp.MustCompile(`\(([0-9a-z]{6}), `)
+
+// history is what MAAS was asked to do with the first machine that a finding names.
+func history(text string) string {
+	found := systemID.FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	var lines strings.Builder
+	for _, call := range box.MAAS.Calls().Log {
+		if call.SystemID == found[1] && call.Method != http.MethodGet {
+			fmt.Fprintf(&lines, "\n\t%s %s: %s %s %s: %d", call.Time.Format(time.StampMilli), call.User, call.Method, call.Path, call.Op, call.Status)
+		}
+	}
+	return lines.String()
 }

@@ -20,8 +20,10 @@ const recordInterval = 20 * time.Millisecond
 type endpoint struct {
 	name string
 	led  bool
-	// left are the addresses of control planes that were given back, and in use again by nobody of the cluster.
+	// left are the addresses of control planes that were given back, and that no machine of the cluster uses again.
 	left map[netip.Addr]string
+	// was is where it led.
+	was []netip.Addr
 	// wrong is what is said already.
 	wrong map[string]bool
 }
@@ -38,10 +40,12 @@ type endpoints struct {
 	mutex     sync.Mutex
 	watched   map[string]*endpoint    // by the names of their clusters
 	addresses map[string][]netip.Addr // by system id, the last that each had
+	stolen    map[string]bool         // by system id
 }
 
 func watchEndpoints(maas *simulator.Simulator, report func(string)) *endpoints {
-	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{}, addresses: map[string][]netip.Addr{}}
+	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{},
+		addresses: map[string][]netip.Addr{}, stolen: map[string]bool{}}
 	e.cancel = maas.Subscribe(e.note)
 	e.done.Go(func() {
 		tick := time.NewTicker(recordInterval)
@@ -77,6 +81,13 @@ func (e *endpoints) endOf(cluster string) {
 	delete(e.watched, cluster)
 }
 
+// theirs records whether another user has a machine, from now on.
+func (e *endpoints) theirs(systemID string, have bool) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stolen[systemID] = have
+}
+
 // note keeps the addresses of machines, and whose are not any more.
 func (e *endpoints) note(m simulator.MachineSnapshot, change simulator.Change) {
 	e.mutex.Lock()
@@ -110,12 +121,29 @@ func (e *endpoints) look() {
 			e.say(watched, "led nowhere after it had led somewhere")
 		}
 		watched.led = watched.led || len(leads) > 0
+		e.lookForThieves(watched, leads)
 		for _, address := range leads {
 			if machine, left := watched.left[address]; left && !slices.Contains(e.inUse(), address) {
 				e.say(watched, fmt.Sprintf("led to %s, which %s had when it was released", address, machine))
 			}
 		}
 	}
+}
+
+// lookForThieves checks that a record is not changed to lead to a machine that another user has.
+func (e *endpoints) lookForThieves(watched *endpoint, leads []netip.Addr) {
+	for _, address := range leads {
+		if slices.Contains(watched.was, address) {
+			continue
+		}
+		for id, have := range e.stolen {
+			m, _ := e.maas.Machine(id)
+			if have && slices.Contains(m.Addresses, address) {
+				e.say(watched, fmt.Sprintf("was led to %s, which somebody took with %s", address, m.Hostname))
+			}
+		}
+	}
+	watched.was = leads
 }
 
 // inUse are the addresses of machines that run.

@@ -61,7 +61,11 @@ func TestEverythingThatCanGoWrongDoes(t *testing.T) {
 			t.Errorf("%s never happened", k.name)
 		}
 	}
-	for _, name := range []string{stall, lossOf(deletion).name, lossOf(simulator.Call{Op: "compose"}).name, spells[0].name, spells[1].name, spells[2].name} {
+	names := []string{stall, lossOf(deletion).name, lossOf(simulator.Call{Op: "compose"}).name}
+	for _, spell := range spells {
+		names = append(names, spell.name)
+	}
+	for _, name := range names {
 		if counts[name] == 0 {
 			t.Errorf("%s never happened", name)
 		}

@@ -172,7 +172,7 @@ func (s *story) ownAvailable() {
 	}
 }
 
-// look checks that clusterctl's view tells of our objects, and that its kubeconfig is of use.
+// look checks that clusterctl's view shows our objects, and that its kubeconfig is of use.
 func (s *story) look() {
 	tree := s.shell.run(s.T, "describe")
 	for _, want := range []string{

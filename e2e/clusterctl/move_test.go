@@ -36,7 +36,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// holdDeploy has MAAS not answer to deploy before release; reached is closed when it was asked.
+// holdDeploy has MAAS not respond to deploy before release; reached is closed when it was asked.
 func (s *story) holdDeploy() (reached <-chan struct{}, release func()) {
 	s.Helper()
 	asked, held := make(chan struct{}), make(chan struct{})

@@ -20,7 +20,7 @@ import (
 // orphanInterval is how often it is looked for orphans, far more often than a manager does.
 const orphanInterval = 500 * time.Millisecond
 
-// watch looks from both management clusters all the time for machines that would be called orphans, and be removed without anybody
+// watch looks from both management clusters all the time for machines that would be called orphans, and be removed without an operator
 // vouching for them.
 type watch struct {
 	end  func()

@@ -85,7 +85,7 @@ func (s *shell) command(ctx context.Context, t *testing.T, step string, env ...s
 	return command
 }
 
-// try runs a step, and answers what it says and whether it succeeded.
+// try runs a step, and returns its output and whether it succeeded.
 func (s *shell) try(t *testing.T, step string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
@@ -99,7 +99,7 @@ func (s *shell) try(t *testing.T, step string) (stdout, stderr string, err error
 	return out.String(), says.String(), err
 }
 
-// run runs a step that must succeed, and answers its output.
+// run runs a step that must succeed, and returns its output.
 func (s *shell) run(t *testing.T, step string) string {
 	t.Helper()
 	out, says, err := s.try(t, step)

@@ -3,6 +3,7 @@
 package crash_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,7 +28,7 @@ const (
 type point struct {
 	stage
 	method, endpoint, op string
-	// by tells how a list of machines finds them.
+	// by says how a list of machines finds them.
 	by string
 	n  int
 }
@@ -36,10 +37,13 @@ func (p point) String() string {
 	return strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s %s #%d", p.stage, p.method, p.endpoint, p.op, p.by, p.n)), " ")
 }
 
-// writes tells whether the call changes something.
+// call names the call in short.
+func (p point) call() string { return cmp.Or(p.op, p.method+" "+p.endpoint) }
+
+// writes reports whether the call changes something.
 func (p point) writes() bool { return p.method != http.MethodGet }
 
-// remembered are calls whose answers a manager keeps for all machines.
+// remembered reports whether a manager caches the call's result for all machines.
 func (p point) remembered() bool {
 	switch p.endpoint {
 	case "zones/", "domains/", "subnets/", "vm-hosts/":
@@ -68,7 +72,7 @@ type killer struct {
 	phase   simulator.Phase
 	// detached lets MAAS go on with the call that the manager did not live to see the end of, once this returns.
 	detached func()
-	// answered is told of each call that MAAS has answered.
+	// answered is called for each call that MAAS has answered.
 	answered func(point)
 
 	mutex  sync.Mutex
@@ -103,7 +107,7 @@ func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 	return errKilled
 }
 
-// note keeps a book of the calls, and tells whether the manager dies now.
+// note records the calls, and reports whether the manager dies now.
 func (k *killer) note(call simulator.Call, phase simulator.Phase) (at point, due bool) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

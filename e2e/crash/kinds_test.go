@@ -12,9 +12,11 @@ type kind struct {
 	machine string
 	// worker says that the machine is none of the control plane, and that the API endpoint leads nowhere.
 	worker bool
+	// calls are what no such life goes without, by operation, or by method and endpoint where there is none: a manager has to die at each of them.
+	calls []string
 }
 
-// leads tells whether the API endpoint leads to the machine, which then has the static address.
+// leads reports whether the API endpoint leads to the machine, which then has the static address.
 func (k *kind) leads() bool { return k.machine != "" && !k.worker }
 
 var (
@@ -22,14 +24,17 @@ var (
 	aVM      = &kind{
 		name:    "VM",
 		machine: "{provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20}",
+		calls:   []string{"compose", "deploy", "DELETE machines/{id}/"},
 	}
 	bareMetal = &kind{
 		name: "bare metal", worker: true,
 		machine: "{image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi}",
+		calls:   []string{"allocate", "deploy", "release"},
 	}
 	bareMetalWithAddress = &kind{
 		name:    "bare metal with an address",
 		machine: "{image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, resourcePool: capi}",
+		calls:   []string{"allocate", "link_subnet", "deploy", "release"},
 	}
 )
 

@@ -18,7 +18,7 @@ const neighbour = "neighbour"
 // moveInTimeout is for machines of the neighbour to be commissioned and deployed.
 const moveInTimeout = 3 * time.Minute
 
-// moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that nobody has, and a DNS record.
+// moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that is not allocated, and a DNS record.
 func moveIn(t *testing.T) {
 	t.Helper()
 	users := box.MAAS.Users()

@@ -56,6 +56,7 @@ func TestManagerDiesAtEveryCall(t *testing.T) {
 		return
 	}
 	runs := plan(undisturbed)
+	checkPlan(t, runs)
 	each(t, walkers, len(runs), func(w *walker, i int) bool {
 		return t.Run(fmt.Sprintf("%s/%s %s", runs[i].kind.name, runs[i].phase, runs[i].at), func(t *testing.T) {
 			k := &killer{target: runs[i].at, phase: runs[i].phase}
@@ -127,6 +128,20 @@ func plan(undisturbed []*killer) []run {
 	return slices.Concat(waiting, others)
 }
 
+// checkPlan wants a manager to die before and after each call that a life can't go without.
+func checkPlan(t *testing.T, runs []run) {
+	t.Helper()
+	for _, kind := range kinds {
+		for _, call := range kind.calls {
+			for _, phase := range phases {
+				if !slices.ContainsFunc(runs, func(r run) bool { return r.kind == kind && r.phase == phase && r.at.call() == call }) {
+					t.Errorf("in a life of the kind %q no manager dies %s %s", kind.name, phase, call)
+				}
+			}
+		}
+	}
+}
+
 // walk leads one life in which the manager dies.
 func (w *walker) walk(t *testing.T, kind *kind, name string, k *killer) {
 	t.Helper()
@@ -147,8 +162,8 @@ func (w *walker) walk(t *testing.T, kind *kind, name string, k *killer) {
 	}
 }
 
-// each has the walkers do a number of things, each the next one that nobody has begun. A walker that fails goes no further:
-// what it left may be in the way.
+// each has the walkers do a number of things, each the next one that no walker has begun. A walker that fails goes no further: what it
+// left may be in the way.
 func each(t *testing.T, walkers []*walker, number int, do func(w *walker, i int) bool) {
 	t.Helper()
 	next := make(chan int, number)

@@ -69,7 +69,7 @@ func given(t *testing.T) []string {
 	return addresses
 }
 
-// checkAddresses checks that each machine has its own static address, in MAAS and for Cluster API, and answers them.
+// checkAddresses checks that each machine has its own static address, in MAAS and for Cluster API, and returns the addresses.
 func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 	l.Helper()
 	var addresses []string

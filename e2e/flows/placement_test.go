@@ -102,7 +102,7 @@ func failover(l *life.Life) {
 	}
 	l.Cleanup(func() {
 		box.MAAS.BreakVMHost(host, false, false)
-		// A manager leaves a host alone for minutes that did not answer. One that starts anew does not, for the tests that come after.
+		// A manager skips a host for minutes that did not respond. One that starts anew does not, for the tests that come after.
 		if err := box.Manager.Kill(); err != nil {
 			l.Error(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -174,7 +175,9 @@ func TestCredentialsPerCluster(t *testing.T) {
 		waitInvalid(l, key, "")
 	})
 	step(l, "MissingSecret", func(l *life.Life) {
-		if err := box.Client.Delete(l.Context(), secretNamed("there-maas")); err != nil {
+		secret := secretNamed("there-maas") // It stays for as long as the cluster, unless by force.
+		force := client.RawPatch(client.Merge.Type(), []byte(`{"metadata":{"finalizers":null}}`))
+		if err := errors.Join(box.Client.Delete(l.Context(), secret), box.Client.Patch(l.Context(), secret, force)); err != nil {
 			l.Fatal(err)
 		}
 		waitInvalid(l, key, "there-maas")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -45,11 +47,16 @@ const (
 func TestHostCluster(t *testing.T) {
 	lxdtest.Require(t)
 	h := begin(t)
+	h.step("has no virtual IP", h.hasNoVirtualIP)
 	h.step("comes up", h.comesUp)
+	h.step("refuses nodes that MAAS would mix up", h.refusesCalico)
 	h.step("grows", h.grows)
 	h.step("keeps a machine with a VM", h.keepsMachineWithVM)
+	h.step("survives a restart of LXD", h.survivesRestart)
+	h.step("gets another certificate", h.rotatesCertificate)
 	theirs := h.plant()
 	h.step("carries control planes", h.carriesControlPlanes)
+	h.step("is full", h.isFull)
 	h.step("goes", func() { h.goes(theirs) })
 }
 
@@ -249,11 +256,209 @@ func (h *hostCluster) lxd(node string) client.InstanceServer {
 	return nil
 }
 
+// hasNoVirtualIP: MAAS would take it for a host's own.
+func (h *hostCluster) hasNoVirtualIP() {
+	h.Helper()
+	cluster := &infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "virtual-ip", Namespace: h.Key.Namespace},
+		Spec:       infrav1.MaasClusterSpec{DNSDomain: "maas.sim", LXDControlPlaneCluster: true, VirtualIP: &infrav1.VirtualIP{Subnet: "10.77.0.0/24"}},
+	}
+	if err := h.Box.Client.Create(h.Context(), cluster, ctrlclient.DryRunAll); !apierrors.IsInvalid(err) {
+		h.Errorf("a host cluster with a virtual IP: %v, want it refused", err)
+	}
+}
+
+// refusesCalico: new nodes whose interfaces MAAS would take for each other's stay out, and MAAS is left as it is. They become hosts once their
+// interfaces have names that LXD does not report.
+func (h *hostCluster) refusesCalico() {
+	h.Helper()
+	h.Box.SetPodNetwork(sandbox.Calico)
+	h.scaleWorkers(2)
+	var refused []sandbox.HostNode
+	h.Wait("both nodes to be refused", func() (bool, string, error) {
+		refused = nil
+		said := ""
+		for _, node := range h.Box.HostNodes() {
+			condition, err := h.saysOf(node.Name)
+			if err != nil {
+				return false, "", err
+			}
+			said += fmt.Sprintf("%s: %s; ", node.Name, condition.Message)
+			if condition.Reason == "MACNotUnique" {
+				refused = append(refused, node)
+			}
+		}
+		return len(refused) == 2, said, nil
+	})
+	h.Wait("LXDReady to say what is wrong", func() (bool, string, error) {
+		cluster := &infrav1.MaasCluster{}
+		err := h.Box.Client.Get(h.Context(), h.Key, cluster)
+		said := conditions.GetMessage(cluster, infrav1.LXDReadyCondition)
+		return strings.Contains(said, "CNI"), said, err
+	})
+	if hosts, err := h.maas.ListVMHosts(h.Context()); err != nil || len(hosts) != controlPlanes {
+		h.Errorf("MAAS has %d VM hosts (%v), want %d", len(hosts), err, controlPlanes)
+	}
+	for _, node := range refused {
+		h.checkOwnNetwork(node)
+		if err := h.Box.ChangePodNetwork(h.Context(), node, sandbox.Calico, sandbox.CalicoVeth); err != nil {
+			h.Fatal(err)
+		}
+		h.again(node)
+	}
+	h.hosts(controlPlanes + 2)
+	for _, node := range h.Box.HostNodes() {
+		h.checkOwnNetwork(node)
+	}
+	h.scaleWorkers(0)
+	h.hosts(controlPlanes)
+}
+
 // grows: a new node becomes a host by itself.
 func (h *hostCluster) grows() {
 	h.Helper()
+	h.Box.SetPodNetwork(sandbox.Cilium)
 	h.scaleWorkers(1)
 	h.hosts(controlPlanes + 1)
+	for _, node := range h.Box.HostNodes() {
+		h.checkOwnNetwork(node)
+	}
+}
+
+// checkOwnNetwork: in MAAS, the machine has its own card, with its own address on the bridge.
+func (h *hostCluster) checkOwnNetwork(node sandbox.HostNode) {
+	h.Helper()
+	m, ok := h.Box.MAAS.Machine(node.SystemID)
+	own := slices.ContainsFunc(m.Interfaces, func(i simulator.InterfaceSnapshot) bool {
+		return len(i.Ports) == 1 && slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == node.Address })
+	})
+	if !ok || !own {
+		h.Errorf("MAAS has %+v on machine %s, want a bridge with %s", m.Interfaces, m.Hostname, node.Address)
+	}
+}
+
+// saysOf is what the initializer says of a node.
+func (h *hostCluster) saysOf(name string) (corev1.NodeCondition, error) {
+	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	if err != nil {
+		return corev1.NodeCondition{}, err
+	}
+	node := &corev1.Node{}
+	if err := workload.Get(h.Context(), ctrlclient.ObjectKey{Name: name}, node); err != nil {
+		return corev1.NodeCondition{}, err
+	}
+	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == infrav1.LXDHostReadyNodeCondition })
+	if at < 0 {
+		return corev1.NodeCondition{}, nil
+	}
+	return node.Status.Conditions[at], nil
+}
+
+// again lets a node's initializer look at once.
+func (h *hostCluster) again(node sandbox.HostNode) {
+	h.Helper()
+	if err := node.Kubelet.Kill(sandbox.InitializerContainer); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// survivesRestart: the node says that its LXD is gone; with LXD back, it is the VM host that it was.
+func (h *hostCluster) survivesRestart() {
+	h.Helper()
+	node := h.Box.HostNodes()[0]
+	before, err := h.maas.ListVMHosts(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	if err := node.LXD.Kill(); err != nil {
+		h.Fatal(err)
+	}
+	h.again(node)
+	h.Wait("the node to say that LXD is gone", func() (bool, string, error) {
+		condition, err := h.saysOf(node.Name)
+		return condition.Status == corev1.ConditionFalse, condition.Message, err
+	})
+	if err := node.LXD.Restart(h.Context()); err != nil {
+		h.Fatal(err)
+	}
+	h.again(node)
+	h.hosts(len(before))
+	h.checkSame(before)
+}
+
+func (h *hostCluster) checkSame(before []maas.VMHost) {
+	h.Helper()
+	after, err := h.maas.ListVMHosts(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	if diff := cmp.Diff(identities(before), identities(after)); diff != "" {
+		h.Errorf("MAAS has other VM hosts (-before +after):\n%s", diff)
+	}
+}
+
+func identities(hosts []maas.VMHost) map[string]int {
+	ids := map[string]int{}
+	for _, host := range hosts {
+		ids[host.Name] = host.ID
+	}
+	return ids
+}
+
+// rotatesCertificate: a node whose key pair is lost gets another one, which alone is trusted, for the project alone; MAAS reaches the host with it.
+func (h *hostCluster) rotatesCertificate() {
+	h.Helper()
+	node := h.Box.HostNodes()[0]
+	hosts, err := h.maas.ListVMHosts(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	server := h.lxd(node.Name)
+	before, err := server.GetCertificateFingerprints()
+	if err != nil || len(before) != 1 {
+		h.Fatalf("%s trusts %v (%v), want one certificate", node.Name, before, err)
+	}
+	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	if err != nil {
+		h.Fatal(err)
+	}
+	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-" + node.Name, Namespace: "capmaas-system"}}
+	if err := workload.Delete(h.Context(), keys); err != nil {
+		h.Fatal(err)
+	}
+	h.again(node)
+	var trusted []api.Certificate
+	h.Wait("another certificate to be trusted alone", func() (bool, string, error) {
+		trusted, err = server.GetCertificates()
+		return len(trusted) == 1 && trusted[0].Fingerprint != before[0], fmt.Sprintf("%+v", trusted), err
+	})
+	if !trusted[0].Restricted || !slices.Equal(trusted[0].Projects, []string{lxdnode.DefaultProject}) {
+		h.Errorf("the certificate is for %v (restricted: %v), want %s alone", trusted[0].Projects, trusted[0].Restricted, lxdnode.DefaultProject)
+	}
+	h.hosts(len(hosts))
+	h.checkSame(hosts)
+	host := hosts[slices.IndexFunc(hosts, func(host maas.VMHost) bool { return host.Name == node.Name })]
+	if _, err := h.maas.RefreshVMHost(h.Context(), host.ID); err != nil {
+		h.Errorf("MAAS can't reach the host: %v", err)
+	}
+}
+
+// isFull: a VM that is larger than what the hosts have left is refused, and leaves nothing.
+func (h *hostCluster) isFull() {
+	h.Helper()
+	before := h.daemons.Left()
+	work := life.Begin(h.T, h.Box, "large")
+	work.Create(flavor(h.T, "lxd", work.Key.Name, map[string]string{"CONTROL_PLANE_MACHINE_COUNT": "1", "CONTROL_PLANE_MACHINE_MINMEMORY": "1000000"}))
+	work.Wait("the machine to say that no host has room", func() (bool, string, error) {
+		machines, _ := work.MaasMachines()
+		if len(machines) != 1 {
+			return false, "no machine", nil
+		}
+		why := conditions.Get(&machines[0], infrav1.MachineDeployedCondition)
+		return why != nil && why.Reason == infrav1.NoHostAvailableReason, sandbox.Conditions(machines[0].Status.Conditions), nil
+	})
+	work.Delete()
+	h.awaitLeft("the daemons to be as they were", before, h.daemons.Left)
 }
 
 func (h *hostCluster) scaleWorkers(replicas int32) {
@@ -346,7 +551,7 @@ func (h *hostCluster) plant() []string {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if _, err := theirs.Trust(h.Context(), foreign, keys.Certificate); err != nil {
+	if _, err := theirs.Trust(h.Context(), foreign, foreign, keys.Certificate); err != nil {
 		h.Fatal(err)
 	}
 	fingerprint, err := lxdnode.Fingerprint(keys.Certificate)

@@ -217,7 +217,7 @@ func checkStarts(t *testing.T, i image, p program) {
 	}
 }
 
-// checkTrust has the manager look whether it can work with a Kubernetes and a MAAS: it trusts whom the CA roots trust, and nobody else.
+// checkTrust has the manager check whether it can work with a Kubernetes and a MAAS: it trusts the certificates that the CA roots trust, and no others.
 func checkTrust(t *testing.T, i image, root string) {
 	t.Helper()
 	maas := serveMAAS(t)

@@ -45,7 +45,7 @@ func requireBuildah(t *testing.T) {
 
 const apiKey = "admin:token:hush"
 
-// serveMAAS serves a simulated MAAS over TLS until the test ends. Nobody trusts its certificate.
+// serveMAAS serves a simulated MAAS over TLS until the test ends. No client trusts its certificate.
 func serveMAAS(t *testing.T) *httptest.Server {
 	t.Helper()
 	region, err := simulator.LoadRegion(strings.NewReader(`users: [{name: root, admin: true, keys: ["` + apiKey + `"]}]`))

@@ -26,7 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
 )
 
-// What was made before and after it was followed is told, and what is removed again is not.
+// What was made before and after it was followed is reported, and what is removed again is not.
 func TestDaemonsTellsWhatIsLeft(t *testing.T) {
 	daemon := lxdtest.Start(t, lxd.Options{})
 	server, err := client.ConnectLXDUnix(daemon.Socket(), nil)
@@ -71,7 +71,7 @@ func awaitLeft(t *testing.T, book *ledger.Daemons, want ...string) {
 	}
 }
 
-// trust has a new certificate trusted, and answers its fingerprint.
+// trust has a new certificate trusted, and returns its fingerprint.
 func trust(t *testing.T, server client.InstanceServer) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger tells what a simulated MAAS was asked for, machine by machine, and what was left in it.
+// Package ledger records what a simulated MAAS was asked for, machine by machine, and what was left in it.
 package ledger
 
 import (
@@ -75,7 +75,7 @@ type Machine struct {
 	Calls []simulator.Call
 }
 
-// Did tells whether an operation was among the calls.
+// Did reports whether an operation was among the calls.
 func (m *Machine) Did(op string) bool {
 	return slices.ContainsFunc(m.Calls, func(call simulator.Call) bool { return call.Op == op })
 }

@@ -102,14 +102,14 @@ func numbers(calls []simulator.Call) string {
 }
 
 func TestRemainsTellsFields(t *testing.T) {
-	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":3},{"resource_uri":"/2","x":1}]}`
-	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"a":0},{"resource_uri":"/3","x":1}]}`
+	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":[{"v":1,"w":2}]},{"resource_uri":"/2","x":1}]}`
+	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"z":[{"v":1,"w":3}],"a":0},{"resource_uri":"/3","x":1}]}`
 	got, err := ledger.Remains([]byte(before), []byte(after))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		`- hosts: {"resource_uri":"/1","y":2,"z":3}`, `+ hosts: {"a":0,"resource_uri":"/1","y":5}`,
+		`- hosts: {"resource_uri":"/1","y":2,"z":[{"w":2}]}`, `+ hosts: {"a":0,"resource_uri":"/1","y":5,"z":[{"w":3}]}`,
 		`- hosts: {"resource_uri":"/2","x":1}`, `+ hosts: {"resource_uri":"/3","x":1}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -127,6 +127,8 @@ func TestRemains(t *testing.T) {
 		"changed": {`{"machines":[{"id":"a","status":"New"},{"id":"b"}],"lab":{"h":[]}}`, []string{`- machines: {"id":"a","status":"Ready"}`, `+ machines: {"id":"a","status":"New"}`}},
 		"left":    {`{"machines":[{"id":"a","status":"Ready"},{"id":"b"},{"id":"c"}],"lab":{"h":["c"]}}`, []string{`- lab: {"h":[]}`, `+ lab: {"h":["c"]}`, `+ machines: {"id":"c"}`}},
 		"section": {`{"machines":[{"id":"a","status":"Ready"},{"id":"b"}],"lab":{"h":[]},"dns":[1]}`, []string{"+ dns: 1"}},
+		"pods":    {after: `{"machines":[{"id":"a","status":"Ready"},{"id":"b"}],"lab":{"h":[]},"subnets":[{"cidr":"10.244.3.0/24"}]}`},
+		"subnet":  {`{"machines":[{"id":"a","status":"Ready"},{"id":"b"}],"lab":{"h":[]},"subnets":[{"cidr":"10.9.0.0/24"}]}`, []string{`+ subnets: {"cidr":"10.9.0.0/24"}`}},
 		"order":   {`{"machines":[{"id":"b"},{"id":"a","status":"Ready"}],"lab":{"h":[]}}`, []string{"the order or the form of what MAAS keeps"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,35 +30,75 @@ const (
 	namespace = corev1.NamespaceDefault
 	stopGrace = 20 * time.Second
 	logTail   = 4000
-	// look is how often the rest of Cluster API does its part.
-	look = 2 * time.Second
 	// userDataSize is that of kubeadm's user data, in bytes.
 	userDataSize = 12 << 10
-	// images is how many a Node tells of.
+	// images is how many a Node lists.
 	images = 30
 )
 
 // grow makes clusters until there are as many, and returns when all machines are ready.
 func (w *world) grow(ctx context.Context, clusters int) error {
 	for i := len(w.servers); i < clusters; i++ {
-		if err := w.makeCluster(ctx, fmt.Sprintf("c%d", i)); err != nil {
+		name := fmt.Sprintf("c%d", i)
+		if err := w.makeCluster(ctx, name); err != nil {
 			return err
+		}
+		for number := range machinesPerCluster {
+			// The first is the control plane, in a VM.
+			if err := w.makeMachine(ctx, name, fmt.Sprintf("%s-%d", name, number), number == 0, number == 0); err != nil {
+				return err
+			}
 		}
 	}
-	tick := time.NewTicker(look)
+	return w.await(ctx, clusters*machinesPerCluster)
+}
+
+// await plays the rest of Cluster API until as many machines are ready.
+func (w *world) await(ctx context.Context, machines int) error {
+	tick := time.NewTicker(w.look)
 	defer tick.Stop()
+	ready := 0
 	for {
-		ready, err := w.play(ctx)
+		now, err := w.play(ctx)
 		if err != nil {
-			return err
+			return fmt.Errorf("%d machines of %d are ready: %w", ready, machines, err)
 		}
-		if ready == clusters*machinesPerCluster {
+		ready = now
+		if ready == machines {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d machines of %d are ready: %w", ready, clusters*machinesPerCluster, context.Cause(ctx))
+			return fmt.Errorf("%d machines of %d are ready: %w", ready, machines, context.Cause(ctx))
+		}
+	}
+}
+
+// clear deletes all machines, and returns when their objects are gone.
+func (w *world) clear(ctx context.Context) error {
+	tick := time.NewTicker(w.look)
+	defer tick.Stop()
+	for {
+		list := &infrav1.MaasMachineList{}
+		if err := w.client.List(ctx, list); err != nil {
+			return err
+		}
+		if len(list.Items) == 0 {
+			return nil
+		}
+		for i := range list.Items {
+			if !list.Items[i].DeletionTimestamp.IsZero() {
+				continue
+			}
+			if err := w.client.Delete(ctx, &list.Items[i]); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d machines are still there: %w", len(list.Items), context.Cause(ctx))
 		}
 	}
 }
@@ -106,24 +146,20 @@ func (w *world) makeCluster(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	for i := range machinesPerCluster {
-		if err := w.makeMachine(ctx, name, i); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-// makeMachine makes a control plane, which is the first of its cluster, or a worker.
-func (w *world) makeMachine(ctx context.Context, cluster string, number int) error {
-	name := fmt.Sprintf("%s-%d", cluster, number)
+// makeMachine makes a control plane or a worker, in a VM or on bare metal.
+func (w *world) makeMachine(ctx context.Context, cluster, name string, controlPlane, vm bool) error {
 	machine := &clusterv1.Machine{ObjectMeta: meta(name, cluster), Spec: clusterv1.MachineSpec{
 		ClusterName: cluster, Version: "v1.35.0", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(cluster + "-data")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: name},
 	}}
 	maasMachine := &infrav1.MaasMachine{ObjectMeta: meta(name, cluster), Spec: infrav1.MaasMachineSpec{Image: "ubuntu/noble"}}
-	if number == 0 {
+	if controlPlane {
 		machine.Labels[clusterv1.MachineControlPlaneLabel], maasMachine.Labels[clusterv1.MachineControlPlaneLabel] = "", ""
+	}
+	if vm {
 		maasMachine.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
 	}
 	if err := w.client.Create(ctx, machine); err != nil {
@@ -143,7 +179,7 @@ func kubeconfigOf(server *httptest.Server) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// play does what the rest of Cluster API and the machines would do next, and answers how many machines are ready.
+// play does what the rest of Cluster API and the machines would do next, and returns how many machines are ready.
 func (w *world) play(ctx context.Context) (ready int, err error) {
 	clusters, maasClusters := &clusterv1.ClusterList{}, &infrav1.MaasClusterList{}
 	machines, maasMachines := &clusterv1.MachineList{}, &infrav1.MaasMachineList{}
@@ -197,7 +233,7 @@ func (w *world) provision(ctx context.Context, cluster *clusterv1.Cluster, endpo
 	return w.client.Status().Patch(ctx, cluster, client.MergeFrom(before))
 }
 
-// join makes the Node of a machine that runs, and has the Machine refer to it once it has its provider ID. It answers whether it does.
+// join makes the Node of a machine that runs, and has the Machine refer to it once it has its provider ID. It reports whether the Machine does.
 func (w *world) join(ctx context.Context, m *infrav1.MaasMachine, machine *clusterv1.Machine) (bool, error) {
 	if machine.Status.NodeRef.IsDefined() {
 		return true, nil

@@ -21,7 +21,7 @@ import (
 // hostLimit is for a host cluster to come up.
 const hostLimit = 5 * time.Minute
 
-// BenchmarkInitializer makes a host cluster of one machine in a sandbox, and tells what the LXD initializer needed to make the node a host,
+// BenchmarkInitializer makes a host cluster of one machine in a sandbox, and reports what the LXD initializer needed to make the node a host,
 // and what it needs afterwards. The chart has it look at its node once a minute.
 func BenchmarkInitializer(b *testing.B) {
 	lxdtest.Require(b)
@@ -45,7 +45,7 @@ func BenchmarkInitializer(b *testing.B) {
 	reportIdle(b, pid)
 }
 
-// makeHost makes a host cluster of one machine, and answers the process id of its initializer.
+// makeHost makes a host cluster of one machine, and returns the process id of its initializer.
 func makeHost(ctx context.Context, b *testing.B, box *sandbox.Sandbox) int {
 	b.Helper()
 	key := client.ObjectKey{Namespace: namespace, Name: "hosts"}

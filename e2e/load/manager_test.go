@@ -2,7 +2,7 @@
 
 // Package load_test measures what the programs need: the figures behind the chart's resources. Nothing is asserted.
 //
-//	go test ./e2e/load -run '^$' -bench . -benchtime 1x -timeout 60m
+//	go test ./e2e/load -run '^$' -bench . -benchtime 1x -timeout 120m
 package load_test
 
 import (
@@ -19,6 +19,9 @@ import (
 
 const (
 	machinesPerCluster = 5
+	// timeScale has ten minutes of MAAS pass in one second, and look is how often the rest of Cluster API does its part.
+	timeScale = 600
+	look      = 2 * time.Second
 	// idleFor is for how long the programs are watched while nothing happens.
 	idleFor = time.Minute
 	// growLimit is for as many clusters as are made at once.
@@ -27,11 +30,11 @@ const (
 	ticksPerSecond = 100
 )
 
-// BenchmarkManager makes clusters, each of a control plane in a VM and workers on bare metal, and tells what the manager needed while they
+// BenchmarkManager makes clusters, each of a control plane in a VM and workers on bare metal, and reports what the manager needed while they
 // were made, and what it needs while nothing happens. The rest of Cluster API is played: it would need more than there is to measure.
 // Its settings are the chart's, in a MAAS in which ten minutes pass in one second.
 func BenchmarkManager(b *testing.B) {
-	w := startWorld(b, 200)
+	w := startWorld(b, stage{region: region(200), timeScale: timeScale, look: look})
 	manager := w.startManager(b).PID()
 	for _, clusters := range []int{0, 50, 100, 200} {
 		b.Run(fmt.Sprintf("clusters=%d/machines=%d", clusters, clusters*machinesPerCluster), func(b *testing.B) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -31,17 +32,27 @@ import (
 
 const (
 	root      = "../.."
-	timeScale = 600
 	apiKey    = "consumer:token:secret"
 	vmsOnHost = 10
 )
+
+// stage is the MAAS of a benchmark, and the pace of what is around it.
+type stage struct {
+	region string
+	// timeScale is how many seconds pass in MAAS in one of the run.
+	timeScale float64
+	// look is how often the rest of Cluster API does its part.
+	look time.Duration
+}
 
 // world is all that is around the manager: the management cluster's API, MAAS, and the API servers of the workload clusters.
 type world struct {
 	dir        string
 	kubeconfig string
 	client     client.Client
+	maas       *simulator.Simulator
 	maasURL    string
+	look       time.Duration
 	workload   inmemory.Manager
 	servers    []*httptest.Server
 }
@@ -68,11 +79,11 @@ machines:
 	return out.String()
 }
 
-// startWorld starts all but the manager, for as many clusters at most.
-func startWorld(b *testing.B, clusters int) *world {
+// startWorld starts all but the manager.
+func startWorld(b *testing.B, s stage) *world {
 	b.Helper()
 	ctrl.SetLogger(logr.Discard())
-	w := &world{dir: b.TempDir()}
+	w := &world{dir: b.TempDir(), look: s.look}
 	plane, err := controlplane.Start(b.Context(), controlplane.Options{Dir: filepath.Join(w.dir, "k8s"), LogDir: w.dir})
 	if err != nil {
 		b.Fatal(err)
@@ -106,7 +117,7 @@ func startWorld(b *testing.B, clusters int) *world {
 	if w.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		b.Fatal(err)
 	}
-	w.startMAAS(b, clusters)
+	w.startMAAS(b, s)
 	w.workload = inmemory.NewManager(scheme)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	b.Cleanup(cancel)
@@ -122,24 +133,23 @@ func startWorld(b *testing.B, clusters int) *world {
 	return w
 }
 
-func (w *world) startMAAS(b *testing.B, clusters int) {
+func (w *world) startMAAS(b *testing.B, s stage) {
 	b.Helper()
-	described, err := simulator.LoadRegion(strings.NewReader(region(clusters)))
+	described, err := simulator.LoadRegion(strings.NewReader(s.region))
 	if err != nil {
 		b.Fatal(err)
 	}
-	sim, err := simulator.New(described, simulator.Options{TimeScale: timeScale})
-	if err != nil {
+	if w.maas, err = simulator.New(described, simulator.Options{TimeScale: s.timeScale}); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
+	b.Cleanup(w.maas.Close)
+	server := httptest.NewServer(w.maas.Handler())
 	b.Cleanup(server.Close)
 	w.maasURL = server.URL + "/MAAS"
 }
 
-// startManager runs the manager with the settings of the chart.
-func (w *world) startManager(b *testing.B) *process.Process {
+// startManager runs the manager with the settings of the chart, and with others where flags say so.
+func (w *world) startManager(b *testing.B, flags ...string) *process.Process {
 	b.Helper()
 	program := filepath.Join(w.dir, "manager")
 	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "./cmd/manager")
@@ -160,10 +170,10 @@ func (w *world) startManager(b *testing.B) *process.Process {
 	p, err := process.Start(process.Spec{
 		Name: "manager", Path: program, Dir: w.dir, LogFile: filepath.Join(w.dir, "manager.log"),
 		Env: append([]string{"KUBECONFIG=" + w.kubeconfig}, limits()...),
-		Args: []string{
+		Args: append([]string{
 			"--leader-elect", "--leader-election-namespace=" + corev1.NamespaceDefault, "--health-addr=127.0.0.1:0",
 			"--diagnostics-address=127.0.0.1:0", "--insecure-diagnostics", "--maas-config-dir=" + credentials,
-		},
+		}, flags...),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -138,7 +138,7 @@ func Described(collector prometheus.Collector) map[string][]string {
 // targetLabels are what Prometheus adds to each series, and node, which the chart's PodMonitor adds.
 var targetLabels = []string{"namespace", "pod", "instance", "job", "node"}
 
-// Unknown tells what an expression uses that does not exist: metrics not among those known, labels that none of its metrics has.
+// Unknown returns what an expression uses that does not exist: metrics not among those known, labels that none of its metrics has.
 func Unknown(expr string, known map[string][]string) []string {
 	var unknown []string
 	has := slices.Clone(targetLabels)

@@ -201,7 +201,7 @@ func readTemplate(t *testing.T, namespace, name string) map[string]any {
 	return spec
 }
 
-// fields reads a spec from YAML, in the types that the API server's answers have.
+// fields reads a spec from YAML, in the types that the API server's responses have.
 func fields(t *testing.T, content string) map[string]any {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -217,6 +217,9 @@ func fields(t *testing.T, content string) map[string]any {
 }
 
 const sizes = "minCPU: 2, minMemory: 4096, minDiskSize: 20"
+
+// hostSizes are those of the flavors for host clusters: the disk has room for the storage pool of 50 GB and for the node.
+const hostSizes = "minCPU: 2, minMemory: 4096, minDiskSize: 70"
 
 // preKubeadm is what every machine runs before kubeadm.
 var preKubeadm = []string{"swapoff --all", `sed --in-place --regexp-extended '/^[^#]\S*\s+\S+\s+swap\s/d' /etc/fstab`}
@@ -534,7 +537,7 @@ func refusals(t *testing.T, err error) []string {
 	return list
 }
 
-// A bad variable is refused when the Cluster is created, and not found out by a template that can't be made. The answer names the
+// A bad variable is refused when the Cluster is created, and not found out by a template that can't be made. The error names the
 // variable and says what would be good.
 func TestBadVariablesAreRefused(t *testing.T) {
 	t.Parallel()
@@ -637,7 +640,7 @@ func checkRefused(t *testing.T, cluster *clusterv1.Cluster, field, remedy string
 	}
 }
 
-// What MAAS's and kubeadm's answers hang on is refused another value.
+// A variable that MAAS's and kubeadm's responses depend on can't be changed.
 func TestEndpointVariablesStay(t *testing.T) {
 	t.Parallel()
 	const port = "apiServerPort: 8443"

@@ -184,7 +184,7 @@ func TestComponentsNeedCredentials(t *testing.T) {
 	}
 }
 
-// isHost tells whether a flavor is that of a host cluster.
+// isHost reports whether a flavor is that of a host cluster.
 func isHost(flavor string) bool { return strings.HasPrefix(flavor, "lxd-host") }
 
 // Every flavor asks for the same two variables, and offers the same others; those of host clusters and of a virtual IP some more.
@@ -288,8 +288,11 @@ func TestFlavorsAreAccepted(t *testing.T) {
 				}
 				got := observe(t, cluster)
 				spec, commands, mode := "dnsDomain: maas", preKubeadm, "bare-metal"
+				controlPlane, workers := tt.controlPlane, tt.workers
 				switch {
 				case isHost(flavor):
+					// The storage pool is a file on the disk.
+					controlPlane, workers = strings.ReplaceAll(controlPlane, sizes, hostSizes), strings.ReplaceAll(workers, sizes, hostSizes)
 					spec += ", lxdControlPlaneCluster: true, lxdConfig: {" + tt.host + "}"
 					commands = slices.Concat(preKubeadm, installLXD(tt.channel))
 				case strings.HasPrefix(flavor, "lxd"):
@@ -307,9 +310,9 @@ func TestFlavorsAreAccepted(t *testing.T) {
 						t.Errorf("commands before kubeadm of %s (-want +got):\n%s", whose, diff)
 					}
 				}
-				checkMachines(t, "the control plane", mode, tt.controlPlane, got.controlPlane)
+				checkMachines(t, "the control plane", mode, controlPlane, got.controlPlane)
 				for _, worker := range got.workers {
-					checkMachines(t, "the workers", "bare-metal", tt.workers, worker)
+					checkMachines(t, "the workers", "bare-metal", workers, worker)
 				}
 				if len(got.workers) != 1 {
 					t.Errorf("%d MachineDeployments, want 1", len(got.workers))

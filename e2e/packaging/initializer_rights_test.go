@@ -260,7 +260,7 @@ func TestInitializersRights(t *testing.T) {
 	}
 }
 
-// A label that somebody else set to something else is no reason to refuse the condition.
+// A label that another client set to another value is no reason to refuse the condition.
 func TestInitializerLivesWithAStrangeLabel(t *testing.T) {
 	namespace := installInitializer(t)
 	newNode(t, "node-a")

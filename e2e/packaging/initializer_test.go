@@ -196,9 +196,9 @@ func TestInitializersPodSecurity(t *testing.T) {
 	convert(t, ofKind(objects, "DaemonSet")[0], &daemonSet)
 	for profile, want := range map[string][]string{
 		"privileged": nil,
-		"baseline":   {`hostPath volumes (volume "lxd-socket")`},
+		"baseline":   {`hostPath volumes (volumes "lxd-snap", "lxd-package")`},
 		"restricted": {
-			`restricted volume types (volume "lxd-socket" uses restricted volume type "hostPath")`,
+			`restricted volume types (volumes "lxd-snap", "lxd-package" use restricted volume type "hostPath")`,
 			`runAsNonRoot != true (pod must not set securityContext.runAsNonRoot=false)`,
 			`runAsUser=0 (pod must not set runAsUser=0)`,
 		},
@@ -234,7 +234,7 @@ func TestInitializersPodSecurity(t *testing.T) {
 	}
 }
 
-// podSecurityMessage is how the API server begins what it says; only its text tells which rules of a profile are broken.
+// podSecurityMessage is how the API server begins what it says; only its text says which rules of a profile are broken.
 var (
 	podSecurityMessage = regexp.MustCompile(`violates PodSecurity "[^"]*": `)
 	betweenViolations  = regexp.MustCompile(`\), `)

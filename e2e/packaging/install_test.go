@@ -66,7 +66,7 @@ func withHooks(t *testing.T, v values) []*unstructured.Unstructured {
 }
 
 func dryRunApply(ctx context.Context, o *unstructured.Unstructured) error {
-	// A copy, because the answer is written into the object.
+	// A copy, because the response is written into the object.
 	return management.strict.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
 		client.FieldOwner("packaging"), client.ForceOwnership, client.DryRunAll)
 }
@@ -125,6 +125,7 @@ func TestManagersRights(t *testing.T) {
 	checkAccess(t, "capmaas-manager", releaseNamespace, []request{
 		{verb: "watch", group: infrastructure, resource: "maasmachines", allowed: true},
 		{verb: "patch", group: infrastructure, resource: "maasmachines", subresource: "status", namespace: "any", allowed: true},
+		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: "any", allowed: true},
 		{verb: "list", group: "cluster.x-k8s.io", resource: "machines", allowed: true},
 		{verb: "get", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews", allowed: true},
@@ -137,6 +138,9 @@ func TestManagersRights(t *testing.T) {
 		{verb: "get", group: "controlplane.cluster.x-k8s.io", resource: "others", namespace: "any"},
 		{verb: "list", group: "ipam.cluster.x-k8s.io", resource: "ipaddresses", namespace: "any"},
 		{verb: "delete", group: "ipam.cluster.x-k8s.io", resource: "ipaddresses", namespace: "any"},
+		{verb: "patch", resource: "secrets", namespace: "any", allowed: true},
+		{verb: "update", resource: "secrets", namespace: "any"},
+		{verb: "delete", resource: "secrets", namespace: "any"},
 		{verb: "create", resource: "secrets", namespace: "any"},
 		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: "any"},
 		{verb: "create", resource: "pods", namespace: releaseNamespace},
@@ -158,12 +162,15 @@ func TestManagersRightsInOneNamespace(t *testing.T) {
 	const infrastructure = "infrastructure.cluster.x-k8s.io"
 	checkAccess(t, "second-capmaas-manager", own, []request{
 		{verb: "watch", group: infrastructure, resource: "maasmachines", namespace: watched, allowed: true},
+		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: watched, allowed: true},
 		{verb: "list", resource: "secrets", namespace: watched, allowed: true},
 		{verb: "create", group: "authorization.k8s.io", resource: "subjectaccessreviews", allowed: true},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: own, allowed: true},
 		{verb: "list", resource: "secrets", namespace: own},
+		{verb: "patch", resource: "secrets", namespace: own},
 		{verb: "list", resource: "secrets"},
 		{verb: "watch", group: infrastructure, resource: "maasmachines"},
+		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: own},
 	})
 }
 

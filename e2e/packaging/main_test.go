@@ -34,7 +34,7 @@ var sources = filepath.Join("..", "..")
 // There is no kubelet, so the manager does not run.
 var management struct {
 	client.Client
-	// strict is a client that is told of fields that don't exist, as kubectl is.
+	// strict is a client that gets errors about fields that don't exist, as kubectl is.
 	strict client.Client
 	// kubeconfig is the path of the administrator's.
 	kubeconfig string

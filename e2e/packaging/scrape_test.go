@@ -50,7 +50,7 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 	}
 }
 
-// freeAddress is one on which nobody listens.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -34,6 +34,7 @@ var (
 
 // unusedByManager are rights that the chart grants and that these lives don't need, with the reason why they are granted.
 var unusedByManager = map[string]string{
+	"adopt maasclusters.infrastructure.cluster.x-k8s.io":     "the policy for owner ids asks for it: the manager's request is a patch",
 	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
 	"get rke2controlplanes.controlplane.cluster.x-k8s.io":    "a cluster's control plane may be of this kind, which is not in the sandbox",
 }

@@ -29,7 +29,7 @@ type Request struct {
 	User string
 	// Use is what was asked for.
 	Use Right
-	// Denied tells that it was forbidden: by the authorizer, or by admission.
+	// Denied means that it was forbidden: by the authorizer, or by admission.
 	Denied bool
 	// Why is what the API server said.
 	Why string
@@ -59,7 +59,7 @@ type entry struct {
 // decision is the annotation in which the authorizer's is.
 const decision = "authorization.k8s.io/decision"
 
-// Read answers the requests that were logged since the last call. A line that is being written is left for the next.
+// Read returns the requests that were logged since the last call. A line that is being written is left for the next.
 func (l *Log) Read() ([]Request, error) {
 	file, err := os.Open(l.file)
 	if err != nil {

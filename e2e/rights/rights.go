@@ -39,7 +39,7 @@ func (r Right) String() string {
 	return text
 }
 
-// Covers tells whether the right is one to a use. What is created, or is one of many, has no name, and no right to one name is a right to it.
+// Covers reports whether the right is one to a use. What is created, or is one of many, has no name, and no right to one name is a right to it.
 func (r Right) Covers(u Right) bool {
 	if r.Verb != u.Verb {
 		return false
@@ -127,7 +127,7 @@ func resourcesOf(rule rbacv1.PolicyRule, served []*metav1.APIResourceList) []res
 	return found
 }
 
-// namedBy tells whether a rule's resources have one of a name. "*" is all, also subresources, and "*/name" that subresource of all.
+// namedBy reports whether a rule's resources have one of a name. "*" is all, also subresources, and "*/name" that subresource of all.
 func namedBy(resources []string, name string) bool {
 	_, sub, isSub := strings.Cut(name, "/")
 	return slices.ContainsFunc(resources, func(r string) bool {
@@ -135,8 +135,8 @@ func namedBy(resources []string, name string) bool {
 	})
 }
 
-// Unused are the rights that no use needed, but for those that are excused; and the excuses for rights that were used after all, or that
-// nobody has. Both are sorted.
+// Unused returns the rights that no use needed, except those that are excused; and the excuses for rights that were used after all, or
+// that were not granted. Both are sorted.
 func Unused(rights, uses []Right, excused map[string]string) (unused, needless []string) {
 	open := map[string]bool{} // By the text of the right: whether it was used.
 	for _, r := range rights {

@@ -26,7 +26,7 @@ const (
 	applyTimeout = 2 * time.Minute
 )
 
-// WaitFor calls check until it is done, fails, or the context ends: a deadline is the caller's. The error then tells
+// WaitFor calls check until it is done, fails, or the context ends: a deadline is the caller's. The error then says
 // what was waited for, and the last status.
 func WaitFor(ctx context.Context, what string, check func() (done bool, status string, err error)) error {
 	tick := time.NewTicker(pollInterval)

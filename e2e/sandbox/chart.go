@@ -67,7 +67,7 @@ func (m *Manager) Upgrade(ctx context.Context, values map[string]any) error {
 	return nil
 }
 
-// Test is helm test: it runs the chart's tests in the cluster, and answers an error if one fails.
+// Test is helm test: it runs the chart's tests in the cluster, and returns an error if one fails.
 func (m *Manager) Test() error {
 	configuration, _, err := m.helm()
 	if err != nil {

@@ -67,7 +67,7 @@ func (s *Sandbox) LXDs() map[string]*lxd.Daemon {
 	return daemons
 }
 
-// withLXD tells whether machines have LXD.
+// withLXD reports whether machines have LXD.
 func (s *Sandbox) withLXD() (bool, error) {
 	if s.options.LXD == LXDOff {
 		return false, nil
@@ -95,7 +95,13 @@ func (s *Sandbox) runHostNode(ctx context.Context, node guest.Node) (stop func()
 		Dir:      filepath.Join(s.dir, "pods-"+node.SystemID), LogDir: s.LogDir,
 		Logger: s.logger.WithName("kubelet").WithValues("node", node.Name),
 	}
+	s.hostMutex.Lock()
+	podNetwork := s.podNetwork
+	s.hostMutex.Unlock()
 	if node.LXD != nil {
+		if err := startPodNetwork(ctx, node, podNetwork); err != nil {
+			return nil, err
+		}
 		options.HostPaths = map[string]string{snapDir: node.LXD.Dir()}
 	}
 	k, err := kubelet.Start(ctx, options)

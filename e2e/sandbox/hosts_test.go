@@ -261,7 +261,7 @@ func (f *hostFlow) checkPower(t *testing.T) {
 	server.Disconnect()
 }
 
-// awaitDown waits until nothing answers as the cluster any more.
+// awaitDown waits until no server responds as the cluster any more.
 func (f *hostFlow) awaitDown(t *testing.T) {
 	t.Helper()
 	if err := sandbox.WaitFor(within(t, 3*time.Minute), "the cluster to be down", func() (bool, string, error) {

@@ -22,7 +22,7 @@ const (
 	MAAS
 )
 
-// include tells whether a part is wanted.
+// include reports whether a part is wanted.
 func (p Parts) include(part Parts) bool {
 	return p == Everything || (part != Everything && p >= part)
 }
@@ -41,8 +41,8 @@ type Options struct {
 	Seed int64
 	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
 	PollActive, PollIdle time.Duration
-	// Lease is for how long a manager that was killed holds up its successor; one that gets no answer for three quarters of it ends. Default:
-	// 4 s, which is short on a busy computer: what counts calls and kills nobody wants more.
+	// Lease is for how long a manager that was killed holds up its successor; one that gets no response for three quarters of it ends.
+	// Default: 4 s, which is short on a busy computer: a test that counts calls and kills no manager wants more.
 	Lease time.Duration
 	// Eager has Cluster API look at an object whenever it changed, as its feature gate ReconcilerRateLimiting does when it is off. By
 	// default it does once in a second, and that is what most of a cluster's life is spent with.
@@ -53,7 +53,7 @@ type Options struct {
 	Audit bool
 	// Values are merged into the values of the chart.
 	Values map[string]any
-	// Progress is told what is being done, in a few words. It is called from one goroutine at a time.
+	// Progress gets what is being done, in a few words. It is called from one goroutine at a time.
 	Progress func(string)
 	// KeepFiles leaves the temporary directory, with all logs, after Stop.
 	KeepFiles bool

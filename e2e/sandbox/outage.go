@@ -20,7 +20,7 @@ import (
 type Outage int
 
 const (
-	// Refusing means that nobody listens there.
+	// Refusing means that no process listens there.
 	Refusing Outage = iota
 	// Silent means that connections are accepted, and nothing is ever answered.
 	Silent

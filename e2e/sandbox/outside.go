@@ -17,7 +17,7 @@ type names struct {
 	outside map[string]func() []netip.Addr
 }
 
-// Lookup answers where a name leads to, or an address that is a load balancer's.
+// Lookup returns the addresses that a name leads to, or that a load balancer's address leads to.
 func (n *names) Lookup(host string) []netip.Addr {
 	n.mutex.Lock()
 	leads := n.outside[host]
@@ -28,8 +28,8 @@ func (n *names) Lookup(host string) []netip.Addr {
 	return n.Simulator.Lookup(host)
 }
 
-// Lead has a name or an address that MAAS knows nothing of lead to the addresses that to answers, as an operator's DNS or load balancer
-// does, until end. It is asked for each connection, by several goroutines.
+// Lead has a name or an address that MAAS knows nothing of lead to the addresses that to returns, as an operator's DNS or load balancer
+// does, until end. to is called for each connection, by several goroutines.
 func (s *Sandbox) Lead(host string, to func() []netip.Addr) (end func()) {
 	s.names.mutex.Lock()
 	defer s.names.mutex.Unlock()

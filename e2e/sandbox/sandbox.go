@@ -77,6 +77,7 @@ type Sandbox struct {
 
 	hostMutex        sync.Mutex
 	hostNodes        map[string]HostNode // by system id
+	podNetwork       PodNetwork
 	initializerBuild *build
 
 	stopping sync.Once
@@ -94,7 +95,10 @@ func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the sandbox's directory: %w", err)
 	}
-	s := &Sandbox{options: options, root: root, dir: dir, LogDir: filepath.Join(dir, "logs"), env: os.Environ(), hostNodes: map[string]HostNode{}}
+	s := &Sandbox{
+		options: options, root: root, dir: dir, LogDir: filepath.Join(dir, "logs"), env: os.Environ(),
+		hostNodes: map[string]HostNode{}, podNetwork: Flannel,
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -219,7 +223,7 @@ func (s *Sandbox) stopMachines(collect func(error)) {
 	s.stopMAAS(collect)
 }
 
-// Err tells why something that should run does not.
+// Err returns why something that should run does not.
 func (s *Sandbox) Err() error {
 	if s.providers == nil {
 		return nil

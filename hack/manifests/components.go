@@ -22,7 +22,7 @@ const (
 	providerLabel = "cluster.x-k8s.io/provider"
 )
 
-// helmLabels say who manages an object, which is somebody else when clusterctl or kubectl installs it.
+// helmLabels say who manages an object. That is not Helm if clusterctl or kubectl installs it.
 var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
 // components renders the chart as clusterctl wants it: one file with one Namespace, the provider's label on

@@ -133,7 +133,7 @@ func rules(schema clusterv1.JSONSchemaProps) []string {
 	return list
 }
 
-// isFixed tells whether a value can't be changed.
+// isFixed reports whether a value can't be changed.
 func isFixed(schema clusterv1.JSONSchemaProps) bool {
 	return slices.ContainsFunc(schema.XValidations, func(rule clusterv1.ValidationRule) bool { return rule.Rule == "self == oldSelf" })
 }

@@ -35,7 +35,7 @@ func replaces(class *clusterv1.ClusterClass, variable string) string {
 	return "nothing"
 }
 
-// uses tells whether what a patch changes of what machines are made from hangs on a variable.
+// uses reports whether what a patch changes of what machines are made from depends on a variable.
 func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinition, variable string) bool {
 	for _, p := range definition.JSONPatches {
 		// How a control plane is rolled, for example, makes no other machines of it.
@@ -56,7 +56,7 @@ func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinitio
 	return false
 }
 
-// inTemplate tells whether a Go template has a variable's value, or asks whether there is one.
+// inTemplate reports whether a Go template has a variable's value, or asks whether there is one.
 func inTemplate(template, variable string) bool {
 	name := regexp.QuoteMeta(variable)
 	return regexp.MustCompile(`(^|[^\w.])\.` + name + `\b|hasKey \. "` + name + `"`).MatchString(template)

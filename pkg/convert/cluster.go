@@ -133,7 +133,7 @@ func (o *object) convertBridge(config mapping) {
 	}
 }
 
-// dropUnused leaves out a part that had no effect. Only what somebody wrote is a loss: defaults were filled in by the API server.
+// dropUnused leaves out a part that had no effect. Only what a user wrote is a loss: defaults were filled in by the API server.
 func (o *object) dropUnused(in, part mapping, key string, defaults map[string]string, why string) {
 	for i := 0; i+1 < len(part.node.Content); i += 2 {
 		name, value := part.node.Content[i].Value, part.node.Content[i+1]

@@ -52,7 +52,7 @@ type Result struct {
 	Findings []Finding
 }
 
-// Has tells whether there is a finding of this severity.
+// Has reports whether there is a finding of this severity.
 func (r Result) Has(severity Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == severity })
 }

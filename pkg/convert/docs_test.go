@@ -54,7 +54,7 @@ func TestFieldsBecomeFieldsThatThereAre(t *testing.T) {
 	}
 }
 
-// hasField tells whether a type has a field by its path in JSON.
+// hasField reports whether a type has a field by its path in JSON.
 func hasField(in reflect.Type, path []string) bool {
 	if len(path) == 0 {
 		return true

@@ -94,7 +94,7 @@ func TestVirtualMachines(t *testing.T) {
 		"one subnet": {
 			spec: vm + "lxd: {enabled: true, vmConfig: {diskSize: 20, network: 10.0.0.0/24}}}",
 			want: as + "minDiskSize: 20, lxdConfig: {network: {devices: [{name: eth0, subnet: 10.0.0.0/24, linkMode: auto}]}}}",
-			// Their order of preference is not asked for by anybody else.
+			// No one else asks for their order of preference.
 			findings: []string{"note lxd.vmConfig.network"},
 		},
 		"two subnets, and modes": {

@@ -49,7 +49,7 @@ func (m mapping) index(key string) int {
 	return -1
 }
 
-// get answers the value of a key, or nil.
+// get returns the value of a key, or nil.
 func (m mapping) get(key string) *yaml.Node {
 	if i := m.index(key); i > 0 {
 		return m.node.Content[i]
@@ -144,7 +144,7 @@ func (m mapping) check(known []string) {
 	}
 }
 
-// hint tells fields of this provider from those that nobody knows.
+// hint returns what to do about a field that is not known: it may be one of this provider's.
 func hint(key string) string {
 	if slices.Contains([]string{"provisioningMode", "dynamicLXD", "lxdControlPlaneCluster", "virtualIP", "credentialsRef", "staticIPPoolRef", "release"}, key) {
 		return "; this one has: was the object converted before?"

@@ -19,7 +19,7 @@ var linkModes = []string{
 	string(infrav1.LinkModeAuto), string(infrav1.LinkModeDHCP), string(infrav1.LinkModeStatic), string(infrav1.LinkModeLinkUp),
 }
 
-// convertAddress makes the mapping staticIP the address alone, and answers it.
+// convertAddress replaces the mapping staticIP with the address alone, and returns it.
 func (o *object) convertAddress(spec mapping) string {
 	static, ok := spec.child("staticIP")
 	if !ok {

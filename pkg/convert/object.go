@@ -25,7 +25,7 @@ var kinds = map[string]func() any{
 // versions are those that its releases serve, or did.
 var versions = []string{"v1alpha3", "v1alpha4", "v1beta1"}
 
-// convertObject converts an object, or the items of a List, and tells whether it changed. line is the one before its document.
+// convertObject converts an object, or the items of a List, and reports whether it changed. line is the one before its document.
 func convertObject(node *yaml.Node, line int, findings *[]Finding) (changed bool) {
 	o := &object{line: line, findings: findings}
 	m := mapping{o, node, ""}
@@ -141,7 +141,7 @@ func (o *object) verify(m mapping, kind string) {
 	}
 }
 
-// shared tells whether a node is written with anchors, aliases, merge keys or tags of its own: changing one place could change another.
+// shared reports whether a node is written with anchors, aliases, merge keys or tags of its own: changing one place could change another.
 func shared(n *yaml.Node) bool {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode || n.Style&yaml.TaggedStyle != 0 || n.ShortTag() == "!!merge" {
 		return true

@@ -43,7 +43,7 @@ func startsDocument(rest []byte) bool {
 	return ok && (len(after) == 0 || bytes.IndexByte([]byte(" \t\r\n"), after[0]) >= 0)
 }
 
-// convert answers the document as it should be: its own bytes where nothing changes.
+// convert returns the document as it should be: its own bytes where nothing changes.
 func (d document) convert() ([]byte, []Finding) {
 	var findings []Finding
 	fail := func(line int, format string, args ...any) ([]byte, []Finding) {
@@ -99,7 +99,7 @@ func encode(original []byte, root *yaml.Node) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// indentsLists tells whether the first list with a line for each item is further right than its key.
+// indentsLists reports whether the first list with a line for each item is further right than its key.
 func indentsLists(n *yaml.Node) bool {
 	var first *bool
 	var look func(*yaml.Node)

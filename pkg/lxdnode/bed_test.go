@@ -45,7 +45,7 @@ func connectNode(t *testing.T, socket string) *Node {
 func named(name string) Config {
 	return Config{
 		StoragePool: "pool-" + name, StorageBackend: "dir", NetworkBridge: "br0",
-		Project: "project-" + name, Profile: "profile-" + name, ListenAddress: "10.0.2.15:8443",
+		Project: "project-" + name, ListenAddress: "10.0.2.15:8443",
 	}
 }
 
@@ -60,7 +60,7 @@ func states(report Report) map[string]State {
 
 func allIn(state State) map[string]State {
 	return map[string]State{
-		StepServer: OK, StepPool: state, StepBridge: state, StepProject: state, StepProfile: state, StepListen: state,
+		StepServer: OK, StepPool: state, StepBridge: state, StepInterfaces: OK, StepProject: state, StepProfile: state, StepListen: state,
 	}
 }
 
@@ -122,7 +122,7 @@ func wantMentioned(t *testing.T, text string, words ...string) {
 	}
 }
 
-// belongings is everything on a node that somebody may have put there: name to content.
+// belongings is everything on a node that a user may have put there: name to content.
 type belongings map[string]any
 
 func inventory(t *testing.T, client lxd.InstanceServer) belongings {
@@ -209,8 +209,8 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 	return actions
 }
 
-// eventsUntilMark makes a profile and waits until LXD tells of it. It answers the actions that LXD told of before, but for what is done to
-// such profiles.
+// eventsUntilMark makes a profile and waits until LXD tells of it. It returns the actions that LXD told of before, without those on such
+// profiles.
 func eventsUntilMark(t *testing.T, client lxd.InstanceServer, events <-chan api.Event, patience time.Duration) (actions []string, heard bool) {
 	t.Helper()
 	const prefix = "mark-"
@@ -257,6 +257,11 @@ func trustedNames(t *testing.T, client lxd.InstanceServer) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// called is what Distrust removes: certificates of a name.
+func called(name string) func(stored, commonName string) bool {
+	return func(stored, _ string) bool { return stored == name }
 }
 
 func newKeys(t *testing.T, name string) Keys {

@@ -41,7 +41,7 @@ func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 	return p.checkLink(client, state, network.Managed)
 }
 
-// checkLink asks whether the bridge is up.
+// checkLink checks that the bridge is up and has a port. LXD calls a bridge's ports its upper devices.
 func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (State, string, error) {
 	link, err := client.GetNetworkState(p.NetworkBridge)
 	if err != nil {
@@ -52,8 +52,15 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 			Remedy: fmt.Sprintf("`ip link set %s up`, and see that the node's network configuration does so at boot", p.NetworkBridge)}
 	}
 	owner := "the host's"
-	if managed {
+	switch {
+	case managed: // LXD routes what goes in and out.
 		owner = "LXD's"
+	case link.Bridge != nil && len(link.Bridge.UpperDevices) == 0:
+		return Failed, "", &Error{Step: StepBridge, Permanent: true,
+			Problem: fmt.Sprintf("the bridge %s has no port: VMs on it would reach neither MAAS nor anything else", p.NetworkBridge),
+			Remedy: fmt.Sprintf("connect it to the node's network: MAAS makes such a bridge while the machine is Ready "+
+				"(`maas $PROFILE interfaces create-bridge $MACHINE name=%s parent=$INTERFACE`), or name another one in %s",
+				p.NetworkBridge, SettingNetworkBridge)}
 	}
 	return state, fmt.Sprintf("%s: %s, up", p.NetworkBridge, owner), nil
 }
@@ -83,9 +90,8 @@ func bridgeNames(client lxd.InstanceServer) string {
 	return strings.Join(names, ", ")
 }
 
-// createBridge makes a bridge on which LXD serves neither addresses nor names: MAAS does. LXD picks its subnet, for
-// which it tries to reach the gateways of candidates; where something answers for every address, that fails, and the
-// bridge has to be made by hand with an ipv4.address.
+// createBridge makes a bridge on which LXD serves neither addresses nor names: MAAS does. LXD picks its subnet, for which it tries to reach the
+// gateways of candidates. Where something responds for every address, that fails, and the bridge has to be made by hand with an ipv4.address.
 func (p *pass) createBridge(client lxd.InstanceServer) error {
 	err := client.CreateNetwork(api.NetworksPost{
 		Name: p.NetworkBridge, Type: bridgeType,

@@ -23,16 +23,17 @@ const (
 	SettingNetworkBridge  = "NETWORK_BRIDGE"
 	SettingCreateBridge   = "CREATE_BRIDGE"
 	SettingProject        = "LXD_PROJECT"
-	SettingProfile        = "LXD_PROFILE"
 	SettingListen         = "LXD_LISTEN"
 )
 
-// What empty names in a Config stand for. MAAS uses a profile of the name maas when the project has one.
+// What empty names in a Config stand for.
 const (
 	DefaultStoragePool = "default"
 	DefaultProject     = "maas"
-	DefaultProfile     = "maas"
 )
+
+// profileName is the profile of the project that MAAS gives to VMs. It uses no other.
+const profileName = "maas"
 
 // Config says how a node's LXD has to be.
 type Config struct {
@@ -48,8 +49,6 @@ type Config struct {
 	CreateBridge bool
 	// Project is the LXD project of MAAS's VMs; empty stands for DefaultProject.
 	Project string
-	// Profile is a profile in the project; empty stands for DefaultProfile.
-	Profile string
 	// ListenAddress is where MAAS reaches LXD (core.https_address): an IP address, or none for all of them, and a port.
 	// Empty: any address that LXD has will do, and where it has none it gets anyListen.
 	ListenAddress string
@@ -65,7 +64,7 @@ func (e *SettingError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Settin
 
 func backends() []string { return []string{"zfs", "btrfs", "lvm", "dir"} }
 
-// Names as LXD takes them: for storage pools and profiles, for projects (without underscores), and for interfaces, where
+// Names as LXD takes them: for storage pools, for projects (without underscores), and for interfaces, where
 // Linux sets the length.
 var (
 	objectName    = regexp.MustCompile(`^[a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
@@ -97,9 +96,6 @@ func (c Config) Validate() error {
 	if !projectName.MatchString(c.Project) {
 		wrong(SettingProject, c.Project, "a project's name has letters, digits, dots and dashes")
 	}
-	if !objectName.MatchString(c.Profile) {
-		wrong(SettingProfile, c.Profile, "a profile's name has letters, digits, dots, dashes and underscores")
-	}
 	if c.ListenAddress != "" {
 		if _, err := parseListen(c.ListenAddress); err != nil {
 			wrong(SettingListen, c.ListenAddress, err.Error())
@@ -111,7 +107,6 @@ func (c Config) Validate() error {
 func (c Config) withDefaults() Config {
 	c.StoragePool = cmp.Or(c.StoragePool, DefaultStoragePool)
 	c.Project = cmp.Or(c.Project, DefaultProject)
-	c.Profile = cmp.Or(c.Profile, DefaultProfile)
 	return c
 }
 
@@ -144,7 +139,7 @@ func parseListen(address string) (listen, error) {
 	return l, nil
 }
 
-// serves tells whether who listens on l is also reached at the other address.
+// serves reports whether who listens on l is also reached at the other address.
 func (l listen) serves(other listen) bool {
 	if l.port != other.port {
 		return false

@@ -37,10 +37,8 @@ func TestValidateNamesEverySettingThatIsWrong(t *testing.T) {
 	}{
 		"nothing": {func(*Config) {}, nil},
 		"everything": {func(c *Config) {
-			*c = Config{StoragePool: "a/b", StorageBackend: "ceph", NetworkBridge: "a bridge", Project: "a/b", Profile: "a b",
-				ListenAddress: "10.0.2.15"}
-		}, []string{SettingStoragePool, SettingStorageBackend, SettingStorageSize, SettingNetworkBridge, SettingProject,
-			SettingProfile, SettingListen}},
+			*c = Config{StoragePool: "a/b", StorageBackend: "ceph", NetworkBridge: "a bridge", Project: "a/b", ListenAddress: "10.0.2.15"}
+		}, []string{SettingStoragePool, SettingStorageBackend, SettingStorageSize, SettingNetworkBridge, SettingProject, SettingListen}},
 		"no backend":                  {func(c *Config) { c.StorageBackend = "" }, []string{SettingStorageBackend}},
 		"size below 0":                {func(c *Config) { c.StorageSizeGB = -1 }, []string{SettingStorageSize}},
 		"no size for dir":             {func(c *Config) { c.StorageBackend, c.StorageSizeGB = "dir", 0 }, nil},

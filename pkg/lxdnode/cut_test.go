@@ -33,7 +33,7 @@ func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 	setConfig(t, client, listenKey, "")
 	setConfig(t, client, ownListenKey, "")
 	for _, err := range []error{
-		client.UseProject(config.Project).DeleteProfile(config.Profile), client.DeleteProject(config.Project),
+		client.UseProject(config.Project).DeleteProfile(profileName), client.DeleteProject(config.Project),
 		client.DeleteNetwork(config.NetworkBridge), client.DeleteStoragePool(config.StoragePool),
 	} {
 		if err != nil {
@@ -57,7 +57,7 @@ func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config
 	if err != nil || now.address != config.ListenAddress || now.note != config.ListenAddress {
 		t.Errorf("LXD listens on %q, note %q (%v)", now.address, now.note, err)
 	}
-	profile, _, err := client.UseProject(config.Project).GetProfile(config.Profile)
+	profile, _, err := client.UseProject(config.Project).GetProfile(profileName)
 	if err != nil || len(profile.Devices) > 0 {
 		t.Errorf("the profile is %+v, %v", profile, err)
 	}
@@ -112,21 +112,21 @@ func testTrustIsResumed(t *testing.T, n *Node, client lxd.InstanceServer, betwee
 		keys := newKeys(t, when)
 		change, _ := atWrite(1, true, cut)
 		between.set(change)
-		if _, err := n.Trust(t.Context(), when, keys.Certificate); err == nil || Permanent(err) {
+		if _, err := n.Trust(t.Context(), when, "default", keys.Certificate); err == nil || Permanent(err) {
 			t.Errorf("cut off %s adding it: %v", when, err)
 		}
 		between.set(nil)
-		changed, err := n.Trust(t.Context(), when, keys.Certificate)
+		changed, err := n.Trust(t.Context(), when, "default", keys.Certificate)
 		if err != nil || changed != (when == "before") {
 			t.Errorf("%s: the second Trust = %t, %v", when, changed, err)
 		}
 
 		between.set(change)
-		if _, err := n.Distrust(t.Context(), when, nil); err == nil || Permanent(err) {
+		if _, err := n.Distrust(t.Context(), called(when), nil); err == nil || Permanent(err) {
 			t.Errorf("cut off %s removing it: %v", when, err)
 		}
 		between.set(nil)
-		if _, err := n.Distrust(t.Context(), when, nil); err != nil {
+		if _, err := n.Distrust(t.Context(), called(when), nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -38,8 +38,8 @@ func (e *Error) Error() string {
 // Unwrap gives LXD's or the network's error, where there was one.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Permanent tells whether somebody has to change something before err can go away: it holds a permanent *Error or a
-// *SettingError, alone or among others.
+// Permanent reports whether an operator has to change something before err can go away: it holds a permanent *Error or a *SettingError, alone or
+// among others.
 func Permanent(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // It walks the tree itself: errors.As would stop at the first one.
 	case nil:
@@ -78,7 +78,7 @@ func asError(step, doing string, err error) *Error {
 	return &Error{Step: step, Problem: doing + ": no answer from LXD: " + oneLine(err), cause: err}
 }
 
-// unanswered tells whether LXD did not answer at all, so that asking it for more is useless for now.
+// unanswered reports whether LXD did not respond at all, so that asking it for more is useless for now.
 func unanswered(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.cause != nil && !api.StatusErrorCheck(e.cause) && !errors.Is(e.cause, errConflict)

@@ -3,6 +3,7 @@
 package lxdnode
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
 
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
@@ -19,22 +21,32 @@ import (
 type node struct {
 	*Node
 	client lxd.InstanceServer
+	daemon *lxdbed.Daemon
+}
+
+func startNode(t *testing.T) *node {
+	t.Helper()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	return &node{connectNode(t, d.Socket()), connect(t, d.Socket()), d}
 }
 
 func TestWhatIsThereIsUsedOrReportedAndNeverChanged(t *testing.T) {
 	t.Parallel()
-	d := lxdtest.Start(t, lxdbed.Options{})
-	n := &node{connectNode(t, d.Socket()), connect(t, d.Socket())}
+	n := startNode(t)
 	for name, test := range map[string]func(*testing.T, *node){
 		"a pool of the driver keeps its size":            testPoolKeepsSize,
 		"a pool of another driver is an error":           testPoolOfAnotherDriver,
 		"a driver that LXD lacks is an error":            testMissingDriver,
+		"a pool larger than the disk is an error":        testPoolLargerThanTheDisk,
 		"a bridge that is not there is an error":         testMissingBridge,
 		"a bridge is made where that was asked for":      testBridgeOnDemand,
 		"something else than a bridge is an error":       testNoBridge,
 		"a bridge that is down is an error":              testBridgeDown,
+		"a bridge without a port is an error":            testBridgeWithoutPort,
 		"a project and a profile are used":               testProjectAndProfileAreUsed,
 		"a project without profiles of its own is error": testProjectWithoutProfiles,
+		"a project that is restricted too far is error":  testProjectRestrictedTooFar,
+		"a profile with a disk is an error":              testProfileWithDisk,
 		"the project default is used":                    testProjectDefault,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,6 +139,22 @@ func testMissingDriver(t *testing.T, n *node) {
 	t.Skip("LXD has all drivers here")
 }
 
+func testPoolLargerThanTheDisk(t *testing.T, n *node) {
+	config := named("larger")
+	config.StorageBackend, config.StorageSizeGB = "btrfs", 3_000_000
+	e := n.wantPermanent(t, config, StepPool)
+	wantMentioned(t, e.Problem, "3000000 GB", "GB free")
+	wantMentioned(t, e.Remedy, SettingStorageSize, "storageSize")
+	if _, _, err := n.client.GetStoragePool(config.StoragePool); !notFound(err) {
+		t.Errorf("the pool: %v", err)
+	}
+	// One that exists is used, whatever the setting says.
+	n.makePool(t, config.StoragePool, "btrfs", map[string]string{"size": "2GB"})
+	if report, err := n.Prepare(t.Context(), config); err != nil || states(report)[StepPool] != OK {
+		t.Errorf("got %+v, %v", report, err)
+	}
+}
+
 func testMissingBridge(t *testing.T, n *node) {
 	config := named("missing")
 	config.NetworkBridge = "br-none"
@@ -195,6 +223,22 @@ func testBridgeDown(t *testing.T, n *node) {
 	}
 }
 
+func testBridgeWithoutPort(t *testing.T, n *node) {
+	config := named("lone")
+	config.NetworkBridge = "br-lone"
+	ip(t, n.daemon, "link add br-lone type bridge")
+	ip(t, n.daemon, "link set br-lone up")
+	e := n.wantPermanent(t, config, StepBridge)
+	wantMentioned(t, e.Problem, "br-lone", "port")
+	wantMentioned(t, e.Remedy, "create-bridge", SettingNetworkBridge)
+
+	ip(t, n.daemon, "link add port0 type veth peer name network0")
+	ip(t, n.daemon, "link set port0 master br-lone")
+	if report, err := n.Prepare(t.Context(), config); err != nil || states(report)[StepBridge] != OK {
+		t.Errorf("with a port: %+v, %v", report, err)
+	}
+}
+
 func testProjectAndProfileAreUsed(t *testing.T, n *node) {
 	config := named("used")
 	err := n.client.CreateProject(api.ProjectsPost{Name: config.Project, ProjectPut: api.ProjectPut{
@@ -203,7 +247,7 @@ func testProjectAndProfileAreUsed(t *testing.T, n *node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = n.client.UseProject(config.Project).CreateProfile(api.ProfilesPost{Name: config.Profile, ProfilePut: api.ProfilePut{
+	err = n.client.UseProject(config.Project).CreateProfile(api.ProfilesPost{Name: profileName, ProfilePut: api.ProfilePut{
 		Description: "an operator's", Config: map[string]string{"limits.cpu": "2"},
 		Devices: map[string]map[string]string{"eth0": {"type": "nic", "nictype": "bridged", "parent": "br0"}},
 	}})
@@ -219,6 +263,37 @@ func testProjectAndProfileAreUsed(t *testing.T, n *node) {
 	wantKept(t, before, inventory(t, n.client))
 }
 
+func testProfileWithDisk(t *testing.T, n *node) {
+	config := named("disk")
+	if report, err := n.Prepare(t.Context(), config); err != nil || states(report)[StepProfile] != Changed {
+		t.Fatalf("got %+v, %v", report, err)
+	}
+	root := map[string]string{"type": "disk", "path": "/", "pool": config.StoragePool}
+	for _, c := range []struct {
+		name    string
+		devices map[string]map[string]string
+		refused string
+	}{
+		{"a share", map[string]map[string]string{"share": {"type": "disk", "source": "/tmp", "path": "/mnt"}}, "share"},
+		{"a root disk of another name", map[string]map[string]string{"main": root}, "main"},
+		{"root and a NIC", map[string]map[string]string{"root": root, "eth0": {"type": "nic", "nictype": "bridged", "parent": "br0"}}, ""},
+	} {
+		project := n.client.UseProject(config.Project)
+		if err := project.UpdateProfile(profileName, api.ProfilePut{Devices: c.devices}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if c.refused == "" {
+			if _, err := n.Prepare(t.Context(), config); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		e := n.wantPermanent(t, config, StepProfile)
+		wantMentioned(t, e.Problem, c.refused, profileName, config.Project)
+		wantMentioned(t, e.Remedy, "lxc profile device remove")
+	}
+}
+
 func testProjectWithoutProfiles(t *testing.T, n *node) {
 	config := named("noprofiles")
 	err := n.client.CreateProject(api.ProjectsPost{Name: config.Project, ProjectPut: api.ProjectPut{
@@ -229,14 +304,58 @@ func testProjectWithoutProfiles(t *testing.T, n *node) {
 	}
 	e := n.wantPermanent(t, config, StepProject, StepProfile)
 	wantMentioned(t, e.Remedy, config.Project, SettingProject)
-	if _, _, err := n.client.GetProfile(config.Profile); !notFound(err) {
+	if _, _, err := n.client.GetProfile(profileName); !notFound(err) {
 		t.Errorf("a profile was made in the default project: %v", err)
 	}
+}
+
+func testProjectRestrictedTooFar(t *testing.T, n *node) {
+	for _, c := range []struct {
+		name    string
+		config  map[string]string
+		missing []string
+	}{
+		{"nothing", nil, []string{"restricted.devices.nic=allow", "restricted.virtual-machines.lowlevel=allow"}},
+		{"interfaces", map[string]string{"restricted.devices.nic": "allow"}, []string{"restricted.virtual-machines.lowlevel=allow"}},
+		{"lowlevel", map[string]string{"restricted.virtual-machines.lowlevel": "allow"}, []string{"restricted.devices.nic=allow"}},
+		{"both", map[string]string{
+			"restricted.devices.nic": "allow", "restricted.virtual-machines.lowlevel": "allow", "restricted.devices.gpu": "allow",
+		}, nil},
+	} {
+		config := named("allows-" + c.name)
+		put := api.ProjectPut{Config: map[string]string{"features.profiles": "true", "restricted": "true"}}
+		maps.Copy(put.Config, c.config)
+		if err := n.client.CreateProject(api.ProjectsPost{Name: config.Project, ProjectPut: put}); err != nil {
+			t.Fatal(err)
+		}
+		before := n.projectConfig(t, config.Project)
+		if c.missing == nil {
+			if report, err := n.Prepare(t.Context(), config); err != nil || states(report)[StepProject] != OK {
+				t.Errorf("one that allows %s: %+v, %v", c.name, report, err)
+			}
+		} else {
+			wantMentioned(t, n.wantPermanent(t, config, StepProject, StepProfile).Remedy, append(c.missing, config.Project)...)
+		}
+		if diff := cmp.Diff(before, n.projectConfig(t, config.Project)); diff != "" {
+			t.Errorf("one that allows %s was changed (-before +after):\n%s", c.name, diff)
+		}
+	}
+}
+
+func (n *node) projectConfig(t *testing.T, name string) map[string]string {
+	t.Helper()
+	project, _, err := n.client.GetProject(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return project.Config
 }
 
 func testProjectDefault(t *testing.T, n *node) {
 	config := named("default")
 	config.Project = "default"
+	// The other cases, in any order, find the default project as LXD made it.
+	t.Cleanup(func() { _ = n.client.DeleteProfile(profileName) })
 	report, err := n.Prepare(t.Context(), config)
 	if err != nil || states(report)[StepProject] != OK || states(report)[StepProfile] != Changed {
 		t.Errorf("got %+v, %v", report, err)
@@ -246,14 +365,13 @@ func testProjectDefault(t *testing.T, n *node) {
 // listener is a node whose address the cases of a test change.
 type listener struct {
 	*node
-	d      *lxdbed.Daemon
 	config Config
 }
 
 func startListener(t *testing.T) *listener {
 	t.Helper()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	return &listener{&node{connectNode(t, d.Socket()), connect(t, d.Socket())}, d, named("listen")}
+	return &listener{&node{connectNode(t, d.Socket()), connect(t, d.Socket()), d}, named("listen")}
 }
 
 // prepare wants the address's check in a state.
@@ -286,7 +404,7 @@ func (l *listener) wantAt(t *testing.T, address string) {
 	if address == "" {
 		return
 	}
-	conn, err := l.d.Dial(t.Context(), "tcp", strings.Replace(address, "[::]", "10.0.2.15", 1))
+	conn, err := l.daemon.Dial(t.Context(), "tcp", strings.Replace(address, "[::]", "10.0.2.15", 1))
 	if err != nil {
 		t.Fatalf("LXD does not listen on %s: %v", address, err)
 	}

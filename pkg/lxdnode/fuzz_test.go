@@ -45,9 +45,9 @@ func FuzzListen(f *testing.F) {
 
 // FuzzConfig takes any setting: what is wrong is a setting that is named.
 func FuzzConfig(f *testing.F) {
-	f.Fuzz(func(t *testing.T, pool, backend string, size int, bridge, project, profile string) {
+	f.Fuzz(func(t *testing.T, pool, backend string, size int, bridge, project string) {
 		err := Config{
-			StoragePool: pool, StorageBackend: backend, StorageSizeGB: size, NetworkBridge: bridge, Project: project, Profile: profile,
+			StoragePool: pool, StorageBackend: backend, StorageSizeGB: size, NetworkBridge: bridge, Project: project,
 		}.Validate()
 		if err == nil && (len(bridge) > 15 || (size <= 0 && backend != "dir")) {
 			t.Errorf("bridge %q or size %d is taken", bridge, size)

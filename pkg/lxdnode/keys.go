@@ -28,8 +28,11 @@ type Keys struct {
 // maxCommonName is what X.509 allows.
 const maxCommonName = 64
 
-// NewKeys makes a self-signed client certificate, as LXD's own clients do. A longer common name is cut.
-func NewKeys(commonName string) (Keys, error) {
+// CommonName is that of the certificates that NewKeys makes for a name: a longer one is cut.
+func CommonName(name string) string { return name[:min(len(name), maxCommonName)] }
+
+// NewKeys makes a self-signed client certificate, as LXD's own clients do.
+func NewKeys(name string) (Keys, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
 		return Keys{}, fmt.Errorf("making a private key: %w", err)
@@ -41,7 +44,7 @@ func NewKeys(commonName string) (Keys, error) {
 	now := time.Now().UTC()
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: commonName[:min(len(commonName), maxCommonName)]},
+		Subject:               pkix.Name{CommonName: CommonName(name)},
 		NotBefore:             now.Add(-time.Hour), // clocks differ
 		NotAfter:              now.AddDate(keysYears, 0, 0),
 		KeyUsage:              x509.KeyUsageDigitalSignature,

@@ -29,10 +29,10 @@ const (
 	defaultPort = "8443"
 )
 
-// maxConflicts bounds how often the step starts over because somebody else's write came first.
+// maxConflicts bounds how often the step starts over because another client's write came first.
 const maxConflicts = 5
 
-// errConflict says that somebody else changed the server's configuration since it was read.
+// errConflict says that another client changed the server's configuration since it was read.
 var errConflict = errors.New("LXD's configuration is being changed by somebody else")
 
 // ensureListen wants LXD to be reached at the address.
@@ -98,7 +98,7 @@ func readListen(client lxd.InstanceServer) (listening, error) {
 	return listening{address: text(listenKey), note: text(ownListenKey), config: server.Config, etag: etag}, nil
 }
 
-// tried tells whether the address was set here without LXD's answer being known.
+// tried reports whether the address was set here without LXD's answer being known.
 func (l listening) tried() bool { return l.address != "" && l.note == tryingPrefix+l.address }
 
 func (l listening) describe() string {
@@ -111,8 +111,8 @@ func (l listening) describe() string {
 	return "LXD listens on " + l.address
 }
 
-// write changes address and note, where nobody changed the configuration since it was read, and reads it again. LXD
-// takes the configuration as a whole, but keeps keys of users (user.*) that are left out: what is to go is sent empty.
+// write changes address and note, if no other client changed the configuration since it was read, and reads it again. LXD takes the
+// configuration as a whole, but keeps keys of users (user.*) that are left out: what is to go is sent empty.
 func (l listening) write(client lxd.InstanceServer, address, note string) (listening, error) {
 	config := maps.Clone(l.config)
 	if config == nil {
@@ -149,8 +149,8 @@ func (l listening) restore(client lxd.InstanceServer, address string, cause erro
 	return e
 }
 
-// listensWell tells whether LXD, listening on current, is reached at the wanted address, whatever it is where none is
-// named. LXD takes addresses without a port.
+// listensWell reports whether LXD, listening on current, is reached at the wanted address. Where none is wanted, any address will do. LXD takes
+// addresses without a port.
 func (p *pass) listensWell(current string) bool {
 	if current == "" || p.ListenAddress == "" {
 		return current != ""

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -23,18 +24,16 @@ const (
 // callTimeout bounds the calls of one step, but for those that make storage.
 const callTimeout = 30 * time.Second
 
-// SocketPath finds LXD's unix socket: $LXD_SOCKET, the snap's, or the Debian package's. The error is an *Error.
-func SocketPath() (string, error) {
-	if path := os.Getenv("LXD_SOCKET"); path != "" {
-		return path, nil
+// ErrNotInstalled is the cause of Connect's error on a node that has no socket of LXD, not even one without a listener.
+var ErrNotInstalled = errors.New("there is no LXD")
+
+// Sockets returns the paths of LXD's unix socket that a setting names, separated by commas. An empty setting stands for where LXD's
+// packages have it: the snap's, then Debian's.
+func Sockets(setting string) []string {
+	if setting == "" {
+		return []string{snapSocket, debSocket}
 	}
-	for _, path := range []string{snapSocket, debSocket} {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-	}
-	return "", &Error{Step: StepConnect, Problem: "there is no LXD socket at " + snapSocket + " and none at " + debSocket,
-		Remedy: "install LXD (snap install lxd), or name its socket in LXD_SOCKET", cause: fs.ErrNotExist}
+	return strings.Split(setting, ",")
 }
 
 // Node is one node's LXD. It holds no connection, so a restart of LXD does not harm it. It is safe for concurrent use.
@@ -42,11 +41,16 @@ type Node struct {
 	socket string
 }
 
-// Connect asks LXD once, and so finds out whether it answers there. The error is an *Error.
-func Connect(ctx context.Context, socket string) (*Node, error) {
-	n := &Node{socket: socket}
+// Connect asks LXD once, at the first of the sockets that accepts connections. The error is an *Error; its cause is ErrNotInstalled
+// where none of the sockets exists.
+func Connect(ctx context.Context, sockets ...string) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	socket, err := firstAlive(ctx, sockets)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{socket: socket}
 	server, err := n.getServer(ctx)
 	if err != nil {
 		return nil, connectError(socket, err)
@@ -59,12 +63,40 @@ func Connect(ctx context.Context, socket string) (*Node, error) {
 	return n, nil
 }
 
+// firstAlive returns the first socket that accepts connections. A package that was removed, or a daemon that was killed, may leave one
+// that doesn't.
+func firstAlive(ctx context.Context, sockets []string) (string, error) {
+	var dead error
+	for _, socket := range sockets {
+		err := dial(ctx, socket)
+		if err == nil {
+			return socket, nil
+		}
+		if dead == nil && !errors.Is(err, fs.ErrNotExist) {
+			dead = connectError(socket, err)
+		}
+	}
+	if dead != nil {
+		return "", dead
+	}
+	return "", &Error{Step: StepConnect, Problem: "there is no LXD socket at " + strings.Join(sockets, ", nor at "), cause: ErrNotInstalled,
+		Remedy: "install LXD on this node, as a snap (snap install lxd) or as the distribution's package, or start it"}
+}
+
+// dial looks for the file first: a path that is too long for a socket can't be dialled, whether it exists or not.
+func dial(ctx context.Context, socket string) error {
+	if _, err := os.Stat(socket); err != nil {
+		return err
+	}
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
 func connectError(socket string, err error) *Error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Step: StepConnect, Problem: "there is no LXD socket at " + socket, cause: err,
-			Remedy: "install and start LXD, or name its socket in LXD_SOCKET"}
-	case errors.Is(err, fs.ErrPermission):
+	if errors.Is(err, fs.ErrPermission) {
 		return &Error{Step: StepConnect, Problem: "no permission to use " + socket, cause: err, Permanent: true,
 			Remedy: "run as root or as a member of the socket's group"}
 	}
@@ -93,11 +125,11 @@ func (n *Node) getServer(ctx context.Context) (*api.Server, error) {
 type Facts struct {
 	ServerName    string
 	ServerVersion string
-	// MissingExtensions of LXD's API that MAAS asks for.
+	// MissingExtensions of LXD's API that MAAS asks for, or that its certificate is restricted with.
 	MissingExtensions []string
-	// VMs tells whether LXD can run virtual machines. MAAS does not ask before it composes one.
+	// VMs reports whether LXD can run virtual machines. MAAS does not ask before it composes one.
 	VMs bool
-	// Clustered tells whether this LXD is a member of an LXD cluster.
+	// Clustered reports whether this LXD is a member of an LXD cluster.
 	Clustered bool
 	// Architectures as the kernel names them, for example x86_64; the first one is the node's own.
 	Architectures []string
@@ -145,10 +177,10 @@ func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	}, nil
 }
 
-// missingExtensions names what MAAS's LXD driver requires at registration and this server lacks.
+// missingExtensions names what MAAS's LXD driver requires at registration, and what Trust does, and this server lacks.
 func missingExtensions(server *api.Server) []string {
 	var missing []string
-	for _, extension := range []string{"projects", "virtual-machines", "custom_block_volumes"} {
+	for _, extension := range []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"} {
 		if !slices.Contains(server.APIExtensions, extension) {
 			missing = append(missing, extension)
 		}

@@ -4,8 +4,11 @@ package lxdnode
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
@@ -24,7 +27,7 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	case err != nil:
 		return Failed, "", asError(StepPool, p.describePool(), err)
 	case state == Missing:
-		if err := p.checkDriver(); err != nil {
+		if err := p.checkNewPool(); err != nil {
 			return Failed, "", err
 		}
 		return Missing, fmt.Sprintf("there is no storage pool %s", p.StoragePool), nil
@@ -42,9 +45,9 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	return state, found, nil
 }
 
-// usable tells a pool that LXD has from one that it is making, failed to finish, or can't reach. LXD notes the source of a pool
-// when it has made it; a pool without one that is not being made any more was cut off by a crash. LXD does not finish
-// it, and answers questions about its size with that of the root file system.
+// usable returns an error for a pool that LXD is still making, failed to finish, or can't reach. LXD notes the source of a pool when it has made
+// it; a pool without one that is not being made any more was cut off by a crash. LXD does not finish it, and reports the size of the root file
+// system as its size.
 func usable(pool *api.StoragePool) error {
 	switch {
 	case pool.Status == api.StoragePoolStatusCreated:
@@ -63,7 +66,7 @@ func (p *pass) describePool() string {
 }
 
 func (p *pass) createPool(client lxd.InstanceServer) error {
-	if err := p.checkDriver(); err != nil {
+	if err := p.checkNewPool(); err != nil {
 		return err
 	}
 	config := map[string]string{}
@@ -74,6 +77,34 @@ func (p *pass) createPool(client lxd.InstanceServer) error {
 		Name: p.StoragePool, Driver: p.StorageBackend,
 		StoragePoolPut: api.StoragePoolPut{Description: description, Config: config},
 	})
+}
+
+// checkNewPool looks before LXD is asked for a pool.
+func (p *pass) checkNewPool() error {
+	if err := p.checkDriver(); err != nil || p.StorageBackend == "dir" {
+		return err
+	}
+	return p.checkRoom()
+}
+
+// checkRoom refuses a loop file that may grow beyond its disk: it is sparse, LXD makes it of any size, and MAAS composes VMs for
+// all of it until the node's file system is full. LXD reports the sizes of disks (/1.0/resources), but not what is mounted and
+// free. So the file system of its socket is asked, which is in the directory that has the loop files. Where another disk is mounted for
+// the loop files, the pool has to be made by hand.
+func (p *pass) checkRoom() error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(p.socket, &disk); err != nil {
+		return &Error{Step: StepPool, Problem: "asking how much of the node's disk is free: " + err.Error(), cause: err}
+	}
+	free := disk.Bavail * uint64(disk.Bsize) / 1_000_000_000
+	if uint64(p.StorageSizeGB) <= free {
+		return nil
+	}
+	return &Error{Step: StepPool, Permanent: true,
+		Problem: fmt.Sprintf("a storage pool of %d GB does not fit: the disk of %s has %d GB free",
+			p.StorageSizeGB, filepath.Dir(p.socket), free),
+		Remedy: fmt.Sprintf("set %s (storageSize in lxdConfig) to less, leaving room for the node, use machines with larger disks, "+
+			"or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
 }
 
 // checkDriver asks for the driver before LXD is asked for a pool. What is listed may still not work.

@@ -30,6 +30,7 @@ func (n *Node) Prepare(ctx context.Context, c Config) (Report, error) {
 // pass is one walk over the steps.
 type pass struct {
 	Config
+	socket string
 	write  bool
 	server *api.Server
 }
@@ -51,6 +52,7 @@ func steps() []step {
 		{StepServer, "", callTimeout, (*pass).checkServer},
 		{StepPool, StepServer, storageTimeout, (*pass).ensurePool},
 		{StepBridge, StepServer, callTimeout, (*pass).ensureBridge},
+		{StepInterfaces, StepServer, callTimeout, (*pass).checkInterfaces},
 		{StepProject, StepServer, callTimeout, (*pass).ensureProject},
 		{StepProfile, StepProject, callTimeout, (*pass).ensureProfile},
 		{StepListen, StepServer, callTimeout, (*pass).ensureListen},
@@ -63,7 +65,7 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
 	}
 	var report Report
 	var errs []error
-	p := &pass{Config: c.withDefaults(), write: write}
+	p := &pass{Config: c.withDefaults(), socket: n.socket, write: write}
 	for _, s := range steps() {
 		if s.needs != "" && !report.stands(s.needs) {
 			continue
@@ -78,6 +80,12 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
 		}
 	}
 	return report, errors.Join(errs...)
+}
+
+// CheckInterfaces reports whether MAAS can tell this node's machine from others, as Prepare and Inspect do. The error is an *Error
+// whose cause is a *MACError where it can't.
+func (n *Node) CheckInterfaces(ctx context.Context) (Check, error) {
+	return n.take(ctx, &pass{}, step{StepInterfaces, "", callTimeout, (*pass).checkInterfaces})
 }
 
 // take runs one step within its time.
@@ -97,8 +105,8 @@ func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
 	return Check{Name: s.name, State: state, Found: found}, nil
 }
 
-// ensure looks for an object and, where there is none and the pass may write, makes it and looks again: what the
-// second look finds counts, not how making it went, because the answer may have been lost or somebody may have been faster.
+// ensure looks for an object and, where there is none and the pass may write, makes it and looks again. What the second look finds counts, not
+// how making it went: the answer may have been lost, or another client may have been faster.
 func ensure[T any](write bool, get func() (T, error), create func() error) (object T, state State, err error) {
 	object, err = get()
 	switch {

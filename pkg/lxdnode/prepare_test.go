@@ -7,11 +7,12 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"io/fs"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -80,7 +81,7 @@ func wantFreshNode(t *testing.T, before, after belongings) {
 	delete(made, "pool default")
 	want := belongings{
 		"project maas": api.Project{Name: "maas", Description: description, Config: map[string]string{
-			"features.images": "false", "features.profiles": "true", "features.storage.volumes": "false",
+			"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true",
 		}},
 		"profile maas/default": after["profile maas/default"], // LXD's own, empty
 		"profile maas/maas": api.Profile{Name: "maas", Description: description, UsedBy: []string{},
@@ -102,13 +103,13 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	keys, stranger := newKeys(t, "node"), newKeys(t, "somebody")
 	trust := func(name string, keys Keys, want bool) {
 		t.Helper()
-		if changed, err := n.Trust(t.Context(), name, keys.Certificate); err != nil || changed != want {
+		if changed, err := n.Trust(t.Context(), name, "maas", keys.Certificate); err != nil || changed != want {
 			t.Fatalf("Trust(%s) = %t, %v", name, changed, err)
 		}
 	}
 	distrust := func(name string, keep []byte, want int) {
 		t.Helper()
-		if removed, err := n.Distrust(t.Context(), name, keep); err != nil || removed != want {
+		if removed, err := n.Distrust(t.Context(), called(name), keep); err != nil || removed != want {
 			t.Fatalf("Distrust(%s) = %d, %v", name, removed, err)
 		}
 	}
@@ -157,14 +158,14 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Trust(t.Context(), "node", keys.Certificate); !stepError(t, err, StepTrust).Permanent {
+	if _, err := n.Trust(t.Context(), "node", "maas", keys.Certificate); !stepError(t, err, StepTrust).Permanent {
 		t.Errorf("a certificate of another type: %v", err)
 	}
 	distrust("metrics", nil, 0) // it is none of a client
-	if _, err := n.Trust(t.Context(), "node", keys.Key); !stepError(t, err, StepTrust).Permanent {
+	if _, err := n.Trust(t.Context(), "node", "maas", keys.Key); !stepError(t, err, StepTrust).Permanent {
 		t.Errorf("no certificate: %v", err)
 	}
-	if _, err := n.Distrust(t.Context(), "node", keys.Key); !stepError(t, err, StepTrust).Permanent {
+	if _, err := n.Distrust(t.Context(), called("node"), keys.Key); !stepError(t, err, StepTrust).Permanent {
 		t.Errorf("no certificate to keep: %v", err)
 	}
 }
@@ -178,8 +179,15 @@ func decode(t *testing.T, keys Keys) []byte {
 	return der
 }
 
-// trustedOverHTTPS asks LXD at its address with a client certificate, as MAAS does.
+// trustedOverHTTPS asks LXD for its projects with a client certificate.
 func trustedOverHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys) bool {
+	t.Helper()
+	status, _ := overHTTPS(t, d, keys, http.MethodGet, "/1.0/projects", "")
+	return status == http.StatusOK
+}
+
+// overHTTPS asks LXD at its address with a client certificate, as MAAS does.
+func overHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys, method, path, body string) (status int, answer string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
 	if err != nil {
@@ -192,7 +200,7 @@ func trustedOverHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys) bool {
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, // LXD's is self-signed
 	}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://10.0.2.15:8443/1.0/projects", nil)
+	request, err := http.NewRequestWithContext(t.Context(), method, "https://10.0.2.15:8443"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,14 +209,11 @@ func trustedOverHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys) bool {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	return response.StatusCode == http.StatusOK
-}
-
-func TestSocketPathIsTheOneThatWasNamed(t *testing.T) {
-	t.Setenv("LXD_SOCKET", "/somewhere/else")
-	if path, err := SocketPath(); err != nil || path != "/somewhere/else" {
-		t.Errorf("got %s, %v", path, err)
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return response.StatusCode, string(content)
 }
 
 func testFacts(t *testing.T, n *Node) {
@@ -233,10 +238,13 @@ func testFacts(t *testing.T, n *Node) {
 
 func TestConnectSaysWhatIsWrongWithTheSocket(t *testing.T) {
 	t.Parallel()
-	_, err := Connect(t.Context(), t.TempDir()+"/none")
-	if e := stepError(t, err, StepConnect); !errors.Is(err, fs.ErrNotExist) || e.Permanent || e.Remedy == "" {
+	snap, deb := t.TempDir()+"/none", t.TempDir()+"/none"
+	_, err := Connect(t.Context(), snap, deb)
+	e := stepError(t, err, StepConnect)
+	if !errors.Is(err, ErrNotInstalled) || e.Permanent || e.Remedy == "" {
 		t.Errorf("without a socket: %#v", e)
 	}
+	wantMentioned(t, e.Problem, snap, deb)
 
 	socket := filepath.Join(t.TempDir(), "s")
 	refused.Socket(t, socket)

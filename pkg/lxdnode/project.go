@@ -4,13 +4,19 @@ package lxdnode
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 )
 
-// ensureProject wants a project with profiles of its own. A new one is as MAAS makes it: images and volumes are shared with the
-// default project.
+// ensureProject wants a project with profiles of its own. A new one has its own images and volumes as well, as one that MAAS makes has:
+// those that a project shares are the default project's, and MAAS's key may delete them. MAAS works with either.
+//
+// It is not restricted: that would not keep the key from being root's (TestARestrictedProjectDoesNotHoldTheKey), and take snapshots and
+// backups from operators.
 func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 	project, state, err := ensure(p.write,
 		func() (*api.Project, error) {
@@ -21,7 +27,7 @@ func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 			return client.CreateProject(api.ProjectsPost{Name: p.Project, ProjectPut: api.ProjectPut{
 				Description: description,
 				Config: map[string]string{
-					"features.images": "false", "features.profiles": "true", "features.storage.volumes": "false",
+					"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true",
 				},
 			}})
 		})
@@ -35,31 +41,70 @@ func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 			Problem: fmt.Sprintf("the project %s has no profiles of its own, it uses those of the default project", p.Project),
 			Remedy: fmt.Sprintf("`lxc project set %s features.profiles true`, or name another project in %s",
 				p.Project, SettingProject)}
+	case len(missingAllowances(project)) > 0:
+		return Failed, "", &Error{Step: StepProject, Permanent: true,
+			Problem: fmt.Sprintf("the project %s is restricted so far that MAAS can't compose VMs in it", p.Project),
+			Remedy: fmt.Sprintf("`lxc project set %s %s`, or name another project in %s", p.Project,
+				strings.Join(missingAllowances(project), " "), SettingProject)}
 	}
 	return state, p.Project, nil
 }
 
-// ensureProfile wants the profile that MAAS gives to VMs. A new one is empty: MAAS brings all devices itself. What somebody put
-// into an existing one is meant to reach the VMs.
+// missingAllowances are the settings without which a restricted project forbids what MAAS puts into each VM: limits.memory.hugepages, which
+// counts as low-level whatever its value, and interfaces on networks that LXD does not manage.
+func missingAllowances(project *api.Project) []string {
+	if !shared.IsTrue(project.Config["restricted"]) {
+		return nil
+	}
+	var missing []string
+	for _, key := range []string{"restricted.devices.nic", "restricted.virtual-machines.lowlevel"} {
+		if project.Config[key] != "allow" {
+			missing = append(missing, key+"=allow")
+		}
+	}
+	return missing
+}
+
+// strangeDisks are the disks of a profile that MAAS can't match with those that it asked for. It counts the disks of a VM when LXD has made
+// it, fails where there are more, and forgets the VM, which stays. A disk named root is replaced by the one that MAAS asks for.
+func strangeDisks(profile *api.Profile) []string {
+	var names []string
+	for name, device := range profile.Devices {
+		if device["type"] == "disk" && name != "root" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ensureProfile wants the profile that MAAS gives to VMs. A new one is empty: MAAS brings all devices itself. What an operator put into an
+// existing one is meant to reach the VMs.
 func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
 	client = client.UseProject(p.Project)
 	profile, state, err := ensure(p.write,
 		func() (*api.Profile, error) {
-			profile, _, err := client.GetProfile(p.Profile)
+			profile, _, err := client.GetProfile(profileName)
 			return profile, err
 		},
 		func() error {
 			return client.CreateProfile(api.ProfilesPost{
-				Name: p.Profile, ProfilePut: api.ProfilePut{Description: description},
+				Name: profileName, ProfilePut: api.ProfilePut{Description: description},
 			})
 		})
 	switch {
 	case err != nil:
-		return Failed, "", asError(StepProfile, fmt.Sprintf("profile %s in project %s", p.Profile, p.Project), err)
+		return Failed, "", asError(StepProfile, fmt.Sprintf("profile %s in project %s", profileName, p.Project), err)
 	case state == Missing:
-		return Missing, fmt.Sprintf("there is no profile %s in project %s", p.Profile, p.Project), nil
+		return Missing, fmt.Sprintf("there is no profile %s in project %s", profileName, p.Project), nil
+	case len(strangeDisks(profile)) > 0:
+		return Failed, "", &Error{Step: StepProfile, Permanent: true,
+			Problem: fmt.Sprintf("the profile %s in project %s has disks that MAAS did not ask for: %s", profileName, p.Project,
+				strings.Join(strangeDisks(profile), ", ")),
+			Remedy: fmt.Sprintf("remove them: `lxc profile device remove %s NAME --project %s`; MAAS takes only a disk that is named root, "+
+				"and would lose each VM that it composes", profileName, p.Project)}
 	case len(profile.Devices) > 0:
-		return state, fmt.Sprintf("%s in project %s, with %d devices", p.Profile, p.Project, len(profile.Devices)), nil
+		return state, fmt.Sprintf("%s in project %s, with %d devices", profileName, p.Project, len(profile.Devices)), nil
 	}
-	return state, fmt.Sprintf("%s in project %s", p.Profile, p.Project), nil
+	return state, fmt.Sprintf("%s in project %s", profileName, p.Project), nil
 }

@@ -4,14 +4,15 @@ package lxdnode
 
 // Names of the steps, in the order in which they are taken; checks and errors carry them.
 const (
-	StepConnect = "connection"
-	StepServer  = "LXD server"
-	StepPool    = "storage pool"
-	StepBridge  = "network bridge"
-	StepProject = "project"
-	StepProfile = "profile"
-	StepListen  = "https address"
-	StepTrust   = "trust"
+	StepConnect    = "connection"
+	StepServer     = "LXD server"
+	StepPool       = "storage pool"
+	StepBridge     = "network bridge"
+	StepInterfaces = "interfaces"
+	StepProject    = "project"
+	StepProfile    = "profile"
+	StepListen     = "https address"
+	StepTrust      = "trust"
 )
 
 // State is how a check went.
@@ -41,10 +42,10 @@ type Report struct {
 	Checks []Check
 }
 
-// Changed tells whether the run changed anything.
+// Changed reports whether the run changed anything.
 func (r Report) Changed() bool { return r.has(Changed) }
 
-// Ready tells whether everything is as it should be.
+// Ready reports whether everything is as it should be.
 func (r Report) Ready() bool {
 	return len(r.Checks) > 0 && !r.has(Failed) && !r.has(Missing)
 }
@@ -58,7 +59,7 @@ func (r Report) has(state State) bool {
 	return false
 }
 
-// stands tells whether the named step was taken and did not fail.
+// stands reports whether the named step was taken and did not fail.
 func (r Report) stands(name string) bool {
 	for _, check := range r.Checks {
 		if check.Name == name {

@@ -19,13 +19,13 @@ func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 	environment := server.Environment
 	if missing := missingExtensions(server); len(missing) > 0 {
 		return Failed, "", &Error{Step: StepServer, Permanent: true,
-			Problem: fmt.Sprintf("LXD %s lacks what MAAS needs: %s", environment.ServerVersion, strings.Join(missing, ", ")),
-			Remedy:  "install LXD 4.0 or newer; MAAS recommends the snap's 5.0 or newer"}
+			Problem: fmt.Sprintf("LXD %s lacks what is needed: %s", environment.ServerVersion, strings.Join(missing, ", ")),
+			Remedy:  "install LXD 5.0 or newer"}
 	}
 	if environment.ServerClustered {
 		return Failed, "", &Error{Step: StepServer, Permanent: true,
 			Problem: "this LXD is a member of an LXD cluster",
-			Remedy:  "use LXD without clustering: MAAS would register every member through each of them"}
+			Remedy:  "use LXD without clustering: MAAS makes VM hosts of all members, under the members' names, as soon as it has one"}
 	}
 	if !runsVMs(server) {
 		return Failed, "", &Error{Step: StepServer, Permanent: true,

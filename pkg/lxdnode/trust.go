@@ -4,18 +4,23 @@ package lxdnode
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"net/http"
+	"slices"
 
+	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 )
 
-// Trust makes LXD trust a client's certificate (PEM), under a name. It tells whether LXD did not before. No
-// certificate is removed, see Distrust. The error is an *Error.
+// Trust makes LXD trust a client's certificate (PEM), under a name, for a project and nothing else: an unrestricted one may change all of
+// LXD. The project must exist. It reports whether LXD did not do so before. No certificate is removed, see Distrust. The error is an
+// *Error.
 //
-// A certificate that is there already is left as it is, so an operator may restrict it to MAAS's project; only one that LXD keeps
-// for something else than clients is put right.
-func (n *Node) Trust(ctx context.Context, name string, certificate []byte) (changed bool, err error) {
+// One of this name that LXD trusts for more, or for another project, is restricted. One of another name belongs to another client, and is not
+// changed; but one that LXD keeps for something else than clients is an error.
+func (n *Node) Trust(ctx context.Context, name, project string, certificate []byte) (changed bool, err error) {
 	der, err := decodeCertificate(certificate)
 	if err != nil {
 		return false, &Error{Step: StepTrust, Problem: "the client's certificate: " + err.Error(), Permanent: true}
@@ -34,22 +39,39 @@ func (n *Node) Trust(ctx context.Context, name string, certificate []byte) (chan
 		func() error {
 			return client.CreateCertificate(api.CertificatesPost{
 				Name: name, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(der),
+				Restricted: true, Projects: []string{project},
 			})
 		})
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, asError(StepTrust, "adding the certificate "+name, err)
-	}
-	if found.Type != api.CertificateTypeClient {
+	case found.Type != api.CertificateTypeClient:
 		return false, &Error{Step: StepTrust, Permanent: true,
 			Problem: "LXD knows the certificate " + name + " as one of type " + found.Type,
 			Remedy:  "`lxc config trust remove " + found.Fingerprint + "`"}
+	case found.Name == name && (!found.Restricted || !slices.Equal(found.Projects, []string{project})):
+		return true, restrict(client, found.Fingerprint, project)
 	}
 	return state == Changed, nil
 }
 
-// Distrust removes the client certificates of this name from LXD's trust store, but for the one to keep (PEM, or nil). It
-// tells how many it removed. Certificates of other names are none of its business. The error is an *Error.
-func (n *Node) Distrust(ctx context.Context, name string, keep []byte) (removed int, err error) {
+// restrict limits a certificate to a project.
+func restrict(client lxd.InstanceServer, fingerprint, project string) error {
+	found, etag, err := client.GetCertificate(fingerprint)
+	if err == nil {
+		put := found.Writable()
+		put.Restricted, put.Projects = true, []string{project}
+		err = client.UpdateCertificate(fingerprint, put, etag)
+	}
+	if err != nil {
+		return asError(StepTrust, "restricting the certificate "+fingerprint+" to the project "+project, err)
+	}
+	return nil
+}
+
+// Distrust removes from LXD's trust store the client certificates that ours says are, by the name in the store and the common name in
+// the certificate, but for the one to keep (PEM, or nil). It returns how many it removed. The error is an *Error.
+func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (removed int, err error) {
 	keepFingerprint := ""
 	if keep != nil {
 		if keepFingerprint, err = Fingerprint(keep); err != nil {
@@ -67,7 +89,7 @@ func (n *Node) Distrust(ctx context.Context, name string, keep []byte) (removed 
 		return 0, asError(StepTrust, "asking for the certificates", err)
 	}
 	for _, each := range certificates {
-		if each.Name != name || each.Type != api.CertificateTypeClient || each.Fingerprint == keepFingerprint {
+		if each.Type != api.CertificateTypeClient || each.Fingerprint == keepFingerprint || !ours(each.Name, commonName(each)) {
 			continue
 		}
 		err := client.DeleteCertificate(each.Fingerprint)
@@ -75,8 +97,21 @@ func (n *Node) Distrust(ctx context.Context, name string, keep []byte) (removed 
 		case err == nil:
 			removed++
 		case !api.StatusErrorCheck(err, http.StatusNotFound):
-			return removed, asError(StepTrust, "removing the certificate "+name, err)
+			return removed, asError(StepTrust, "removing the certificate "+each.Name, err)
 		}
 	}
 	return removed, nil
+}
+
+// commonName is that of a certificate's subject, or "".
+func commonName(c api.Certificate) string {
+	block, _ := pem.Decode([]byte(c.Certificate))
+	if block == nil {
+		return ""
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return parsed.Subject.CommonName
 }

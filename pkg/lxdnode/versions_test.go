@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
 
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
@@ -93,7 +94,7 @@ func TestLXD6IsPreparedTheSameWay(t *testing.T) {
 	keys := newKeys(t, "node")
 	writes := writesDuring(t, between.socket, func() {
 		mustPrepare(t, n, config, Changed)
-		if changed, err := n.Trust(t.Context(), "node", keys.Certificate); err != nil || !changed {
+		if changed, err := n.Trust(t.Context(), "node", "default", keys.Certificate); err != nil || !changed {
 			t.Errorf("Trust = %t, %v", changed, err)
 		}
 	})
@@ -102,7 +103,7 @@ func TestLXD6IsPreparedTheSameWay(t *testing.T) {
 	}
 	writes = writesDuring(t, between.socket, func() {
 		mustPrepare(t, n, config, OK)
-		if changed, err := n.Trust(t.Context(), "node", keys.Certificate); err != nil || changed {
+		if changed, err := n.Trust(t.Context(), "node", "default", keys.Certificate); err != nil || changed {
 			t.Errorf("the second Trust = %t, %v", changed, err)
 		}
 	})
@@ -112,7 +113,7 @@ func TestLXD6IsPreparedTheSameWay(t *testing.T) {
 	if !trustedOverHTTPS(t, d, keys) {
 		t.Error("the client is not trusted")
 	}
-	if removed, err := n.Distrust(t.Context(), "node", nil); err != nil || removed != 1 {
+	if removed, err := n.Distrust(t.Context(), called("node"), nil); err != nil || removed != 1 {
 		t.Errorf("Distrust = %d, %v", removed, err)
 	}
 }
@@ -174,8 +175,8 @@ func rename(value any, from, to string) any {
 	return value
 }
 
-// What somebody else makes between the look and the write is found by looking again. How LXD words and numbers its refusal
-// differs between objects and versions.
+// What another client makes between the look and the write is found by looking again. How LXD words and numbers its refusal differs between
+// objects and versions.
 func TestLostRacesAreLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
@@ -217,7 +218,7 @@ func TestLostRacesAreLookedAtAgain(t *testing.T) {
 			if err != nil || !report.Ready() {
 				t.Errorf("got %+v, %v", report, err)
 			}
-			if _, err := n.Trust(t.Context(), "node", keys.Certificate); err != nil {
+			if _, err := n.Trust(t.Context(), "node", "default", keys.Certificate); err != nil {
 				t.Error(err)
 			}
 			if refused.Load() < 4 {
@@ -227,7 +228,7 @@ func TestLostRacesAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// discard is an answer that nobody reads.
+// discard is an answer that is not read.
 type discard struct{}
 
 func (discard) Header() http.Header            { return http.Header{} }
@@ -263,13 +264,40 @@ func TestServerThatCannotBeAVMHostIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestMemberOfAClusterIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	d := lxdtest.Start(t, lxdbed.Options{})
+	client := connect(t, d.Socket())
+	setConfig(t, client, listenKey, "10.0.2.15:8443")
+	op, err := client.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
+	if err == nil {
+		err = op.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := connectNode(t, d.Socket())
+	if facts, err := n.Facts(t.Context()); err != nil || !facts.Clustered || facts.ServerName != "member" {
+		t.Errorf("got %+v, %v", facts, err)
+	}
+	before := inventory(t, client)
+	report, err := n.Prepare(t.Context(), goodConfig())
+	if e := stepError(t, err, StepServer); !e.Permanent || e.Remedy == "" {
+		t.Errorf("got %#v", e)
+	}
+	wantStates(t, report, map[string]State{StepServer: Failed})
+	if diff := cmp.Diff(before, inventory(t, client)); diff != "" {
+		t.Errorf("it was changed all the same (-before +after):\n%s", diff)
+	}
+}
+
 func TestWritesThatCollideAreDoneAgain(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
 	client := connect(t, d.Socket())
 	between := startProxy(t, d.Socket())
 	n := &Node{socket: between.socket}
-	// Somebody else writes whenever the step is about to, twice.
+	// Another client writes whenever the step is about to, twice.
 	var collisions atomic.Int32
 	between.set(func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

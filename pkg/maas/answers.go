@@ -4,8 +4,8 @@ package maas
 
 import "slices"
 
-// complete tells whether a decoded answer is what was asked for. JSON of something else, of a proxy's for example, decodes
-// without an error too: null into a list without machines, which would then be taken for deleted.
+// complete reports whether a decoded answer is what was asked for. JSON of something else, of a proxy's for example, decodes without an error
+// too: null into a list without machines, which would then be taken for deleted.
 func complete(out any) bool {
 	switch out := out.(type) {
 	case *Machine:
@@ -44,7 +44,7 @@ func complete(out any) bool {
 	return true
 }
 
-// all tells whether a list is there, if only an empty one, and has only items that are in order.
+// all reports whether a list is there, if only an empty one, and has only items that are in order.
 func all[T any](list []T, ok func(T) bool) bool {
 	return list != nil && !slices.ContainsFunc(list, func(item T) bool { return !ok(item) })
 }

@@ -32,12 +32,13 @@ const (
 	unclear sign = iota
 	// answered: MAAS is there, whatever it said.
 	answered
-	// silent: nobody answers, or nothing that MAAS would say.
+	// silent: there was no answer, or none that MAAS would give.
 	silent
 )
 
 // circuit keeps calls back while MAAS does not answer, but for one at a time that tries whether it is back.
 type circuit struct {
+	apiURL string
 	gauge  prometheus.Gauge
 	turned chan struct{} // it opened or closed
 
@@ -54,10 +55,10 @@ type circuit struct {
 }
 
 func newCircuit(apiURL string) *circuit {
-	return &circuit{gauge: circuitsOpen.WithLabelValues(apiURL), turned: make(chan struct{}, 1)}
+	return &circuit{apiURL: apiURL, gauge: openCircuits(apiURL), turned: make(chan struct{}, 1)}
 }
 
-// enter asks whether a call may be sent. It may be as a probe; each call that may be sent must leave.
+// enter reports whether a call may be sent. It may be as a probe; each call that may be sent must leave.
 func (c *circuit) enter(call call) (probe bool, refused *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,13 +67,20 @@ func (c *circuit) enter(call call) (probe bool, refused *Error) {
 	}
 	left := time.Until(c.next)
 	// A read is the best probe: nothing needs to be found out afterwards when its answer is lost.
-	if left <= 0 && !c.probing && call.method == http.MethodGet {
+	if left <= 0 && !c.probing && call.method == http.MethodGet && !call.list {
 		c.probing = true
 		return true, nil
 	}
 	refused = call.fail(0, c.message(), nil)
 	refused.NotSent, refused.RetryAfter = true, max(left, firstProbe)
 	return false, refused
+}
+
+// wantsProbe reports whether the next read that is not a list of machines would be a probe.
+func (c *circuit) wantsProbe() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open && !c.probing && !time.Now().Before(c.next)
 }
 
 // message is the same for as long as MAAS does not answer. The caller holds c.mu.
@@ -158,10 +166,13 @@ func (c *circuit) due() (left time.Duration, open bool) {
 func (c *circuit) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open && !c.closing {
+	if c.closing {
+		return
+	}
+	if c.closing = true; c.open {
 		c.gauge.Add(-1)
 	}
-	c.closing = true
+	dropCircuit(c.apiURL)
 }
 
 // sign tells what the end of a call says about MAAS.
@@ -171,6 +182,8 @@ func (c call) sign(caller context.Context, err *Error) sign {
 		return answered
 	case caller.Err() != nil, errors.Is(err, errTooLate):
 		return unclear
+	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTooLong)):
+		return unclear // MAAS may well answer all else.
 	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
 		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:
 		return silent // A MAAS that can't even be read is of no use: its database is gone, for example.

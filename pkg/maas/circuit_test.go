@@ -22,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
 )
 
-// region is a MAAS in memory: what it answers can change, and each request that reaches it is noted.
+// region is a MAAS in memory: its responses can change, and each request that reaches it is noted.
 type region struct {
 	mu     sync.Mutex
 	answer http.RoundTripper
@@ -70,12 +70,12 @@ func says(status int, body string) http.RoundTripper {
 	})
 }
 
-// refuses is a port that nobody listens on.
+// refuses is a port without a listener.
 var refuses = roundTrip(func(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 5240}, Err: syscall.ECONNREFUSED}
 })
 
-// hangs takes requests and never answers.
+// hangs takes requests and never responds.
 var hangs = roundTrip(func(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -335,6 +335,99 @@ func TestAClientThatIsNotUsedAnyMoreLeavesTheMetrics(t *testing.T) {
 			t.Errorf("the metric is %v", n)
 		}
 	}
+}
+
+// The metric of a URL is that of all clients of it, and goes with the last.
+func TestTheMetricOfAURLGoesWithItsLastClient(t *testing.T) {
+	before := testutil.CollectAndCount(circuitsOpen)
+	maas := &region{}
+	first, second := maas.client(t), maas.client(t)
+	maas.open(t, second)
+	for range 2 {
+		first.Close()
+		if n := testutil.CollectAndCount(circuitsOpen) - before; n != 1 || testutil.ToFloat64(second.circuit.gauge) != 1 {
+			t.Fatalf("with one of two clients closed the metric has %d series, and is %v", n, testutil.ToFloat64(second.circuit.gauge))
+		}
+	}
+	second.Close()
+	if n := testutil.CollectAndCount(circuitsOpen) - before; n != 0 {
+		t.Errorf("%d series are left", n)
+	}
+	third := maas.client(t)
+	maas.open(t, third)
+	if n := testutil.CollectAndCount(circuitsOpen) - before; n != 1 || testutil.ToFloat64(third.circuit.gauge) != 1 {
+		t.Errorf("a new client has %d series, and the metric is %v", n, testutil.ToFloat64(third.circuit.gauge))
+	}
+	third.Close()
+}
+
+func listMachines(ctx context.Context, c *Client) error {
+	_, err := c.ListMachines(ctx, MachineFilter{})
+	return err
+}
+
+func instanceNames(ctx context.Context, c *Client) error {
+	_, err := c.InstanceNames(ctx, []string{"a"})
+	return err
+}
+
+// A MAAS may need long for a list, and answer all else at once.
+func TestAListThatTakesTooLongIsNoSilence(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *Client) error{"machines": listMachines, "power parameters": instanceNames} {
+		for name2, answer := range map[string]http.RoundTripper{"no answer": hangs, "a proxy gave it up": says(http.StatusGatewayTimeout, "")} {
+			t.Run(name+", "+name2, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					maas := &region{answer: answer}
+					client := maas.client(t)
+					for range 5 * silentCalls {
+						began := time.Now()
+						err := call(t.Context(), client)
+						if !errors.Is(err, Unavailable) || RetryAfter(err) > 0 {
+							t.Fatalf("the call ended with %v", err)
+						}
+						if took := time.Since(began); took > 0 && (took != listTimeout || !errors.Is(err, context.DeadlineExceeded)) {
+							t.Errorf("after %v: %v", took, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A list that takes too long would keep MAAS from being found again, so something else finds it.
+func TestAListIsNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		maas.open(t, client)
+		var asked []string
+		maas.is(roundTrip(func(r *http.Request) (*http.Response, error) {
+			if asked = append(asked, r.URL.Path); strings.HasSuffix(r.URL.Path, "/machines/") {
+				return hangs(r)
+			}
+			return says(http.StatusOK, `{"version": "3.6.5"}`).RoundTrip(r)
+		}))
+		if err := listMachines(t.Context(), client); !NotSent(err) || len(asked) > 0 {
+			t.Fatalf("before a probe is due, %v is asked for: %v", asked, err)
+		}
+		<-time.After(2 * firstProbe)
+		if err := listMachines(t.Context(), client); !errors.Is(err, context.DeadlineExceeded) || len(asked) != 2 {
+			t.Fatalf("when a probe is due, %v is asked for: %v", asked, err)
+		}
+		if _, open := client.NextProbe(); open {
+			t.Error("MAAS answers, and the circuit is open")
+		}
+		maas.open(t, client)
+		<-time.After(2 * firstProbe)
+		if err := listMachines(t.Context(), client); !NotSent(err) {
+			t.Errorf("a list to a MAAS that is still away: %v", err)
+		}
+		<-time.After(2 * lastProbe)
+		if probe, refused := client.circuit.enter(call{method: http.MethodGet, list: true}); probe || refused == nil {
+			t.Error("a list is sent to a MAAS that is still away")
+		}
+	})
 }
 
 func TestAProbeThatPanicsIsNotTheLastOne(t *testing.T) {

@@ -3,8 +3,8 @@
 package maas
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -21,23 +21,29 @@ import (
 const (
 	// callTimeout bounds ordinary calls.
 	callTimeout = 30 * time.Second
-	// slowCallTimeout bounds calls that MAAS answers only after a rack controller did something. It waits up to 120 s for
-	// a VM to be composed.
+	// slowCallTimeout bounds calls to which MAAS responds only after a rack controller did something. It waits up to 120 s for a VM to be
+	// composed.
 	slowCallTimeout = 150 * time.Second
+	// listTimeout bounds lists of machines, which have no pages: a MAAS that responds to all else at once may need long for them.
+	listTimeout = 60 * time.Second
+	// waitTimeout bounds how long a call waits for others of its client.
+	waitTimeout = 30 * time.Second
 	// callsPerSecond and callBurst are what one identity may ask of a region.
 	callsPerSecond = 20
 	callBurst      = 40
-	// keptConnections is how many idle connections are kept open to a region.
+	// maxUnderWay is how many requests of one identity may be under way, and keptConnections how many idle connections are kept.
+	maxUnderWay     = 16
 	keptConnections = 8
 )
 
 // Client talks to one MAAS with one identity. It is safe for concurrent use.
 type Client struct {
-	api     *gomaasapi.Client
-	secret  string // of the key: it must not come back in what MAAS says
-	base    http.RoundTripper
-	limiter *rate.Limiter
-	circuit *circuit
+	api      *gomaasapi.Client
+	secret   string // of the key: it must not come back in what MAAS says
+	base     http.RoundTripper
+	underWay chan struct{} // holds one for each request that is under way
+	limiter  *rate.Limiter
+	circuit  *circuit
 }
 
 // NewClient makes a client. It does not talk to MAAS. Errors are of type *ConfigError, possibly joined.
@@ -59,8 +65,8 @@ func NewClient(config Config) (*Client, error) {
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
 	return &Client{
-		api: api, secret: config.secret(), base: newTransport(tlsConfig), limiter: rate.NewLimiter(callsPerSecond, callBurst),
-		circuit: newCircuit(apiURL.String()),
+		api: api, secret: config.secret(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
+		limiter: rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
 	}, nil
 }
 
@@ -74,7 +80,7 @@ func (c *Client) Close() {
 // back; open is false while calls are sent.
 func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
 
-// Turned tells one who waits that MAAS stopped answering, or answers again.
+// Turned returns a channel that receives when MAAS stops answering, or answers again.
 func (c *Client) Turned() <-chan struct{} { return c.circuit.turned }
 
 // call is one request to MAAS.
@@ -86,6 +92,7 @@ type call struct {
 	query    url.Values // for DELETE
 	params   url.Values // GET: the query; POST and PUT: the form
 	slow     bool       // MAAS answers only after work was done
+	list     bool       // a list of machines
 }
 
 // path fills the endpoint's placeholders.
@@ -98,35 +105,52 @@ func (c call) path() string {
 	return path
 }
 
+// timeout is how long MAAS may take for the call.
+func (c call) timeout() time.Duration {
+	switch {
+	case c.slow:
+		return slowCallTimeout
+	case c.list:
+		return listTimeout
+	}
+	return callTimeout
+}
+
 // do sends a call and decodes its answer into out, unless out is nil. Errors are of type *Error.
 func (c *Client) do(ctx context.Context, call call, out any) error {
-	if err := c.try(ctx, call, out); err != nil {
+	if call.list && c.circuit.wantsProbe() {
+		_, _ = c.Version(ctx) // A list that takes too long would not say whether MAAS is back. This is the least that there is.
+	}
+	probe, refused := c.circuit.enter(call)
+	if refused != nil {
+		return refused
+	}
+	defer Idle(ctx)()
+	if err := c.try(ctx, call, out, probe); err != nil {
 		return err // Not a nil *Error.
 	}
 	return nil
 }
 
-// try sends a call unless MAAS is known not to answer.
-func (c *Client) try(caller context.Context, call call, out any) *Error {
-	probe, refused := c.circuit.enter(call)
-	if refused != nil {
-		return refused
+// try sends a call that may be sent.
+func (c *Client) try(caller context.Context, call call, out any, probe bool) *Error {
+	sent, ended, why, release := time.Now(), unclear, "", func() {}
+	defer func() { // Also after a panic: a probe that never ends would be the last one.
+		c.circuit.leave(probe, sent, ended, why)
+		release() // Who waits for it knows of this call's end then.
+	}()
+	err := c.wait(caller, call)
+	if err != nil {
+		return err.presentable(nil)
 	}
-	sent, ended, why := time.Now(), unclear, ""
-	defer func() { c.circuit.leave(probe, sent, ended, why) }() // Also after a panic: a probe that never ends would be the last one.
-	timeout := callTimeout
-	if call.slow {
-		timeout = slowCallTimeout
-	}
-	ctx, cancel := context.WithTimeout(caller, timeout)
-	defer cancel()
-	if err := c.limiter.Wait(ctx); err != nil {
-		late := call.fail(0, fmt.Sprintf("waiting for the rate limit: %v", err), err)
-		late.NotSent = true
-		return late.presentable(nil)
+	release = func() { <-c.underWay }
+	if !probe { // Much can have happened since.
+		if probe, err = c.circuit.enter(call); err != nil {
+			return err
+		}
 	}
 	sent = time.Now()
-	err := c.attempt(ctx, call, out)
+	err = c.attempt(caller, call, out)
 	if ended = call.sign(caller, err); err == nil {
 		return nil
 	}
@@ -138,46 +162,80 @@ func (c *Client) try(caller context.Context, call call, out any) *Error {
 	return err
 }
 
+// wait returns when the call may be sent, by the limits of requests under way and of requests per second. It is one of those under way then.
+func (c *Client) wait(caller context.Context, call call) *Error {
+	ctx, cancel := context.WithTimeout(caller, waitTimeout)
+	defer cancel()
+	if at, limited := sendBefore(ctx); limited {
+		ctx, cancel = context.WithDeadlineCause(ctx, at, errTooLate)
+		defer cancel()
+	}
+	select {
+	case c.underWay <- struct{}{}:
+	case <-ctx.Done():
+		return call.notSent(ctx, ctx.Err())
+	}
+	if err := c.limiter.Wait(ctx); err != nil {
+		<-c.underWay
+		return call.notSent(ctx, err)
+	}
+	return nil
+}
+
+// notSent is the error of a call that waited until its context ended.
+func (c call) notSent(ctx context.Context, err error) *Error {
+	if errors.Is(context.Cause(ctx), errTooLate) {
+		return c.fail(0, errTooLate.Error(), errTooLate)
+	}
+	late := c.fail(0, fmt.Sprintf("too many other calls to MAAS are under way: %v", err), err)
+	late.NotSent = true
+	return late
+}
+
 // attempt sends a call and decodes its answer into out.
-func (c *Client) attempt(ctx context.Context, call call, out any) *Error {
-	exchange := &exchange{ctx: ctx, base: c.base}
+func (c *Client) attempt(caller context.Context, call call, out any) *Error {
+	ctx, cancel := context.WithTimeout(caller, call.timeout())
+	defer cancel()
+	exchange := &exchange{base: c.base, out: out}
+	exchange.ctx, exchange.cancel = context.WithCancelCause(ctx)
+	defer exchange.cancel(nil)
 	start := time.Now()
-	body, err := c.send(exchange, call)
+	err := c.send(exchange, call)
 	observe(call, exchange.status, time.Since(start))
-	if err != nil {
+	switch {
+	case err != nil:
 		return call.wrap(err, exchange)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return call.fail(exchange.status, "the answer can't be read: "+err.Error(), err)
-	}
-	if !complete(out) {
+	case errors.Is(exchange.broken, errFormat):
+		return call.fail(exchange.status, exchange.broken.Error(), exchange.broken)
+	case exchange.broken != nil:
+		return call.fail(exchange.status, transportMessage(exchange.broken), exchange.broken)
+	case !complete(out):
 		return call.fail(exchange.status, "the answer lacks what it should have", nil)
 	}
 	return nil
 }
 
-// secrets are what the call sends that nobody else may see.
+// secrets are what the call sends that no one else may see.
 func (c call) secrets() []string {
 	return append(slices.Clone(c.params["user_data"]), c.params["key"]...)
 }
 
-// send hands the call to gomaasapi, which signs it.
-func (c *Client) send(exchange *exchange, call call) ([]byte, error) {
+// send hands the call to gomaasapi, which signs it. What it returns of the answer is not used: the exchange decodes it.
+func (c *Client) send(exchange *exchange, call call) error {
 	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: exchange.client()}
 	uri := &url.URL{Path: call.path(), RawQuery: call.query.Encode()}
+	var err error
 	switch call.method {
 	case http.MethodGet:
-		return api.Get(uri, call.op, call.params)
+		_, err = api.Get(uri, call.op, call.params)
 	case http.MethodPost:
-		return api.Post(uri, call.op, call.params, nil)
+		_, err = api.Post(uri, call.op, call.params, nil)
 	case http.MethodPut:
-		return api.Put(uri, call.params, nil)
+		_, err = api.Put(uri, call.params, nil)
 	default:
-		return nil, api.Delete(uri)
+		err = api.Delete(uri)
 	}
+	return err
 }
 
 func (c call) fail(status int, message string, cause error) *Error {
@@ -192,10 +250,16 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
 		broke := c.fail(exchange.status, transportMessage(err), err)
-		broke.NotSent = !exchange.connected && !exchange.late && exchange.status == 0
+		connected, late := exchange.sent()
+		broke.NotSent = !connected && !late && exchange.status == 0
 		return broke
 	}
 	message, fields := describe(server.BodyMessage)
+	if exchange.busy || server.StatusCode == http.StatusConflict && isPage(server.BodyMessage) {
+		busy := c.fail(server.StatusCode, "MAAS is busy with other requests", nil)
+		busy.Kind, busy.RetryAfter = Busy, cmp.Or(exchange.retryAfter, busyPause)
+		return busy
+	}
 	if server.StatusCode >= 300 && server.StatusCode < 400 {
 		message = redirectMessage(server.Header.Get("Location"))
 	}

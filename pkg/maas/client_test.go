@@ -77,6 +77,45 @@ func TestErrorsAreTyped(t *testing.T) {
 	}
 }
 
+// Another request may have won, or the process on the host may have done its part: what became of the call is not known.
+func TestBusyIsNoConflict(t *testing.T) {
+	const page = "<!DOCTYPE html>\n<html><body>Conflict</body></html>"
+	for name, tc := range map[string]struct {
+		retryAfter, body string
+		busy             bool
+		after            time.Duration
+	}{
+		"a page and a header":      {"7", page, true, 7 * time.Second},
+		"a header":                 {"7", "anything", true, 7 * time.Second},
+		"a header that is no time": {"soon", "", true, busyPause},
+		"a page":                   {"", page, true, busyPause},
+		"a state":                  {"", "Can't deploy a machine that is in the 'Deployed' state", false, 0},
+		"nothing":                  {"", "", false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tc.retryAfter != "" {
+					w.Header().Set("Retry-After", tc.retryAfter)
+				}
+				w.WriteHeader(http.StatusConflict)
+				fmt.Fprint(w, tc.body)
+			})
+			for range silentCalls + 1 {
+				_, err := client.AllocateMachine(t.Context(), AllocateParams{})
+				if errors.Is(err, Busy) != tc.busy || errors.Is(err, Unavailable) != tc.busy || errors.Is(err, Conflict) == tc.busy || NotSent(err) {
+					t.Fatalf("the error is %#v", err)
+				}
+				if got := RetryAfter(err); got != tc.after {
+					t.Errorf("try again after %v, want %v", got, tc.after)
+				}
+				if strings.Contains(Message(err), "<") {
+					t.Errorf("the message is %q", Message(err))
+				}
+			}
+		})
+	}
+}
+
 func TestInvalidField(t *testing.T) {
 	client := serve(t, answer(400, "application/json", `{"hostname": ["taken"]}`))
 	_, err := client.Compose(t.Context(), 1, ComposeParams{Hostname: "cp1"})
@@ -193,6 +232,13 @@ func TestRequests(t *testing.T) {
 				return err
 			},
 			request{"GET", "/MAAS/api/2.0/machines/", url.Values{"id": {"a", "b"}}, url.Values{}},
+		},
+		"list by who acquired them": {
+			func() error {
+				_, err := client.ListMachines(ctx, MachineFilter{SystemIDs: []string{"a"}, AgentNames: []string{"x"}, NotAgentNames: []string{"y", "z"}})
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/machines/", url.Values{"id": {"a"}, "agent_name": {"x"}, "not_agent_name": {"y", "z"}}, url.Values{}},
 		},
 		"allocate": {
 			func() error {

@@ -9,7 +9,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"path"
 	"strings"
 )
 
@@ -37,14 +39,31 @@ func (c Config) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Where tells regions apart: identities of which it is the same see the same MAAS.
+// KeyID tells API keys apart without giving them away: it is made of the consumer and the token, and not of the secret. It is ""
+// where the key has not its form.
+func (c Config) KeyID() string {
+	parts := strings.Split(c.APIKey, ":")
+	if len(parts) != 3 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(parts[0] + ":" + parts[1]))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Where tells regions apart: identities of which it is the same see the same MAAS. It is the URL's host and path in their normal form.
 func (c Config) Where() string {
 	u, err := c.apiURL()
 	if err != nil {
 		return c.Endpoint
 	}
-	return strings.ToLower(u.Host) + u.Path
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	if port == defaultPorts[u.Scheme] {
+		port = ""
+	}
+	return strings.TrimSuffix(net.JoinHostPort(host, port), ":") + path.Clean(u.Path)
 }
+
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
 // Validate checks the form of all fields; it does not talk to MAAS.
 func (c Config) Validate() error {
@@ -79,8 +98,8 @@ func (c Config) apiURL() (*url.URL, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, &ConfigError{"endpoint", "it must be MAAS's URL, for example http://maas.example.com:5240/MAAS"}
 	}
-	path := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/api/2.0")
-	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path + "/api/2.0/"}, nil
+	root := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/api/2.0")
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + "/api/2.0/"}, nil
 }
 
 func (c Config) tlsConfig() (*tls.Config, error) {

@@ -46,7 +46,7 @@ func (r *DNSResource) Reserved() []string {
 	return reserved
 }
 
-// ListDNSResources answers GET dnsresources/ for one fully qualified name. NotFound: MAAS does not serve the domain.
+// ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not serve the domain.
 func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
 	var records []DNSResource
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "dnsresources/", params: url.Values{"fqdn": {fqdn}}}, &records)

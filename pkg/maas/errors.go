@@ -27,12 +27,16 @@ const (
 	Conflict Kind = "Conflict"
 	// Unauthorized (401): the API key is wrong or revoked, or the clocks differ by more than five minutes.
 	Unauthorized Kind = "Unauthorized"
-	// Forbidden (403): the key's user may not do this, or the machine is locked or somebody else's.
+	// Forbidden (403): the key's user may not do this, or the machine is locked or another user's.
 	Forbidden Kind = "Forbidden"
 	// Invalid (400): a parameter is wrong; Error.Fields says which one, where MAAS says so.
 	Invalid Kind = "Invalid"
 	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
 	Gone Kind = "Gone"
+	// Busy (409 with Retry-After or a page of HTML): MAAS gave the call up, because its transaction met others. It was rolled back, so
+	// nothing in MAAS's database changed; only what MAAS did outside of it may have happened: compose may have made the VM on the
+	// host. It is Unavailable, too.
+	Busy Kind = "Busy"
 	// Unavailable (no answer, a broken answer, 429 or 5xx): it may pass. A call that changes something may have taken
 	// effect all the same, unless NotSent: look before trying again.
 	Unavailable Kind = "Unavailable"
@@ -51,7 +55,7 @@ type Error struct {
 	Fields map[string][]string
 	// RetryAfter is how long to wait before the next try: as MAAS asked, or until it is tried whether MAAS answers again; or 0.
 	RetryAfter time.Duration
-	// NotSent tells that MAAS never got the call: there was no connection, or MAAS is known not to answer. Nothing came of it.
+	// NotSent reports whether MAAS never got the call: there was no connection, or MAAS is known not to answer. Nothing came of it.
 	NotSent bool
 
 	cause error
@@ -75,10 +79,10 @@ func (e *Error) Unwrap() error { return e.cause }
 // Is makes errors.Is(err, Kind) work.
 func (e *Error) Is(target error) bool {
 	kind, ok := target.(Kind)
-	return ok && kind == e.Kind
+	return ok && (kind == e.Kind || e.Kind == Busy && kind == Unavailable)
 }
 
-// InvalidField tells whether MAAS refused this parameter of the call.
+// InvalidField reports whether MAAS refused this parameter of the call.
 func InvalidField(err error, field string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Kind == Invalid && len(e.Fields[field]) > 0
@@ -93,7 +97,7 @@ func Message(err error) string {
 	return err.Error()
 }
 
-// NotSent tells that MAAS never got the call, so that nothing can have come of it.
+// NotSent reports whether MAAS never got the call, so that nothing can have come of it.
 func NotSent(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.NotSent
@@ -141,11 +145,14 @@ func describe(body string) (message string, fields map[string][]string) {
 	if json.Unmarshal([]byte(body), &fields) == nil && len(fields) > 0 {
 		return joinFields(fields), fields
 	}
-	if strings.HasPrefix(strings.TrimSpace(body), "<") {
+	if isPage(body) {
 		return "", nil
 	}
 	return body, nil
 }
+
+// isPage reports whether a body is HTML.
+func isPage(body string) bool { return strings.HasPrefix(strings.TrimSpace(body), "<") }
 
 // presentable makes of what MAAS said something for logs and conditions: short, on one line, and without secrets.
 func (e *Error) presentable(secrets []string) *Error {

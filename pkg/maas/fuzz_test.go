@@ -20,7 +20,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What a request carries, and nobody may read in what comes of it.
+// What a request carries, and what must not be readable in what comes of it.
 const (
 	fuzzSecret   = "the9secret7of5the3key1"
 	fuzzUserData = "#cloud-config join-token"
@@ -44,7 +44,7 @@ func (c *canned) RoundTrip(request *http.Request) (*http.Response, error) {
 // Calls of fuzzCalls that send more secrets than the key.
 const deployCall, registerCall = 3, 10
 
-// fuzzCalls are all calls, in an order that the corpus knows: append only. Each answers what it got, or nil.
+// fuzzCalls are all calls, in an order that the corpus knows: append only. Each returns what it got, or nil.
 var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListMachines(ctx, MachineFilter{})) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.GetMachine(ctx, "abc123")) },
@@ -146,7 +146,7 @@ func checkUsable(t *testing.T, got any) {
 	}
 }
 
-var fuzzKinds = []Kind{NotFound, Conflict, Unauthorized, Forbidden, Invalid, Gone, Unavailable}
+var fuzzKinds = []Kind{NotFound, Conflict, Unauthorized, Forbidden, Invalid, Gone, Busy, Unavailable}
 
 func checkPresentable(t *testing.T, err error, secrets ...string) {
 	t.Helper()

@@ -48,17 +48,17 @@ func (c *Client) ReleaseAddress(ctx context.Context, ip string, force bool) erro
 // IPRangeReserved is the type of an IPRange that MAAS gives nothing away of by itself; machines may have static addresses there.
 const IPRangeReserved = "reserved"
 
-// IPRange is a part of a subnet that somebody set aside.
+// IPRange is a part of a subnet that an operator set aside.
 type IPRange struct {
 	Type  string `json:"type"` // reserved or dynamic
 	Start string `json:"start_ip"`
 	End   string `json:"end_ip"`
 }
 
-// Contains tells whether an address lies in the range.
+// Contains reports whether an address lies in the range.
 func (r IPRange) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
 
-// ListIPRanges answers GET ipranges/.
+// ListIPRanges returns the IP ranges of all subnets (GET ipranges/).
 func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
 	var ranges []IPRange
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "ipranges/"}, &ranges)

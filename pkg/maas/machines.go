@@ -89,6 +89,7 @@ type Machine struct {
 	Interfaces          []*Interface      `json:"interface_set"`
 	BootDisk            *Disk             `json:"boot_disk"`
 	Architecture        string            `json:"architecture"` // amd64/generic
+	OSystem             string            `json:"osystem"`      // "" until it is deployed, and again when its release begins
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
 }
@@ -106,38 +107,84 @@ func (m *Machine) HostName() string {
 	return m.Pod.Name
 }
 
+// Unacquired reports whether no user can have acquired the machine, so that MAAS has no record of who did. MAAS names an owner all the same
+// while it commissions or tests: its user who asked for that.
+func (m *Machine) Unacquired() bool {
+	switch m.Status {
+	case StatusCommissioning, StatusFailedCommissioning:
+		return true // An acquired machine can't be commissioned.
+	case StatusTesting, StatusFailedTesting:
+		return m.Owner == "" || m.OSystem == "" && len(m.WorkloadAnnotations) == 0
+	case StatusNew, StatusReady, StatusMissing, StatusBroken, StatusRetired:
+		return m.Owner == ""
+	}
+	return false // A machine that comes out of rescue mode is Allocated without an owner.
+}
+
 // MachineFilter limits a list of machines; empty fields don't. Values of one field are alternatives.
 type MachineFilter struct {
 	SystemIDs, Hostnames, AgentNames []string
+	// NotAgentNames leaves machines out that were acquired with one of these; one that is not acquired has none.
+	NotAgentNames []string
 	// VMHosts are names of VM hosts: the machines that are VMs there. Invalid: there is no such host.
 	VMHosts []string
 }
 
-// ListMachines answers GET machines/ with a filter. An unknown agent name or hostname gives an empty list.
-func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
+// maxQuery bounds the query of a list, in bytes: nginx before MAAS takes 8 KiB for a request line, and the path is in it, too.
+const maxQuery = 6<<10 - 512
+
+func (f MachineFilter) params() url.Values {
 	params := url.Values{}
-	for key, values := range map[string][]string{"id": filter.SystemIDs, "hostname": filter.Hostnames, "agent_name": filter.AgentNames, "pod": filter.VMHosts} {
+	for key, values := range map[string][]string{
+		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames, "pod": f.VMHosts,
+	} {
 		for _, value := range values {
 			params.Add(key, value)
 		}
 	}
+	return params
+}
+
+// JoinFilters makes as few filters out of many as fit into request lines. All limit the same fields, as values of one field are
+// alternatives, and values of two are not.
+func JoinFilters(filters []MachineFilter) []MachineFilter {
+	var joined []MachineFilter
+	length := maxQuery
+	for _, f := range filters {
+		more := len(f.params().Encode()) + len("&")
+		if length += more; length > maxQuery {
+			joined, length = append(joined, MachineFilter{}), more
+		}
+		last := &joined[len(joined)-1]
+		last.SystemIDs = append(last.SystemIDs, f.SystemIDs...)
+		last.Hostnames = append(last.Hostnames, f.Hostnames...)
+		last.AgentNames = append(last.AgentNames, f.AgentNames...)
+		last.NotAgentNames = append(last.NotAgentNames, f.NotAgentNames...)
+		last.VMHosts = append(last.VMHosts, f.VMHosts...)
+	}
+	return joined
+}
+
+// ListMachines returns the machines that a filter leaves (GET machines/). An unknown agent name or hostname gives an empty list.
+func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
 	var machines []*Machine
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", params: params}, &machines)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(), list: true}, &machines)
 	return machines, err
 }
 
-// InstanceNames answers what the VMs behind machines are called on their LXD hosts, by system id (GET machines/ op=power_parameters). It
-// stays as it was when the machine got another name. Forbidden: only administrators are told.
+// InstanceNames returns what the VMs behind machines are called on their LXD hosts, by system id (GET machines/ op=power_parameters). It stays
+// as it was when the machine got another name. Forbidden: only administrators are told.
 func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[string]string, error) {
 	if len(systemIDs) == 0 {
-		return nil, nil // MAAS would answer all machines.
+		return nil, nil // MAAS would return all machines.
 	}
 	// The parameters hold credentials, too; nothing else is read.
 	var parameters map[string]struct {
 		InstanceName string `json:"instance_name"`
 	}
 	params := url.Values{"id": systemIDs}
-	if err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params}, &parameters); err != nil {
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params, list: true}, &parameters)
+	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]string, len(parameters))
@@ -147,7 +194,7 @@ func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[str
 	return names, nil
 }
 
-// GetMachine answers GET machines/{id}/, or NotFound.
+// GetMachine returns a machine (GET machines/{id}/), or NotFound.
 func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodGet}, systemID)
 }
@@ -294,8 +341,8 @@ func (c *Client) PowerOffMachine(ctx context.Context, systemID, comment string) 
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true}, systemID)
 }
 
-// SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict:
-// nobody has acquired the machine.
+// SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict: the machine is
+// not acquired.
 func (c *Client) SetWorkloadAnnotations(ctx context.Context, systemID string, annotations map[string]string) (*Machine, error) {
 	form := url.Values{}
 	for key, value := range annotations {
@@ -304,8 +351,8 @@ func (c *Client) SetWorkloadAnnotations(ctx context.Context, systemID string, an
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form}, systemID)
 }
 
-// DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
-// answer does not tell whether the VM is really gone.
+// DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The response does not say
+// whether the VM is really gone.
 func (c *Client) DeleteMachine(ctx context.Context, systemID string) error {
 	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true}, nil)
 }
@@ -345,10 +392,11 @@ type Interface struct {
 
 // VLAN is what the provider uses of MAAS's VLAN object.
 type VLAN struct {
+	ID int `json:"id"`
 	// DHCP: MAAS serves DHCP there. Relay: the VLAN from whose servers it is served, as MAAS shows it, or nil.
 	DHCP  bool `json:"dhcp_on"`
 	Relay any  `json:"relay_vlan"`
 }
 
-// Bootable tells whether machines can boot from the VLAN.
+// Bootable reports whether machines can boot from the VLAN.
 func (v *VLAN) Bootable() bool { return v != nil && (v.DHCP || v.Relay != nil) }

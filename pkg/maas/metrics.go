@@ -4,6 +4,7 @@ package maas
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,30 @@ var circuitsOpen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "capmaas_maas_circuit_open",
 	Help: "Clients (one per API key) that send no calls to the MAAS at this URL but one at a time, because it does not answer.",
 }, []string{"url"})
+
+// watched counts the circuits by URL: the metric of a URL goes with the last of them.
+var watched = struct {
+	sync.Mutex
+	circuits map[string]int
+}{circuits: map[string]int{}}
+
+// openCircuits is the metric for one more circuit at this URL.
+func openCircuits(apiURL string) prometheus.Gauge {
+	watched.Lock()
+	defer watched.Unlock()
+	watched.circuits[apiURL]++
+	return circuitsOpen.WithLabelValues(apiURL)
+}
+
+func dropCircuit(apiURL string) {
+	watched.Lock()
+	defer watched.Unlock()
+	if watched.circuits[apiURL]--; watched.circuits[apiURL] > 0 {
+		return
+	}
+	delete(watched.circuits, apiURL)
+	circuitsOpen.DeleteLabelValues(apiURL)
+}
 
 // Collectors are the Prometheus metrics of all clients, for a registry.
 func Collectors() []prometheus.Collector {

@@ -25,22 +25,22 @@ type Domain struct {
 	Name string `json:"name"`
 }
 
-// ListZones answers GET zones/.
+// ListZones returns the zones (GET zones/).
 func (c *Client) ListZones(ctx context.Context) ([]Ref, error) {
 	return list[Ref](ctx, c, "zones/")
 }
 
-// ListSubnets answers GET subnets/.
+// ListSubnets returns the subnets (GET subnets/).
 func (c *Client) ListSubnets(ctx context.Context) ([]Subnet, error) {
 	return list[Subnet](ctx, c, "subnets/")
 }
 
-// ListDomains answers GET domains/.
+// ListDomains returns the DNS domains (GET domains/).
 func (c *Client) ListDomains(ctx context.Context) ([]Domain, error) {
 	return list[Domain](ctx, c, "domains/")
 }
 
-// ListResourcePools answers GET resourcepools/.
+// ListResourcePools returns the resource pools (GET resourcepools/).
 func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
 	return list[Ref](ctx, c, "resourcepools/")
 }
@@ -52,7 +52,7 @@ type User struct {
 	Administrator bool `json:"is_superuser"`
 }
 
-// WhoAmI answers GET users/ op=whoami.
+// WhoAmI returns the user of the API key (GET users/ op=whoami).
 func (c *Client) WhoAmI(ctx context.Context) (User, error) {
 	var user User
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "users/", op: "whoami"}, &user)
@@ -63,7 +63,7 @@ type versionAnswer struct {
 	Version string `json:"version"`
 }
 
-// Version answers MAAS's version, for example 3.6.5 (GET version/, which needs no key).
+// Version returns MAAS's version, for example 3.6.5 (GET version/, which needs no key).
 func (c *Client) Version(ctx context.Context) (string, error) {
 	var version versionAnswer
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "version/"}, &version)

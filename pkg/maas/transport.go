@@ -6,19 +6,18 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"sync"
 	"time"
 )
 
 const (
-	// maxAnswer bounds an answer, in bytes. A machine is about 20 kB, and the longest lists are those of all of them.
-	maxAnswer = 256 << 20
-	// maxRetryAfter bounds what is believed of how long MAAS wants to be left alone.
+	// maxRetryAfter bounds what is believed of how long MAAS wants no calls.
 	maxRetryAfter = time.Hour
+	// busyPause is when to try again what MAAS was too busy for, where it does not say so.
+	busyPause = 5 * time.Second
 )
 
 // errTooLate is for a call that was not sent any more.
@@ -26,58 +25,70 @@ var errTooLate = errors.New("this process stood still between noting the call an
 
 type sendBeforeKey struct{}
 
-// SendBefore answers a context with which no call is sent after the given time. It is for calls that are noted somewhere before: a process
-// that was stopped in between, and woke up when another one had taken over and waited long enough, must not send them any more. Errors are
-// of Kind Unavailable and not NotSent, so that the note stays: it may be the other's by then.
+// SendBefore returns a context with which no call is sent after the given time. It is for calls that are noted somewhere before: a process that
+// was stopped in between, and woke up when another one had taken over and waited long enough, must not send them any more. Errors are of Kind
+// Unavailable and not NotSent, so that the note stays: it may be the other's by then.
 func SendBefore(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, sendBeforeKey{}, at)
 }
 
-var errTooLong = fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
+func sendBefore(ctx context.Context) (at time.Time, limited bool) {
+	at, limited = ctx.Value(sendBeforeKey{}).(time.Time)
+	return at, limited
+}
 
 // newTransport makes the connections of one client.
 func newTransport(tlsConfig *tls.Config) *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = tlsConfig
 	transport.MaxIdleConnsPerHost = keptConnections
-	transport.MaxConnsPerHost = 2 * keptConnections
 	return transport
 }
 
 // exchange is the round tripper of a single call. It puts right what gomaasapi does to requests: no context, connections
 // closed after each request, an empty op where there is none, and sleeping (uninterruptible) when MAAS says Retry-After.
-// It also keeps answers from taking all memory, or all time.
+// It also keeps answers from taking all memory, or all time: gomaasapi would read them as a whole.
 type exchange struct {
-	ctx  context.Context // It lives exactly as long as the call; the library between takes none.
-	base http.RoundTripper
+	ctx    context.Context // It lives exactly as long as the call; the library between takes none.
+	cancel context.CancelCauseFunc
+	base   http.RoundTripper
+	out    any // what the answer is decoded into, or nil
 
-	connected  bool // there was a connection to send the request on
-	late       bool // it was too late to send the request
 	status     int
+	busy       bool // MAAS gave the request up because of others
 	retryAfter time.Duration
+	broken     error // why the answer could not be decoded
+
+	mu        sync.Mutex
+	connected bool // there was a connection to send the request on
+	late      bool // it was too late to send the request
 }
 
-// client does not follow redirects: they would make a GET of a POST, and send the key where nobody said that it belongs.
+// client does not follow redirects: they would make a GET of a POST, and send the key to a server that no one configured.
 func (e *exchange) client() *http.Client {
 	return &http.Client{Transport: e, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// RoundTrip sends the request with the call's context on a kept connection, and hides Retry-After from the library.
+// RoundTrip sends the request with the call's context on a kept connection, decodes the answer, and hides Retry-After from the library.
 func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
-	request = request.Clone(httptrace.WithClientTrace(e.ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { e.connected = true },
-	}))
+	request = request.Clone(httptrace.WithClientTrace(e.ctx, &httptrace.ClientTrace{GotConn: e.gotConn}))
 	request.Close = false
 	if query := request.URL.Query(); query.Has("op") && query.Get("op") == "" {
 		query.Del("op")
 		request.URL.RawQuery = query.Encode()
 	}
-	if at, limited := e.ctx.Value(sendBeforeKey{}).(time.Time); limited && time.Now().After(at) {
-		e.late = true
-		return nil, errTooLate
+	if at, limited := sendBefore(e.ctx); limited {
+		if time.Now().After(at) {
+			e.giveUp()
+			return nil, errTooLate
+		}
+		defer time.AfterFunc(time.Until(at), e.giveUp).Stop() // Connecting takes time, too.
 	}
 	response, err := e.base.RoundTrip(request)
 	if err != nil {
+		if _, late := e.sent(); late {
+			err = errTooLate
+		}
 		return nil, err
 	}
 	if response.StatusCode == http.StatusSwitchingProtocols {
@@ -85,26 +96,52 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errors.Join(errors.New("MAAS wants to speak another protocol than HTTP"), response.Body.Close())
 	}
 	e.status = response.StatusCode
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+	wait := response.Header.Get("Retry-After")
+	if seconds, err := strconv.Atoi(wait); err == nil && seconds > 0 {
 		e.retryAfter = time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 	}
+	e.busy = response.StatusCode == http.StatusConflict && wait != ""
 	response.Header.Del("Retry-After")
-	response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswer}
+	if e.out != nil && e.status >= 200 && e.status < 300 {
+		e.broken = decode(response.Body, e.out)
+		_ = response.Body.Close() // All of it was read, or it is of no use.
+		response.Body = http.NoBody
+	}
+	response.Body = &boundedBody{ReadCloser: response.Body, left: maxObject}
 	return response, nil
 }
 
-// boundedBody ends with errTooLong where the answer is longer than it may be.
-type boundedBody struct {
-	io.ReadCloser
-	left int64
+// giveUp sees to it that the request is not sent any more, unless it is on its way.
+func (e *exchange) giveUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.connected {
+		e.late = true
+		e.cancel(errTooLate)
+	}
 }
 
-// Read reads no more than what is left of the bound.
-func (b *boundedBody) Read(into []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLong
+// gotConn is called before anything is written to a connection, and again where a kept one turned out to be closed.
+func (e *exchange) gotConn(info httptrace.GotConnInfo) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if at, limited := sendBefore(e.ctx); limited && time.Now().After(at) {
+		e.late = true
+		e.cancel(errTooLate)
 	}
-	n, err := b.ReadCloser.Read(into[:min(int64(len(into)), b.left)])
-	b.left -= int64(n)
-	return n, err
+	if !e.late {
+		e.connected = true
+		return
+	}
+	// HTTP/2 looks at the context again before it writes. HTTP/1 may not; there, no other request has the connection.
+	if secure, ok := info.Conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != "h2" {
+		_ = info.Conn.Close()
+	}
+}
+
+// sent reports how far the request came: whether there was a connection for it, and whether it was too late.
+func (e *exchange) sent() (connected, late bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.connected, e.late
 }

@@ -50,14 +50,14 @@ type StoragePool struct {
 	Default   bool   `json:"default"`
 }
 
-// ListVMHosts answers GET vm-hosts/. Gone: this MAAS has no VM hosts.
+// ListVMHosts returns the VM hosts (GET vm-hosts/). Gone: this MAAS has no VM hosts.
 func (c *Client) ListVMHosts(ctx context.Context) ([]VMHost, error) {
 	var hosts []VMHost
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "vm-hosts/"}, &hosts)
 	return hosts, err
 }
 
-// GetVMHost answers GET vm-hosts/{id}/. NotFound: it is gone.
+// GetVMHost returns a VM host (GET vm-hosts/{id}/). NotFound: it is gone.
 func (c *Client) GetVMHost(ctx context.Context, hostID int) (VMHost, error) {
 	return c.vmHostCall(ctx, call{method: http.MethodGet}, hostID)
 }
@@ -71,7 +71,7 @@ type VMHostPower struct {
 	Key         string `json:"key"`
 }
 
-// VMHostPower answers how MAAS reaches a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
+// VMHostPower returns how MAAS reaches a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
 func (c *Client) VMHostPower(ctx context.Context, hostID int) (VMHostPower, error) {
 	var power VMHostPower
 	err := c.do(ctx, call{
@@ -161,8 +161,8 @@ type composeAnswer struct {
 	SystemID string `json:"system_id"`
 }
 
-// Compose makes a VM (POST vm-hosts/{id}/ op=compose) and answers its system id. Invalid with the field hostname: there is a
-// machine of that name. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the same.
+// Compose makes a VM (POST vm-hosts/{id}/ op=compose) and returns its system id. Invalid with the field hostname: there is a machine of that
+// name. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the same.
 func (c *Client) Compose(ctx context.Context, hostID int, p ComposeParams) (string, error) {
 	form := url.Values{}
 	set(form, "hostname", p.Hostname)

@@ -16,18 +16,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// suffix is what the hostnames of the cluster's VMs end in.
-func (c *Cluster) suffix() string {
-	name := maas.Hostname("x", c.ownerID)
-	return strings.TrimPrefix(name, "x")
-}
-
 // VMs are those on the LXD hosts that have the names of the cluster's VMs, whether MAAS knows them or not.
 func (c *Cluster) VMs() []string {
 	var names []string
 	for _, host := range c.Box.MAAS.VMHosts() {
 		for _, vm := range host.VMs {
-			if strings.HasSuffix(vm.Name, c.suffix()) {
+			if strings.HasSuffix(vm.Name, maas.HostnameSuffix(c.ownerID)) {
 				names = append(names, host.Name+"/"+vm.Name)
 			}
 		}

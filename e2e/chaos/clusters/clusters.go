@@ -35,7 +35,7 @@ type Cluster struct {
 	Box *sandbox.Sandbox
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
-	// Record watches the DNS record of the API endpoint, until the cluster is deleted; nil where somebody changes it by hand.
+	// Record watches the DNS record of the API endpoint, until the cluster is deleted. It is nil where a test changes the record by hand.
 	Record *life.Record
 
 	auditor           *audit.Auditor
@@ -48,9 +48,9 @@ type Cluster struct {
 type Options struct {
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
-	// Auditor tells what the cluster leaves in MAAS.
+	// Auditor finds what the cluster leaves in MAAS.
 	Auditor *audit.Auditor
-	// RecordChanges: somebody changes the DNS record of the API endpoint by hand, so that it is not watched.
+	// RecordChanges: a test changes the DNS record of the API endpoint by hand, so that it is not watched.
 	RecordChanges bool
 	// Neighbours: other tests change MAAS at the same time, so that only what has the cluster's own marks is its own doing.
 	Neighbours bool
@@ -202,7 +202,7 @@ func (c *Cluster) setNode(name string, node clusterv1.MachineNodeReference) {
 	}
 }
 
-// AwaitReason waits until a machine says that it does not run, and why. It answers how it is then.
+// AwaitReason waits until a machine says that it does not run, and why. It returns the machine as it is then.
 func (c *Cluster) AwaitReason(name, reason string) *infrav1.MaasMachine {
 	c.Helper()
 	return c.Await(name+" to say "+reason, name, func(m *infrav1.MaasMachine) bool {
@@ -210,7 +210,7 @@ func (c *Cluster) AwaitReason(name, reason string) *infrav1.MaasMachine {
 	})
 }
 
-// Await waits until a MaasMachine is in some way, and answers how it is then.
+// Await waits until is returns true for a MaasMachine, and returns the MaasMachine as it is then.
 func (c *Cluster) Await(what, name string, is func(*infrav1.MaasMachine) bool) (m *infrav1.MaasMachine) {
 	c.Helper()
 	c.Wait(what, func() (bool, string, error) {

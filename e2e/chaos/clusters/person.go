@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
 )
 
-// Person is somebody who uses MAAS's API beside the manager.
+// Person is a user who calls MAAS's API beside the manager.
 type Person struct {
 	*testing.T
 	api *gomaasapi.Client
@@ -36,7 +36,7 @@ func As(t *testing.T, box *sandbox.Sandbox, user string) *Person {
 	return nil
 }
 
-// Do makes a call, with parameters as pairs, and answers the JSON object that MAAS answers, if it answers one.
+// Do makes a call, with parameters as pairs, and returns the JSON object in MAAS's response; nil if it is no object.
 func (p *Person) Do(method, path, op string, pairs ...string) map[string]any {
 	p.Helper()
 	object := map[string]any{}

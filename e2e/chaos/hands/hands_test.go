@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// cases are what somebody does, each to a cluster of its own. All go on at the same time.
+// cases are what other users do, each to a cluster of its own. All run at the same time.
 var cases = []struct {
 	what string
 	tag  string

@@ -41,7 +41,7 @@ func powerOffAndOn(b *bed) {
 	b.finish()
 }
 
-// Their addresses may be somebody else's: the endpoint leads to what is left, also when somebody deploys what was released. We don't.
+// Their addresses may be another machine's: the endpoint leads to what is left, also when another user deploys what was released. We don't.
 func releaseMachines(b *bed) {
 	vm, metal, left := b.vm("a"), b.metal("b"), b.metal("c")
 	there := b.serving(vm, metal, left)[2]
@@ -83,7 +83,7 @@ func takenBy(user string) func(*bed) {
 	}
 }
 
-// The machine is somebody else's before we know, and we are about to release it.
+// The machine is another user's before we know, and we are about to release it.
 func takenWhileDeleting(b *bed) {
 	metal := b.metal("a")
 	b.running(metal)
@@ -96,7 +96,7 @@ func takenWhileDeleting(b *bed) {
 	b.untouched(taken)
 }
 
-// take releases a machine, and deploys it for somebody else.
+// take releases a machine, and deploys it for another user.
 func (b *bed) take(name, user string) simulator.MachineSnapshot {
 	b.Helper()
 	id := b.In(name).SystemID
@@ -113,7 +113,7 @@ func (b *bed) take(name, user string) simulator.MachineSnapshot {
 	return m
 }
 
-// untouched checks that somebody's machine is being deployed, or deployed, as they wanted it.
+// untouched checks that another user's machine is being deployed, or deployed, as they wanted it.
 func (b *bed) untouched(taken simulator.MachineSnapshot) {
 	b.Helper()
 	now, _ := box.MAAS.Machine(taken.SystemID)

@@ -193,7 +193,7 @@ func takeAddressOfMetal(b *bed) {
 	b.takeAddress(metal)
 }
 
-// takeAddress reserves the address of a machine for somebody, for a while.
+// takeAddress reserves the address of a machine for a tenant, for a while.
 func (b *bed) takeAddress(m clusters.Machine) {
 	b.Helper()
 	tenant := clusters.As(b.T, box, "tenant")

@@ -25,7 +25,7 @@ const (
 	slowestCall = 160 * time.Second
 	// fullOutageTime is longer than any timeout of the client.
 	fullOutageTime = slowestCall + time.Minute
-	// noticedAfter is how many calls without an answer it takes to notice an outage, and underWay how many more may be sent by then.
+	// noticedAfter is how many calls without a response it takes to notice an outage, and underWay how many more may be sent by then.
 	noticedAfter, underWay = 3, 16
 	// probeInterval is the shortest time between two tries while MAAS is away.
 	probeInterval = time.Second
@@ -87,7 +87,7 @@ func (o *outage) run() {
 	o.Logf("MAAS was away, and %d calls had no answer, %d of them in %s; objects changed %d times in that time", tried, calls, o.lasts, writes)
 }
 
-// leaveDuring lets MAAS go when it has done a call, before it answers.
+// leaveDuring starts the outage when MAAS has done a call, before it responds.
 func (o *outage) leaveDuring(op string, do func()) {
 	o.Helper()
 	reached, gone := make(chan struct{}), make(chan struct{})
@@ -139,7 +139,7 @@ func (o *outage) everybodySays(reason string) {
 	}
 }
 
-// watch lets the outage last, and checks that little is asked of MAAS and written meanwhile. It answers how much.
+// watch lets the outage last, and checks that little is asked of MAAS and written meanwhile. It returns how many calls and writes there were.
 func (o *outage) watch() (calls, written int) {
 	o.Helper()
 	o.growing.Wait("the outage to be noticed", func() (bool, string, error) {
@@ -166,7 +166,7 @@ func (o *outage) watch() (calls, written int) {
 	return calls, writes
 }
 
-// last waits until the outage is over. It answers what the machines said meanwhile, and how often they changed.
+// last waits until the outage is over. It returns what the machines said meanwhile, and how often they changed.
 func (o *outage) last(began time.Time) (says map[string][]string, writes int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), 2*o.lasts)

@@ -19,7 +19,7 @@ import (
 // box is the sandbox that all tests share. Its manager looks after the namespace default alone.
 var box *sandbox.Sandbox
 
-// full tells that outages may be longer than the client's timeouts, which are minutes.
+// full means that outages may be longer than the client's timeouts, which are minutes.
 var full = os.Getenv("CAPMAAS_CHAOS") == "full"
 
 func TestMain(m *testing.M) {

@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
 )
 
-// leaderTimeout bounds how long nobody leads.
+// leaderTimeout bounds how long there is no leader.
 const leaderTimeout = 3 * time.Minute
 
 // One leader dies when MAAS composes, and the next when MAAS releases: the other goes on.
@@ -77,7 +77,7 @@ func (w *world) twoManagers() {
 	w.leader()
 }
 
-// leader waits until somebody leads. It may be called from other goroutines.
+// leader waits until a manager leads, and returns it. It may be called from other goroutines.
 func (w *world) leader() (leads kubelet.Container) {
 	ctx, cancel := context.WithTimeout(w.Context(), leaderTimeout)
 	defer cancel()

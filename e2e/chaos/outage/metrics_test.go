@@ -19,7 +19,7 @@ import (
 const (
 	// metricsPort is where the chart has the manager serve metrics.
 	metricsPort = 8443
-	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must answer, however slow this machine is.
+	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must respond, however slow this machine is.
 	metricsTimeout = time.Second
 	readTimeout    = time.Minute
 )
@@ -63,7 +63,7 @@ func sum(ctx context.Context, c kubelet.Container, metric, label string) (total 
 	return total, lines.Err()
 }
 
-// unanswered is how many calls to MAAS the manager made that had no answer.
+// unanswered returns how many calls to MAAS the manager made that had no response.
 func unanswered(t *testing.T) int {
 	t.Helper()
 	running := managers()
@@ -79,7 +79,7 @@ func unanswered(t *testing.T) int {
 	return int(n)
 }
 
-// leader finds the manager that holds the lease; false while nobody that answers does.
+// leader returns the manager that holds the lease; false while no manager that responds does.
 func leader(ctx context.Context) (kubelet.Container, bool) {
 	for _, c := range managers() {
 		if leads(ctx, c) {

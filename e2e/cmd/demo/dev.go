@@ -56,7 +56,7 @@ type reloader interface {
 	Reload(ctx context.Context) error
 }
 
-// reload tells what became of it. That something can't be built is no end: it is mended, and tried again.
+// reload reports what became of it. That something can't be built is no end: it is mended, and tried again.
 func reload(ctx context.Context, out *screen, manager reloader) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()

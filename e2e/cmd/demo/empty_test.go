@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Whoever creates a cluster by hand is told names that the simulated MAAS knows.
+// A user who creates a cluster by hand gets names that the simulated MAAS knows.
 func TestWhatIsOfferedIsInTheRegion(t *testing.T) {
 	region, err := os.ReadFile(filepath.Join("..", "..", "sandbox", "region.yaml"))
 	if err != nil {

@@ -68,7 +68,7 @@ func (h *hosts) create(ctx context.Context) error {
 	return err
 }
 
-// delete deletes the host cluster, and tells what was left in a node's LXD when its machine was released.
+// delete deletes the host cluster, and reports what was left in a node's LXD when its machine was released.
 func (h *hosts) delete(ctx context.Context) error {
 	deleting, cancel := h.bounded(ctx, deleteTimeout)
 	defer cancel()

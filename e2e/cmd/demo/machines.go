@@ -48,7 +48,7 @@ func newRoster(c client.Client, cluster client.ObjectKey) *roster {
 	return &roster{client: c, cluster: cluster, first: map[string]time.Time{}, settled: map[string]time.Time{}}
 }
 
-// look answers a row for each machine, control planes first.
+// look returns a row for each machine, control planes first.
 func (r *roster) look(ctx context.Context, now time.Time) ([]row, error) {
 	ours := []client.ListOption{client.InNamespace(r.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: r.cluster.Name}}
 	machines, maasMachines := &clusterv1.MachineList{}, &infrav1.MaasMachineList{}
@@ -75,7 +75,7 @@ func (r *roster) look(ctx context.Context, now time.Time) ([]row, error) {
 	return rows, nil
 }
 
-// clock tells how long a machine has taken so far, from its creation until it runs, and from the start of its deletion.
+// clock returns how long a machine has taken so far, from its creation until it runs, and from the start of its deletion.
 func (r *roster) clock(of *row, now time.Time) {
 	key := of.name
 	if of.phase == phaseDeleting {

@@ -32,7 +32,7 @@ func main() {
 	os.Exit(run(opts))
 }
 
-// run answers the exit code.
+// run returns the exit code.
 func run(opts options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

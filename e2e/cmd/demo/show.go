@@ -65,7 +65,7 @@ type shownCluster struct {
 	started, ended time.Time
 }
 
-// look answers a title and a row for each machine. Without a title there is no such cluster yet.
+// look returns a title and a row for each machine. Without a title there is no such cluster yet.
 func (s *shownCluster) look(ctx context.Context) (title string, rows []row, err error) {
 	cluster := &clusterv1.Cluster{}
 	err = s.client.Get(ctx, s.cluster, cluster)

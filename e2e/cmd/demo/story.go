@@ -42,7 +42,7 @@ type options struct {
 	timeScale              float64
 }
 
-// oneAtMost tells whether no two flags ask for different things.
+// oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
 	asked := 0
 	for _, flag := range []bool{o.once, o.empty, o.dev} {

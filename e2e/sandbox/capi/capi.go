@@ -103,7 +103,7 @@ type provider struct {
 	port  int
 }
 
-// Start installs and runs the providers, and returns when their webhooks answer.
+// Start installs and runs the providers, and returns when their webhooks respond.
 func Start(ctx context.Context, options Options) (*Providers, error) {
 	gates := map[string]bool{
 		string(feature.ClusterTopology): true, string(feature.MachinePool): true, string(feature.ReconcilerRateLimiting): !options.Eager,
@@ -149,7 +149,7 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 	return p, nil
 }
 
-// finish waits until the webhooks answer, and only then lets the API server call them.
+// finish waits until the webhooks respond, and only then lets the API server call them.
 func (p *Providers) finish(ctx context.Context, config *rest.Config, providers []provider, webhooks []client.Object, ca []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -218,7 +218,7 @@ func (p *Providers) fail(err error) {
 	p.failures = append(p.failures, err)
 }
 
-// Err tells why providers ended by themselves.
+// Err returns why providers ended by themselves.
 func (p *Providers) Err() error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -134,7 +134,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	return c.run(ctx, "kube-controller-manager", "", c.controllerManagerArgs(kubeconfig))
 }
 
-// run starts one process and waits until its ready URL answers, where it has one.
+// run starts one process and waits until its ready URL responds, if it has one.
 func (c *ControlPlane) run(ctx context.Context, name, ready string, args []string) error {
 	p, err := process.Start(c.spec(name, args))
 	if err != nil {

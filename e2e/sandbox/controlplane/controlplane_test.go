@@ -3,15 +3,19 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/url"
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestStartWithoutAssets(t *testing.T) {
@@ -66,7 +70,16 @@ func TestWhatIsStoredSurvivesTheAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	namespaces := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().Namespaces()
+	core := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1()
+	namespaces := core.Namespaces()
+	// kube-controller-manager goes on without an API server only once its controllers run. Then there is a default ServiceAccount.
+	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	stored, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -141,8 +141,8 @@ var (
 
 const memberRemove = "/etcdserverpb.Cluster/MemberRemove"
 
-// ServeHTTP puts in front of the in-memory server what it does not do itself. In a host cluster that server is left with
-// the pods of kube-system, which the control-plane provider reads as an administrator: nobody runs them.
+// ServeHTTP puts in front of the in-memory server what it does not do itself. In a host cluster that server is left with the pods of
+// kube-system, which the control-plane provider reads as an administrator: they do not run.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.member.cluster
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
@@ -174,7 +174,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.backing.forwarder.ServeHTTP(w, r)
 }
 
-// inMemory tells whether a request is for the in-memory server, which lets everybody do everything.
+// inMemory reports whether a request is for the in-memory server, which lets all clients do everything.
 func (s *apiServer) inMemory(r *http.Request) bool {
 	if s.member.cluster.backing == nil {
 		return true
@@ -182,7 +182,8 @@ func (s *apiServer) inMemory(r *http.Request) bool {
 	return systemPods.MatchString(r.URL.Path) && isMaster(r) && !impersonates(r.Header)
 }
 
-// answerItself answers health and version requests, those of unknown clients, and all where etcd has lost its quorum.
+// answerItself responds to health and version requests, to those of unknown clients, and to all where etcd has lost its quorum. It
+// reports whether it did.
 func (s *apiServer) answerItself(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz":

@@ -121,7 +121,7 @@ func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version
 	}
 }
 
-// maxPods is what a kubelet takes when nobody says otherwise.
+// maxPods is what a kubelet takes unless it is configured otherwise.
 const maxPods = 110
 
 func (c *cluster) add(m *member) {

@@ -23,9 +23,9 @@ import (
 // mastersGroup may do everything.
 const mastersGroup = "system:masters"
 
-// forwarder hands requests to the real API server of a host cluster. That server does not know the CA of the cluster's
-// client certificates: whom they name is told to it by the administrator, who may speak for anybody. Everybody else,
-// ServiceAccounts with their tokens above all, is judged by the real server alone.
+// forwarder hands requests to the real API server of a host cluster. That server does not know the CA of the cluster's client
+// certificates: the administrator, who may impersonate any user, tells it whom they name. All others, ServiceAccounts with their tokens
+// above all, are judged by the real server alone.
 type forwarder struct {
 	target     *url.URL
 	transports []*http.Transport
@@ -94,8 +94,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// impersonate says whom the client certificate names. An API server looks at the certificate before it looks at a
-// token. Somebody who may do everything may speak for others.
+// impersonate says whom the client certificate names. An API server looks at the certificate before it looks at a token. A user who may
+// do everything may speak for others.
 func impersonate(r *httputil.ProxyRequest) {
 	r.Out.Header.Del("Authorization")
 	if impersonates(r.In.Header) {

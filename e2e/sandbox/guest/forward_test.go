@@ -21,7 +21,7 @@ func anonymous(t *testing.T) *http.Request {
 	return httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/secrets", http.NoBody)
 }
 
-// certified is a request with a client certificate that names somebody.
+// certified returns a request with a client certificate that names a user.
 func certified(t *testing.T, user string, groups ...string) *http.Request {
 	t.Helper()
 	r := anonymous(t)

@@ -154,7 +154,7 @@ func (g *Guests) observe(ctx context.Context, m simulator.MachineSnapshot, delet
 	}
 }
 
-// watchPower sees power that is switched behind MAAS's back, of which MAAS tells nobody.
+// watchPower sees power that is switched behind MAAS's back, of which MAAS sends no notification.
 func (g *Guests) watchPower(ctx context.Context) {
 	for pause(ctx, powerInterval) {
 		g.observing.Lock()
@@ -173,8 +173,8 @@ func (g *Guests) all() []*host {
 	return slices.Collect(maps.Values(g.hosts))
 }
 
-// installedIn tells whether the machine's disk holds an operating system that boots: from the end of the deployment to
-// its release. A deployed machine that is marked broken, locked or rebooted to the rescue system still has its disk.
+// installedIn reports whether the machine's disk holds an operating system that boots: from the end of the deployment to its release. A
+// deployed machine that is marked broken, locked or rebooted to the rescue system still has its disk.
 func installedIn(m simulator.MachineSnapshot) bool {
 	if len(m.UserData) == 0 {
 		return false

@@ -226,8 +226,8 @@ func (h *host) stopServer() {
 	}
 }
 
-// leave is the end of the installation. Nobody is told, as in reality: the node and the etcd member stay behind until
-// somebody removes them. A cluster that no machine has any more is gone.
+// leave is the end of the installation. No component is told, as in reality: the node and the etcd member stay behind until they are
+// removed. A cluster that no machine has any more is gone.
 func (h *host) leave() {
 	h.wipeLXD()
 	if m := h.joined(); m != nil {
@@ -247,7 +247,7 @@ func (h *host) apiServer() *apiServer {
 	return h.server
 }
 
-// pause waits; it tells whether the time passed before the context ended.
+// pause waits. It reports whether the time passed before the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -259,7 +259,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// announces tells whether the machine would take the virtual IP, if no other did.
+// announces reports whether the machine would take the virtual IP, if no other did.
 func (h *host) announces(address netip.Addr) bool {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()

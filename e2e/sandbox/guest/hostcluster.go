@@ -88,7 +88,7 @@ func (b *backing) stop() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// nodeUp tells of a node of a host cluster. What it returns is called before the node goes down.
+// nodeUp reports a node of a host cluster. What it returns is called before the node goes down.
 func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot) (down func()) {
 	b, tell := m.cluster.backing, h.guests.options.OnNode
 	if b == nil || tell == nil {
@@ -98,8 +98,8 @@ func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineS
 		Name: m.node, SystemID: machine.SystemID, Hostname: machine.Hostname,
 		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(),
 	}
-	if len(machine.Addresses) > 0 {
-		node.Address = machine.Addresses[0]
+	if len(m.addresses) > 0 { // Those of its first boot: MAAS takes the addresses of pods for the machine's own, too.
+		node.Address = m.addresses[0]
 	}
 	down, err := tell(ctx, node)
 	if err != nil {

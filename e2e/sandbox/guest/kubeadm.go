@@ -167,7 +167,7 @@ func (r *kubeadmRun) readDocuments(config string) error {
 	return nil
 }
 
-// controlPlane tells whether the machine becomes one.
+// controlPlane reports whether the machine becomes one.
 func (r *kubeadmRun) controlPlane() bool {
 	return r.command == commandInit || r.join.ControlPlane != nil
 }

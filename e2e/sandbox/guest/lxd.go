@@ -16,7 +16,7 @@ import (
 // installCommand is one of a package manager that names LXD: `snap install lxd`, `apt-get install -y lxd`.
 var installCommand = regexp.MustCompile(`\b(?:snap|apt|apt-get)\b[^\n;&|]*\sinstall\s(?:[^\n;&|]*\s)?lxd(?:[\s;&|=/]|$)`)
 
-// installsLXD tells whether the user data installs LXD, in a command or in a file that a command runs.
+// installsLXD reports whether the user data installs LXD, in a command or in a file that a command runs.
 func installsLXD(data *userData) bool {
 	for _, command := range data.commands {
 		if installCommand.MatchString(command) {
@@ -38,10 +38,9 @@ func (h *host) startLXD(ctx context.Context, m simulator.MachineSnapshot) error 
 	if d := h.daemon(); d != nil {
 		return d.Restart(ctx)
 	}
-	address, mac := ownNetwork(m)
-	d, err := lxd.Start(ctx, lxd.Options{
-		Address: address, MAC: mac, LogFile: filepath.Join(h.guests.options.LogDir, "lxd-"+m.Hostname+".log"),
-	})
+	options := ownNetwork(m)
+	options.LogFile = filepath.Join(h.guests.options.LogDir, "lxd-"+m.Hostname+".log")
+	d, err := lxd.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -51,17 +50,22 @@ func (h *host) startLXD(ctx context.Context, m simulator.MachineSnapshot) error 
 	return nil
 }
 
-// ownNetwork is the machine's first address with its network, and the MAC address of the card that has it. The image
-// puts that card into the bridge, which then has both.
-func ownNetwork(m simulator.MachineSnapshot) (address netip.Prefix, mac string) {
-	for _, card := range m.Interfaces {
-		for _, prefix := range card.Addresses {
-			if len(m.Addresses) > 0 && prefix.Addr() == m.Addresses[0] {
-				return prefix, card.MAC
+// ownNetwork is the machine's first address with its network, and what has it: a bridge with its card; or a card, which the image then puts into a
+// bridge.
+func ownNetwork(m simulator.MachineSnapshot) lxd.Options {
+	for _, i := range m.Interfaces {
+		for _, prefix := range i.Addresses {
+			if len(m.Addresses) == 0 || prefix.Addr() != m.Addresses[0] {
+				continue
 			}
+			options := lxd.Options{Address: prefix, MAC: i.MAC, Card: i.Name}
+			if len(i.Ports) > 0 {
+				options.Bridge, options.Card = i.Name, i.Ports[0]
+			}
+			return options
 		}
 	}
-	return netip.Prefix{}, ""
+	return lxd.Options{}
 }
 
 // stopLXD cuts the power of the machine's LXD.

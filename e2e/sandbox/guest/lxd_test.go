@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -44,10 +45,15 @@ func TestOwnNetwork(t *testing.T) {
 			{Name: "eth1", MAC: "52:54:00:00:00:02", Addresses: []netip.Prefix{netip.MustParsePrefix("fd00::5/64"), netip.MustParsePrefix("10.77.0.5/24")}},
 		},
 	}
-	if address, mac := ownNetwork(m); address.String() != "10.77.0.5/24" || mac != "52:54:00:00:00:02" {
-		t.Errorf("%s with %s", address, mac)
+	want := lxd.Options{Address: netip.MustParsePrefix("10.77.0.5/24"), MAC: "52:54:00:00:00:02", Card: "eth1"}
+	if got := ownNetwork(m); got != want {
+		t.Errorf("with a card: %+v, want %+v", got, want)
 	}
-	if address, mac := ownNetwork(simulator.MachineSnapshot{}); address.IsValid() || mac != "" {
-		t.Errorf("without a network: %s with %q", address, mac)
+	m.Interfaces[1].Name, m.Interfaces[1].Ports, want.Bridge, want.Card = "br1", []string{"eth0"}, "br1", "eth0"
+	if got := ownNetwork(m); got != want {
+		t.Errorf("with a bridge: %+v, want %+v", got, want)
+	}
+	if got := ownNetwork(simulator.MachineSnapshot{}); got != (lxd.Options{}) {
+		t.Errorf("without a network: %+v", got)
 	}
 }

@@ -45,7 +45,7 @@ func (c *cluster) setUp(m *member) error {
 	return c.electLeader()
 }
 
-// setDown does what the cluster's own controllers do when a node does not answer any more.
+// setDown does what the cluster's own controllers do when a node does not respond any more.
 func (c *cluster) setDown(m *member) error {
 	if err := c.setReady(m, false); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (m *member) newNode() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: m.node, Labels: map[string]string{
 			corev1.LabelHostname: m.node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		}},
-		// Nobody but a cloud provider sets the provider ID, and there is none: it is the MAAS provider's business.
+		// Only a cloud provider sets the provider ID, and there is none: it is the MAAS provider's business.
 		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
 	}
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
@@ -233,7 +233,7 @@ func newEtcdID() string {
 	return strconv.FormatInt(1+rand.Int64N(1<<31), 10) // an id, no secret
 }
 
-// etcdMembers are the pods of all members that nobody has removed, whether they run or not.
+// etcdMembers returns the pods of all members that were not removed, whether they run or not.
 func (c *cluster) etcdMembers() ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	err := c.pods.List(noContext, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd"})
@@ -248,7 +248,7 @@ func removed(pod *corev1.Pod) bool {
 	return ok
 }
 
-// quorum tells whether more than half of the etcd members run. Before the first pod is there, the first member does.
+// quorum reports whether more than half of the etcd members run. Before the first pod is there, the first member does.
 func (c *cluster) quorum() bool {
 	members, err := c.etcdMembers()
 	if err != nil {

@@ -66,7 +66,7 @@ func (a realAPI) UpdateStatus(ctx context.Context, object client.Object) error {
 	return a.client.Status().Update(ctx, object)
 }
 
-// Delete removes an object at once: nobody is there any more to end it in an orderly way.
+// Delete removes an object at once: no process is left to end it in an orderly way.
 func (a realAPI) Delete(ctx context.Context, object client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func create(s store, object client.Object) error {
 	return nil
 }
 
-// change reads an object, changes it and writes it, again where somebody else wrote it meanwhile. What is gone is left.
+// change reads an object, changes it and writes it, and retries if another client wrote it meanwhile. An object that is gone is skipped.
 func change(s store, object client.Object, mutate func()) error {
 	return changeWith(s, s.Update, object, mutate)
 }

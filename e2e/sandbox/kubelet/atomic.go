@@ -82,7 +82,7 @@ func link(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// same tells whether a directory holds exactly these files.
+// same reports whether a directory holds exactly these files.
 func same(dir string, files map[string][]byte) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

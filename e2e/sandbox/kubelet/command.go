@@ -117,7 +117,7 @@ func (p *pod) envFrom(e *environment, from corev1.EnvFromSource) error {
 	return nil
 }
 
-// valueFrom tells also whether there is a value: what is optional may be missing.
+// valueFrom also reports whether there is a value: what is optional may be missing.
 func (c *container) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
 	p := c.pod
 	switch {
@@ -229,7 +229,7 @@ func (c *container) rewritePaths(value string) string {
 	})
 }
 
-// below answers the rest of a path that is a directory or something in it. Both are clean.
+// below returns the rest of a path that is a directory or something in it. Both are clean.
 func below(dir, file string) (rest string, ok bool) {
 	if file == dir {
 		return "", true
@@ -275,8 +275,8 @@ func (m portMap) release() error {
 
 var endPort = regexp.MustCompile(`:(\d{1,5})$`)
 
-// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. Where it names no host, all addresses
-// of the pod are meant, which are one. URLs are left alone: they name other people's ports.
+// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. Where it names no host, all addresses of the pod
+// are meant, which are one. URLs are not changed: they name other people's ports.
 func rewritePorts(value string, ports map[int32]int32) string {
 	if strings.Contains(value, "://") {
 		return value

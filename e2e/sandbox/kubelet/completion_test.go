@@ -54,7 +54,7 @@ func endingPod(name string, policy corev1.RestartPolicy, exitCodes ...[]string) 
 	return pod
 }
 
-// awaitPhase waits until a pod is in a phase, and answers it.
+// awaitPhase waits until a pod is in a phase, and returns it.
 func (c *cluster) awaitPhase(t *testing.T, name string, phase corev1.PodPhase) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod

@@ -62,7 +62,7 @@ func newContainer(p *pod, spec corev1.Container) *container {
 	return c
 }
 
-// lostExitCode is what is told of a process that ended with the kubelet that had started it.
+// lostExitCode is reported for a process that ended with the kubelet that had started it.
 const lostExitCode = 137
 
 // resume goes on from what another kubelet, before this one was started, said of the container.
@@ -104,7 +104,7 @@ func (c *container) run(ctx context.Context) {
 	}
 }
 
-// goesOn lets some time pass, and tells whether the pod has to end instead.
+// goesOn lets some time pass. It reports whether the pod goes on, instead of having to end.
 func (c *container) goesOn(ctx context.Context, after time.Duration) bool {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
@@ -152,7 +152,7 @@ func (c *container) start(ctx context.Context) error {
 	return nil
 }
 
-// attend stays with the process until it ended. It tells whether the pod is to end.
+// attend stays with the process until it ended. It reports whether the pod is to end.
 func (c *container) attend(ctx context.Context) (last bool) {
 	probing, cancel := context.WithCancel(ctx)
 	var probes sync.WaitGroup
@@ -215,7 +215,7 @@ func (c *container) ended(byItself bool) {
 	c.pod.notify()
 }
 
-// startsAgain tells whether a container whose process ended with an exit code is started once more.
+// startsAgain reports whether a container whose process ended with an exit code is started once more.
 func startsAgain(policy corev1.RestartPolicy, exitCode int32) bool {
 	switch policy {
 	case corev1.RestartPolicyNever:

@@ -14,17 +14,26 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// hostPath answers where a hostPath volume is on this machine, once what its type asks for is there.
-func (p *pod) hostPath(source *corev1.HostPathVolumeSource) (string, error) {
+// checkHostPath returns nil once what a hostPath volume's type asks for is there. A directory that is to be made, at a path that this
+// node has not, is made for the pod alone.
+func (p *pod) checkHostPath(volume string, source *corev1.HostPathVolumeSource) error {
 	place, ok := p.kubelet.hostPlace(source.Path)
+	kind := ptr.Deref(source.Type, corev1.HostPathUnset)
+	if !ok && kind == corev1.HostPathDirectoryOrCreate {
+		return os.MkdirAll(p.volumeDir(volume), 0o700)
+	}
 	if !ok {
-		return "", fmt.Errorf("hostPath %s is not one of those that this node has", source.Path)
+		return fmt.Errorf("hostPath %s is not one of those that this node has", source.Path)
 	}
 	var is func(fs.FileMode) bool
-	kind := ptr.Deref(source.Type, corev1.HostPathUnset)
 	switch kind {
 	case corev1.HostPathUnset:
-		return place, nil
+		return nil
+	case corev1.HostPathDirectoryOrCreate:
+		if err := os.Mkdir(place, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("making the hostPath %s: %w", source.Path, err)
+		}
+		is = fs.FileMode.IsDir
 	case corev1.HostPathDirectory:
 		is = fs.FileMode.IsDir
 	case corev1.HostPathFile:
@@ -32,19 +41,19 @@ func (p *pod) hostPath(source *corev1.HostPathVolumeSource) (string, error) {
 	case corev1.HostPathSocket:
 		is = func(mode fs.FileMode) bool { return mode.Type() == fs.ModeSocket }
 	default:
-		return "", fmt.Errorf("hostPath %s: the type %s is not supported", source.Path, kind)
+		return fmt.Errorf("hostPath %s: the type %s is not supported", source.Path, kind)
 	}
 	info, err := os.Stat(place)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && !is(info.Mode())) {
-		return "", fmt.Errorf("hostPath type check failed: %s is not of type %s", source.Path, kind)
+		return fmt.Errorf("hostPath type check failed: %s is not of type %s", source.Path, kind)
 	}
 	if err != nil {
-		return "", fmt.Errorf("hostPath %s: %w", source.Path, err)
+		return fmt.Errorf("hostPath %s: %w", source.Path, err)
 	}
-	return place, nil
+	return nil
 }
 
-// hostPlace answers where a path of the node is on this machine: by the longest of the paths that it is in.
+// hostPlace returns where a path of the node is on this machine: by the longest of the paths that it is in.
 func (k *Kubelet) hostPlace(wanted string) (string, bool) {
 	longest, found := "", ""
 	for of, place := range k.options.HostPaths {
@@ -56,7 +65,7 @@ func (k *Kubelet) hostPlace(wanted string) (string, bool) {
 	return found, longest != ""
 }
 
-// hostPlace answers what a mount of a hostPath volume leads to. False: the mount is of another kind of volume.
+// hostPlace returns what a mount of a hostPath volume leads to. It returns false if the mount is of another kind of volume.
 func (p *pod) hostPlace(mount corev1.VolumeMount) (string, bool) {
 	for _, volume := range p.spec.Spec.Volumes {
 		if volume.Name == mount.Name && volume.HostPath != nil {

@@ -12,7 +12,7 @@
 //   - hostPath volumes are places that Options.HostPaths names; paths in their mounts are rewritten to these places;
 //   - container ports are mapped to free ports, and ":<port>" at the end of an argument or variable is rewritten to it,
 //     so that two replicas, or the old and the new pod of a rollout, do not collide;
-//   - a process that ends is started again as the pod's restart policy says; where it is not, the pod's phase tells how it went;
+//   - a process that ends is started again as the pod's restart policy says; where it is not, the pod's phase says how it went;
 //   - the environment is the container's own; nothing is inherited. KUBECONFIG names a file with the token of the pod's
 //     ServiceAccount and nothing else.
 //
@@ -62,12 +62,12 @@ type Options struct {
 	Namespace string
 	// NodeName is the name of the node that this is. Default: the constant NodeName.
 	NodeName string
-	// NodeExists says that somebody else makes the Node. Nothing is bound to it before it is there.
+	// NodeExists says that another component makes the Node. Nothing is bound to it before it is there.
 	NodeExists bool
 	// HostIP is the node's address as pods see it in status.hostIP. Default: 127.0.0.1. Pods are on 127.0.0.1 all the same.
 	HostIP string
 	// HostPaths maps absolute paths of the node to where they are on this machine. A hostPath volume gets what is there, or
-	// below it; one of any other path is refused.
+	// below it; one of any other path is refused, or, where it is a directory that is to be made, an empty one of the pod's own.
 	HostPaths map[string]string
 	// Programs maps the first word of containers' commands to local programs.
 	Programs map[string]string
@@ -95,8 +95,8 @@ type Kubelet struct {
 	pods    map[types.UID]*pod
 }
 
-// Start registers the node, unless somebody else does, and runs its pods until Stop. Pods that the API has bound to the
-// node before, of an earlier Kubelet, are run too.
+// Start registers the node, unless another component does, and runs its pods until Stop. Pods that the API has bound to the node before,
+// of an earlier Kubelet, are run too.
 func Start(ctx context.Context, options Options) (*Kubelet, error) {
 	options.NodeName, options.HostIP = cmp.Or(options.NodeName, NodeName), cmp.Or(options.HostIP, loopback)
 	client, err := kubernetes.NewForConfig(options.Config)

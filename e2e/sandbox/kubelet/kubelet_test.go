@@ -54,7 +54,7 @@ type report struct {
 	Files   map[string]string
 	WhoAmI  string
 	Forbade bool
-	Socket  string // what was read from the socket that the variable SOCKET names
+	Socket  string // what is read from the socket that the variable SOCKET names, at each request
 }
 
 func beTheProgram() {
@@ -70,14 +70,13 @@ func beTheProgram() {
 		}
 	}
 	r.WhoAmI, r.Forbade = askAPI()
-	if socket := os.Getenv("SOCKET"); socket != "" {
-		r.Socket = readSocket(socket)
-	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		panic(err)
-	}
-	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
+	http.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
+		r := r
+		if socket := os.Getenv("SOCKET"); socket != "" {
+			r.Socket = readSocket(socket)
+		}
+		_ = json.NewEncoder(w).Encode(r)
+	})
 	panic(http.ListenAndServe(os.Args[3], nil)) // a test
 }
 
@@ -93,7 +92,7 @@ func readSocket(file string) string {
 	return string(text)
 }
 
-// askAPI tells whose token the pod has, and whether it may do what only an administrator may.
+// askAPI returns the user of the pod's token, and whether it is forbidden to do what only an administrator may.
 func askAPI() (user string, forbidden bool) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {

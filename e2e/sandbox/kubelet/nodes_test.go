@@ -26,7 +26,10 @@ import (
 // agentSocket is where the nodes' agent has its socket, as far as pods know.
 const agentSocket = "/var/lib/vendor/agent/common/unix.socket"
 
-// agent serves a socket that says a word to everybody who connects.
+// lateDir is a directory that the second node can have, and makes for the first pod that wants it.
+const lateDir = "/var/lib/late"
+
+// agent serves a socket that sends a word to each client that connects.
 func agent(t *testing.T, file, word string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", file)
@@ -99,7 +102,7 @@ func daemonSet() *appsv1.DaemonSet {
 	}
 }
 
-// two are the nodes: the first registers itself, the second is made by somebody else, and its agent comes late.
+// two are the nodes: the first registers itself, another component makes the second, and its agent comes late.
 type two struct {
 	*cluster
 	whole         *testing.T // what is started in a part of the test stays until its end
@@ -115,7 +118,8 @@ func startTwo(t *testing.T) *two {
 	c := &two{whole: t, cluster: startControlPlane(t), socket: filepath.Join(shortDir(t), "unix.socket")}
 	c.first = c.node(t, kubelet.Options{NodeName: "one", HostIP: "10.1.0.1", HostPaths: map[string]string{agentSocket: socket}})
 	c.options = kubelet.Options{
-		NodeName: "two", NodeExists: true, HostIP: "10.1.0.2", HostPaths: map[string]string{filepath.Dir(agentSocket): filepath.Dir(c.socket)},
+		NodeName: "two", NodeExists: true, HostIP: "10.1.0.2",
+		HostPaths: map[string]string{filepath.Dir(agentSocket): filepath.Dir(c.socket), lateDir: filepath.Join(shortDir(t), "d")},
 	}
 	c.startSecond()
 	return c
@@ -145,6 +149,7 @@ func TestTwoNodes(t *testing.T) {
 	t.Run("a plain pod runs on one of them", func(t *testing.T) { c.checkPlainPod(t) })
 	t.Run("a taint keeps pods away until it is gone", func(t *testing.T) { c.checkTaint(t) })
 	t.Run("a hostPath that the node has not is refused", func(t *testing.T) { c.checkRefused(t) })
+	t.Run("a directory is made", func(t *testing.T) { c.checkDirectory(t) })
 	t.Run("one pod can be killed", func(t *testing.T) { c.checkKillOne(t) })
 	t.Run("a kubelet that starts again runs its pods", func(t *testing.T) { c.checkRestart(t) })
 	t.Run("delete", func(t *testing.T) { c.checkDeletion(t) })
@@ -310,6 +315,39 @@ func (c *two) checkRefused(t *testing.T) {
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/host"}}
 		c.create(t, name, spec)
 		c.await(t, name, refused)
+	}
+}
+
+// checkDirectory has two pods, one on each node, wait for a socket in a directory that is made for them. The first node can't have it.
+func (c *two) checkDirectory(t *testing.T) {
+	reports := map[string]func() report{}
+	for node, k := range map[string]*kubelet.Kubelet{"one": c.first, "two": c.second} {
+		spec := program()
+		spec.Affinity = daemonAffinity(node)
+		spec.Volumes = []corev1.Volume{hostVolume(lateDir, corev1.HostPathDirectoryOrCreate)}
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: lateDir, ReadOnly: true}}
+		spec.Containers[0].Env = []corev1.EnvVar{{Name: "SOCKET", Value: lateDir + "/unix.socket"}}
+		c.create(t, "late-"+node, spec)
+		c.await(t, "late-"+node, ready)
+		reports[node] = func() report {
+			for _, container := range k.Containers() {
+				if container.Pod == "late-"+node {
+					return ask(t, container)
+				}
+			}
+			t.Fatalf("the pod of node %s does not run", node)
+			return report{}
+		}
+	}
+	const word = "late agent"
+	if r := reports["two"](); r.Socket == word {
+		t.Errorf("before there is a socket at %s, it says %q", r.Env["SOCKET"], r.Socket)
+	}
+	agent(c.whole, filepath.Join(c.options.HostPaths[lateDir], "unix.socket"), word)
+	for node, want := range map[string]bool{"one": false, "two": true} {
+		if r := reports[node](); (r.Socket == word) != want {
+			t.Errorf("node %s: the socket %s says %q", node, r.Env["SOCKET"], r.Socket)
+		}
 	}
 }
 

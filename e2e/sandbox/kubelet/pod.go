@@ -106,7 +106,7 @@ func (p *pod) run(ctx context.Context) {
 	}
 }
 
-// completed tells whether all containers have ended for good.
+// completed reports whether all containers have ended for good.
 func (p *pod) completed() bool {
 	return !slices.ContainsFunc(p.containers, func(c *container) bool { return c.finalState() == nil })
 }
@@ -129,7 +129,7 @@ func (p *pod) stay(ctx context.Context) {
 	}
 }
 
-// finish tells the API that a deleted pod is gone. Nothing is told when the kubelet itself stops.
+// finish reports to the API that a deleted pod is gone. It reports nothing when the kubelet itself stops.
 func (p *pod) finish(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

@@ -50,7 +50,7 @@ func (c *container) await(ctx context.Context, probe *corev1.Probe) bool {
 	return true
 }
 
-// watchProbe waits for the first success, and then tells each time when the probe's thresholds are reached.
+// watchProbe waits for the first success, and then reports each time when the probe's thresholds are reached.
 func (c *container) watchProbe(ctx context.Context, probe *corev1.Probe, tell func(bool)) {
 	if !c.await(ctx, probe) {
 		return
@@ -132,7 +132,7 @@ func (c *container) probeURL(get *corev1.HTTPGetAction) (string, error) {
 	return scheme + "://" + net.JoinHostPort(loopback, strconv.Itoa(int(port))) + get.Path, nil
 }
 
-// pause waits; it tells whether the time passed before the context ended.
+// pause waits. It reports whether the time passed before the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

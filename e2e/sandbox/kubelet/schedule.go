@@ -40,7 +40,7 @@ func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// fits tells whether a pod may run on a node, as far as selectors, required node affinity and taints say.
+// fits reports whether a pod may run on a node, as far as selectors, required node affinity and taints say.
 func fits(pod *corev1.Pod, node *corev1.Node) (bool, error) {
 	if !tolerated(pod.Spec.Tolerations, node) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
 		return false, nil
@@ -60,7 +60,7 @@ func fits(pod *corev1.Pod, node *corev1.Node) (bool, error) {
 	return false, errors.Join(failures...)
 }
 
-// tolerated tells whether the tolerations cover all taints that keep pods away.
+// tolerated reports whether the tolerations cover all taints that keep pods away.
 func tolerated(tolerations []corev1.Toleration, node *corev1.Node) bool {
 	taints := slices.Clone(node.Spec.Taints)
 	if node.Spec.Unschedulable {
@@ -86,7 +86,7 @@ var selectionOperators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-// termMatches tells whether a node is all that a term asks for. A term that asks for nothing matches nothing.
+// termMatches reports whether a node is all that a term asks for. A term that asks for nothing matches nothing.
 func termMatches(term corev1.NodeSelectorTerm, node *corev1.Node) (bool, error) {
 	for _, asked := range term.MatchExpressions {
 		requirement, err := labels.NewRequirement(asked.Key, selectionOperators[asked.Operator], asked.Values)

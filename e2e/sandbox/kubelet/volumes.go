@@ -14,14 +14,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// refreshVolumes writes the volumes, and mounts them into the containers' directories. What is up to date is left alone.
+// refreshVolumes writes the volumes, and mounts them into the containers' directories. What is up to date is skipped.
 func (p *pod) refreshVolumes(ctx context.Context) error {
 	p.volumes.Lock()
 	defer p.volumes.Unlock()
 	for _, volume := range p.spec.Spec.Volumes {
 		dir := p.volumeDir(volume.Name)
 		if volume.HostPath != nil {
-			if _, err := p.hostPath(volume.HostPath); err != nil {
+			if err := p.checkHostPath(volume.Name, volume.HostPath); err != nil {
 				return fmt.Errorf("looking for the volume %s: %w", volume.Name, err)
 			}
 			continue

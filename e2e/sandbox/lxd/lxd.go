@@ -23,6 +23,7 @@ import (
 
 const (
 	defaultBridge = "br0"
+	defaultCard   = "eth0"
 	startTimeout  = 3 * time.Minute
 	// removeTimeout bounds the wait for the kernel to let go of a pool's loop device.
 	removeTimeout = time.Minute
@@ -44,7 +45,9 @@ type Options struct {
 	Bridge string
 	// Address is the node's own, on the bridge. Default: 10.0.2.15/24.
 	Address netip.Prefix
-	// MAC of the bridge and of the network card in it (eth0). Default: the kernel's choice.
+	// Card is the name of the network card in the bridge. Default: eth0.
+	Card string
+	// MAC of the bridge and of the card. Default: the kernel's choice.
 	MAC string
 }
 
@@ -100,7 +103,7 @@ func (d *Daemon) makeDirs() error {
 		return fmt.Errorf("making the directory of LXD: %w", err)
 	}
 	d.options.LogFile = cmp.Or(d.options.LogFile, filepath.Join(base, "lxd.log"))
-	d.options.Bridge = cmp.Or(d.options.Bridge, defaultBridge)
+	d.options.Bridge, d.options.Card = cmp.Or(d.options.Bridge, defaultBridge), cmp.Or(d.options.Card, defaultCard)
 	if !d.options.Address.IsValid() {
 		d.options.Address = defaultAddress
 	}
@@ -126,7 +129,7 @@ func (d *Daemon) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return n.dial(ctx, network, address)
 }
 
-// Running tells whether the daemon runs. It may not be ready yet.
+// Running reports whether the daemon runs. It may not be ready yet.
 func (d *Daemon) Running() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

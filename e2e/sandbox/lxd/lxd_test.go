@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
@@ -139,6 +141,44 @@ func TestServesItsNodesNetwork(t *testing.T) {
 		if state.Hwaddr != mac || state.State != "up" {
 			t.Errorf("%s has the MAC %s and is %s, want %s and up", name, state.Hwaddr, state.State, mac)
 		}
+	}
+}
+
+// As a node of Kubernetes has them: LXD reports the node's ends, nothing of what is behind them, and none that is named veth*.
+func TestInterfacesOfPods(t *testing.T) {
+	const mac = "ee:ee:ee:ee:ee:ee"
+	d := lxdtest.Start(t, lxd.Options{Card: "enp1s0"})
+	for _, i := range []lxd.Interface{
+		{Name: "cni0", Bridge: true, Address: netip.MustParsePrefix("10.244.1.1/24")}, {Name: "veth1", In: "cni0"}, {Name: "cali1", MAC: mac},
+	} {
+		if err := d.AddInterface(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := connect(t, d)
+	got := map[string]string{}
+	listed, err := server.GetNetworks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range listed {
+		got[network.Name] = network.Type
+	}
+	want := map[string]string{"lo": "loopback", "enp1s0": "unknown", "br0": "bridge", "cni0": "bridge", "cali1": "unknown"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("LXD's networks (-want +got):\n%s", diff)
+	}
+	if state, err := server.GetNetworkState("cni0"); err != nil || !slices.Equal(state.Bridge.UpperDevices, []string{"veth1"}) {
+		t.Errorf("cni0 is %+v, %v", state, err)
+	}
+	if state, err := server.GetNetworkState("cali1"); err != nil || state.Hwaddr != mac {
+		t.Errorf("cali1 is %+v, %v", state, err)
+	}
+	if err := d.RemoveInterface(t.Context(), "cali1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.GetNetworkState("cali1"); !api.StatusErrorCheck(err, http.StatusNotFound) {
+		t.Errorf("cali1 is there after its removal: %v", err)
 	}
 }
 

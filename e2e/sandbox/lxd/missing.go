@@ -19,7 +19,7 @@ var ErrMissing = errors.New("real LXD daemons can't run here")
 
 const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86 ovmf"
 
-// Missing tells what this machine lacks to run real daemons, with the command that installs it, or nil.
+// Missing returns an error that says what this machine lacks to run real daemons, with the command that installs it, or nil.
 func Missing() error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("%w: they need Linux", ErrMissing)

@@ -24,22 +24,27 @@ const pollInterval = 10 * time.Millisecond
 
 // nodeScript makes a node of fresh namespaces and keeps them. A new sysfs shows the node's own network devices, but
 // not the cgroups, which are moved over from the old one. The bridge's port makes it look like one that has a
-// network behind it. The shell is the first process of its namespace: it waits for all others.
+// network behind it, which is another namespace's, as are those of pods. The shell is the first process of its namespace: it waits for all others.
 const nodeScript = `set -eu
+unshare --net sh -c 'echo $$ >"$BASE/outside.new"; mv "$BASE/outside.new" "$BASE/outside"; exec sleep infinity' &
 mount --rbind /sys/fs/cgroup "$BASE/cgroup"
 mount -t sysfs sysfs /sys
 mount --move "$BASE/cgroup" /sys/fs/cgroup
 ip link set lo up
-ip link add eth0 ${MAC:+address "$MAC"} type veth peer name switch0
+while [ ! -e "$BASE/outside" ]; do sleep 0.02; done
+ip link add "$CARD" ${MAC:+address "$MAC"} type veth peer name "$CARD" netns "$(cat "$BASE/outside")"
+nsenter --net="/proc/$(cat "$BASE/outside")/ns/net" ip link set "$CARD" up
 ip link add "$BRIDGE" ${MAC:+address "$MAC"} type bridge
-ip link set eth0 master "$BRIDGE"
-ip link set switch0 up
-ip link set eth0 up
+ip link set "$CARD" master "$BRIDGE"
+ip link set "$CARD" up
 ip link set "$BRIDGE" up
 ip address add "$ADDRESS" dev "$BRIDGE"
 : >"$BASE/up"
 while :; do sleep infinity & wait; done
 `
+
+// outsideFile has the id of a process in the network outside of the node.
+const outsideFile = "outside"
 
 // node is a set of namespaces with a network.
 type node struct {
@@ -55,7 +60,7 @@ func startNode(ctx context.Context, base string, o Options) (*node, error) {
 		return nil, fmt.Errorf("making a node: %w", err)
 	}
 	up, log := filepath.Join(base, "up"), filepath.Join(base, "node.log")
-	if err := errors.Join(os.MkdirAll(filepath.Join(base, "cgroup"), 0o700), os.RemoveAll(up)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(base, "cgroup"), 0o700), os.RemoveAll(up), os.RemoveAll(filepath.Join(base, outsideFile))); err != nil {
 		return nil, fmt.Errorf("making a node: %w", err)
 	}
 	keeper, err := process.Start(process.Spec{
@@ -65,7 +70,7 @@ func startNode(ctx context.Context, base string, o Options) (*node, error) {
 		},
 		Env: []string{
 			"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "BASE=" + base,
-			"BRIDGE=" + o.Bridge, "MAC=" + o.MAC, "ADDRESS=" + o.Address.String(),
+			"BRIDGE=" + o.Bridge, "CARD=" + o.Card, "MAC=" + o.MAC, "ADDRESS=" + o.Address.String(),
 		},
 		Dir: base, LogFile: log,
 	})
@@ -100,15 +105,18 @@ func (n *node) namespace(kind string) string {
 	return filepath.Join("/proc", strconv.Itoa(n.keeper.PID()), "ns", kind)
 }
 
+// namespaces are the options of nsenter for the node's.
+func (n *node) namespaces() []string {
+	return []string{"--net=" + n.namespace("net"), "--mount=" + n.namespace("mnt"), "--pid=" + n.namespace("pid_for_children")}
+}
+
 // start runs a program on the node.
 func (n *node) start(spec process.Spec) (*process.Process, error) {
 	enter, err := exec.LookPath("nsenter")
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
-	spec.Args = append([]string{
-		"--net=" + n.namespace("net"), "--mount=" + n.namespace("mnt"), "--pid=" + n.namespace("pid_for_children"), spec.Path,
-	}, spec.Args...)
+	spec.Args = append(append(n.namespaces(), spec.Path), spec.Args...)
 	spec.Path = enter
 	return process.Start(spec)
 }

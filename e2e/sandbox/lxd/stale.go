@@ -17,7 +17,7 @@ const (
 
 // lock marks a daemon's directory as in use for as long as this process lives.
 func lock(base string) (*os.File, error) {
-	// Nobody sees the file before it is locked.
+	// No other process sees the file before it is locked.
 	fresh := filepath.Join(base, lockName+".new")
 	file, err := os.OpenFile(filepath.Clean(fresh), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -2,9 +2,9 @@
 
 // Package port reserves ports of 127.0.0.1 for listeners that come later, or that come and go.
 //
-// A port that was found free is anybody's again: another program's, or that of a connection, be it one to the port itself. One that is
-// reserved is given to nobody who asks for any port. Who asks for it by number can listen there, for Go's listeners set SO_REUSEADDR;
-// and while nobody does, connections are refused.
+// A port that was found free may be taken again: by another program, or by a connection, be it one to the port itself. A port that is
+// reserved is not given to a process that asks for any port. A process that asks for it by number can listen there, because Go's
+// listeners set SO_REUSEADDR. While none does, connections are refused.
 package port
 
 import (

@@ -85,7 +85,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err tells how the program ended: nil for exit code 0. It is nil while the program runs.
+// Err returns how the program ended: nil for exit code 0. It is nil while the program runs.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:

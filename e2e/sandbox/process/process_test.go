@@ -137,7 +137,7 @@ func TestDiesWithParent(t *testing.T) {
 	}
 }
 
-// alive tells whether a process runs; one that nobody waited for yet does not.
+// alive reports whether a process runs. A zombie, for which its parent did not wait yet, does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return err == nil && !strings.Contains(string(stat), ") Z ")

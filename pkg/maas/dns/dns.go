@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -36,15 +35,18 @@ func (e *DomainNotFoundError) Error() string {
 // Service keeps the records of one MAAS.
 type Service struct {
 	inventory *inventory.Inventory
-	mu        sync.Mutex // one writer at a time: a record is replaced as a whole
+	lock      maas.Lock // one writer at a time: a record is replaced as a whole
+	// unserved are the records that lead only to machines that may be on their way out. MAAS takes the addresses of machines that go out of
+	// the record, so that it is read anew before it is compared with what a replacement has, which may be the same address.
+	unserved map[string]bool
 }
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory) *Service {
-	return &Service{inventory: inventory}
+	return &Service{inventory: inventory, lock: maas.NewLock(), unserved: map[string]bool{}}
 }
 
-// CheckDomain answers a *DomainNotFoundError when MAAS does not serve the domain. MAAS finds domains by their exact names.
+// CheckDomain returns a *DomainNotFoundError when MAAS does not serve the domain. MAAS finds domains by their exact names.
 func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	domains, err := s.inventory.Domains(ctx, domainMaxAge)
 	if err != nil {
@@ -72,7 +74,7 @@ func checkName(fqdn string, record *maas.DNSResource) error {
 	return nil
 }
 
-// read answers the record, or nil where there is none, also because MAAS does not serve its domain.
+// read returns the record, or nil where there is none, also because MAAS does not serve its domain.
 func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
 	if errors.Is(err, maas.NotFound) {
@@ -88,8 +90,8 @@ func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (
 	return record, nil
 }
 
-// dangles tells that the record has entries without an address. MAAS leaves the link of a released machine in it; when somebody
-// deploys that machine, the record would lead there.
+// dangles reports whether the record has entries without an address. MAAS leaves the link of a released machine in it; when another user deploys
+// that machine, the record would lead there.
 func dangles(record *maas.DNSResource) bool {
 	return record != nil && len(record.Addresses()) < len(record.IPAddresses)
 }
@@ -103,24 +105,29 @@ func Next(current, desired []string) []string {
 	return desired
 }
 
-// Ensure makes the record hold exactly the addresses that desired answers, given those it has, or leaves it as it is: Next. desired is
-// asked under the lock, so that the last writer knows the latest state. It answers what the record holds, and whether it was written.
+// Ensure makes the record hold exactly the addresses that desired returns, given those it has, or leaves it as it is: Next. desired is called
+// under the lock, so that the last writer knows the latest state. It returns what the record holds, and whether it was written.
 func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	record, err := s.read(ctx, fqdn, recordMaxAge)
+	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	var current []string
-	if record != nil {
-		current = record.Addresses()
+	defer unlock()
+	record, wanted, err := s.compare(ctx, fqdn, recordMaxAge, desired)
+	if err == nil && len(wanted) > 0 && s.unserved[fqdn] {
+		record, wanted, err = s.compare(ctx, fqdn, 0, desired)
 	}
-	wanted, err := desired(current)
 	if err != nil {
 		return nil, false, err
 	}
+	current := addressesOf(record)
 	addresses = Next(current, wanted)
+	switch {
+	case len(wanted) > 0:
+		delete(s.unserved, fqdn)
+	case len(current) > 0:
+		s.unserved[fqdn] = true
+	}
 	if sameAddresses(current, addresses) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
 	}
@@ -128,6 +135,25 @@ func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current 
 		return nil, false, err
 	}
 	return addresses, true, nil
+}
+
+// compare returns the record, nil where there is none, and which addresses can serve.
+func (s *Service) compare(
+	ctx context.Context, fqdn string, maxAge time.Duration, desired func([]string) ([]string, error),
+) (record *maas.DNSResource, wanted []string, err error) {
+	record, err = s.read(ctx, fqdn, maxAge)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, err = desired(addressesOf(record))
+	return record, wanted, err
+}
+
+func addressesOf(record *maas.DNSResource) []string {
+	if record == nil {
+		return nil
+	}
+	return record.Addresses()
 }
 
 func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
@@ -141,7 +167,7 @@ func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResour
 		record, err = s.inventory.Client().UpdateDNSResource(ctx, record.ID, addresses)
 	}
 	if err == nil {
-		err = checkName(fqdn, record) // Somebody may have renamed it since it was read.
+		err = checkName(fqdn, record) // Another user may have renamed it since it was read.
 	}
 	if err != nil {
 		s.inventory.DistrustDNSRecord(fqdn)
@@ -153,10 +179,14 @@ func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResour
 
 // Delete removes the record. It looks at MAAS first, not at what it remembers.
 func (s *Service) Delete(ctx context.Context, fqdn string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	unlock, err := s.lock.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn) // It is not used any more.
+	delete(s.unserved, fqdn)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package dns
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,9 +30,11 @@ type server struct {
 	addresses []string
 	// calls are those that change something.
 	calls []string
-	// down answers 500 to whoever reads.
+	// reads counts the looks at the record.
+	reads int
+	// down makes reads fail with 500.
 	down bool
-	// lose answers 500 to that many changes after they took effect.
+	// lose is how many changes get 500 after they took effect.
 	lose int
 }
 
@@ -56,6 +59,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodGet {
+		s.reads++
 		answer := []any{}
 		if s.fqdn != "" {
 			answer = append(answer, s.record())
@@ -137,6 +141,46 @@ func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
+// MAAS takes the address of a machine that goes out of the record, or the record away, and gives the replacement the lowest free address:
+// the same.
+func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
+	for name, gone := range map[string]func(*server){
+		"a released machine leaves a link":      func(s *server) { s.addresses = []string{""} },
+		"a deleted machine's address goes":      func(s *server) { s.addresses = nil },
+		"the record goes with its last address": func(s *server) { s.fqdn, s.addresses = "", nil },
+		"it stays as it is":                     func(*server) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{}
+			service := newService(t, s)
+			ensure := func(addresses ...string) {
+				t.Helper()
+				if _, _, err := service.Ensure(t.Context(), "api.maas.test", want(addresses...)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ensure("10.0.0.1")
+			ensure() // The machine is on its way out.
+			gone(s)
+			reads := s.reads
+			ensure()
+			ensure()
+			if s.reads != reads {
+				t.Errorf("%d reads while there is nothing to write", s.reads-reads)
+			}
+			ensure("10.0.0.1")
+			if !slices.Equal(s.addresses, []string{"10.0.0.1"}) {
+				t.Errorf("after the calls %v the record holds %q", s.calls, s.addresses)
+			}
+			calls, reads := len(s.calls), s.reads
+			ensure("10.0.0.1")
+			if len(s.calls) != calls || s.reads != reads {
+				t.Errorf("a record that is known to be right was read or written again: %v", s.calls[calls:])
+			}
+		})
+	}
+}
+
 func TestEnsureAfterALostAnswerFindsTheRecord(t *testing.T) {
 	for method, s := range map[string]*server{"POST": {lose: 1}, "PUT": {fqdn: name, addresses: []string{"10.0.0.2"}, lose: 1}} {
 		t.Run(method, func(t *testing.T) {
@@ -211,5 +255,28 @@ func TestDeleteEndsWhenTheRecordIsGone(t *testing.T) {
 	}
 	if s.fqdn != "" || !slices.Equal(s.calls, []string{"DELETE"}) {
 		t.Errorf("after %v there is %q", s.calls, s.fqdn)
+	}
+}
+
+// Who waits for another's call gives up with its own context, and leaves its worker to others meanwhile.
+func TestWaitingForTheRecordRespectsTheContext(t *testing.T) {
+	service := newService(t, &server{})
+	unlock, err := service.lock.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	free := make(chan struct{})
+	ctx = maas.WithIdle(ctx, func() (resume func()) {
+		close(free)
+		return func() {}
+	})
+	go func() {
+		<-free
+		cancel()
+	}()
+	if err := service.Delete(ctx, name); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v, want that the context was cancelled", err)
 	}
 }

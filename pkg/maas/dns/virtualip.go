@@ -20,7 +20,7 @@ const subnetMaxAge = time.Minute
 
 // VirtualIPError is a virtual IP that MAAS can't reserve.
 type VirtualIPError struct {
-	// InUse tells that something else has the address; otherwise MAAS can't give it to anybody.
+	// InUse reports whether something else has the address; otherwise MAAS can't give it to any user.
 	InUse   bool
 	Problem string
 }
@@ -28,11 +28,14 @@ type VirtualIPError struct {
 // Error says what is wrong, and the remedy.
 func (e *VirtualIPError) Error() string { return "spec.virtualIP: " + e.Problem }
 
-// VirtualIP answers the addresses that are reserved under a name. MAAS reserves and names in the same call, so that what an earlier try
-// reserved is found here. recorded is what is known to be reserved, or ""; without it MAAS is asked, not remembered.
+// VirtualIP returns the addresses that are reserved under a name. MAAS reserves and names in the same call, so that what an earlier try reserved
+// is found here. recorded is what is known to be reserved, or ""; without it MAAS is asked, not remembered.
 func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	unlock, err := s.lock.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	maxAge := recordMaxAge
 	if recorded == "" {
 		maxAge = 0
@@ -47,8 +50,11 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 // ReserveVirtualIP reserves an address, or, where that is "", a free one of a subnet, under a name that has none. Errors:
 // *VirtualIPError, *DomainNotFoundError; after maas.Unavailable look again before asking again.
 func (s *Service) ReserveVirtualIP(ctx context.Context, fqdn, address, subnet string) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	unlock, err := s.lock.Acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	s.inventory.DistrustDNSRecord(fqdn)
 	reserved, err := s.inventory.Client().ReserveAddress(ctx, maas.ReserveParams{IP: address, Subnet: subnet, FQDN: fqdn})
 	if err == nil {
@@ -71,7 +77,7 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, fqdn, address, subnet st
 	return "", fmt.Errorf("reserving a virtual IP: %w", err)
 }
 
-// taken tells two answers apart that have one status: something has the address, or it is in a range that MAAS keeps for others.
+// taken explains a status that MAAS has for two cases: something has the address, or it is in a range that MAAS keeps for others.
 func (s *Service) taken(ctx context.Context, address string, cause error) error {
 	ranges, err := s.inventory.Client().ListIPRanges(ctx)
 	if err != nil {
@@ -112,11 +118,14 @@ func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 	return &VirtualIPError{Problem: "MAAS has no free address in the subnet " + cidr + ": free one, or use another subnet"}
 }
 
-// ReleaseVirtualIP gives back what is reserved under a name, and takes the name away: the recorded address, or what there is where none
-// was recorded. What somebody else put under the name stays reserved.
+// ReleaseVirtualIP gives back what is reserved under a name, and takes the name away: the recorded address, or what there is where none was
+// recorded. What another user put under the name stays reserved.
 func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	unlock, err := s.lock.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn)
 	if err != nil || record == nil {
@@ -137,7 +146,7 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) e
 func (s *Service) release(ctx context.Context, fqdn, address string, ours bool) error {
 	err := s.inventory.Client().ReleaseAddress(ctx, address, false)
 	if !errors.Is(err, maas.Invalid) || !ours {
-		return ignore(err, maas.Invalid) // It is not reserved any more, or somebody else's.
+		return ignore(err, maas.Invalid) // It is not reserved any more, or another user's.
 	}
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn)
@@ -172,7 +181,7 @@ func ignore(err error, kind maas.Kind) error {
 	return err
 }
 
-// SameAddress tells whether two texts are the same IP address, however it is written.
+// SameAddress reports whether two texts are the same IP address, however it is written.
 func SameAddress(a, b string) bool {
 	left, err := netip.ParseAddr(a)
 	if err != nil {

@@ -68,7 +68,7 @@ func reserve(t *testing.T, by *Service, address, name string) {
 	}
 }
 
-// isFree tells whether an address could be reserved.
+// isFree reports whether an address could be reserved.
 func (b *virtualBed) isFree(t *testing.T, address string) bool {
 	t.Helper()
 	_, err := b.other.inventory.Client().ReserveAddress(t.Context(), maas.ReserveParams{IP: address})

@@ -4,7 +4,8 @@ package inventory
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,40 +14,110 @@ import (
 
 // cached is one answer of MAAS, shared by all who ask. Those who ask while it is being fetched wait for the same answer.
 type cached[T any] struct {
-	mu    sync.Mutex
-	value T
-	at    time.Time // when the answer was asked for
+	mu     sync.Mutex
+	value  T
+	at     time.Time // when the answer was asked for
+	flight *flight[T]
 }
 
-// get answers a value that is no older than maxAge, and when it was asked for.
+// flight is an answer that is being fetched.
+type flight[T any] struct {
+	asked time.Time
+	done  chan struct{}
+	// Set when done is closed.
+	value     T
+	err       error
+	cancelled bool // the fetch ended because of who fetched
+}
+
+// get returns a value that is no older than maxAge, or was asked for after get was called; and when it was asked for. Who waits for a fetch
+// that fails shares its error.
 func (c *cached[T]) get(ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, time.Time, error) {
+	called := time.Now()
+	recent := func(asked time.Time) bool { return !asked.Before(called) || called.Sub(asked) <= maxAge }
+	for {
+		value, at, f, mine := c.join(recent)
+		if f == nil {
+			return value, at, nil
+		}
+		if mine {
+			c.fetch(ctx, f, fetch)
+			return f.value, f.asked, f.err
+		}
+		if err := f.wait(ctx); err != nil {
+			return value, time.Time{}, err
+		}
+		if recent(f.asked) && !f.cancelled {
+			return f.value, f.asked, f.err
+		}
+	}
+}
+
+// join returns the value if it is recent, else the fetch under way, else one that the caller has to do.
+func (c *cached[T]) join(recent func(time.Time) bool) (value T, at time.Time, f *flight[T], mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) <= maxAge {
-		return c.value, c.at, nil
+	if !c.at.IsZero() && recent(c.at) {
+		return c.value, c.at, nil, false
 	}
-	asked := time.Now()
+	if mine = c.flight == nil; mine {
+		c.flight = &flight[T]{asked: time.Now(), done: make(chan struct{})}
+	}
+	return value, at, c.flight, mine
+}
+
+// last returns the last answer, and when it was asked for; zero where there is none.
+func (c *cached[T]) last() (T, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.value, c.at
+}
+
+// fetch keeps what it gets, unless that was overtaken by a write.
+func (c *cached[T]) fetch(ctx context.Context, f *flight[T], fetch func(context.Context) (T, error)) {
+	f.err, f.cancelled = errCutOff, true // For those who wait, if fetch panics.
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.flight == f {
+			c.flight = nil
+			if f.err == nil {
+				c.value, c.at = f.value, f.asked
+			}
+		}
+		close(f.done)
+	}()
 	value, err := fetch(ctx)
-	if err != nil {
-		var none T
-		return none, time.Time{}, err
+	if err == nil {
+		f.value = value
 	}
-	c.value, c.at = value, asked
-	return c.value, c.at, nil
+	f.err, f.cancelled = err, err != nil && ctx.Err() != nil
+}
+
+var errCutOff = errors.New("the call to MAAS was cut off")
+
+func (f *flight[T]) wait(ctx context.Context) error {
+	defer maas.Idle(ctx)()
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for what MAAS answers to another: %w", ctx.Err())
+	}
 }
 
 // set puts in what a write answered.
 func (c *cached[T]) set(value T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.value, c.at = value, time.Now()
+	c.value, c.at, c.flight = value, time.Now(), nil
 }
 
-// drop forgets the answer.
+// drop forgets the answer, also one that is being fetched.
 func (c *cached[T]) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = time.Time{}
+	c.at, c.flight = time.Time{}, nil
 }
 
 // keyed is a cached value for each key.
@@ -73,7 +144,7 @@ func (k *keyed[K, T]) drop(key K) {
 	delete(k.values, key)
 }
 
-// VMHosts answers MAAS's VM hosts, no older than maxAge, and when they were asked for.
+// VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were asked for.
 func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.VMHost, time.Time, error) {
 	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
 }
@@ -84,7 +155,7 @@ func (i *Inventory) DistrustVMHosts() {
 	i.hosting.drop()
 }
 
-// HostMachines answers the machines that VM hosts run on, by system id, as far as MAAS shows them to this identity.
+// HostMachines returns the machines that VM hosts run on, by system id, as far as MAAS shows them to this identity.
 func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
 	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
 		hosts, _, err := i.VMHosts(ctx, maxAge)
@@ -98,11 +169,12 @@ func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map
 			}
 		}
 		found := make(map[string]*maas.Machine, len(ids))
-		for batch := range slices.Chunk(ids, batchSize) {
-			machines, err := i.client.ListMachines(ctx, maas.MachineFilter{SystemIDs: batch})
+		for len(ids) > 0 {
+			_, listed, machines, err := i.list(ctx, ids)
 			if err != nil {
 				return nil, err
 			}
+			ids = ids[len(listed):]
 			for _, m := range machines {
 				found[m.SystemID] = m
 			}
@@ -112,34 +184,25 @@ func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map
 	return machines, err
 }
 
-// BareMetal answers all machines that MAAS has and that are no VMs on its hosts. It is a long list, in one call: let it be old.
-func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maas.Machine, error) {
-	machines, _, err := i.metal.get(ctx, maxAge, func(ctx context.Context) ([]*maas.Machine, error) {
-		all, err := i.client.ListMachines(ctx, maas.MachineFilter{})
-		return slices.DeleteFunc(all, func(m *maas.Machine) bool { return m.Pod != nil }), err
-	})
-	return machines, err
-}
-
-// Zones answers MAAS's zones.
+// Zones returns MAAS's zones.
 func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
 	zones, _, err := i.zones.get(ctx, maxAge, i.client.ListZones)
 	return zones, err
 }
 
-// Subnets answers MAAS's subnets.
+// Subnets returns MAAS's subnets.
 func (i *Inventory) Subnets(ctx context.Context, maxAge time.Duration) ([]maas.Subnet, error) {
 	subnets, _, err := i.subnets.get(ctx, maxAge, i.client.ListSubnets)
 	return subnets, err
 }
 
-// Domains answers the DNS domains that MAAS serves.
+// Domains returns the DNS domains that MAAS serves.
 func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.Domain, error) {
 	domains, _, err := i.domains.get(ctx, maxAge, i.client.ListDomains)
 	return domains, err
 }
 
-// VMHostProject answers the LXD project that MAAS uses on a VM host.
+// VMHostProject returns the LXD project that MAAS uses on a VM host.
 func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
 	project, _, err := i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {
 		power, err := i.client.VMHostPower(ctx, hostID)
@@ -148,7 +211,7 @@ func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.D
 	return project, err
 }
 
-// DNSRecord answers the DNS record of a name, or nil where there is none.
+// DNSRecord returns the DNS record of a name, or nil where there is none.
 func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, _, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
 		records, err := i.client.ListDNSResources(ctx, fqdn)

@@ -10,7 +10,6 @@ package inventory
 import (
 	"context"
 	"errors"
-	"reflect"
 	"sync"
 	"time"
 
@@ -34,15 +33,37 @@ type Options struct {
 type Observation struct {
 	// Known is false until MAAS has been asked for this machine.
 	Known bool
-	// Machine is MAAS's last answer; nil when MAAS does not have the machine. Don't change it.
+	// Machine is MAAS's last answer; nil when MAAS said that there is no such machine (404), unless it is Hidden. Don't change it.
 	Machine *maas.Machine
+	// Hidden: MAAS has the machine, and refuses to show it to this identity (403). Machine is then the last that was seen, or nil.
+	Hidden bool
+	// Vanished is 0, or how many machines are gone at the same time as this one: too many to believe that each was deleted.
+	Vanished int
 }
+
+// Interest is what a reconciler expects of a machine.
+type Interest int
+
+const (
+	// Settled machines are looked at every IdleInterval.
+	Settled Interest = iota
+	// Changing machines are looked at every ActiveInterval.
+	Changing
+	// Leaving is as Changing, and the machine's end was asked for: its absence is expected.
+	Leaving
+)
 
 // Inventory is the shared view of one MAAS through one identity. It is safe for concurrent use.
 type Inventory struct {
 	client *maas.Client
+	source source // the client, but in tests
 	opts   Options
 	wake   chan struct{}
+	now    func() time.Time
+	batch  batch
+	pace   pace            // of Run's goroutine alone
+	life   context.Context // ends with Run
+	end    context.CancelFunc
 
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -50,7 +71,7 @@ type Inventory struct {
 
 	vmHosts  cached[[]maas.VMHost]
 	hosting  cached[map[string]*maas.Machine]
-	metal    cached[[]*maas.Machine]
+	metal    metal
 	zones    cached[[]maas.Ref]
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]
@@ -58,53 +79,92 @@ type Inventory struct {
 	records  keyed[string, *maas.DNSResource]
 }
 
+// source is what a look asks MAAS for.
+type source interface {
+	ListMachines(ctx context.Context, filter maas.MachineFilter) ([]*maas.Machine, error)
+	GetMachine(ctx context.Context, systemID string) (*maas.Machine, error)
+	Version(ctx context.Context) (string, error)
+}
+
 type entry struct {
 	Observation
-	active  bool
-	written time.Time // when a reconciler last told us of a write; older answers don't count
+	interest Interest
+	since    time.Time // when it was first observed
+	observed time.Time // when it was last observed
+	written  time.Time // when a reconciler last reported a write; older answers don't count
+	asked    time.Time // when a list last asked for it
+	missing  time.Time // when the first list was asked for that lacked it, until MAAS has said what became of it
+	checked  time.Time // when MAAS was last asked for it alone
+	unlisted bool      // MAAS has it, and the lists lack it
 }
 
 // New makes an inventory; Run makes it look.
 func New(client *maas.Client, opts Options) *Inventory {
-	return &Inventory{client: client, opts: opts, wake: make(chan struct{}, 1), entries: map[string]*entry{}}
+	life, end := context.WithCancel(context.Background())
+	return &Inventory{
+		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts, wake: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
+		batch: batch{size: batchSize},
+	}
 }
 
 // Client is the client of this inventory's identity, for calls that change something.
 func (i *Inventory) Client() *maas.Client { return i.client }
 
-// Observe answers what is known of a machine, and tracks it from now on. While active is true the machine is looked at
-// every ActiveInterval, because the caller expects it to change.
-func (i *Inventory) Observe(systemID string, active bool) Observation {
+// Observe returns what is known of a machine, and tracks it from now on.
+func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	e, tracked := i.entries[systemID]
-	if !tracked {
-		e = &entry{}
-		i.entries[systemID] = e
-	}
-	if !tracked || (active && !e.active) {
+	tracked := i.entries[systemID] != nil
+	e := i.track(systemID)
+	if !tracked || (interest != Settled && e.interest == Settled) {
 		i.wakeUp()
 	}
-	e.active = active
+	e.interest = interest
 	return e.Observation
 }
 
-// Wrote tells the inventory what MAAS answered to a call that changed a machine.
+// Track starts tracking a machine that was just acquired, with what MAAS answered.
+func (i *Inventory) Track(machine *maas.Machine) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.track(machine.SystemID)
+	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
+}
+
+func (i *Inventory) track(systemID string) *entry {
+	now := i.now()
+	e := i.entries[systemID]
+	if e == nil {
+		e = &entry{since: now}
+		i.entries[systemID] = e
+	}
+	e.observed = now
+	return e
+}
+
+// Wrote takes in what MAAS answered to a call that changed a machine. It doesn't start tracking it: nothing would ever end that for a machine
+// that no reconciler observes.
 func (i *Inventory) Wrote(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.entries[machine.SystemID] = &entry{
-		Observation: Observation{Known: true, Machine: machine}, active: true, written: time.Now(),
-	}
-	i.wakeUp()
+	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
 }
 
-// Distrust makes the inventory look at a machine anew before it says anything about it: a write failed, or its reply
+// Distrust makes the inventory look at a tracked machine anew before it says anything about it: a write failed, or its reply
 // does not hold the whole machine.
 func (i *Inventory) Distrust(systemID string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.entries[systemID] = &entry{active: true, written: time.Now()}
+	i.write(systemID, Observation{})
+}
+
+// write replaces what is known of a tracked machine after a write, and has it looked at. The caller holds i.mu.
+func (i *Inventory) write(systemID string, now Observation) {
+	e := i.entries[systemID]
+	if e == nil {
+		return
+	}
+	e.Observation, e.interest, e.written, e.missing = now, max(e.interest, Changing), i.now(), time.Time{}
 	i.wakeUp()
 }
 
@@ -129,42 +189,6 @@ func (i *Inventory) wakeUp() {
 	}
 }
 
-// due answers the machines to ask for now: those nothing is known of, those expected to change, or all.
-func (i *Inventory) due(all bool) []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var ids []string
-	for id, e := range i.entries {
-		if all || e.active || !e.Known {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// apply takes in an answer that was asked for at a certain time, and returns the machines that changed.
-func (i *Inventory) apply(asked time.Time, ids []string, machines []*maas.Machine) []string {
-	found := make(map[string]*maas.Machine, len(machines))
-	for _, machine := range machines {
-		found[machine.SystemID] = machine
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var changed []string
-	for _, id := range ids {
-		e, tracked := i.entries[id]
-		if !tracked || e.written.After(asked) {
-			continue
-		}
-		now := Observation{Known: true, Machine: found[id]}
-		if !reflect.DeepEqual(e.Observation, now) {
-			e.Observation = now
-			changed = append(changed, id)
-		}
-	}
-	return changed
-}
-
 // setHealth returns all machines when MAAS became readable or unreadable, for their conditions say so.
 func (i *Inventory) setHealth(err error) []string {
 	i.mu.Lock()
@@ -184,7 +208,8 @@ func (i *Inventory) setHealth(err error) []string {
 // noteHealth takes in whether MAAS could be read. One answer that was lost is no news for all machines: MAAS is away when the client
 // sends no more calls.
 func (i *Inventory) noteHealth(err error) {
-	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open {
+	var silent silentError
+	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open && !errors.As(err, &silent) {
 		return
 	}
 	i.notify(i.setHealth(err))
@@ -194,37 +219,4 @@ func (i *Inventory) notify(ids []string) {
 	for _, id := range ids {
 		i.opts.Notify(id)
 	}
-}
-
-// look asks MAAS for the machines that are due.
-func (i *Inventory) look(ctx context.Context, all bool) error {
-	ids := i.due(all)
-	if _, waiting := i.client.NextProbe(); waiting && len(ids) == 0 {
-		return i.probe(ctx)
-	}
-	for len(ids) > 0 {
-		batch := ids[:min(len(ids), batchSize)]
-		ids = ids[len(batch):]
-		asked := time.Now()
-		machines, err := i.client.ListMachines(ctx, maas.MachineFilter{SystemIDs: batch})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		i.noteHealth(err)
-		if err != nil {
-			return err
-		}
-		i.notify(i.apply(asked, batch, machines))
-	}
-	return nil
-}
-
-// probe asks MAAS for the least that there is, to see whether it answers again.
-func (i *Inventory) probe(ctx context.Context) error {
-	_, err := i.client.Version(ctx)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	i.noteHealth(err)
-	return err
 }

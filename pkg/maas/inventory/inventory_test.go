@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,11 @@ func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if req.URL.Path == "/api/2.0/version/" {
 		fmt.Fprint(w, `{"version":"3.6.5"}`)
+		return
+	}
+	if id, one := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), "/api/2.0/machines/"); one {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, "No Machine matches %s", id)
 		return
 	}
 	ids := req.URL.Query()["id"]
@@ -146,7 +152,7 @@ func TestManyMachinesAreAskedForTogether(t *testing.T) {
 	for i := range 50 {
 		id := fmt.Sprintf("m%02d", i)
 		region.machines[id] = maas.Machine{SystemID: id, Status: maas.StatusDeployed}
-		if inventory.Observe(id, false).Known {
+		if inventory.Observe(id, Settled).Known {
 			t.Errorf("%s is known before MAAS was asked", id)
 		}
 	}
@@ -155,7 +161,7 @@ func TestManyMachinesAreAskedForTogether(t *testing.T) {
 	if lists := region.lists(); len(lists) > 2 {
 		t.Errorf("%d lists for 50 machines that were asked for at once", len(lists))
 	}
-	if seen := inventory.Observe("m07", false); !seen.Known || seen.Machine == nil || seen.Machine.Status != maas.StatusDeployed {
+	if seen := inventory.Observe("m07", Settled); !seen.Known || seen.Machine == nil || seen.Machine.Status != maas.StatusDeployed {
 		t.Errorf("m07 is %+v", seen)
 	}
 }
@@ -163,7 +169,7 @@ func TestManyMachinesAreAskedForTogether(t *testing.T) {
 func TestOnlyChangesAreTold(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeploying)
-	inventory.Observe("a", true)
+	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	looked := len(region.lists())
 	eventually(t, "a is looked at again and again", func() bool { return len(region.lists()) > looked+3 })
@@ -178,7 +184,7 @@ func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 200*time.Millisecond)
 	for _, id := range []string{"a", "b", "c"} {
 		region.set(id, maas.StatusDeployed)
-		inventory.Observe(id, false)
+		inventory.Observe(id, Settled)
 	}
 	eventually(t, "all are known", func() bool { return changed.count("a")+changed.count("b")+changed.count("c") == 3 })
 	before := len(region.lists())
@@ -194,13 +200,13 @@ func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
 func TestAMachineThatIsGoneIsTold(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeployed)
-	inventory.Observe("a", true)
+	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.mu.Lock()
 	delete(region.machines, "a")
 	region.mu.Unlock()
 	eventually(t, "a is told to be gone", func() bool { return changed.count("a") == 2 })
-	if seen := inventory.Observe("a", false); !seen.Known || seen.Machine != nil {
+	if seen := inventory.Observe("a", Settled); !seen.Known || seen.Machine != nil {
 		t.Errorf("a is %+v, want known and gone", seen)
 	}
 }
@@ -209,28 +215,48 @@ func TestAMachineThatIsGoneIsTold(t *testing.T) {
 func TestOlderAnswersDontUndoWrites(t *testing.T) {
 	inventory := New(nil, Options{})
 	asked := time.Now()
-	inventory.Wrote(&maas.Machine{SystemID: "a", Status: maas.StatusDeploying})
-	inventory.apply(asked, []string{"a"}, []*maas.Machine{{SystemID: "a", Status: maas.StatusReady}})
-	if seen := inventory.Observe("a", true); seen.Machine.Status != maas.StatusDeploying {
+	inventory.Track(&maas.Machine{SystemID: "a", Status: maas.StatusDeploying})
+	inventory.applyList(asked, []string{"a"}, []*maas.Machine{{SystemID: "a", Status: maas.StatusReady}})
+	if seen := inventory.Observe("a", Changing); seen.Machine.Status != maas.StatusDeploying {
 		t.Errorf("the machine is in status %d, want what the write answered", seen.Machine.Status)
 	}
 	inventory.Distrust("a")
-	if inventory.Observe("a", true).Known {
+	if inventory.Observe("a", Changing).Known {
 		t.Error("what is distrusted is still known")
+	}
+}
+
+// A machine that was given back at once, for example: nothing would ever tell the inventory to forget it.
+func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
+	inventory, region, _ := start(t, time.Millisecond, 5*time.Millisecond)
+	region.set("a", maas.StatusDeployed)
+	region.set("extra", maas.StatusReady)
+	inventory.Wrote(&maas.Machine{SystemID: "extra", Status: maas.StatusAllocated})
+	inventory.Distrust("extra")
+	inventory.Track(&maas.Machine{SystemID: "extra", Status: maas.StatusAllocated})
+	inventory.Forget("extra")
+	inventory.Wrote(&maas.Machine{SystemID: "extra", Status: maas.StatusReady})
+	inventory.Observe("a", Changing)
+	before := len(region.lists()) + 1 // One may be under way.
+	eventually(t, "a is looked at", func() bool { return len(region.lists()) > before+5 })
+	for _, ids := range region.lists()[before:] {
+		if slices.Contains(ids, "extra") {
+			t.Fatalf("MAAS was asked for %v, and nobody observes the extra machine", ids)
+		}
 	}
 }
 
 func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
-	inventory.Observe("a", true)
+	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.setDown(true)
 	eventually(t, "the outage is told", func() bool { return changed.count("a") == 2 })
 	if err := inventory.Health(); !errors.Is(err, maas.Unavailable) {
 		t.Errorf("Health is %v, want %s", err, maas.Unavailable)
 	}
-	if seen := inventory.Observe("a", true); !seen.Known || seen.Machine == nil {
+	if seen := inventory.Observe("a", Changing); !seen.Known || seen.Machine == nil {
 		t.Errorf("the last answer is gone: %+v", seen)
 	}
 	region.setDown(false)
@@ -240,7 +266,7 @@ func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
 func TestAnAnswerThatWasLostIsNoOutage(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
-	inventory.Observe("a", true)
+	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.fail(1)
 	eventually(t, "an answer was lost", func() bool { return region.turnedAway() == 1 })
@@ -261,7 +287,7 @@ func (r *region) turnedAway() int {
 func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
-	inventory.Observe("a", true)
+	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.setDown(true)
 	eventually(t, "no more calls are sent", func() bool { _, open := inventory.Client().NextProbe(); return open })

@@ -9,7 +9,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Registry keeps one inventory per identity, for as long as somebody uses it.
+// Registry keeps one inventory per identity, for as long as it has users.
 type Registry struct {
 	opts Options
 
@@ -42,8 +42,8 @@ func (r *Registry) Start(ctx context.Context) error {
 	return nil
 }
 
-// For answers the inventory that a user (a cluster) sees MAAS through. The one that the user had before ends when nobody
-// else uses it. Errors are those of maas.NewClient.
+// For returns the inventory that a user (a cluster) sees MAAS through. The one that the user had before ends when it has no other user. Errors
+// are those of maas.NewClient.
 func (r *Registry) For(user string, config maas.Config) (*Inventory, error) {
 	<-r.ready
 	r.mu.Lock()
@@ -64,11 +64,23 @@ func (r *Registry) For(user string, config maas.Config) (*Inventory, error) {
 	return r.kept[id].Inventory, nil
 }
 
-// Release tells that a user is gone.
+// Release notes that a user is gone.
 func (r *Registry) Release(user string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave(user)
+}
+
+// Keeps reports whether a user still sees MAAS through this inventory.
+func (r *Registry) Keeps(inventory *Inventory) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range r.kept {
+		if k.Inventory == inventory {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Registry) run(client *maas.Client) *kept {
@@ -78,7 +90,7 @@ func (r *Registry) run(client *maas.Client) *kept {
 	return &kept{Inventory: inventory, stop: stop}
 }
 
-// leave drops the user's inventory unless somebody else uses it.
+// leave drops the user's inventory unless it has another user.
 func (r *Registry) leave(user string) {
 	id, had := r.users[user]
 	delete(r.users, user)

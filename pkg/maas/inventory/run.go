@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// batchSize is how many machines one list asks for: the ids go into the URL.
-	batchSize = 200
 	// gather is how long to wait for more machines before asking for a new one.
 	gather = 200 * time.Millisecond
 	// maxBackoff is the longest time between two tries while MAAS can't be read.
@@ -21,33 +19,29 @@ const (
 // not answer: then it is the one that tries whether MAAS is back.
 func (i *Inventory) Run(ctx context.Context) {
 	defer i.client.Close()
-	lastAll := time.Time{}
+	defer i.end()
 	failures := 0
 	for {
-		all := time.Since(lastAll) >= i.opts.IdleInterval
-		if err := i.look(ctx, all); err != nil {
+		if err := i.look(ctx); err != nil {
 			failures++
 			i.opts.Logger.V(1).Info("MAAS can't be read", "error", err.Error(), "failures", failures)
 		} else {
 			failures = 0
-			if all {
-				lastAll = time.Now()
-			}
 		}
-		if !i.pause(ctx, failures, lastAll) {
+		if !i.pause(ctx, failures) {
 			return
 		}
 	}
 }
 
 // pause waits until the next look is due; false means that the context ended.
-func (i *Inventory) pause(ctx context.Context, failures int, lastAll time.Time) bool {
-	next, wake := time.Until(lastAll.Add(jitter(i.opts.IdleInterval))), i.wake
+func (i *Inventory) pause(ctx context.Context, failures int) bool {
+	next, wake := i.untilSweep(), i.wake
 	if left, waiting := i.client.NextProbe(); waiting {
 		next, wake = left, nil // Then the next look is the call that finds out whether MAAS is back.
 	} else if failures > 0 {
 		next, wake = jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)), nil
-	} else if len(i.due(false)) > 0 {
+	} else if len(i.due()) > 0 {
 		next = min(next, i.opts.ActiveInterval)
 	}
 	timer := time.NewTimer(max(next, 0))
@@ -62,6 +56,15 @@ func (i *Inventory) pause(ctx context.Context, failures int, lastAll time.Time) 
 	case <-wake:
 		return sleep(ctx, gather)
 	}
+}
+
+// untilSweep is how long it is until the next sweep.
+func (i *Inventory) untilSweep() time.Duration {
+	at := i.pace.due
+	if i.pace.wanted || at.Before(i.pace.rested) {
+		at = i.pace.rested
+	}
+	return at.Sub(i.now())
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

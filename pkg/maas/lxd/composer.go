@@ -8,14 +8,15 @@ package lxd
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
 // Composer creates and removes VMs on LXD hosts.
 type Composer interface {
-	// Hosts answers all LXD hosts. Their figures are from the time in Host.SeenAt.
+	// Hosts returns all LXD hosts. Their figures are from the time in Host.SeenAt.
 	Hosts(ctx context.Context) ([]Host, error)
-	// Project answers the LXD project that VMs on a host are created in.
+	// Project returns the LXD project that VMs on a host are created in.
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: look for it by VMSpec.Hostname.
 	Compose(ctx context.Context, host Host, spec VMSpec) (VM, error)
@@ -23,9 +24,9 @@ type Composer interface {
 	Decompose(ctx context.Context, vm VM) error
 	// Place is a note on a host, for VM.Place: one line without commas, to be kept for as long as a VM may be there.
 	Place(host Host) string
-	// Verify tells whether a VM that MAAS does not have any more is gone from the place where it was, too; or that may have been made there,
-	// though MAAS does not know it. back is the VM when it is not: now MAAS has it again. *LaterError: come back; *UnverifiedError: the
-	// host could not be looked at. A host that is gone has no VMs.
+	// Verify checks that a VM that MAAS does not have any more is gone from the place where it was, too. It also checks for a VM that may have
+	// been made there, though MAAS does not know it. back is the VM when it is not gone: now MAAS has it again. *LaterError: come back;
+	// *UnverifiedError: the host could not be looked at. A host that is gone has no VMs.
 	Verify(ctx context.Context, vm VM) (back *VM, err error)
 }
 
@@ -51,8 +52,20 @@ type Host struct {
 	FailedTo       string
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
-	// Machine is what the host runs on; nil where MAAS does not show it.
+	// MachineID is the system id of the machine that the host runs on; "" where MAAS does not tell.
+	MachineID string
+	// Machine is what is known of it; nil where MAAS does not show it.
 	Machine *HostMachine
+}
+
+// Key tells the host apart from all others, by whatever URL its MAAS is reached.
+func (h *Host) Key() HostKey { return hostKey(h.ID, h.MachineID) }
+
+// HostKey is a VM host of any MAAS. Each MAAS numbers its own, and gives machines random system ids.
+type HostKey string
+
+func hostKey(id int, machineID string) HostKey {
+	return HostKey(fmt.Sprintf("%d on %s", id, machineID))
 }
 
 // StoragePool is a storage pool of a host; Available is in GB.
@@ -105,7 +118,7 @@ type VM struct {
 	Project  string // "" where none was asked for
 	// Place is where it was, as Composer.Place noted it. Place and Namesakes are for Verify alone.
 	Place string
-	// Namesakes tells that there were several VMs of this name: MAAS may have taken this one in under another. SystemID, where it is set, is
-	// then that of one that is as it should be.
+	// Namesakes reports whether there were several VMs of this name: MAAS may have taken this one in under another. SystemID, where it is set,
+	// is then that of one that is as it should be.
 	Namesakes bool
 }

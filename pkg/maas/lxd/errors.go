@@ -42,11 +42,13 @@ func (e *LXDError) Error() string {
 // Unwrap gives MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
 
-// UnverifiedError is why it can't be told whether a host still has a VM. It wraps the error of MAAS.
+// UnverifiedError says why it is not known whether a host still has a VM. It wraps the error of MAAS.
 type UnverifiedError struct {
 	Host string // the VM host
 	// After is when to try again.
 	After time.Duration
+	// Never: MAAS has no VM hosts any more, so that it will never be told.
+	Never bool
 	cause error
 }
 

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// firstPause is how long a host is left alone after it could not compose a VM; each further failure in a row doubles it. MAAS waits
-	// two minutes for a host, and a shorter pause would have the host tried all the time.
+	// firstPause is how long a host is skipped after it could not compose a VM; each further failure in a row doubles it. MAAS waits two minutes
+	// for a host, and a shorter pause would have the host tried all the time.
 	firstPause = 3 * time.Minute
-	// longestPause bounds it: somebody who mended a host should see it used again within the hour.
+	// longestPause bounds it: an operator who mended a host should see it used again within the hour.
 	longestPause = time.Hour
 )
 
@@ -26,7 +26,7 @@ const (
 	toAnswer  = "answer MAAS"
 )
 
-// failures are which hosts could not compose a VM, and until when they are left alone.
+// failures are which hosts could not compose a VM, and until when they are skipped.
 type failures struct {
 	mu     sync.Mutex
 	byHost map[string]failure
@@ -55,7 +55,7 @@ func (f *failures) failed(host string) {
 	defer f.mu.Unlock()
 	now, last := f.clock(), f.byHost[host]
 	if now.Before(last.until) {
-		return // Left alone already: this one was on its way, or had no other host to go to.
+		return // Skipped already: this one was on its way, or had no other host to go to.
 	}
 	if now.Sub(last.until) > longestPause {
 		last.row = 0 // So long ago that it has nothing to do with this one.
@@ -72,7 +72,7 @@ func (f *failures) succeeded(host string) {
 	delete(f.byHost, host)
 }
 
-// tell says which of the hosts are left alone, beside those that are already.
+// tell marks the hosts that are skipped, beside those that are already.
 func (f *failures) tell(hosts []Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *Host) leaveAlone(until time.Time, failedTo string) {
 	}
 }
 
-// blames tells whether it may be the host that something failed for. MAAS says so with 503 or 500, or refuses a VM with 400.
+// blames reports whether it may be the host that something failed for. MAAS says so with 503 or 500, or refuses a VM with 400.
 func blames(err error) bool {
 	var e *maas.Error
 	if !errors.As(err, &e) {

@@ -28,9 +28,9 @@ type HostInterface struct {
 	Bootable bool
 }
 
-// toHostMachine answers nil where MAAS has something that is not among its machines: LXD runs on a rack controller, or this user does
-// not see the machine. MAAS calls a machine Deployed each time that it has looked at the VM
-// host on it, whatever it was before; so another state is news.
+// toHostMachine returns nil where MAAS has something that is not among its machines: LXD runs on a rack controller, or this user does not see
+// the machine. MAAS calls a machine Deployed each time that it has looked at the VM host on it, whatever it was before; so another state is
+// news.
 func toHostMachine(systemID string, m *maas.Machine) *HostMachine {
 	if m == nil && systemID == "" {
 		return &HostMachine{Missing: true}

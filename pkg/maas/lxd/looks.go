@@ -13,25 +13,26 @@ import (
 )
 
 const (
-	// gatherLooks is how long a look at a host waits for somebody else who wants one, too: VMs are deleted several at a time.
+	// gatherLooks is how long a look at a host waits for another caller who wants one, too: VMs are deleted several at a time.
 	gatherLooks = time.Second
 	// maxGather is how long it waits at most for others, and for deletions on the host that are under way. A deletion takes seconds,
 	// unless the host does not answer.
 	maxGather = 30 * time.Second
-	// lookRetry is when to come back for what somebody else is waiting for, or doing.
+	// lookRetry is when to come back for what another caller is waiting for, or doing.
 	lookRetry = 2 * time.Second
 	// composeWait is how long a compose waits for a look to end. A look takes seconds; with a host that does not answer it takes minutes.
 	composeWait = 10 * time.Second
-	// wantLasts is how long composes are held back for a look after somebody last asked for it, so that who does not come back blocks nobody.
+	// wantLasts is how long composes are held back for a look after it was last asked for, so that a caller who does not come back blocks no
+	// others.
 	wantLasts = 3 * lookRetry
 	// firstLookRetry and maxLookRetry bound the growing pause after looks that failed.
 	firstLookRetry = 5 * time.Second
 	maxLookRetry   = time.Minute
-	// rememberAsked is how long it is kept that somebody asked about a VM. Who asks for longer begins anew.
+	// rememberAsked is how long it is kept that a caller asked about a VM. Who asks for longer begins anew.
 	rememberAsked = time.Hour
 )
 
-// LaterError says that MAAS can't be asked now, because of what it does on the host already. It is nobody's fault.
+// LaterError says that MAAS can't be asked now, because of what it does on the host already. It is no failure.
 type LaterError struct {
 	// After is when to come back.
 	After time.Duration
@@ -41,15 +42,15 @@ type LaterError struct {
 // Error says what is waited for.
 func (e *LaterError) Error() string { return e.what }
 
-// Looks keeps apart what MAAS does on the hosts of one MAAS. It must be shared by all who compose or look there.
+// Looks keeps apart what MAAS does on its hosts. It must be shared by all who compose or look there.
 //
 // MAAS must not look at a host while it composes a VM there. A look takes over a VM that is half made as one that it did not know: it
 // is commissioned, and the compose is refused because its name is taken (MAAS retries a transaction that meets another, and then finds the
 // name). Asked for by MAAS's UI, which looks before its transaction begins, it even deletes the machine with its new VM.
 type Looks struct {
 	mu    sync.Mutex
-	hosts map[int]*lookedAt
-	asked map[string]time.Time // when somebody first asked whether a VM is gone, by VM and place
+	hosts map[HostKey]*lookedAt
+	asked map[string]time.Time // when a caller first asked whether a VM is gone, by VM and place
 }
 
 // lookedAt is one host.
@@ -67,18 +68,19 @@ type lookedAt struct {
 }
 
 // NewLooks makes one that knows of nothing.
-func NewLooks() *Looks { return &Looks{hosts: map[int]*lookedAt{}, asked: map[string]time.Time{}} }
+func NewLooks() *Looks { return &Looks{hosts: map[HostKey]*lookedAt{}, asked: map[string]time.Time{}} }
 
-// host answers a host. The caller holds l.mu.
-func (l *Looks) host(id int) *lookedAt {
-	if l.hosts[id] == nil {
-		l.hosts[id] = &lookedAt{}
+// host returns a host. The caller holds l.mu.
+func (l *Looks) host(key HostKey) *lookedAt {
+	if l.hosts[key] == nil {
+		l.hosts[key] = &lookedAt{}
 	}
-	return l.hosts[id]
+	return l.hosts[key]
 }
 
 // compose waits until a VM may be composed on a host; done must be called after it was. *LaterError: MAAS looks at the host for long.
-func (l *Looks) compose(ctx context.Context, host int) (done func(), err error) {
+func (l *Looks) compose(ctx context.Context, host HostKey) (done func(), err error) {
+	defer maas.Idle(ctx)()
 	patience := time.NewTimer(composeWait)
 	defer patience.Stop()
 	for {
@@ -96,8 +98,8 @@ func (l *Looks) compose(ctx context.Context, host int) (done func(), err error) 
 	}
 }
 
-// beginCompose notes that a VM is composed; or it answers what is closed when that may be tried again.
-func (l *Looks) beginCompose(host int) (busy <-chan struct{}) {
+// beginCompose notes that a VM is composed. If that is not possible now, it returns a channel that is closed when it may be tried again.
+func (l *Looks) beginCompose(host HostKey) (busy <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.host(host)
@@ -108,15 +110,15 @@ func (l *Looks) beginCompose(host int) (busy <-chan struct{}) {
 	return nil
 }
 
-// remove notes that a VM is being deleted on a host; done must be called after it was. Nobody waits for each other: it is only for looks
-// to be fewer. What was asked about the VM before counts no more.
-func (l *Looks) remove(host int, vm string) (done func()) {
+// remove notes that a VM is being deleted on a host; done must be called after it was. No deletion waits for another: it is only for looks to be
+// fewer. What was asked about the VM before counts no more.
+func (l *Looks) remove(host HostKey, vm string) (done func()) {
 	l.forget(vm)
 	l.change(host, func(h *lookedAt) { h.deleting++ })
 	return func() { l.change(host, func(h *lookedAt) { h.deleting-- }) }
 }
 
-func (l *Looks) change(host int, do func(*lookedAt)) {
+func (l *Looks) change(host HostKey, do func(*lookedAt)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	do(l.host(host))
@@ -160,9 +162,9 @@ func (e *lookFailedError) Error() string { return e.cause.Error() }
 
 func (e *lookFailedError) Unwrap() error { return e.cause }
 
-// look makes sure that a host was looked at by a look that began after since: by one that somebody else did, or with do. *LaterError: not yet;
+// look makes sure that a host was looked at by a look that began after since: by another caller's, or with do. *LaterError: not yet;
 // *lookFailedError: do failed, here or elsewhere a moment ago.
-func (l *Looks) look(ctx context.Context, host int, since time.Time, do func(context.Context) error) error {
+func (l *Looks) look(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
 	began, err := l.beginLook(host, since)
 	if began.IsZero() {
 		return err
@@ -175,8 +177,8 @@ func (l *Looks) look(ctx context.Context, host int, since time.Time, do func(con
 	return nil
 }
 
-// beginLook answers when the look began that the caller has to do; zero: none, and why.
-func (l *Looks) beginLook(host int, since time.Time) (time.Time, error) {
+// beginLook returns when the look began that the caller has to do, or zero and why there is none to do.
+func (l *Looks) beginLook(host HostKey, since time.Time) (time.Time, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, now := l.host(host), time.Now()
@@ -209,7 +211,7 @@ func (l *Looks) beginLook(host int, since time.Time) (time.Time, error) {
 	return now, nil
 }
 
-func (l *Looks) endLook(host int, began time.Time, err error) {
+func (l *Looks) endLook(host HostKey, began time.Time, err error) {
 	l.change(host, func(h *lookedAt) {
 		h.looking, h.wanted = false, time.Time{}
 		close(h.over)
@@ -229,13 +231,13 @@ func (l *Looks) endLook(host int, began time.Time, err error) {
 	})
 }
 
-// tell says which of the hosts did not answer MAAS when it last looked. They are left alone for a while: what replaces a VM that went down
-// with its host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
+// tell marks the hosts that did not answer MAAS when it last looked. They are skipped for a while: what replaces a VM that went down with its
+// host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
 func (l *Looks) tell(hosts []Host) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range hosts {
-		if h := l.hosts[hosts[i].ID]; h != nil && !h.silent.IsZero() && time.Since(h.silent) < firstPause {
+		if h := l.hosts[hosts[i].Key()]; h != nil && !h.silent.IsZero() && time.Since(h.silent) < firstPause {
 			hosts[i].leaveAlone(h.silent.Add(firstPause), toAnswer)
 		}
 	}

@@ -20,6 +20,8 @@ const lookTakes = 5 * time.Second
 // pass lets time pass in the test's bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
+var one, two = Host{ID: 1, Name: "host"}, Host{ID: 2, Name: "other"}
+
 // eye counts the looks, and checks that nothing is composed meanwhile.
 type eye struct {
 	*Looks
@@ -47,7 +49,7 @@ func (e *eye) see(context.Context) error {
 }
 
 func (e *eye) make(ctx context.Context, takes time.Duration) error {
-	done, err := e.compose(ctx, 1)
+	done, err := e.compose(ctx, one.Key())
 	if err != nil {
 		return err
 	}
@@ -69,11 +71,11 @@ func (e *eye) step(what *int, by int) {
 	}
 }
 
-// until comes back until the look tells, as a reconciler does, and answers how often it came and when it first asked.
+// until comes back until the look is done, as a reconciler does. It returns when it first asked, and the last error.
 func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error) {
 	asked = e.askedSince(vm, "1/host")
 	for {
-		err := e.look(ctx, 1, asked, e.see)
+		err := e.look(ctx, one.Key(), asked, e.see)
 		var later *LaterError
 		if !errors.As(err, &later) {
 			return asked, err
@@ -88,7 +90,7 @@ func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range 20 {
 			group.Go(func() {
-				done := e.remove(1, fmt.Sprint("vm-", i))
+				done := e.remove(one.Key(), fmt.Sprint("vm-", i))
 				pass(time.Duration(i) * 100 * time.Millisecond)
 				done()
 				if _, err := e.until(t.Context(), fmt.Sprint("vm-", i)); err != nil {
@@ -136,7 +138,7 @@ func TestADeletionAsksAnew(t *testing.T) {
 			if _, err := e.until(t.Context(), "vm"); err != nil {
 				t.Fatal(err)
 			}
-			e.remove(1, "vm")()
+			e.remove(one.Key(), "vm")()
 		}
 		if len(e.began) != 2 {
 			t.Errorf("MAAS looked %d times, want once for each deletion", len(e.began))
@@ -191,7 +193,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		group.Go(func() {
 			asked := e.askedSince("vm", "1/host")
 			pass(gatherLooks)
-			if err := e.look(t.Context(), 1, asked, func(context.Context) error { <-release; return nil }); err != nil {
+			if err := e.look(t.Context(), one.Key(), asked, func(context.Context) error { <-release; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -205,7 +207,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		if err := e.make(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("composing with a context that ends: %v", err)
 		}
-		if done, err := e.compose(t.Context(), 2); err != nil {
+		if done, err := e.compose(t.Context(), two.Key()); err != nil {
 			t.Errorf("another host is held, too: %v", err)
 		} else {
 			done()
@@ -223,7 +225,7 @@ func TestAWishForALookEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var later *LaterError
-		if err := e.look(t.Context(), 1, e.askedSince("vm", "1/host"), e.see); !errors.As(err, &later) {
+		if err := e.look(t.Context(), one.Key(), e.askedSince("vm", "1/host"), e.see); !errors.As(err, &later) {
 			t.Fatalf("the first to ask: %v, want a *LaterError", err)
 		}
 		pass(wantLasts)
@@ -294,7 +296,7 @@ func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
-		defer e.remove(1, "slow")()
+		defer e.remove(one.Key(), "slow")()
 		begun := time.Now()
 		if _, err := e.until(t.Context(), "vm"); err != nil {
 			t.Fatal(err)
@@ -325,7 +327,7 @@ func TestAHostThatCannotBeLookedAtIsLeftAloneUntilItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		leftAlone := func() bool {
-			list := []Host{{ID: 1, Name: "host"}, {ID: 2, Name: "other"}}
+			list := []Host{one, two}
 			e.tell(list)
 			if !list[1].LeftAloneUntil.IsZero() {
 				t.Errorf("%s is left alone", list[1].Name)

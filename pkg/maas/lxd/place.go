@@ -66,10 +66,10 @@ var fits reason
 
 func (r reason) String() string { return r.why + r.what }
 
-// lacksRoom tells whether it is for want of resources.
+// lacksRoom reports whether it is for want of resources.
 func (r reason) lacksRoom() bool { return r.why == outOf || r.why == tooSmall }
 
-// passes tells whether the host can take the VM as soon as others leave it.
+// passes reports whether the host can take the VM as soon as others leave it.
 func (r reason) passes() bool { return r.why == outOf || r.why == together }
 
 const (
@@ -273,7 +273,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	}
 	refused := map[reason][]string{}
 	kind := HostUnavailable
-	var again time.Time // when the first of those that are left alone is tried again
+	var again time.Time // when the first of those that are skipped is tried again
 	for i := range hosts {
 		why := refuse(&hosts[i], spec, near)
 		if until := hosts[i].LeftAloneUntil; why.why == leftAlone && (again.IsZero() || until.Before(again)) {

@@ -19,8 +19,8 @@ const (
 )
 
 // Reservations are VMs that were placed but that the hosts' figures do not show yet. Without them, two reconcilers that
-// run at the same time would see the same room and overbook a host. All who place VMs in one MAAS must share them, also
-// those who see it through different credentials.
+// run at the same time would see the same room and overbook a host. All who place VMs must share them, also those who see
+// one MAAS through different credentials, or by different URLs.
 type Reservations struct {
 	mu    sync.Mutex
 	byVM  map[string]reservation
@@ -28,6 +28,7 @@ type Reservations struct {
 }
 
 type reservation struct {
+	on      HostKey
 	host    string
 	zone    string
 	cluster string
@@ -57,7 +58,7 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 		return Host{}, err
 	}
 	r.byVM[spec.Hostname] = reservation{
-		host: host.Name, zone: host.Zone, cluster: spec.Cluster, pool: spec.StoragePool, taken: spec.Resources,
+		on: host.Key(), host: host.Name, zone: host.Zone, cluster: spec.Cluster, pool: spec.StoragePool, taken: spec.Resources,
 	}
 	return host, nil
 }
@@ -73,18 +74,18 @@ func (r *Reservations) forget() {
 	}
 }
 
-// count adds what is reserved to the hosts' figures, where these don't show it. The hosts themselves are left alone.
+// count adds what is reserved to the hosts' figures, where these don't show it. The hosts themselves are not changed.
 func (r *Reservations) count(hosts []Host) []Host {
 	if len(r.byVM) == 0 {
 		return hosts
 	}
-	onHost := map[string][]reservation{}
+	onHost := map[HostKey][]reservation{}
 	for _, held := range r.byVM {
-		onHost[held.host] = append(onHost[held.host], held)
+		onHost[held.on] = append(onHost[held.on], held)
 	}
 	counted := slices.Clone(hosts)
 	for i := range counted {
-		for _, held := range onHost[counted[i].Name] {
+		for _, held := range onHost[counted[i].Key()] {
 			if held.settled.IsZero() || !counted[i].SeenAt.After(held.settled) {
 				take(&counted[i], held)
 			}
@@ -132,12 +133,12 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 	}
 }
 
-// settle tells that a VM was composed: the next figures include it.
+// settle notes that a VM was composed: the next figures include it.
 func (r *Reservations) settle(vm string) {
 	r.change(vm, func(held *reservation) { held.settled = r.clock() })
 }
 
-// doubt tells that nobody knows whether a VM was composed.
+// doubt notes that it is not known whether a VM was composed.
 func (r *Reservations) doubt(vm string) {
 	r.change(vm, func(held *reservation) { held.doubted = r.clock() })
 }

@@ -27,7 +27,7 @@ func NewService(composer Composer, reservations *Reservations) *Service {
 	return &Service{composer: composer, reservations: reservations, failures: newFailures()}
 }
 
-// GetAvailableLXDHosts answers the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
+// GetAvailableLXDHosts returns the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
 	if spec.Profile != "" && spec.Profile != supportedProfile {
 		return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs the LXD profile maas and no other: " +
@@ -68,8 +68,8 @@ func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Ho
 // Cancel gives back what SelectOptimalHost reserved.
 func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 
-// ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas; only after a refusal
-// (maas.Invalid, Forbidden, NotFound, Conflict, Gone), or where maas.NotSent, is it certain that there is no VM.
+// ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas. A refusal does not say that there is no
+// VM: MAAS has the host make it before it is done with its own part, and what it refuses after that stays on the host.
 func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, host, spec)
 	var later *LaterError
@@ -108,12 +108,12 @@ func (s *Service) DeleteVM(ctx context.Context, vm VM) error {
 // Place is a note on a host where a VM is or may be; see Composer.Place.
 func (s *Service) Place(host Host) string { return s.composer.Place(host) }
 
-// VerifyVM tells whether a VM that MAAS does not have is gone from its place, too; see Composer.Verify.
+// VerifyVM checks that a VM that MAAS does not have is gone from its place, too; see Composer.Verify.
 func (s *Service) VerifyVM(ctx context.Context, vm VM) (back *VM, err error) {
 	return s.composer.Verify(ctx, vm)
 }
 
-// DistributeAcrossAZs answers the hosts that a number of equal VMs of a new cluster would be placed on, in this order.
+// DistributeAcrossAZs returns the hosts that a number of equal VMs of a new cluster would be placed on, in this order.
 func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)
 	near := countPeers(nil)

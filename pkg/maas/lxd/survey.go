@@ -12,11 +12,11 @@ type Room struct {
 	VMs int
 }
 
-// maxSurveyed is where Survey stops to count on one host: nobody asks whether it is a million or two.
+// maxSurveyed is where Survey stops to count on one host: it does not matter whether it is a million or two.
 const maxSurveyed = 1 << 20
 
-// Survey answers what the hosts of each zone have for more VMs of a spec beside the peers that are there, by zone. Zones without such a
-// host are left out. It is pure.
+// Survey returns what the hosts of each zone have for more VMs of a spec beside the peers that are there, by zone. Zones without such a host are
+// left out. It is pure.
 func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	zones := map[string]Room{}
 	near := countPeers(peers)
@@ -40,8 +40,8 @@ func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	return zones
 }
 
-// Architectures answers what VMs of a spec may be like, as MAAS names it (amd64/generic), each once: those of the hosts that the spec asks
-// for, whether they can take one now or not. It is pure.
+// Architectures returns what VMs of a spec may be like, as MAAS names it (amd64/generic), each once: those of the hosts that the spec asks for,
+// whether they can take one now or not. It is pure.
 func Architectures(hosts []Host, spec VMSpec) []string {
 	var architectures []string
 	for i := range hosts {

@@ -24,14 +24,14 @@ func parsePlace(place string) (id int, name string) {
 }
 
 // Verify has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then for the VM by its name. What MAAS finds on a host and does not
-// know becomes a machine of the VM's name, or of any name where that is taken, is commissioned, and nobody's. Forbidden: the key's user may
-// not have MAAS look.
+// know becomes a machine of the VM's name, or of any name where that is taken. It is commissioned, and has no owner. Forbidden: the key's user
+// may not have MAAS look.
 func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
 	since := v.looks.askedSince(vm.Hostname, vm.Place)
 	var hosts []int
 	failed := v.lookAt(ctx, vm.Place, func(id int) error {
 		hosts = append(hosts, id)
-		return v.looks.look(ctx, id, since, func(ctx context.Context) error {
+		return v.looks.look(ctx, v.key(ctx, id), since, func(ctx context.Context) error {
 			_, err := v.inventory.Client().RefreshVMHost(ctx, id)
 			return err
 		})
@@ -40,7 +40,7 @@ func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
 	if errors.As(failed, &later) || isOurOwn(failed) {
 		return nil, failed
 	}
-	// Also after a failure: somebody else may have had MAAS look. And it tells a host that can't be reached from a MAAS that can't be.
+	// Also after a failure: another caller may have had MAAS look. And it tells a host that can't be reached from a MAAS that can't be.
 	back, err := v.findBack(ctx, vm, hosts)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 		return nil, fmt.Errorf("looking whether VM %s came back: %w", vm.Hostname, err)
 	}
 	for _, m := range found {
-		if m.Pod != nil && m.SystemID != vm.SystemID {
+		if m.Pod != nil && m.SystemID != vm.SystemID && m.Unacquired() { // What another user acquired is theirs.
 			return onHost(m), nil
 		}
 	}
@@ -77,17 +77,12 @@ func onHost(m *maas.Machine) *VM {
 	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID}
 }
 
-// unused are the states of a machine that MAAS took in by itself and nobody has acquired since.
-var unused = []maas.Status{
-	maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusTesting, maas.StatusFailedTesting, maas.StatusReady,
-}
-
-// findInstance finds a VM of any name that LXD calls as we had it called (GET machines/, and op=power_parameters), if nobody uses it: under
-// its new name it is anybody's to take.
+// findInstance finds a VM of any name that LXD calls as we had it called (GET machines/, and op=power_parameters), if no user has acquired it:
+// under its new name any user may take it.
 func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, error) {
 	hosts, _, err := v.inventory.VMHosts(ctx, hostsMaxAge)
-	if err != nil {
-		return nil, unlessGone(err)
+	if err != nil && !errors.Is(err, maas.Gone) {
+		return nil, err
 	}
 	var filter maas.MachineFilter
 	for _, host := range hosts {
@@ -102,9 +97,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	if err != nil {
 		return nil, fmt.Errorf("listing the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
 	}
-	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool {
-		return m.Pod == nil || m.SystemID == vm.SystemID || !slices.Contains(unused, m.Status)
-	})
+	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool { return m.Pod == nil || m.SystemID == vm.SystemID || !m.Unacquired() })
 	systemIDs := make([]string, 0, len(vms))
 	for _, m := range vms {
 		systemIDs = append(systemIDs, m.SystemID)
@@ -121,33 +114,27 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	return nil, nil
 }
 
-// lookAt looks at the host of a place, wherever it is registered now. A host that MAAS does not have is no error, nor is a MAAS that has no VM hosts.
+// lookAt looks at the host of a place, wherever it is registered now. A host that MAAS does not have is no error. maas.Gone: this MAAS has no VM
+// hosts any more, and can't look at any.
 func (v *vmHosts) lookAt(ctx context.Context, place string, look func(id int) error) error {
 	id, name := parsePlace(place)
 	if id != 0 {
 		if err := look(id); !errors.Is(err, maas.NotFound) {
-			return unlessGone(err)
+			return err
 		}
 	}
 	hosts, _, err := v.inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil {
-		return unlessGone(err)
+		return err
 	}
 	for _, host := range hosts {
 		if host.Name == name && host.ID != id {
 			if err := look(host.ID); !errors.Is(err, maas.NotFound) {
-				return unlessGone(err)
+				return err
 			}
 		}
 	}
 	return nil
-}
-
-func unlessGone(err error) error {
-	if errors.Is(err, maas.Gone) {
-		return nil
-	}
-	return err
 }
 
 // isOurOwn tells failures that say nothing about the host.
@@ -157,7 +144,7 @@ func isOurOwn(err error) bool {
 
 func unverified(vm VM, failed error) error {
 	_, name := parsePlace(vm.Place)
-	err := &UnverifiedError{Host: name, After: firstLookRetry, cause: failed}
+	err := &UnverifiedError{Host: name, After: firstLookRetry, Never: errors.Is(failed, maas.Gone), cause: failed}
 	var look *lookFailedError
 	if errors.As(failed, &look) {
 		err.After = look.after

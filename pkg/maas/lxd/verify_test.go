@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// verified comes back until it is told whether a VM is gone.
+// verified retries until Verify knows whether a VM is gone.
 func verified(t *testing.T, composer Composer, vm VM) (back *VM, err error) {
 	t.Helper()
 	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 		"on a host that is gone":            {losing: true, place: "77/other"},
 		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unverified: true},
 		"without the right to look":         {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden},
-		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}},
+		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}, want: maas.Gone, unverified: true},
 		"while the refresh is no answer":    {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unverified: true},
 		"while MAAS is away":                {fault: &simulator.Fault{DropBefore: true}, want: maas.Unavailable},
 	} {
@@ -86,6 +86,9 @@ func TestVerify(t *testing.T) {
 			var unverified *UnverifiedError
 			if (back != nil) != tc.back || errors.As(err, &unverified) != tc.unverified || (err != nil) != (tc.want != "") {
 				t.Fatalf("back %v, error %v", back, err)
+			}
+			if unverified != nil && unverified.Never != (tc.want == maas.Gone) {
+				t.Errorf("it will never be told: %v", unverified.Never)
 			}
 			if err != nil && !errors.Is(err, tc.want) {
 				t.Errorf("the error is %v, want %s", err, tc.want)

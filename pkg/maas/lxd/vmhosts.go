@@ -5,6 +5,7 @@ package lxd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 const (
 	// hostsMaxAge is how old the hosts' figures may be; what happened since is in the reservations.
 	hostsMaxAge = 30 * time.Second
+	// machineMaxAge is how old it may be on which machine a host runs: that stays.
+	machineMaxAge = time.Hour
 	// projectMaxAge is how old the LXD project of a host may be. It is part of how MAAS reaches the host.
 	projectMaxAge = 10 * time.Minute
 
@@ -27,12 +30,12 @@ type vmHosts struct {
 	looks     *Looks
 }
 
-// NewVMHostComposer composes through MAAS's VM hosts. All composers for one MAAS must share the looks.
+// NewVMHostComposer composes through MAAS's VM hosts. All composers must share the looks.
 func NewVMHostComposer(inventory *inventory.Inventory, looks *Looks) Composer {
 	return &vmHosts{inventory: inventory, looks: looks}
 }
 
-// Hosts answers MAAS's LXD VM hosts (GET vm-hosts/), and how the machines are that they run on (GET machines/).
+// Hosts returns MAAS's LXD VM hosts (GET vm-hosts/), and how the machines are that they run on (GET machines/).
 func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 	vmHosts, at, err := v.inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil {
@@ -56,7 +59,7 @@ func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 
 func toHost(h maas.VMHost, at time.Time) Host {
 	host := Host{
-		ID: h.ID, Name: h.Name, Zone: h.Zone.Name, ZoneID: h.Zone.ID, Pool: h.Pool.Name, PoolID: h.Pool.ID, Tags: h.Tags,
+		ID: h.ID, Name: h.Name, MachineID: h.Host.SystemID, Zone: h.Zone.Name, ZoneID: h.Zone.ID, Pool: h.Pool.Name, PoolID: h.Pool.ID, Tags: h.Tags,
 		Capacity: Resources{
 			Cores:  int(float64(h.Total.Cores) * h.CPUOverCommit),
 			Memory: int(float64(h.Total.Memory) * h.MemoryOverCommit),
@@ -78,7 +81,7 @@ func toHost(h maas.VMHost, at time.Time) Host {
 	return host
 }
 
-// Project answers the project in the host's power parameters (GET vm-hosts/{id}/ op=parameters).
+// Project returns the project in the host's power parameters (GET vm-hosts/{id}/ op=parameters).
 func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 	project, err := v.inventory.VMHostProject(ctx, host.ID, projectMaxAge)
 	if err != nil {
@@ -89,7 +92,7 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 
 // Compose has MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
 func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, error) {
-	done, err := v.looks.compose(ctx, host.ID)
+	done, err := v.looks.compose(ctx, host.Key())
 	if err != nil {
 		return VM{}, err
 	}
@@ -108,8 +111,18 @@ func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, erro
 
 // Decompose deletes the VM's machine, upon which MAAS deletes the VM (DELETE machines/{id}/).
 func (v *vmHosts) Decompose(ctx context.Context, vm VM) error {
-	defer v.looks.remove(vm.HostID, vm.Hostname)()
+	defer v.looks.remove(v.key(ctx, vm.HostID), vm.Hostname)()
 	return v.inventory.Client().DeleteMachine(ctx, vm.SystemID)
+}
+
+// key finds what a VM host is told apart by. Of one that MAAS does not have any more, or can't tell now, its id must do.
+func (v *vmHosts) key(ctx context.Context, id int) HostKey {
+	hosts, _, err := v.inventory.VMHosts(ctx, machineMaxAge)
+	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.ID == id })
+	if err != nil || at < 0 {
+		return hostKey(id, "")
+	}
+	return hostKey(id, hosts[at].Host.SystemID)
 }
 
 func storage(spec VMSpec) string {

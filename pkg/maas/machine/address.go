@@ -67,7 +67,7 @@ func (e *NICError) Error() string {
 	return fmt.Sprintf("the interface %s %s", e.NIC, e.Message)
 }
 
-// HasAddress tells whether an interface of the machine has this static address.
+// HasAddress reports whether an interface of the machine has this static address.
 func HasAddress(machine *maas.Machine, address string) bool {
 	iface, _ := linkedTo(machine, address)
 	return iface != nil
@@ -107,7 +107,7 @@ func sameAddress(a, b string) bool {
 	return err == nil && left == right
 }
 
-// Connected tells whether the machine's interfaces are as they shall be. It asks MAAS for nothing.
+// Connected reports whether the machine's interfaces are as they shall be. It asks MAAS for nothing.
 func Connected(machine *maas.Machine, nics []NIC) bool {
 	return !slices.ContainsFunc(nics, func(nic NIC) bool {
 		iface := find(machine, nic.Name)
@@ -145,7 +145,7 @@ func bootCarrier(machine *maas.Machine) *maas.Interface {
 	return carrier
 }
 
-// isConnected tells whether an interface is as it shall be.
+// isConnected reports whether an interface is as it shall be.
 func isConnected(iface *maas.Interface, nic NIC) bool {
 	inSubnet := func(link maas.Link) bool {
 		return link.Mode == nic.Mode && (nic.Subnet == "" || (link.Subnet != nil && link.Subnet.CIDR == nic.Subnet))
@@ -171,7 +171,7 @@ func beside(iface *maas.Interface, address string) []maas.Link {
 	})
 }
 
-// isOfFamily tells whether a link gives addresses of the same family. MAAS itself drops dhcp links of the family, and link_up, when a static
+// isOfFamily reports whether a link gives addresses of the same family. MAAS itself drops dhcp links of the family, and link_up, when a static
 // link is made.
 func isOfFamily(link maas.Link, address string) bool {
 	if link.Subnet == nil {
@@ -204,7 +204,7 @@ func (s *Service) Connect(ctx context.Context, machine *maas.Machine, nics []NIC
 	return machine, nil
 }
 
-// subnetFor answers the subnet that an interface is to be linked to; its ID is 0 where none is needed or known.
+// subnetFor returns the subnet that an interface is to be linked to; its ID is 0 where none is needed or known.
 func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC) (maas.Subnet, error) {
 	if nic.Subnet == "" && nic.Address == "" {
 		for _, link := range iface.Links {
@@ -231,7 +231,7 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 	return subnets[at], nil
 }
 
-// subnetOf answers the smallest subnet that an address lies in, or the one of this CIDR.
+// subnetOf returns the smallest subnet that an address lies in, or the one of this CIDR.
 func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -280,8 +280,8 @@ func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.I
 	return machine, nil
 }
 
-// replacesAll tells whether all links of an interface may go for a static one: none is of the other family, or the subnet is on another
-// VLAN, which MAAS allows in no other way.
+// replacesAll reports whether all links of an interface may go for a static one: none is of the other family, or the subnet is on another VLAN,
+// which MAAS allows in no other way.
 func replacesAll(iface *maas.Interface, address string, subnet maas.Subnet) bool {
 	return !slices.ContainsFunc(iface.Links, func(link maas.Link) bool {
 		return link.Subnet != nil && !isOfFamily(link, address) && link.Subnet.VLAN.ID == subnet.VLAN.ID
@@ -341,7 +341,7 @@ func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NI
 	return what
 }
 
-// isDynamic tells whether an address lies in a dynamic range of a subnet.
+// isDynamic reports whether an address lies in a dynamic range of a subnet.
 func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address string) (bool, error) {
 	ranges, err := s.inventory.Client().UsedRanges(ctx, subnet.ID)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// firstPause is how long a machine that failed is left alone once it is back in the pool; each further failure in a row doubles
-	// it. MAAS's allocate takes the smallest machine that fits, so it would give the same one again and again.
+	// firstPause is how long a machine that failed is skipped once it is back in the pool; each further failure in a row doubles it. MAAS's
+	// allocate takes the smallest machine that fits, so it would give the same one again and again.
 	firstPause = 10 * time.Minute
 	// longestPause bounds it. It may have been the image, and not the machine, that was bad: then a pool that failed as a whole is
 	// used again soon enough. And a try that fails takes MAAS half an hour at least.
@@ -38,8 +38,8 @@ type keptOutBy struct{ systemID, owner string }
 
 // keptOutUntil is a machine that is not allocated for another reason than its failures.
 type keptOutUntil struct {
-	hostname string
-	until    time.Time
+	hostname, address string
+	until             time.Time
 }
 
 type failure struct {
@@ -68,12 +68,25 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.failures.clock = now
 }
 
-// KeepOut keeps a machine that its owner, a MaasMachine's UID, gives back from being allocated here, until LetIn: what the owner did to it is
-// not undone yet, and can't be once somebody has it. Who gives it back tells again with each look.
-func (s *Service) KeepOut(m *maas.Machine, owner string) {
+// KeepOut keeps a machine that its owner, a MaasMachine's UID, gives back from being allocated here, until LetIn: the static address that the
+// owner gave it is not taken off yet, and can't be once another user has it. Who gives it back tells again with each look.
+func (s *Service) KeepOut(m *maas.Machine, owner, address string) {
 	s.failures.mu.Lock()
 	defer s.failures.mu.Unlock()
-	s.failures.out[keptOutBy{m.SystemID, owner}] = keptOutUntil{hostname: m.Hostname, until: s.failures.clock().Add(keptOut)}
+	s.failures.out[keptOutBy{m.SystemID, owner}] = keptOutUntil{hostname: m.Hostname, address: address, until: s.failures.clock().Add(keptOut)}
+}
+
+// LeftOn is the static address that KeepOut was told of and that the machine has; "" where there is none. MAAS may take its time for an allocate, and
+// then give a machine that is kept out by now.
+func (s *Service) LeftOn(m *maas.Machine) string {
+	s.failures.mu.Lock()
+	defer s.failures.mu.Unlock()
+	for by, out := range s.failures.out {
+		if by.systemID == m.SystemID && HasAddress(m, out.address) {
+			return out.address
+		}
+	}
+	return ""
 }
 
 // LetIn ends KeepOut.
@@ -83,22 +96,22 @@ func (s *Service) LetIn(systemID, owner string) {
 	delete(s.failures.out, keptOutBy{systemID, owner})
 }
 
-// Failed notes that a machine failed, for one who has it: a MaasMachine's UID. However often one tells of it, it failed once. It is left
-// alone from then on, and for a while after GivenBack.
+// Failed notes that a machine failed, for one who has it: a MaasMachine's UID. However often one tells of it, it failed once. It is skipped from
+// then on, and for a while after GivenBack.
 func (s *Service) Failed(m *maas.Machine, seenBy string) { s.failures.failed(m, seenBy) }
 
-// GivenBack tells that a machine is back in the pool. If it had failed, it is left alone from now on for as long as it takes.
+// GivenBack notes that a machine is back in the pool. If it had failed, it is skipped from now on for as long as it takes.
 func (s *Service) GivenBack(systemID string) { s.failures.givenBack(systemID) }
 
-// Forgive tells that a machine was deployed.
+// Forgive notes that a machine was deployed.
 func (s *Service) Forgive(systemID string) { s.failures.forgive(systemID) }
 
-// IsLeftAlone tells whether a machine failed lately.
+// IsLeftAlone reports whether a machine failed lately.
 func (s *Service) IsLeftAlone(systemID string) bool {
 	return slices.ContainsFunc(s.failures.now(), func(f failure) bool { return f.SystemID == systemID })
 }
 
-// LeftAlone answers the machines in the pool that failed lately and that might fit, those that are tried again first in front.
+// LeftAlone returns the machines in the pool that failed lately and that might fit, those that are tried again first in front.
 func (s *Service) LeftAlone(constraints maas.AllocateParams) []LeftAlone {
 	var list []LeftAlone
 	for _, f := range s.failures.now() {
@@ -144,7 +157,7 @@ func (e *failure) pause(now time.Time) {
 	e.Until = now.Add(maas.Doubled(firstPause, longestPause, e.Failures))
 }
 
-// now answers what is left alone, and drops what is long ago.
+// now returns the machines that are skipped, and drops those whose failures are long ago.
 func (f *failures) now() []failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()

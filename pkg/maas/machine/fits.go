@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -15,15 +16,30 @@ var unusable = []maas.Status{
 	maas.StatusBroken,
 }
 
-// Fits tells whether a bare-metal machine is like the constraints of op=allocate want it, also while somebody has it. Zone and pool are
+// Fits reports whether a bare-metal machine is like the constraints of op=allocate want it, also while another user has it. Zone and pool are
 // names; sizes are those that MAAS found when it commissioned the machine.
 func Fits(m *maas.Machine, p maas.AllocateParams) bool {
-	return m.Pod == nil && !slices.Contains(unusable, m.Status) &&
-		(p.SystemID == "" || m.SystemID == p.SystemID) &&
-		(p.Zone == "" || m.Zone.Name == p.Zone) &&
-		(p.Pool == "" || m.Pool.Name == p.Pool) &&
-		m.CPUCount >= p.MinCPU && m.Memory >= p.MinMemory && DiskGB(m) >= p.MinDiskSize &&
-		!slices.ContainsFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
+	return m.Pod == nil && !slices.Contains(unusable, m.Status) && (p.SystemID == "" || m.SystemID == p.SystemID) && Misfit(m, p) == ""
+}
+
+// Misfit is in what a machine is not like the constraints of op=allocate want it, or "".
+func Misfit(m *maas.Machine, p maas.AllocateParams) string {
+	missing := slices.IndexFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
+	switch {
+	case p.Zone != "" && m.Zone.Name != p.Zone:
+		return fmt.Sprintf("is in zone %s, and not in %s", m.Zone.Name, p.Zone)
+	case p.Pool != "" && m.Pool.Name != p.Pool:
+		return fmt.Sprintf("is in resource pool %s, and not in %s", m.Pool.Name, p.Pool)
+	case m.CPUCount < p.MinCPU:
+		return fmt.Sprintf("has %d cores, and not %d", m.CPUCount, p.MinCPU)
+	case m.Memory < p.MinMemory:
+		return fmt.Sprintf("has %d MiB of memory, and not %d", m.Memory, p.MinMemory)
+	case DiskGB(m) < p.MinDiskSize:
+		return fmt.Sprintf("has a disk of %d GB, and not of %d", DiskGB(m), p.MinDiskSize)
+	case missing >= 0:
+		return "lacks the tag " + p.Tags[missing]
+	}
+	return ""
 }
 
 // DiskGB is the size of the disk that the machine boots from, or of all its disks where MAAS does not say which one that is, in GB.

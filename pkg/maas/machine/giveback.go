@@ -10,26 +10,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// StillOurs proves that a machine is ours after its release was asked for. MAAS takes the agent name off a machine when its release
-// starts, and does not put it back when the machine can't be switched off: its status is then what it was before. Owner and annotations
-// stay until the release is done. Only what MAAS has now counts, for since our last look somebody may have released the machine and
-// taken it; so it answers the machine as it is.
-func (s *Service) StillOurs(ctx context.Context, id Identity, systemID string) (*maas.Machine, bool, error) {
-	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
-	if err != nil {
-		s.inventory.Distrust(systemID)
-		return nil, false, fmt.Errorf("looking again at machine %s: %w", systemID, err)
-	}
-	s.inventory.Wrote(machine)
-	ours := machine.Owner != "" && machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID &&
-		machine.WorkloadAnnotations[AnnotationMachine] == id.Annotations[AnnotationMachine]
-	return machine, ours, nil
-}
-
-// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address
-// would stay taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is
-// looked at once more right before. It answers false, and changes nothing, when somebody has taken the machine since: its address
-// is theirs then.
+// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address would stay
+// taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is looked at once more
+// right before. It returns false, and changes nothing, when another user has taken the machine since: its address is theirs then.
 func (s *Service) RestoreNetwork(ctx context.Context, systemID, address string) (bool, error) {
 	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
 	if err != nil {
@@ -40,16 +23,22 @@ func (s *Service) RestoreNetwork(ctx context.Context, systemID, address string) 
 	if !isFree(machine) || !HasAddress(machine, address) {
 		return isFree(machine), nil
 	}
+	err = s.TakeOff(ctx, machine, address)
+	return err == nil, err
+}
+
+// TakeOff returns a static address of a machine that is acquired and not deployed, and makes its link an automatic one (op=link_subnet).
+func (s *Service) TakeOff(ctx context.Context, machine *maas.Machine, address string) error {
 	if err := s.takeBack(ctx, machine, address); err != nil {
-		s.inventory.Distrust(systemID)
-		return false, fmt.Errorf("returning the address %s of machine %s: %w", address, systemID, err)
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
 	}
-	return true, nil
+	return nil
 }
 
 var errNoSubnet = errors.New("MAAS does not say which subnet it is in")
 
-// isFree tells that a machine is in the pool, for whoever takes it.
+// isFree reports whether a machine is in the pool, for whoever takes it.
 func isFree(machine *maas.Machine) bool {
 	return machine.Owner == "" && (machine.Status == maas.StatusReady || machine.Status == maas.StatusNew)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
-// answering makes a service of a MAAS that answers all calls with one machine, or with a status.
+// answering makes a service of a MAAS that responds to all calls with one machine, or with a status.
 func answering(t *testing.T, machine maas.Machine, status int) *Service {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -11,16 +11,18 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// IsToBeMarked tells whether the machine lacks an annotation of ours that we can give it. After `clusterctl move` that of the management
-// cluster is another's.
-func (s *Service) IsToBeMarked(id Identity, machine *maas.Machine) bool {
+// HasMarks reports whether the machine has all annotations of ours. After `clusterctl move` that of the management cluster is another's.
+func HasMarks(id Identity, machine *maas.Machine) bool {
 	for key, value := range id.Annotations {
 		if machine.WorkloadAnnotations[key] != value {
-			return !s.others.holds(machine)
+			return false
 		}
 	}
-	return false
+	return true
 }
+
+// CanMark reports whether MAAS lets us annotate the machine, as far as is known.
+func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(machine) }
 
 // Mark makes our ownership readable to people in MAAS, which lets only the user annotate a machine who acquired it (api/nodes.py:
 // set_workload_annotations). Where that was another one, because the API key is now of another user, or the objects were moved to a

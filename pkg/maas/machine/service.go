@@ -5,7 +5,7 @@
 //
 // Bare metal and LXD VMs live the same life; they differ in how a machine is acquired and how it is given back. Each
 // step can be cut off anywhere and done again: what an earlier try did is found by a mark that MAAS set in the very call
-// that took the machine (agent_name for bare metal, the hostname for a VM, which nobody owns until it is deployed).
+// that took the machine (agent_name; for a VM, until it is claimed, the hostname).
 package machine
 
 import (
@@ -39,7 +39,7 @@ type Identity struct {
 	OwnerID, AgentName string
 	// Hostname is that of the VM; "" for bare metal.
 	Hostname string
-	// Annotations are for people.
+	// Annotations make it readable for people, and prove it once a release began: see StillOurs.
 	Annotations map[string]string
 }
 
@@ -72,27 +72,6 @@ func (s *Service) Find(ctx context.Context, id Identity) ([]*maas.Machine, error
 	return machines, nil
 }
 
-// IsOurs proves that a machine is ours, by MAAS's own record of who acquired it or by the VM's unique name.
-func (s *Service) IsOurs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
-	if id.Hostname != "" && machine.Hostname == id.Hostname {
-		return true, nil
-	}
-	machines, err := s.inventory.Client().ListMachines(ctx, maas.MachineFilter{
-		SystemIDs: []string{machine.SystemID}, AgentNames: []string{id.AgentName},
-	})
-	if err != nil {
-		return false, fmt.Errorf("asking MAAS who acquired machine %s: %w", machine.SystemID, err)
-	}
-	return len(machines) == 1 || isStillOurs(id, machine), nil
-}
-
-// isStillOurs knows a machine whose release failed after MAAS took the agent name off it. MAAS takes our annotations off it only when
-// the release is done, and nobody else can acquire it before that.
-func isStillOurs(id Identity, machine *maas.Machine) bool {
-	return machine.Status == maas.StatusReleasingFailed && machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID &&
-		machine.WorkloadAnnotations[AnnotationMachine] == id.Annotations[AnnotationMachine]
-}
-
 // VMHostNames are the hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
 func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	hosts, _, err := s.inventory.VMHosts(ctx, vmHostsMaxAge)
@@ -106,26 +85,39 @@ func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Allocate takes a bare-metal machine, and none that is left alone unless constraints.SystemID asks for it. maas.Conflict means that none
-// fits. MAAS would compose a VM then on a VM host that is not in
-// constraints.NotOnVMHosts; should it do so on a host that we did not know yet, the VM is given back, which deletes it.
+// ComposedInsteadError is for a VM that MAAS composed because no machine fitted, on a VM host that was not known here. It is to be given back.
+type ComposedInsteadError struct{ VM *maas.Machine }
+
+// Error names the VM and its host.
+func (e *ComposedInsteadError) Error() string {
+	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
+}
+
+// Allocate takes a bare-metal machine, and none that is skipped after a failure. maas.Conflict means that none fits. MAAS would compose a VM
+// then on a VM host that is not in constraints.NotOnVMHosts: *ComposedInsteadError, if that is a host that we did not know yet.
 func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
-	constraints.AgentName = id.AgentName
-	constraints.Comment = comment
-	if constraints.SystemID == "" {
-		constraints.NotHostnames = s.failures.hostnames()
-	}
+	constraints.NotHostnames = s.failures.hostnames()
+	constraints.AgentName, constraints.Comment = id.AgentName, comment
 	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("allocating a machine: %w", err)
 	}
 	if machine.Pod != nil {
 		s.inventory.DistrustVMHosts() // The next try knows the host.
-		return nil, errors.Join(
-			fmt.Errorf("allocating a machine: MAAS composed %s on the new VM host %s instead", machine.Hostname, machine.Pod.Name),
-			s.Release(ctx, machine, maas.EraseDefault))
+		return nil, &ComposedInsteadError{VM: machine}
 	}
-	s.inventory.Wrote(machine)
+	return machine, nil
+}
+
+// Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine of choice. From then on MAAS gives it to
+// no other user. maas.Conflict: it is not Ready, or another user was faster.
+func (s *Service) Claim(ctx context.Context, id Identity, systemID string) (*maas.Machine, error) {
+	machine, err := s.inventory.Client().AllocateMachine(ctx, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
+	if err != nil {
+		s.inventory.Distrust(systemID)
+		return nil, fmt.Errorf("claiming machine %s: %w", systemID, err)
+	}
+	s.inventory.Track(machine)
 	return machine, nil
 }
 
@@ -136,8 +128,7 @@ type DeployRequest struct {
 	InMemory bool
 }
 
-// Deploy installs the image. A machine that nobody acquired yet (a VM, or one that was pinned) is acquired with our mark in the
-// same call. maas.Conflict: the state does not allow it; look again.
+// Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; look again.
 func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
 	deployed, err := s.inventory.Client().DeployMachine(ctx, machine.SystemID, maas.DeployParams{
 		AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,

@@ -4,48 +4,123 @@ package machine
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
-// MAAS takes the agent name off a machine when its release starts; if that fails, only our annotations are left to prove whose it is.
-func TestIsOursKnowsAMachineWhoseReleaseFailed(t *testing.T) {
-	id := Identity{OwnerID: "owner", AgentName: "capmaas/owner/ns/m", Annotations: map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}}
+const (
+	ourName  = "capmaas/owner/m"
+	ourVM    = "m-hash"
+	ourID    = "abc123"
+	otherVM  = "renamed"
+	nobodys  = ""
+	somebody = "juju"
+)
+
+// record is a MAAS that has one machine, and knows who acquired it.
+type record struct {
+	machine  maas.Machine
+	agent    string
+	instance string // what LXD calls it
+	lies     bool   // lists are empty
+}
+
+func (r record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	query := req.URL.Query()
+	var answer any
+	switch {
+	case query.Get("op") == "power_parameters":
+		answer = map[string]map[string]string{ourID: {"instance_name": r.instance}}
+	case strings.HasSuffix(req.URL.Path, "/machines/"):
+		found := []maas.Machine{}
+		is := !query.Has("agent_name") || query.Get("agent_name") == r.agent
+		isNot := !query.Has("not_agent_name") || query.Get("not_agent_name") != r.agent
+		if is && isNot && !r.lies {
+			found = append(found, r.machine)
+		}
+		answer = found
+	default:
+		answer = r.machine
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (r record) service(t *testing.T) *Service {
+	t.Helper()
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return NewService(inventory.New(client, inventory.Options{}), nil)
+}
+
+// From Allocated on, MAAS's record decides; a name proves whose a VM is only while no user has acquired it. Where MAAS takes the agent name off
+// a machine when its release starts, and the release fails, our annotations are left to prove whose it is.
+func TestIsOurs(t *testing.T) {
+	marks := map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}
+	metal := Identity{OwnerID: "owner", AgentName: ourName, Annotations: marks}
+	vm := metal
+	vm.Hostname = ourVM
+	machine := func(status maas.Status, owner, hostname string, marks map[string]string) maas.Machine {
+		m := maas.Machine{SystemID: ourID, Status: status, Owner: owner, Hostname: hostname, WorkloadAnnotations: marks}
+		if hostname != nobodys {
+			m.Pod = &maas.Ref{ID: 1, Name: "host"}
+		}
+		return m
+	}
+	tested := machine(maas.StatusTesting, "admin", ourVM, nil)
+	deployed := tested
+	deployed.OSystem = "ubuntu"
 	for name, tc := range map[string]struct {
-		machine maas.Machine
-		agent   string // what MAAS has
-		want    bool
+		id   Identity
+		maas record
+		want bool
 	}{
-		"with our agent name":                    {maas.Machine{Status: maas.StatusDeployed}, id.AgentName, true},
-		"with another agent name":                {maas.Machine{Status: maas.StatusDeployed, WorkloadAnnotations: id.Annotations}, "somebody", false},
-		"release failed, with our annotations":   {maas.Machine{Status: maas.StatusReleasingFailed, WorkloadAnnotations: id.Annotations}, "", true},
-		"release failed, without annotations":    {maas.Machine{Status: maas.StatusReleasingFailed}, "", false},
-		"release failed, of another cluster":     {maas.Machine{Status: maas.StatusReleasingFailed, WorkloadAnnotations: map[string]string{AnnotationOwner: "other", AnnotationMachine: "ns.m"}}, "", false},
-		"release failed, of another MaasMachine": {maas.Machine{Status: maas.StatusReleasingFailed, WorkloadAnnotations: map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"}}, "", false},
+		"with our agent name":                  {metal, record{machine: machine(maas.StatusDeployed, "admin", "", nil), agent: ourName}, true},
+		"with another agent name":              {metal, record{machine: machine(maas.StatusDeployed, "admin", "", marks), agent: somebody}, false},
+		"release failed, with our annotations": {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", marks)}, true},
+		"release failed, without annotations":  {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", nil)}, false},
+		"release failed, of another MaasMachine": {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "",
+			map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"})}, false},
+		"a VM that was marked broken":                 {vm, record{machine: machine(maas.StatusBroken, "admin", ourVM, marks)}, true},
+		"another user's VM that was marked broken":    {vm, record{machine: machine(maas.StatusBroken, "other", ourVM, nil), agent: somebody}, false},
+		"bare metal that was marked broken":           {metal, record{machine: machine(maas.StatusBroken, "admin", "", marks)}, false},
+		"a VM that nobody acquired":                   {vm, record{machine: machine(maas.StatusReady, "", ourVM, nil)}, true},
+		"a VM that is commissioned":                   {vm, record{machine: machine(maas.StatusCommissioning, "admin", ourVM, nil)}, true},
+		"a VM that is tested after its commissioning": {vm, record{machine: tested}, true},
+		"a VM of another user that is tested":         {vm, record{machine: deployed, agent: somebody}, false},
+		"a VM that we acquired":                       {vm, record{machine: machine(maas.StatusAllocated, "admin", ourVM, nil), agent: ourName}, true},
+		"a VM that another user acquired":             {vm, record{machine: machine(maas.StatusAllocated, "other", ourVM, nil), agent: somebody}, false},
+		"a VM that our user acquired otherwise":       {vm, record{machine: machine(maas.StatusDeployed, "admin", ourVM, nil)}, false},
+		"a VM that was renamed":                       {vm, record{machine: machine(maas.StatusReady, "", otherVM, nil), instance: ourVM}, true},
+		"another VM":                                  {vm, record{machine: machine(maas.StatusReady, "", otherVM, nil), instance: otherVM}, false},
+		"bare metal that has the VM's name":           {vm, record{machine: maas.Machine{SystemID: ourID, Status: maas.StatusReady, Hostname: ourVM}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.machine.SystemID = "abc123"
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				found := []maas.Machine{}
-				if query := r.URL.Query(); query.Get("id") == tc.machine.SystemID && query.Get("agent_name") == tc.agent {
-					found = append(found, tc.machine)
-				}
-				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(found)
-			}))
-			defer server.Close()
-			client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := NewService(inventory.New(client, inventory.Options{}), nil).IsOurs(t.Context(), id, &tc.machine)
+			got, err := tc.maas.service(t).IsOurs(t.Context(), tc.id, &tc.maas.machine)
 			if err != nil || got != tc.want {
 				t.Errorf("ours: %v, %v; want %v", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// That a list is empty proves nothing.
+func TestAnEmptyListLeavesUndecidedWhoseAMachineIs(t *testing.T) {
+	r := record{machine: maas.Machine{SystemID: ourID, Status: maas.StatusDeployed, Owner: "admin"}, agent: ourName, lies: true}
+	ours, err := r.service(t).IsOurs(t.Context(), Identity{AgentName: ourName}, &r.machine)
+	var undecided *UndecidedError
+	if ours || !errors.As(err, &undecided) {
+		t.Errorf("ours: %v, %v; want that it is undecided", ours, err)
 	}
 }

@@ -12,8 +12,6 @@
 package orphans
 
 import (
-	"strings"
-
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -43,7 +41,7 @@ func (o Object) String() string { return o.Namespace + "/" + o.Name }
 type Claims struct {
 	management, namespace string
 	clusters              map[string]Cluster // by owner id
-	suffixes              map[string]Cluster // by the end of the hostnames of its VMs
+	suffixes              map[string]Cluster // by maas.HostnameSuffix: a hostname that does not end in it is known only by its object
 	systemIDs, hostnames  map[string]Object
 	objects               map[string]Object // by namespace and name, as in the annotation
 }
@@ -63,7 +61,7 @@ func NewClaims(management, namespace string, clusters []Cluster, machines []Obje
 			continue
 		}
 		c.clusters[cluster.OwnerID] = cluster
-		c.suffixes[hostnameSuffix(cluster.OwnerID)] = cluster
+		c.suffixes[maas.HostnameSuffix(cluster.OwnerID)] = cluster
 		owners[cluster.Namespace] = append(owners[cluster.Namespace], cluster.OwnerID)
 	}
 	for _, object := range machines {
@@ -79,14 +77,8 @@ func NewClaims(management, namespace string, clusters []Cluster, machines []Obje
 	return c
 }
 
-// hostnameSuffix is what the hostnames of a cluster's VMs end in, unless the name of the MaasMachine is no DNS label or too long:
-// then the hash holds that name, too, and can't be recognized without it.
-func hostnameSuffix(ownerID string) string {
-	return strings.TrimPrefix(maas.Hostname("x", ownerID), "x")
-}
-
-// claimant answers the object that a machine belongs to. One that has another machine does not claim this one by the annotation,
-// which tells of the time when it was made.
+// claimant returns the object that a machine belongs to. One that has another machine does not claim this one by the annotation, which tells of
+// the time when it was made.
 func (c *Claims) claimant(m *maas.Machine) (Object, bool) {
 	if object, ok := c.systemIDs[m.SystemID]; ok {
 		return object, true
@@ -98,5 +90,5 @@ func (c *Claims) claimant(m *maas.Machine) (Object, bool) {
 	return object, ok && object.SystemID == ""
 }
 
-// sees tells whether objects of this namespace were read.
+// sees reports whether objects of this namespace were read.
 func (c *Claims) sees(namespace string) bool { return c.namespace == "" || c.namespace == namespace }

@@ -4,7 +4,6 @@ package orphans
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -25,31 +24,25 @@ type Finding struct {
 	Doubt string
 }
 
-// Composed tells whether it is a VM that was composed for us: it has the hostname that we give. Other VMs are taken and given back
-// like bare metal.
+// Composed reports whether it is a VM with the hostname that we give. It is deleted, once it is proven to be ours; other VMs are taken
+// and given back like bare metal.
 func (f *Finding) Composed() bool {
 	return f.Machine.Pod != nil && f.Machine.Hostname == maas.Hostname(f.Object.Name, f.OwnerID)
 }
 
-// AgentName is what MAAS has to have recorded when it was acquired. It is "" for a VM that nobody acquired yet, and for a machine
-// whose release failed: MAAS takes the record away when a release begins, the annotations when it is done, and nobody can acquire
-// the machine between.
+// AgentName returns what MAAS has to have recorded when it was acquired. It is "" for a VM that is not acquired yet, whose hostname is all the
+// proof that there is, and for a machine whose release failed, or a VM that was marked broken: MAAS takes the record away when a release begins,
+// the annotations when it is done, and no user can acquire the machine between.
 func (f *Finding) AgentName() string {
 	annotated := f.Machine.WorkloadAnnotations[machine.AnnotationOwner] != ""
-	switch {
-	case f.Composed() && slices.Contains(notAcquired, f.Machine.Status), annotated && f.Machine.Status == maas.StatusReleasingFailed:
+	unreleased := f.Machine.Status == maas.StatusReleasingFailed || (f.Composed() && f.Machine.Status == maas.StatusBroken)
+	if (f.Composed() && f.Machine.Unacquired()) || (annotated && unreleased) {
 		return ""
 	}
 	return "capmaas/" + f.OwnerID + "/" + f.Object.Name
 }
 
-// notAcquired are the states of a VM before its first deployment. MAAS names an owner while it commissions all the same.
-var notAcquired = []maas.Status{
-	maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusTesting, maas.StatusFailedTesting,
-	maas.StatusReady,
-}
-
-// Audit answers the orphans among all machines of a MAAS.
+// Audit returns the orphans among all machines of a MAAS.
 func (c *Claims) Audit(machines []*maas.Machine) []Finding {
 	var found []Finding
 	for _, m := range machines {
@@ -60,7 +53,7 @@ func (c *Claims) Audit(machines []*maas.Machine) []Finding {
 	return found
 }
 
-// Judge tells whether a machine is an orphan. If not, innocent says why.
+// Judge reports whether a machine is an orphan: innocent is "" then, else it says why it is none.
 func (c *Claims) Judge(m *maas.Machine) (f Finding, innocent string) {
 	f, ok := c.recognize(m)
 	if !ok {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -34,7 +32,7 @@ func metal(owner, name string, change ...func(*maas.Machine)) *maas.Machine {
 	return m
 }
 
-// vm is a composed VM that nobody deployed yet.
+// vm is a composed VM that is not deployed yet.
 func vm(owner, name string, change ...func(*maas.Machine)) *maas.Machine {
 	m := &maas.Machine{
 		SystemID: "id-" + name, Hostname: maas.Hostname(name, owner), Status: maas.StatusReady, Pod: &maas.Ref{ID: 1, Name: "lxd-a"},
@@ -56,6 +54,12 @@ func annotate(key, value string) func(*maas.Machine) {
 		}
 	}
 }
+
+func ownedBy(user string) func(*maas.Machine) {
+	return func(m *maas.Machine) { m.Owner = user }
+}
+
+func deployed(m *maas.Machine) { m.OSystem = "ubuntu" }
 
 func inState(status maas.Status) func(*maas.Machine) {
 	return func(m *maas.Machine) { m.Status = status }
@@ -146,7 +150,7 @@ func TestProofNamesTheMarks(t *testing.T) {
 	}{
 		{metal("owner1", "a"), []string{machine.AnnotationOwner + "=owner1", "ns/c1", here, "id-a", "ns/a"}},
 		{metal("owner1", "b"), []string{"id-b", "ns/b", "id-other"}},
-		{vm("owner1", "a"), []string{"lxd-a", hostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
+		{vm("owner1", "a"), []string{"lxd-a", maas.HostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
 		{metal("owner9", "a"), []string{AnnotationManagement + "=" + here, "owner9"}},
 	} {
 		found, innocent := claims.Judge(tc.machine)
@@ -176,21 +180,25 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 		"a VM that is deployed":            {vm("owner1", "a", inState(maas.StatusDeployed)), "capmaas/owner1/a"},
 		"a VM whose release failed":        {vm("owner1", "a", inState(maas.StatusReleasingFailed)), "capmaas/owner1/a"},
 		"a VM that somebody has allocated": {vm("owner1", "a", inState(maas.StatusAllocated)), "capmaas/owner1/a"},
+		"a VM that somebody allocated and had in rescue mode": {vm("owner1", "a", inState(maas.StatusAllocated), ownedBy("")), "capmaas/owner1/a"},
+		"a VM in rescue mode":              {vm("owner1", "a", inState(maas.StatusRescueMode)), "capmaas/owner1/a"},
+		"a VM that somebody holds":         {vm("owner1", "a", ownedBy("bob")), "capmaas/owner1/a"},
+		"a VM that bob commissions":        {vm("owner1", "a", inState(maas.StatusCommissioning), ownedBy("bob")), ""},
+		"a VM that failed commissioning":   {vm("owner1", "a", inState(maas.StatusFailedCommissioning), ownedBy("bob")), ""},
+		"a VM that is tested":              {vm("owner1", "a", inState(maas.StatusTesting), ownedBy("bob")), ""},
+		"a VM that failed a test":          {vm("owner1", "a", inState(maas.StatusFailedTesting), ownedBy("bob")), ""},
+		"a deployed VM that is tested":     {vm("owner1", "a", inState(maas.StatusTesting), ownedBy("bob"), deployed), "capmaas/owner1/a"},
+		"a deployed VM that failed a test": {vm("owner1", "a", inState(maas.StatusFailedTesting), ownedBy("bob"), deployed), "capmaas/owner1/a"},
+		"a marked VM that is tested":       {vm("owner1", "a", inState(maas.StatusTesting), ownedBy("bob"), annotate("juju-model", "m")), "capmaas/owner1/a"},
+		"bare metal that is commissioned":  {metal("owner1", "a", inState(maas.StatusCommissioning)), "capmaas/owner1/a"},
+		"a broken VM that nobody has":      {vm("owner1", "a", inState(maas.StatusBroken)), ""},
+		"a broken VM with our marks": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob"),
+			annotate(machine.AnnotationOwner, "owner1"), annotate(machine.AnnotationMachine, "ns.a")), ""},
+		"a broken VM of somebody": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob")), "capmaas/owner1/a"},
 	} {
 		found, innocent := claims.Judge(tc.machine)
 		if innocent != "" || found.AgentName() != tc.want {
 			t.Errorf("%s: %q (innocent: %q), want %q", name, found.AgentName(), innocent, tc.want)
 		}
-	}
-}
-
-func TestHostnamesOfVMsAreRecognized(t *testing.T) {
-	for _, name := range []string{"cp-0", "c1-control-plane-x7k2p", strings.Repeat("a", 54)} {
-		if hostname := maas.Hostname(name, "owner1"); hostname != name+hostnameSuffix("owner1") {
-			t.Errorf("%s does not end in %s", hostname, hostnameSuffix("owner1"))
-		}
-	}
-	if diff := cmp.Diff(9, len(hostnameSuffix("owner1"))); diff != "" {
-		t.Errorf("the suffix is a dash and eight digits: %s", diff)
 	}
 }

@@ -9,20 +9,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// recordBatch is how many machines one list asks for: ids and names go into the URL.
-const recordBatch = 100
-
-// Recorded holds findings against MAAS's own record of who acquired each machine, which no list shows and nobody can change
-// afterwards (GET machines/ with the filters id and agent_name), and answers those that stand. The others were left over, and
-// then acquired by somebody else. What nobody acquired yet needs no record.
+// Recorded holds findings against MAAS's own record of who acquired each machine, which no list shows and no one can change afterwards (GET
+// machines/ with the filters id and agent_name). It returns those that stand. The others were left over, and then acquired by another user. What
+// is not acquired yet needs no record.
 func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]Finding, error) {
 	ours := map[string]bool{}
-	for rest := acquired(findings); len(rest) > 0; rest = rest[min(len(rest), recordBatch):] {
-		filter := maas.MachineFilter{}
-		for _, f := range rest[:min(len(rest), recordBatch)] {
-			filter.SystemIDs = append(filter.SystemIDs, f.Machine.SystemID)
-			filter.AgentNames = append(filter.AgentNames, f.AgentName())
-		}
+	for _, filter := range maas.JoinFilters(records(findings)) {
 		machines, err := client.ListMachines(ctx, filter)
 		if err != nil {
 			return nil, fmt.Errorf("asking MAAS who acquired the machines: %w", err)
@@ -45,11 +37,12 @@ func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]F
 	return stand, nil
 }
 
-func acquired(findings []Finding) []Finding {
-	var list []Finding
+// records are the filters for what MAAS must have recorded.
+func records(findings []Finding) []maas.MachineFilter {
+	var list []maas.MachineFilter
 	for _, f := range findings {
-		if f.AgentName() != "" {
-			list = append(list, f)
+		if name := f.AgentName(); name != "" {
+			list = append(list, maas.MachineFilter{SystemIDs: []string{f.Machine.SystemID}, AgentNames: []string{name}})
 		}
 	}
 	return list

@@ -16,8 +16,8 @@ import (
 
 const (
 	comment = "cluster-api-provider-maas: nothing in Kubernetes claims this machine"
-	// goneInterval and goneTimeout are how often and for how long a deleted VM is looked for. MAAS answers when it is gone, or has
-	// failed; this is for an answer that was lost.
+	// goneInterval and goneTimeout are how often and for how long a deleted VM is looked for. MAAS responds when it is gone, or has failed; this
+	// is for a response that was lost.
 	goneInterval = time.Second
 	goneTimeout  = 2 * time.Minute
 )
@@ -39,8 +39,8 @@ type Remover struct {
 	Vouched []string
 }
 
-// Remove proves once more that a machine is an orphan, and then releases it or, where it is a VM that was composed for us, deletes it. It answers what it did. Errors are
-// *LeftAlone where nothing was done.
+// Remove proves once more that a machine is an orphan, and then releases it or, where it is a VM that was composed for us, deletes it. It
+// returns what it did. Errors are *LeftAlone where nothing was done.
 func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	m, err := r.Client.GetMachine(ctx, systemID)
 	if errors.Is(err, maas.NotFound) {

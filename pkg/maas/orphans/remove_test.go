@@ -302,7 +302,7 @@ func TestAVMThatItsHostKeepsIsNotCalledGone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	m := b.vm("owner1", "a")
-	// MAAS can't reach the host while it deletes the VM, answers 204 all the same, and finds the VM again.
+	// MAAS can't reach the host while it deletes the VM, responds with 204 all the same, and finds the VM again.
 	b.SetHook(func(call simulator.Call, phase simulator.Phase) error {
 		if call.Method == http.MethodDelete {
 			b.BreakVMHost("lxd-a", phase == simulator.Before, false)

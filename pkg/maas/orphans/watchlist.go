@@ -27,8 +27,8 @@ func NewWatchlist(settle time.Duration) *Watchlist {
 	return &Watchlist{settle: settle, seen: map[string]sighting{}}
 }
 
-// Update takes in what an audit found, and answers the findings that have become ripe for a report and were not reported since.
-// With complete false some MAAS could not be read: what was not found stays as it was.
+// Update takes in what an audit found, and returns the findings that have become ripe for a report and were not reported since. With complete
+// false some MAAS could not be read: what was not found stays as it was.
 func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ripe []Finding) {
 	next := map[string]sighting{}
 	if !complete {
@@ -58,12 +58,12 @@ func (w *Watchlist) Reported(findings []Finding) {
 	}
 }
 
-// Knows tells whether all of these were reported before.
+// Knows reports whether all of these were reported before.
 func (w *Watchlist) Knows(findings []Finding) bool {
 	return !slices.ContainsFunc(findings, func(f Finding) bool { return !w.seen[f.Machine.SystemID].reported })
 }
 
-// Orphans answers all that were reported and are there still, by hostname.
+// Orphans returns all that were reported and are there still, sorted by hostname.
 func (w *Watchlist) Orphans() []Finding {
 	var list []Finding
 	for _, s := range w.seen {

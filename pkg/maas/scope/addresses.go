@@ -80,7 +80,28 @@ func MachineAddresses(m *maas.Machine, preferred []netip.Prefix, notIts ...strin
 	return list
 }
 
-// usable reads addresses, and leaves out what is none, what comes twice, and what nobody else can reach the machine at.
+// ForeignAddresses are a VM host's addresses outside of the VLAN that it boots from and of preferred subnets. MAAS takes all that LXD reports for the
+// machine's own, also the networks of its pods.
+func ForeignAddresses(m *maas.Machine, preferred []netip.Prefix) []string {
+	if m.BootInterface == nil || m.BootInterface.VLAN == nil {
+		return nil
+	}
+	var foreign []string
+	for _, nic := range m.Interfaces {
+		if nic.VLAN != nil && nic.VLAN.ID == m.BootInterface.VLAN.ID {
+			continue
+		}
+		for _, link := range slices.Concat(nic.Links, nic.Discovered) {
+			ip, err := netip.ParseAddr(link.IPAddress)
+			if err == nil && rank(ip, preferred) == len(preferred) {
+				foreign = append(foreign, link.IPAddress)
+			}
+		}
+	}
+	return foreign
+}
+
+// usable reads addresses, and leaves out what is none, what comes twice, and what the machine is not reached at from outside.
 func usable(texts, notIts []string) []netip.Addr {
 	var ips []netip.Addr
 	for _, text := range texts {

@@ -3,6 +3,7 @@
 package scope
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -106,6 +107,35 @@ func TestNICs(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, m.NICs(tc.address)); diff != "" {
 				t.Errorf("the interfaces differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// MAAS takes the networks of a VM host's pods for the machine's.
+func TestForeignAddressesAreThoseOffTheBootVLAN(t *testing.T) {
+	on := func(vlan int, ips ...string) *maas.Interface {
+		nic := &maas.Interface{VLAN: &maas.VLAN{ID: vlan}}
+		for _, ip := range ips {
+			nic.Links = append(nic.Links, maas.Link{IPAddress: ip})
+		}
+		return nic
+	}
+	storage := []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
+	for name, tc := range map[string]struct {
+		machine   maas.Machine
+		preferred []netip.Prefix
+		want      []string
+	}{
+		"its own":                    {maas.Machine{BootInterface: on(1), Interfaces: []*maas.Interface{on(1, "10.77.0.5"), on(1, "10.77.0.6")}}, nil, nil},
+		"pods":                       {maas.Machine{BootInterface: on(1), Interfaces: []*maas.Interface{on(1, "10.77.0.5"), on(2, "10.244.1.0", "10.244.1.1"), {VLAN: nil}}}, nil, []string{"10.244.1.0", "10.244.1.1"}},
+		"a VLAN without any network": {maas.Machine{BootInterface: on(1), Interfaces: []*maas.Interface{{Links: []maas.Link{{IPAddress: "10.244.1.1"}}}}}, nil, []string{"10.244.1.1"}},
+		"a preferred network":        {maas.Machine{BootInterface: on(1), Interfaces: []*maas.Interface{on(2, "10.88.0.5"), on(3, "10.244.1.1")}}, storage, []string{"10.244.1.1"}},
+		"no boot interface":          {maas.Machine{Interfaces: []*maas.Interface{on(2, "10.244.1.1")}}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, ForeignAddresses(&tc.machine, tc.preferred)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

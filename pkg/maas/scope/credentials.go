@@ -48,9 +48,9 @@ type ManagerCredentials struct {
 	Namespaces []string
 }
 
-// config answers the credentials, for a MaasCluster in a namespace.
+// config returns the credentials, for a MaasCluster in a namespace, or with "" for the manager itself.
 func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
-	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
+	if namespace != "" && len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
 		return maas.Config{}, &CredentialsError{
 			Source: "spec.credentialsRef",
 			cause:  fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace", namespace),

@@ -30,10 +30,10 @@ type Machine struct {
 	MaasMachine *infrav1.MaasMachine
 }
 
-// IsControlPlane tells whether the machine is a control plane.
+// IsControlPlane reports whether the machine is a control plane.
 func (m *Machine) IsControlPlane() bool { return util.IsControlPlaneMachine(m.Machine) }
 
-// IsLXD tells whether the machine is an LXD VM.
+// IsLXD reports whether the machine is an LXD VM.
 func (m *Machine) IsLXD() bool { return m.MaasMachine.Spec.IsLXD() }
 
 // Identity is how the machine is known to be ours in MAAS.

@@ -61,7 +61,7 @@ func TestEndpoint(t *testing.T) {
 		change(c.MaasCluster)
 		return c
 	}
-	ours := maas.Hostname("c1", "owner") + ".maas"
+	ours, former := maas.EndpointLabel("c1", "owner")+".maas", maas.EndpointLabel("c0", "owner")+".maas"
 	for name, tc := range map[string]struct {
 		change func(*infrav1.MaasCluster)
 		want   Endpoint
@@ -75,6 +75,16 @@ func TestEndpoint(t *testing.T) {
 		"annotated later": {func(c *infrav1.MaasCluster) {
 			c.Spec.ControlPlaneEndpoint.Host, c.Annotations[infrav1.CustomDNSAnnotation] = ours, ""
 		}, EndpointDNS},
+		"made for a MaasCluster of another name": {func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = former }, EndpointDNS},
+		"in another domain": {func(c *infrav1.MaasCluster) {
+			c.Spec.ControlPlaneEndpoint.Host = maas.EndpointLabel("c1", "owner") + ".maas.example.com"
+		}, EndpointExternal},
+		"another cluster's": {func(c *infrav1.MaasCluster) {
+			c.Spec.ControlPlaneEndpoint.Host = maas.EndpointLabel("c1", "other") + ".maas"
+		}, EndpointExternal},
+		"a machine's of the cluster": {func(c *infrav1.MaasCluster) {
+			c.Spec.ControlPlaneEndpoint.Host = maas.Hostname("c1", "owner") + ".maas"
+		}, EndpointExternal},
 		"a virtual IP": {func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"} }, EndpointVirtualIP},
 		"a virtual IP that is reserved": {func(c *infrav1.MaasCluster) {
 			c.Spec.VirtualIP, c.Spec.ControlPlaneEndpoint.Host = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"}, "10.0.0.7"
@@ -85,8 +95,12 @@ func TestEndpoint(t *testing.T) {
 			if got := c.Endpoint(); got != tc.want {
 				t.Errorf("the endpoint is %s, want %s", got, tc.want)
 			}
-			if got := c.EndpointName(); c.MaasCluster.Spec.DNSDomain != "" && got != ours {
-				t.Errorf("the name is %s, want %s", got, ours)
+			want := ours
+			if c.MaasCluster.Spec.ControlPlaneEndpoint.Host == former {
+				want = former
+			}
+			if got := c.EndpointName(); c.MaasCluster.Spec.DNSDomain != "" && got != want {
+				t.Errorf("the name is %s, want %s", got, want)
 			}
 		})
 	}
@@ -96,9 +110,11 @@ func TestEndpoint(t *testing.T) {
 		got = append(got, c.APIServerPort())
 		c.Cluster.Spec.ClusterNetwork.APIServerPort = 8443
 		got = append(got, c.APIServerPort())
+		c.Cluster.Spec.ControlPlaneEndpoint.Port = 7443
+		got = append(got, c.APIServerPort())
 		c.MaasCluster.Spec.ControlPlaneEndpoint.Port = 443
 		got = append(got, c.APIServerPort())
-		if diff := cmp.Diff([]int32{6443, 8443, 443}, got); diff != "" {
+		if diff := cmp.Diff([]int32{6443, 8443, 7443, 443}, got); diff != "" {
 			t.Errorf("the ports differ (-want +got):\n%s", diff)
 		}
 	})
@@ -213,6 +229,7 @@ func TestManagersCredentialsAreForItsNamespacesAlone(t *testing.T) {
 		"for this one":           {[]string{"infra", "tenant"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
 		"for others":             {[]string{"infra"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
 		"for one like it":        {[]string{"tenant-a"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
+		"for the manager itself": {[]string{"infra"}, "", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
 		"credentials of its own": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) { s.CredentialsRef = ref }, "d:e:f", "d:e:f"},
 		"credentials for its hosts alone": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) {
 			s.LXDConfig = &infrav1.LXDHostConfig{CredentialsRef: ref}

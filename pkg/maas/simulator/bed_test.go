@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ type bed struct {
 	t      *testing.T
 	clock  *clocktesting.FakeClock
 	server *httptest.Server
-	nonce  int
+	nonce  atomic.Int64
 }
 
 func newBed(t *testing.T) *bed {
@@ -144,7 +145,6 @@ func (k key) header(nonce string, at time.Time) string {
 
 // send makes a call; the error is of the transport.
 func (b *bed) send(k key, method, path string, form url.Values) (answer, error) {
-	b.nonce++
 	target := b.server.URL + apiRoot + path
 	var body io.Reader
 	if method == http.MethodPost || method == http.MethodPut {
@@ -156,7 +156,7 @@ func (b *bed) send(k key, method, path string, form url.Values) (answer, error) 
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	request.Header.Set("Authorization", k.header(fmt.Sprint("n", b.nonce), b.clock.Now()))
+	request.Header.Set("Authorization", k.header(fmt.Sprint("n", b.nonce.Add(1)), b.clock.Now()))
 	if body != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}

@@ -26,7 +26,7 @@ func (s *Simulator) behind(m *machine) (hypervisor, string) {
 // chassisParams are the power parameters of an LXD host; the others are the VM's own.
 var chassisParams = []string{"power_address", "project", "certificate", "key", "password"}
 
-// sameChassis tells whether two sets of parameters name one LXD host: then they are one row in MAAS.
+// sameChassis reports whether two sets of parameters name one LXD host: then they are one row in MAAS.
 func sameChassis(a, b map[string]string) bool {
 	return !slices.ContainsFunc(chassisParams, func(key string) bool {
 		return key != "password" && orDefault(a[key], chassisDefault(key)) != orDefault(b[key], chassisDefault(key))
@@ -69,7 +69,7 @@ func (s *Simulator) joinHost(m *machine) {
 	}
 }
 
-// What commissioning finds in a machine of metal that nobody described.
+// What commissioning finds in a machine of metal without a description.
 const (
 	unknownCores  = 4
 	unknownMemory = 8192 // MiB

@@ -259,7 +259,7 @@ func (s *Simulator) buildVMHost(d RegionVMHost) error {
 		id: s.db.next("bmc"), name: d.Name, kind: "lxd", zone: m.zone, pool: m.pool, machine: m, hv: labProject{lab, orDefault(d.Project, defaultProject)},
 		cpuRatio: orOne(d.CPUOverCommitRatio), memRatio: orOne(d.MemoryOverCommitRatio),
 		params: map[string]string{"power_address": address, "project": orDefault(d.Project, defaultProject)},
-		tags:   append([]string{consoleTag}, d.Tags...),
+		tags:   append([]string{consoleTag}, d.Tags...), serial: d.Serial,
 	}
 	s.ensureTag(consoleTag)
 	for _, name := range d.Tags {

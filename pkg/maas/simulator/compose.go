@@ -3,10 +3,13 @@
 package simulator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +20,7 @@ import (
 type composeSpec struct {
 	hostname          string
 	cores, memory     int // memory MiB
+	pinned            int // cores of the host that are the VM's alone; they count instead of cores
 	disks             []vmDisk
 	zone              *zone
 	pool              *pool
@@ -33,6 +37,8 @@ const (
 	defaultVMMemory = 2048
 	defaultVMDisk   = 8
 	minCPUSpeed     = 300
+	// minDisk is the least that MAAS keeps a record of, in bytes.
+	minDisk = 4 << 20
 	// composeTimeout is how long MAAS waits for a VM.
 	composeTimeout = 120 * time.Second
 )
@@ -75,11 +81,19 @@ func (rq *request) composeSpec(h *vmHost) (composeSpec, error) {
 	if arch := f.get("architecture"); arch != "" && !slices.Contains(h.architectures, arch) {
 		errs.add("architecture", "Select a valid choice. %s is not one of the available choices.", arch)
 	}
+	for _, core := range f.list("pinned_cores") {
+		if n, err := strconv.Atoi(core); err != nil || n < 0 || n >= h.totalCores || strconv.Itoa(n) != core {
+			errs.add("pinned_cores", "Select a valid choice. %s is not one of the available choices.", core)
+			break
+		}
+		spec.pinned++
+	}
 	if spec.hostname != "" {
+		if rq.machineByHostname(spec.hostname) != nil {
+			errs.add("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
+		}
 		if complaint := checkHostname(spec.hostname); complaint != "" {
 			errs.add("hostname", "%s", complaint)
-		} else if rq.machineByHostname(spec.hostname) != nil {
-			errs.add("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
 		}
 	}
 	rq.composePlace(&spec, errs)
@@ -135,23 +149,14 @@ func (rq *request) composePlace(spec *composeSpec, errs formErrors) {
 
 // composeDisks reads "label:SIZE(pool,tag),...", sizes in GB.
 func composeDisks(text string, h *vmHost, errs formErrors) []vmDisk {
-	if text == "" {
-		return []vmDisk{{size: defaultVMDisk * 1e9, pool: h.defaultPool}}
-	}
-	wishes, complaint := parseStorage(text)
+	wishes, complaint := parseStorage(orDefault(text, fmt.Sprintf("root:%d(local)", defaultVMDisk)))
 	if complaint != "" {
 		errs.add("storage", "%s", complaint)
 		return nil
 	}
 	var disks []vmDisk
 	for _, wish := range wishes {
-		d := vmDisk{size: wish.size, pool: h.defaultPool}
-		for _, tag := range wish.tags {
-			if slices.ContainsFunc(h.storage, func(p storagePool) bool { return p.name == tag }) {
-				d.pool = tag
-			}
-		}
-		disks = append(disks, d)
+		disks = append(disks, vmDisk{size: wish.size, pool: h.defaultPool, tags: wish.tags})
 	}
 	return disks
 }
@@ -165,16 +170,22 @@ func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	if h.machine == nil {
 		return badRequest("Pod must be on a known host if interfaces are specified.")
 	}
-	bootable := false
+	var nics []*iface
 	for _, wish := range spec.interfaces {
-		found := slices.IndexFunc(h.machine.ifaces, func(nic *iface) bool { return len(nic.links) > 0 && rq.fits(nic, wish) })
-		if found < 0 {
+		nic, err := rq.interfaceOfHost(h, wish)
+		if err != nil {
+			return err
+		}
+		nics = append(nics, nic)
+	}
+	bootable := false
+	for i, nic := range nics {
+		if nic == nil {
 			return badRequest("This pod does not match the specified networks.")
 		}
-		nic := h.machine.ifaces[found]
 		bootable = bootable || nic.vlan != nil && nic.vlan.dhcpOn
-		spec.subnets = append(spec.subnets, nic.links[0].subnet)
-		spec.addresses = append(spec.addresses, strings.Join(wish.keys["ip"], ""))
+		spec.subnets = append(spec.subnets, rq.subnetUnder(nic))
+		spec.addresses = append(spec.addresses, strings.Join(spec.interfaces[i].keys["ip"], ""))
 	}
 	if !bootable {
 		return badRequest("MAAS DHCP must be enabled on at least one VLAN attached to the specified interfaces.")
@@ -182,7 +193,50 @@ func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	return nil
 }
 
-// ownSubnet is where VMs are that nobody places: on the host's first interface that is on a VLAN with DHCP.
+// interfaceOfHost picks the interface of the host's machine that an interface of the VM shall be on: of those that fit a bridge, or else a bond,
+// and the newest of them (_pick_interface in maasserver/forms/pods.py). An address means the VLAN of its subnet here. nil: none fits.
+func (rq *request) interfaceOfHost(h *vmHost, wish interfaceWish) (*iface, error) {
+	if err := rq.wishError(wish); err != nil {
+		return nil, err
+	}
+	var vlans []*vlan
+	for _, text := range wish.keys["ip"] {
+		ip, err := parseIP(text)
+		if err != nil {
+			return nil, notAnAddress(text)
+		}
+		sn := rq.subnetOf(ip)
+		if sn == nil {
+			return nil, textError(http.StatusInternalServerError, "'NoneType' object has no attribute 'vlan'")
+		}
+		vlans = append(vlans, sn.vlan)
+	}
+	rest := interfaceWish{label: wish.label, keys: maps.Clone(wish.keys)}
+	delete(rest.keys, "ip")
+	var best *iface
+	for _, nic := range h.machine.ifaces {
+		if rq.fits(nic, rest) && (len(vlans) == 0 || slices.Contains(vlans, nic.vlan)) && (best == nil || attachRank(nic, best) > 0) {
+			best = nic
+		}
+	}
+	return best, nil
+}
+
+// attachRank compares two interfaces of a host as MAAS does when it chooses one for a VM.
+func attachRank(a, b *iface) int {
+	rank := map[string]int{"bridge": 2, "bond": 1}
+	return cmp.Or(cmp.Compare(rank[a.kind], rank[b.kind]), cmp.Compare(a.id, b.id))
+}
+
+// subnetUnder is the subnet that an interface is on, or, without any, the first of its VLAN.
+func (s *Simulator) subnetUnder(nic *iface) *subnet {
+	if len(nic.links) > 0 {
+		return nic.links[0].subnet
+	}
+	return s.subnetOn(nic.vlan)
+}
+
+// ownSubnet is where VMs are that are not placed: on the host's first interface that is on a VLAN with DHCP.
 func (h *vmHost) ownSubnet() *subnet {
 	if h.machine == nil {
 		return nil
@@ -207,7 +261,8 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 		spec.hostname = rq.petname()
 	}
 	wanted := vmSpec{
-		name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks, nics: rq.attachments(h, spec.subnets),
+		name: spec.hostname, cores: cmp.Or(spec.pinned, spec.cores), memory: spec.memory, disks: spec.disks,
+		nics: rq.attachments(h, spec.subnets),
 	}
 	for i := range spec.interfaces {
 		if i < len(wanted.nics) {
@@ -225,16 +280,8 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	if rq.hostByID(h.id) != h {
 		return nil, notFound("Pod")
 	}
-	for _, text := range spec.addresses {
-		if ip, err := parseIP(text); err == nil && rq.addressInUse(ip) != nil {
-			// MAAS finds that out when it saves the machine. The VM stays on the host.
-			return nil, notFoundText("The IP address %s is already in use.", ip)
-		}
-	}
-	if rq.machineByHostname(spec.hostname) != nil {
-		// Somebody took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at the unique hostname, is
-		// done again, and refuses the form then.
-		return nil, invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
+	if err := rq.refuseMade(made, spec); err != nil {
+		return nil, err
 	}
 	m := rq.addVM(h, made, spec)
 	if spec.skipCommissioning {
@@ -242,6 +289,29 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	}
 	rq.tell(m, ChangeCreated, "", m.status.String())
 	return m, nil
+}
+
+// refuseMade is what MAAS finds out only when it saves the machine of a VM that is made (create_machine in maasserver/models/bmc.py). It takes
+// nothing back: the VM stays on the host, and has the name there.
+func (rq *request) refuseMade(made vmFacts, spec composeSpec) error {
+	if rq.machineByHostname(spec.hostname) != nil {
+		// Another took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at the unique hostname, is
+		// done again, and refuses the form then.
+		return invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
+	}
+	for _, size := range made.Disks {
+		if size < minDisk && spec.skipCommissioning { // Otherwise commissioning shall find the disk.
+			return invalidField("size", "Ensure this value is greater than or equal to %d.", minDisk)
+		}
+	}
+	for _, text := range spec.addresses {
+		if ip, err := parseIP(text); err == nil {
+			if err := rq.refuseStatic(ip); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // inDeviceOrder are the subnets of the VM's network cards in the order in which LXD lists them: by name. MAAS gives them the names in the order
@@ -281,8 +351,9 @@ const maxIfname = 15
 // createVM lets the host make the VM. When that takes too long MAAS gives up, and the VM is made all the same.
 func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) {
 	takes := rq.timings.compose()
-	if takes > composeTimeout {
-		rq.in(takes, func() {
+	turn := h.turn(rq.time.now(), takes)
+	if turn+takes > composeTimeout {
+		rq.in(turn+takes, func() {
 			rq.onHost(h.hv, func() error { _, err := h.hv.Create(wanted); return err }, func(err error) {
 				if err != nil {
 					rq.log.Info("The late VM could not be made", "host", h.name, "vm", wanted.name, "reason", err.Error())
@@ -294,7 +365,7 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 			h.kind, int(composeTimeout.Seconds()))
 	}
 	rq.unlocked(func() {
-		rq.sleep(takes / 2)
+		rq.sleep(turn + takes/2)
 		made, err = h.hv.Create(wanted)
 		rq.sleep(takes / 2) // The VM is seen on the host before MAAS is told that it is made.
 	})
@@ -306,6 +377,16 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 		err = unavailable("Unable to compose machine because: Failed talking to pod: %v", err)
 	}
 	return made, err
+}
+
+// turn is how long something that takes so long on a host has to wait for its turn there.
+func (h *vmHost) turn(now, takes time.Duration) time.Duration {
+	if !h.serial {
+		return 0
+	}
+	begins := max(now, h.busyUntil)
+	h.busyUntil = begins + takes
+	return begins - now
 }
 
 // refuseOverCommit is the check against the host's cores and memory with their ratios, in MAAS's words.
@@ -331,10 +412,13 @@ func (h *vmHost) refuseOverCommit(spec composeSpec) error {
 	return nil
 }
 
+// machineName is what create_machine in maasserver/models/bmc.py takes from a VM (_machine_name_re); a machine of any other VM gets a made-up name.
+var machineName = regexp.MustCompile(`^(?i)[a-z][a-z0-9-]+$`)
+
 // addVM makes the machine of a VM that is on the host.
 func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	name := spec.hostname
-	if s.machineByHostname(name) != nil {
+	if s.machineByHostname(name) != nil || !machineName.MatchString(name) {
 		name = s.petname()
 	}
 	m := s.newMachine(name)
@@ -346,14 +430,17 @@ func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	}
 	m.running, m.powerState = vm.Running, onOff(vm.Running)
 	for i, size := range vm.Disks {
+		if size < minDisk {
+			continue
+		}
 		pool := h.defaultPool
-		switch {
-		case i < len(vm.pools):
+		if i < len(vm.pools) {
 			pool = vm.pools[i]
-		case i < len(spec.disks):
-			pool = spec.disks[i].pool
 		}
 		s.addDisk(m, size, diskName(i), pool)
+		if i < len(spec.disks) {
+			m.disks[len(m.disks)-1].tags = spec.disks[i].tags
+		}
 	}
 	for i, mac := range vm.MACs {
 		s.addVMInterface(m, h, spec, i, mac)
@@ -363,7 +450,6 @@ func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	}
 	s.db.machines = append(s.db.machines, m)
 	s.recount(h)
-	s.addEvent(m, levelInfo, "New", "")
 	return m
 }
 
@@ -398,10 +484,10 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 	s.addLink(nic, allocAuto, s.subnetOn(nic.vlan), noAddress)
 }
 
-// composeForAllocate is what allocate does when no machine fits: it makes one on a host that fits. The machine is
+// composeForAllocate is what allocate does when no machine fits: it makes one on a host that fits, for whoever asks. The machine is
 // dynamic: releasing it deletes it and its VM.
 func (rq *request) composeForAllocate(constraints form) *machine {
-	if !rq.version.hasVMHosts() || !rq.user.admin {
+	if !rq.version.hasVMHosts() {
 		return nil
 	}
 	for _, h := range slices.Clone(rq.db.hosts) {
@@ -438,7 +524,7 @@ func (rq *request) specForAllocate(h *vmHost, f form) (composeSpec, bool) {
 	return spec, len(errs) == 0
 }
 
-// fitsConstraints tells whether allocate may compose on the host.
+// fitsConstraints reports whether allocate may compose on the host.
 func (h *vmHost) fitsConstraints(f form) bool {
 	for _, text := range f.list("tags") {
 		if !hasAll(h.tags, splitList(text)) {

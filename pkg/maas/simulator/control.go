@@ -106,7 +106,7 @@ func readControl(r *http.Request, into any) error {
 	return nil
 }
 
-// withMachine runs fn on the machine of the path, found by system id or hostname, and answers with how it is then.
+// withMachine runs fn on the machine of the path, found by system id or hostname, and returns how it is then.
 func (s *Simulator) withMachine(r *http.Request, fn func(*machine) error) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,8 +27,8 @@ type VM struct {
 	SystemID string `json:"system_id"`
 }
 
-// VMHosts are all VM hosts of the description and all real ones that MAAS has discovered, sorted by name. Real ones are
-// asked: each answers, or is unreachable, within two minutes.
+// VMHosts are all VM hosts of the description and all real ones that MAAS has discovered, sorted by name. Real ones are asked: each responds, or
+// is unreachable, within two minutes.
 func (s *Simulator) VMHosts() []VMHost {
 	s.mu.Lock()
 	out := make([]VMHost, 0, len(s.lab))
@@ -112,6 +112,18 @@ func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
 	lab.mu.Lock()
 	defer lab.mu.Unlock()
 	lab.unreachable, lab.losing = unreachable, losing
+	return true
+}
+
+// SetHostNetworks has a VM host of the region's description report these network interfaces. False when there is no host of that name.
+func (s *Simulator) SetHostNetworks(name string, networks []HostNetwork) bool {
+	lab := s.labByName(name)
+	if lab == nil {
+		return false
+	}
+	lab.mu.Lock()
+	defer lab.mu.Unlock()
+	lab.facts.networks, lab.facts.macs = networks, macsOf(networks)
 	return true
 }
 

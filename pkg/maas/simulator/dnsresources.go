@@ -3,38 +3,97 @@
 package simulator
 
 import (
+	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
+// The names that MAAS takes (maasserver/models/dnsresource.py and domain.py).
+const (
+	dnsLabel   = `[a-zA-Z0-9](?:[-a-zA-Z0-9]{0,62}[a-zA-Z0-9])?`
+	domainSpec = `(?:` + dnsLabel + `\.)*` + dnsLabel + `\.?`
+)
+
+var (
+	dnsLabelPattern = regexp.MustCompile(`^` + dnsLabel + `$`)
+	domainPattern   = regexp.MustCompile(`^` + domainSpec + `$`)
+	// MAAS lets any character separate the name from the domain.
+	fqdnPattern = regexp.MustCompile(`^(` + dnsLabel + `).(` + domainSpec + `)$`)
+	// specialNames stand for themselves.
+	specialNames = []string{"", "@", "*"}
+)
+
+// dnsTarget is what a request for DNS resources is about: a name and a domain, each nil where it says none.
+type dnsTarget struct {
+	name   *string
+	domain *domain
+}
+
+func (t dnsTarget) selects(name string, d *domain) bool {
+	return (t.name == nil || *t.name == name) && (t.domain == nil || t.domain == d)
+}
+
+// dnsTarget reads name and domain, or, where neither was sent, fqdn.
+func (rq *request) dnsTarget(f form) (dnsTarget, error) {
+	var target dnsTarget
+	domainName, hasDomain := f.get("domain"), f.has("domain")
+	if f.has("name") {
+		name := f.get("name")
+		target.name = &name
+	}
+	if target.name == nil && !hasDomain && f.has("fqdn") {
+		name, of, err := rq.separateFQDN(f.get("fqdn"))
+		if err != nil {
+			return target, err
+		}
+		target.name, domainName, hasDomain = &name, of, of != ""
+	}
+	if hasDomain {
+		if target.domain = rq.domainBySpecifier(domainName); target.domain == nil {
+			return target, notFound("Domain")
+		}
+	}
+	return target, nil
+}
+
+// separateFQDN takes what is before the first dot for the name, unless all of it is a domain of MAAS (separate_fqdn in
+// maasserver/models/dnsresource.py, which forgets that its caller unpacks what it returns).
+func (rq *request) separateFQDN(fqdn string) (name, domainName string, err error) {
+	if slices.Contains(specialNames, fqdn) {
+		return fqdn, "", nil
+	}
+	if rq.domainByName(fqdn) != nil {
+		return "@", fqdn, nil
+	}
+	parts := fqdnPattern.FindStringSubmatch(fqdn)
+	if parts == nil {
+		return "", "", textError(http.StatusInternalServerError, "cannot unpack non-iterable NoneType object")
+	}
+	return parts[1], parts[2], nil
+}
+
 func (rq *request) listDNSResources() (any, error) {
-	name, domainName := rq.query.get("name"), rq.query.get("domain")
-	if fqdn := rq.query.get("fqdn"); fqdn != "" {
-		name, domainName = rq.splitFQDN(fqdn)
-	}
-	if domainName != "" && rq.domainBySpecifier(domainName) == nil {
-		return nil, notFound("Domain")
-	}
 	all, err := rq.query.boolean("all", false)
 	if err != nil {
 		return nil, err
 	}
-	kind := strings.ToUpper(rq.query.get("rrtype"))
+	target, err := rq.dnsTarget(rq.query)
+	if err != nil {
+		return nil, err
+	}
 	out := []any{}
 	for _, d := range rq.db.dns {
-		if rq.selectsName(d.name, d.domain, name, domainName) && (kind == "" || slices.Contains(recordTypes(d.addrs), kind)) {
+		// MAAS compares rrtype with its records of other kinds, of which there are none here.
+		if target.selects(d.name, d.domain) && !rq.query.has("rrtype") {
 			out = append(out, renderDNSResource(d))
 		}
 	}
 	if all {
-		out = append(out, rq.pseudoRecords(name, domainName)...)
+		out = append(out, rq.pseudoRecords(target)...)
 	}
 	return out, nil
-}
-
-func (rq *request) selectsName(name string, d *domain, wantName, wantDomain string) bool {
-	return (wantName == "" || wantName == name) && (wantDomain == "" || rq.domainBySpecifier(wantDomain) == d)
 }
 
 // recordTypes are the types of the DNS records of those that are addresses, and not links without any.
@@ -52,10 +111,10 @@ func recordTypes(addrs []*address) []string {
 }
 
 // pseudoRecords are the machines' names, which MAAS shows with id -1.
-func (rq *request) pseudoRecords(name, domainName string) []any {
-	out := []any{}
+func (rq *request) pseudoRecords(target dnsTarget) []any {
+	out, wanted := []any{}, strings.ToUpper(rq.query.get("rrtype"))
 	for _, m := range rq.db.machines {
-		if len(m.addresses()) == 0 || !rq.selectsName(m.hostname, m.domain, name, domainName) {
+		if !target.selects(m.hostname, m.domain) {
 			continue
 		}
 		records := []any{}
@@ -64,9 +123,15 @@ func (rq *request) pseudoRecords(name, domainName string) []any {
 			if ip.Is6() {
 				kind = "AAAA"
 			}
+			if rq.query.has("rrtype") && kind != wanted {
+				continue
+			}
 			records = append(records, object{
 				"id": -1, "rrtype": kind, "rrdata": ip.String(), "ttl": 30, "system_id": m.systemID, "node_type": 0,
 			})
+		}
+		if len(records) == 0 {
+			continue
 		}
 		out = append(out, object{
 			"id": -1, "fqdn": m.fqdn(), "address_ttl": nil, "ip_addresses": []any{}, "resource_records": records,
@@ -74,25 +139,6 @@ func (rq *request) pseudoRecords(name, domainName string) []any {
 		})
 	}
 	return out
-}
-
-// splitFQDN separates the name from the longest domain of MAAS that it ends in.
-func (rq *request) splitFQDN(fqdn string) (name, domainName string) {
-	fqdn = strings.TrimSuffix(fqdn, ".")
-	best := ""
-	for _, d := range rq.db.domains {
-		if (fqdn == d.name || strings.HasSuffix(fqdn, "."+d.name)) && len(d.name) > len(best) {
-			best = d.name
-		}
-	}
-	if best == "" {
-		name, domainName, _ = strings.Cut(fqdn, ".")
-		return name, domainName
-	}
-	if fqdn == best {
-		return "@", best
-	}
-	return strings.TrimSuffix(fqdn, "."+best), best
 }
 
 func (rq *request) domainBySpecifier(text string) *domain {
@@ -118,46 +164,43 @@ func (rq *request) createDNSResource() (any, error) {
 	if err := rq.requireAdmin(); err != nil {
 		return nil, err
 	}
-	name, domainName := rq.data.get("name"), rq.data.get("domain")
-	if fqdn := rq.data.get("fqdn"); fqdn != "" && name == "" && domainName == "" {
-		name, domainName = rq.splitFQDN(fqdn)
-	}
-	errs := formErrors{}
-	if name == "" {
-		errs.add("name", "This field is required.")
-	}
-	if domainName == "" {
-		errs.add("domain", "This field is required.")
-		return nil, errs.err()
-	}
-	d := rq.domainBySpecifier(domainName)
-	if d == nil {
-		return nil, notFound("Domain")
-	}
-	if name != "@" && name != "" && !validDNSName(name) {
-		errs.add("name", "Invalid hostname: Label contains disallowed characters: '%s'.", name)
-	}
-	if slices.ContainsFunc(rq.db.dns, func(r *dnsResource) bool { return r.name == name && r.domain == d }) {
-		errs.add("__all__", "Labels must be unique within their zone.")
-	}
-	ttl := rq.ttl(errs)
-	addrs := rq.dnsAddresses(errs)
-	if err := errs.err(); err != nil {
+	target, err := rq.dnsTarget(rq.data)
+	if err != nil {
 		return nil, err
 	}
-	r := &dnsResource{id: rq.db.next("dnsresource"), name: name, domain: d, ttl: ttl}
+	errs, r := formErrors{}, &dnsResource{domain: target.domain}
+	if target.name != nil {
+		r.name = *target.name
+	}
+	if r.name == "" {
+		errs.add("name", "This field is required.")
+	}
+	if r.domain == nil {
+		errs.add("domain", "This field is required.")
+	}
+	if r.ttl, err = rq.dnsForm(r, errs); err != nil {
+		return nil, err
+	}
+	addrs, err := rq.dnsAddresses()
+	if err != nil {
+		return nil, err
+	}
+	r.id = rq.db.next("dnsresource")
 	rq.db.dns = append(rq.db.dns, r)
 	rq.setDNSAddresses(r, addrs)
 	return renderDNSResource(r), nil
 }
 
-func validDNSName(name string) bool {
-	for label := range strings.SplitSeq(strings.TrimPrefix(name, "*."), ".") {
-		if len(label) > 63 || !hostLabel.MatchString(strings.ReplaceAll(label, "_", "a")) {
-			return false
-		}
+// dnsForm is what the form of DNS resources complains about, beside errs; it reads the TTL.
+func (rq *request) dnsForm(r *dnsResource, errs formErrors) (*int, error) {
+	if !slices.Contains(specialNames, r.name) && !dnsLabelPattern.MatchString(r.name) {
+		errs.add("__all__", "Invalid dnsresource name: %s.", r.name)
 	}
-	return true
+	if slices.ContainsFunc(rq.db.dns, func(o *dnsResource) bool { return o.id != r.id && o.name == r.name && o.domain == r.domain }) {
+		errs.add("__all__", "Labels must be unique within their zone.")
+	}
+	ttl := rq.ttl(errs)
+	return ttl, errs.err()
 }
 
 func (rq *request) ttl(errs formErrors) *int {
@@ -171,20 +214,22 @@ func (rq *request) ttl(errs formErrors) *int {
 	return &seconds
 }
 
-// dnsAddresses reads the list of addresses: by value, or by the id of one that MAAS knows. Those that nobody has have no id yet.
-func (rq *request) dnsAddresses(errs formErrors) []*address {
+// dnsAddresses reads the list of addresses, which blanks separate: by value, or by the id of one that MAAS knows. Those that no user has have no
+// id yet. MAAS takes each for what it says it is, and fails when it is not (save in maasserver/forms/dnsresource.py).
+func (rq *request) dnsAddresses() ([]*address, error) {
 	var out []*address
-	for _, text := range splitList(strings.Join(rq.data.list("ip_addresses"), " ")) {
-		ip, err := parseIP(text)
-		if id, notID := strconv.Atoi(text); err != nil && notID == nil {
-			if at := slices.IndexFunc(rq.db.addrs, func(a *address) bool { return a.id == id }); at >= 0 {
-				out = append(out, rq.db.addrs[at])
-				continue
+	for _, text := range strings.Fields(rq.data.get("ip_addresses")) {
+		if id, err := strconv.Atoi(text); err == nil && id >= 0 {
+			at := slices.IndexFunc(rq.db.addrs, func(a *address) bool { return a.id == id })
+			if at < 0 {
+				return nil, textError(http.StatusInternalServerError, "insert or update on table \"maasserver_dnsresource_ip_addresses\" violates foreign key constraint")
 			}
-		}
-		if err != nil {
-			errs.add("ip_addresses", "%s: Enter a valid IPv4 or IPv6 address.", text)
+			out = append(out, rq.db.addrs[at])
 			continue
+		}
+		ip, err := parseIP(text)
+		if err != nil {
+			return nil, notAnAddress(text)
 		}
 		a := rq.addressInUse(ip)
 		if a == nil {
@@ -192,11 +237,11 @@ func (rq *request) dnsAddresses(errs formErrors) []*address {
 		}
 		out = append(out, a)
 	}
-	return out
+	return out, nil
 }
 
-// setDNSAddresses replaces a resource's addresses. Addresses that nobody has become the caller's, "User reserved"; those
-// that are let go stay reserved all the same.
+// setDNSAddresses replaces a resource's addresses. Addresses that no user has become the caller's, "User reserved"; those that are let go stay
+// reserved all the same.
 func (rq *request) setDNSAddresses(r *dnsResource, addrs []*address) {
 	r.addrs = nil
 	for _, a := range addrs {
@@ -250,31 +295,26 @@ func (rq *request) updateDNSResource() (any, error) {
 	if !rq.user.admin {
 		return nil, forbidden("")
 	}
-	errs, name, d := formErrors{}, r.name, r.domain
-	if fqdn := rq.data.get("fqdn"); fqdn != "" {
-		var domainName string
-		name, domainName = rq.splitFQDN(fqdn)
-		if d = rq.domainBySpecifier(domainName); d == nil {
-			return nil, notFound("Domain")
-		}
-	}
-	if text := rq.data.get("name"); text != "" {
-		name = text
-	}
-	if text := rq.data.get("domain"); text != "" {
-		if d = rq.domainBySpecifier(text); d == nil {
-			return nil, notFound("Domain")
-		}
-	}
-	if slices.ContainsFunc(rq.db.dns, func(o *dnsResource) bool { return o != r && o.name == name && o.domain == d }) {
-		errs.add("__all__", "Labels must be unique within their zone.")
-	}
-	ttl := rq.ttl(errs)
-	addrs := rq.dnsAddresses(errs)
-	if err := errs.err(); err != nil {
+	target, err := rq.dnsTarget(rq.data)
+	if err != nil {
 		return nil, err
 	}
-	r.name, r.domain = name, d
+	changed := *r
+	if target.name != nil && *target.name != "" {
+		changed.name = *target.name
+	}
+	if target.domain != nil {
+		changed.domain = target.domain
+	}
+	ttl, err := rq.dnsForm(&changed, formErrors{})
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := rq.dnsAddresses()
+	if err != nil {
+		return nil, err
+	}
+	r.name, r.domain = changed.name, changed.domain
 	if rq.data.has("address_ttl") {
 		r.ttl = ttl
 	}

@@ -48,7 +48,7 @@ func (rq *request) editDomain(d *domain) error {
 	switch other := rq.domainByName(name); {
 	case name == "":
 		errs.add("name", "This field is required.")
-	case !validDNSName(name):
+	case !domainPattern.MatchString(name):
 		errs.add("name", "Invalid domain name: %s.", name)
 	case other != nil && other != d:
 		errs.add("name", "Domain with this Name already exists.")

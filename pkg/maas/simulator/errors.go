@@ -75,6 +75,11 @@ func invalidField(field, format string, args ...any) *apiError {
 // forbidden is PermissionDenied: 403, mostly without a text.
 func forbidden(text string) *apiError { return textError(http.StatusForbidden, "%s", text) }
 
+// notAnAddress is what netaddr says of a text that is no IP address, which MAAS lets through as an internal error.
+func notAnAddress(text string) *apiError {
+	return textError(http.StatusInternalServerError, "failed to detect a valid IP address from %s", pythonText(text))
+}
+
 // adminOnly is the refusal of methods that are for administrators altogether.
 func adminOnly() *apiError { return forbidden("This method is reserved for admin users.") }
 

@@ -26,7 +26,7 @@ type Fault struct {
 	Status  int               `json:"status,omitempty"`
 	Body    string            `json:"body,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
-	// Late answers Status when everything has been done: a proxy before MAAS lost patience, and MAAS did not.
+	// Late responds with Status when everything has been done: a proxy before MAAS lost patience, and MAAS did not.
 	Late bool `json:"late,omitempty"`
 	// Delay passes before anything else, in real time.
 	Delay Duration `json:"delay,omitempty"`
@@ -70,9 +70,8 @@ func (s *Simulator) AddFault(f Fault) (id string, err error) {
 	return f.ID, nil
 }
 
-// ChooseFaults lets choose say what happens to each call that no fault of AddFault happens to: its actions count, and when it
-// happens is its caller's business. It answers nil for nothing, and nil instead of it ends that. Calls that are made side by side
-// ask it side by side.
+// ChooseFaults lets choose say what happens to each call that no fault of AddFault happens to: its actions count, and when it happens is its
+// caller's business. It returns nil for nothing, and nil instead of it ends that. Calls that are made side by side ask it side by side.
 func (s *Simulator) ChooseFaults(choose func(Call) *Fault) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()

@@ -35,7 +35,7 @@ func (f *form) add(key, value string) {
 	f.values[key] = append(f.values[key], value)
 }
 
-// has tells whether the key was sent, with whatever value.
+// has reports whether the key was sent, with whatever value.
 func (f form) has(key string) bool { return len(f.values[key]) > 0 }
 
 // get is the key's last value, as Django's QueryDict gives it, or "".

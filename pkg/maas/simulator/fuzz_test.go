@@ -21,8 +21,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// maasFailures are what MAAS itself answers with 500: its own words, none of Go's.
-var maasFailures = []string{"Incorrect padding", "Invalid character in key name", invalidPEM, keysMismatch, "Not enough space"}
+// maasFailures are MAAS's own responses with 500: its own words, none of Go's.
+var maasFailures = []string{
+	"Incorrect padding", "Invalid character in key name", invalidPEM, keysMismatch, "Not enough ", "cannot unpack non-iterable NoneType object",
+	"failed to detect a valid IP address from ", "'NoneType' object has no attribute ", "insert or update on table ", "Cannot resolve keyword ",
+}
 
 // fuzzBed is a region without a network, which tells what panicked.
 type fuzzBed struct {
@@ -50,7 +53,7 @@ func newFuzzBed(tb testing.TB) *fuzzBed {
 	return b
 }
 
-// serve answers a request without a server. The path may be any text.
+// serve handles a request without a server. The path may be any text.
 func (b *fuzzBed) serve(method, path, query, auth, contentType string, body []byte) *httptest.ResponseRecorder {
 	request := &http.Request{
 		Method: method, URL: &url.URL{Path: path, RawQuery: query}, Host: "maas", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -139,7 +142,7 @@ func FuzzForm(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization takes any header: nobody is let in who does not show the secret.
+// FuzzAuthorization takes any header: no one is let in who does not show the secret.
 func FuzzAuthorization(f *testing.F) {
 	b := newFuzzBed(f)
 	f.Cleanup(b.Close)

@@ -4,7 +4,10 @@ package simulator
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -20,7 +23,7 @@ type hypervisor interface {
 	Delete(name string) error
 	// SetPower switches a VM.
 	SetPower(name string, on bool) error
-	// Power tells whether a VM is on.
+	// Power reports whether a VM is on.
 	Power(name string) (bool, error)
 }
 
@@ -31,15 +34,21 @@ func (e hostError) Error() string { return string(e) }
 
 func hostErrorf(format string, args ...any) error { return hostError(fmt.Sprintf(format, args...)) }
 
+// noRoomError says that no storage pool takes a disk. MAAS lets it through as an internal error.
+type noRoomError string
+
+func (e noRoomError) Error() string { return string(e) }
+
 // hostFacts are what a VM host tells of itself.
 type hostFacts struct {
 	name         string
+	member       string // its name in a cluster of LXDs; empty: it stands alone
 	version      string
 	architecture string // as MAAS names it; empty: amd64/generic
 	cores        int
 	memory       int // MiB
 	pools        []storagePool
-	networks     []hostNetwork // nil on simulated hosts
+	networks     []HostNetwork // none on simulated hosts, unless SetHostNetworks gave them some
 	macs         []string      // by which MAAS finds the host's machine
 	vms          []vmFacts
 	foreign      []vmFacts // VMs of other projects: they use the host, and are no machines
@@ -56,8 +65,9 @@ type vmSpec struct {
 }
 
 type vmDisk struct {
-	size int64 // bytes
-	pool string
+	size int64    // bytes
+	pool string   // the host's default one; "" is any
+	tags []string // storage pools among them go before the default one
 }
 
 // vmFacts is a VM as it is on the host.
@@ -73,6 +83,31 @@ type vmFacts struct {
 	pools []string // of the disks, where the host tells
 }
 
+// storagePoolFor chooses the pool of a disk as MAAS's driver does (_get_usable_storage_pool in provisioningserver/drivers/pod/lxd.py): the first
+// with room of those that the disk's tags name, or else the default one, or else any.
+func storagePoolFor(d vmDisk, names []string, free func(name string) (int64, error)) (string, error) {
+	complaint := "Not enough storage space on any storage pools: " + strings.Join(names, ", ")
+	tagged := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(d.tags, name) })
+	switch {
+	case len(tagged) > 0:
+		names, complaint = tagged, "Not enough storage space on storage pools: "+strings.Join(tagged, ", ")
+	case d.pool != "" && !slices.Contains(names, d.pool):
+		return "", hostErrorf("Default storage pool '%s' doesn't exist.", d.pool)
+	case d.pool != "":
+		names, complaint = []string{d.pool}, "Not enough space in default storage pool: "+d.pool
+	}
+	for _, name := range names {
+		left, err := free(name)
+		if err != nil {
+			return "", err
+		}
+		if d.size <= left {
+			return name, nil
+		}
+	}
+	return "", noRoomError(complaint)
+}
+
 // simulatedHost is a VM host without any real VMs. It lives apart from what MAAS knows of it, so that leaked VMs can be
 // seen.
 type simulatedHost struct {
@@ -86,7 +121,7 @@ type simulatedHost struct {
 	installedOn string
 }
 
-// errUnreachable is what a broken host answers, in the words of MAAS's LXD driver.
+// errUnreachable returns the error of a broken host, in the words of MAAS's LXD driver.
 func (h *simulatedHost) errUnreachable() error {
 	return hostErrorf("Pod %s: Failed to connect to the LXD REST API.", h.facts.name)
 }
@@ -123,18 +158,62 @@ func (p labProject) Create(spec vmSpec) (vmFacts, error) {
 	if h.unreachable && !h.losing {
 		return vmFacts{}, h.errUnreachable()
 	}
+	vm := &vmFacts{Name: spec.name, Project: p.project, Cores: spec.cores, Memory: spec.memory, MACs: spec.macs}
+	if err := h.addDisks(vm, spec.disks); err != nil {
+		return vmFacts{}, err
+	}
+	if !isInstanceName(spec.name) {
+		return vmFacts{}, hostErrorf("Invalid instance name %q", spec.name)
+	}
 	if h.find(p.project, spec.name) != nil {
 		return vmFacts{}, hostErrorf("Instance %q already exists", spec.name)
-	}
-	vm := &vmFacts{Name: spec.name, Project: p.project, Cores: spec.cores, Memory: spec.memory, MACs: spec.macs}
-	for _, d := range spec.disks {
-		vm.Disks = append(vm.Disks, d.size)
 	}
 	h.vms = append(h.vms, vm)
 	if h.losing {
 		return vmFacts{}, h.errUnreachable()
 	}
 	return *vm, nil
+}
+
+var lxdName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
+
+// isInstanceName reports whether LXD takes the name (IsHostname in its shared/validate): one label, and no number.
+func isInstanceName(name string) bool {
+	_, err := strconv.ParseUint(name, 10, 64)
+	return err != nil && lxdName.MatchString(name)
+}
+
+// addDisks puts the disks into storage pools that have room for them. A host without any pool does not care. The caller holds h.mu.
+func (h *simulatedHost) addDisks(vm *vmFacts, disks []vmDisk) error {
+	var names []string
+	free := map[string]int64{}
+	for _, p := range h.facts.pools {
+		names = append(names, p.name)
+		free[p.name] = p.total
+	}
+	for _, other := range h.vms {
+		for i, size := range other.Disks {
+			switch {
+			case i < len(other.pools):
+				free[other.pools[i]] -= size
+			case len(names) > 0:
+				free[names[0]] -= size
+			}
+		}
+	}
+	for _, d := range disks {
+		vm.Disks = append(vm.Disks, d.size)
+		if len(names) == 0 {
+			continue
+		}
+		name, err := storagePoolFor(d, names, func(name string) (int64, error) { return free[name], nil })
+		if err != nil {
+			return err
+		}
+		free[name] -= d.size
+		vm.pools = append(vm.pools, name)
+	}
+	return nil
 }
 
 func (p labProject) Delete(name string) error {

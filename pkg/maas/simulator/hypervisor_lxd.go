@@ -34,8 +34,8 @@ const lxdTrusted = "trusted"
 // lxdExtensions are what MAAS wants of an LXD host.
 var lxdExtensions = []string{"custom_block_volumes", "projects", "virtual-machines"}
 
-// lxdHost is a real LXD, driven over HTTPS as MAAS's LXD driver drives it (provisioningserver/drivers/pod/lxd.py): with
-// nothing but the power parameters, and without verifying who answers.
+// lxdHost is a real LXD, driven over HTTPS as MAAS's LXD driver drives it (provisioningserver/drivers/pod/lxd.py): with nothing but the power
+// parameters, and without verifying the server.
 type lxdHost struct {
 	sim *Simulator
 	// id is the VM host's, as MAAS's messages have it.
@@ -81,7 +81,7 @@ func (l *hostLink) state() (unreachable, losing bool) {
 	return l.unreachable, l.losing
 }
 
-// remote tells whether calls go over the network and take real time.
+// remote reports whether calls go over the network and take real time.
 func remote(hv hypervisor) bool {
 	_, ok := hv.(*lxdHost)
 	return ok

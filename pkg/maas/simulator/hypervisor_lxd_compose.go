@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/canonical/lxd/shared/api"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -23,11 +21,6 @@ type attachment struct {
 	parent string
 	name   string // of the device; "": eth0, eth1 ...
 }
-
-// noRoomError says that no storage pool takes a disk. MAAS lets it through as an internal error.
-type noRoomError string
-
-func (e noRoomError) Error() string { return string(e) }
 
 // Create composes a VM without an image, as MAAS does: first the volumes of its further disks, then the VM. LXD chooses
 // the MAC addresses.
@@ -122,29 +115,17 @@ func (c *lxdSession) disks(wanted []vmDisk) (map[string]map[string]string, error
 	return devices, nil
 }
 
-// poolFor finds the storage pool that takes a disk: the one that was asked for, or else any with room.
+// poolFor finds the storage pool that takes a disk.
 func (c *lxdSession) poolFor(d vmDisk) (string, error) {
 	names, err := c.GetStoragePoolNames()
 	if err != nil {
 		return "", err
 	}
-	if d.pool != "" {
-		if !slices.Contains(names, d.pool) {
-			return "", hostErrorf("Default storage pool '%s' doesn't exist.", d.pool)
-		}
-		names = []string{d.pool}
-	}
-	for _, name := range names {
+	return storagePoolFor(d, names, func(name string) (int64, error) {
 		resources, err := c.GetStoragePoolResources(name)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
-		if free := int64(resources.Space.Total - resources.Space.Used); d.size <= free { // no disk is that big
-			return name, nil
-		}
-	}
-	if d.pool != "" {
-		return "", noRoomError("Not enough space in default storage pool: " + d.pool)
-	}
-	return "", noRoomError("Not enough storage space on any storage pools: " + strings.Join(names, ", "))
+		return int64(resources.Space.Total - resources.Space.Used), nil // No pool is that big.
+	})
 }

@@ -15,20 +15,6 @@ import (
 	"github.com/canonical/lxd/shared/units"
 )
 
-// Kinds of networks as LXD names them.
-const (
-	networkBridge   = "bridge"
-	networkPhysical = "physical"
-	networkUnknown  = "unknown" // such as a veth pair's end
-)
-
-// hostNetwork is a network device of an LXD host.
-type hostNetwork struct {
-	name, kind, mac string
-	addresses       []netip.Addr
-	ports           []string // a bridge's
-}
-
 // Discover asks in MAAS's order, and makes the project where there is none.
 func (h *lxdHost) Discover() (facts hostFacts, err error) {
 	err = h.session(func(c *lxdSession) error {
@@ -39,6 +25,9 @@ func (h *lxdHost) Discover() (facts hostFacts, err error) {
 			return err
 		}
 		facts.name, facts.version = c.server.Environment.ServerName, c.server.Environment.ServerVersion
+		if facts.member, err = c.member(h.address); err != nil {
+			return err
+		}
 		facts.architecture = debianArchitecture(c.server.Environment.KernelArchitecture)
 		if facts.networks, err = c.networks(); err != nil {
 			return err
@@ -108,8 +97,27 @@ func (c *lxdSession) ensureProject() error {
 		return err
 	}
 	return c.CreateProject(api.ProjectsPost{
-		Name: c.project, ProjectPut: api.ProjectPut{Description: "Project managed by MAAS"},
+		Name: c.project,
+		// MAAS sends no configuration. LXD takes none for its defaults, but null, as the client would send it, for none of them.
+		ProjectPut: api.ProjectPut{Description: "Project managed by MAAS", Config: map[string]string{}},
 	})
+}
+
+// member is the name of the only member of a cluster, or "" where LXD stands alone: then MAAS does not go by the location of VMs, which is
+// "none" (pylxd: models/instance.py). In a cluster it makes VM hosts of all members, and of this one another where the cluster knows it at
+// another address (maasserver/vmhost.py: sync_vmcluster). That is not simulated.
+func (c *lxdSession) member(address string) (string, error) {
+	if !c.server.Environment.ServerClustered {
+		return "", nil
+	}
+	members, err := c.GetClusterMembers()
+	if err != nil {
+		return "", err
+	}
+	if len(members) != 1 || members[0].URL != address {
+		return "", hostErrorf("Not simulated: a cluster of LXDs with other members, or other addresses, than %s", address)
+	}
+	return members[0].ServerName, nil
 }
 
 // debianArchitecture is how MAAS names what a kernel calls its architecture.
@@ -121,12 +129,12 @@ func debianArchitecture(kernel string) string {
 }
 
 // networks are all network devices but loopbacks. One that is gone meanwhile, as those of VMs come and go, is left out.
-func (c *lxdSession) networks() ([]hostNetwork, error) {
+func (c *lxdSession) networks() ([]HostNetwork, error) {
 	listed, err := c.GetNetworks()
 	if err != nil {
 		return nil, err
 	}
-	out := []hostNetwork{}
+	out := []HostNetwork{}
 	for _, n := range listed {
 		if n.Type == "loopback" {
 			continue
@@ -138,14 +146,14 @@ func (c *lxdSession) networks() ([]hostNetwork, error) {
 		if err != nil {
 			return nil, err
 		}
-		found := hostNetwork{name: n.Name, kind: n.Type, mac: state.Hwaddr}
+		found := HostNetwork{Name: n.Name, Kind: n.Type, MAC: state.Hwaddr}
 		for _, a := range state.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Scope == "global" {
-				found.addresses = append(found.addresses, ip)
+			if p, err := netip.ParsePrefix(a.Address + "/" + a.Netmask); err == nil && a.Scope == "global" {
+				found.Addresses = append(found.Addresses, p)
 			}
 		}
 		if state.Bridge != nil {
-			found.ports = state.Bridge.UpperDevices
+			found.Ports = state.Bridge.UpperDevices
 		}
 		out = append(out, found)
 	}
@@ -153,11 +161,11 @@ func (c *lxdSession) networks() ([]hostNetwork, error) {
 }
 
 // macsOf are the MAC addresses by which MAAS looks for the host's machine: of devices only, not of bridges.
-func macsOf(networks []hostNetwork) []string {
+func macsOf(networks []HostNetwork) []string {
 	out := []string{}
 	for _, n := range networks {
-		if (n.kind == networkPhysical || n.kind == networkUnknown) && n.mac != "" && !slices.Contains(out, n.mac) {
-			out = append(out, n.mac)
+		if n.isDevice() && n.MAC != "" && !slices.Contains(out, n.MAC) {
+			out = append(out, n.MAC)
 		}
 	}
 	return out
@@ -239,6 +247,9 @@ func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 			facts.Disks = append(facts.Disks, size)
 			facts.pools = append(facts.pools, device["pool"])
 		case "nic":
+			if device["network"] == "" && device["parent"] == "" { // As with p2p: MAAS's driver wants one, and says only which (drivers/pod/lxd.py: _get_discovered_machine).
+				return facts, hostErrorf("'parent'")
+			}
 			facts.MACs = append(facts.MACs, orDefault(device["hwaddr"], vm.ExpandedConfig["volatile."+name+".hwaddr"]))
 		}
 	}

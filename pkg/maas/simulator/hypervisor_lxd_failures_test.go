@@ -200,19 +200,7 @@ func TestVMThatIsGoneFromLXDIsGoneFromMAASAtTheNextRefresh(t *testing.T) {
 func TestVMOfAnotherProjectUsesTheHostAndIsNoMachine(t *testing.T) {
 	b := newLXDBed(t)
 	b.makePool()
-	op, err := b.server.CreateInstance(api.InstancesPost{
-		Name: "guest", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
-		InstancePut: api.InstancePut{
-			Config:  map[string]string{"limits.cpu": "0-1", "limits.memory": "2GiB"},
-			Devices: map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": "default", "size": "3GB"}},
-		},
-	})
-	if err == nil {
-		err = op.WaitContext(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.makeGuest(nil)
 	h := b.do(get, b.host()).object(t)
 	want := map[string]any{"cores": 2.0, "memory": 2048.0, "local_storage": 3e9}
 	if diff := cmp.Diff(want, h["used"]); diff != "" {
@@ -220,6 +208,34 @@ func TestVMOfAnotherProjectUsesTheHostAndIsNoMachine(t *testing.T) {
 	}
 	if slices.ContainsFunc(b.Machines(), func(m MachineSnapshot) bool { return m.VMHost != "" }) {
 		t.Error("the VM of another project is a machine")
+	}
+}
+
+// MAAS's driver wants to know what each card hangs on, in whichever project the VM is.
+func TestVMWithoutANetworkBehindItsCardBreaksDiscovery(t *testing.T) {
+	b := newLXDBed(t)
+	b.makePool()
+	path := b.host()
+	b.makeGuest(map[string]string{"type": "nic", "nictype": "p2p"})
+	b.expectRefused(path, "'parent'")
+}
+
+// makeGuest makes a VM in LXD's default project, with a network card if one is given.
+func (b *lxdBed) makeGuest(card map[string]string) {
+	b.t.Helper()
+	devices := map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": "default", "size": "3GB"}}
+	if card != nil {
+		devices["eth0"] = card
+	}
+	op, err := b.server.CreateInstance(api.InstancesPost{
+		Name: "guest", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
+		InstancePut: api.InstancePut{Config: map[string]string{"limits.cpu": "0-1", "limits.memory": "2GiB"}, Devices: devices},
+	})
+	if err == nil {
+		err = op.WaitContext(b.t.Context())
+	}
+	if err != nil {
+		b.t.Fatal(err)
 	}
 }
 

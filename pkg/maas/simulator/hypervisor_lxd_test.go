@@ -17,6 +17,7 @@ import (
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
@@ -167,9 +168,90 @@ func TestLXDHostIsDiscovered(t *testing.T) {
 	if total := h["total"].(map[string]any); total["cores"] != float64(resources.CPU.Total) || total["memory"] != float64(resources.Memory.Total>>20) {
 		t.Errorf("half a minute later it has %v, want %d cores and %d bytes", total, resources.CPU.Total, resources.Memory.Total)
 	}
-	projects, err := b.server.GetProjectNames()
-	if err != nil || !slices.Contains(projects, lxdProject) {
-		t.Errorf("projects %v (%v), want %s among them, made by MAAS", projects, err, lxdProject)
+	project, _, err := b.server.GetProject(lxdProject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true"}
+	if diff := cmp.Diff(want, project.Config); diff != "" {
+		t.Errorf("the project that MAAS made (-want +got):\n%s", diff)
+	}
+}
+
+// MAAS works with a key that is for its project alone, also where that project is restricted as far as it can be.
+func TestLXDHostWithARestrictedKeyAndProject(t *testing.T) {
+	b := newLXDBed(t)
+	b.makePool()
+	err := b.server.CreateProject(api.ProjectsPost{Name: lxdProject, ProjectPut: api.ProjectPut{Config: map[string]string{
+		"restricted": "true", "restricted.devices.nic": "allow", "restricted.virtual-machines.lowlevel": "allow",
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates, err := b.server.GetCertificates()
+	if err != nil || len(certificates) != 1 {
+		t.Fatalf("certificates %v, %v", certificates, err)
+	}
+	put := certificates[0].Writable()
+	put.Restricted, put.Projects = true, []string{lxdProject}
+	if err := b.server.UpdateCertificate(certificates[0].Fingerprint, put, ""); err != nil {
+		t.Fatal(err)
+	}
+
+	path := b.host()
+	machine := b.do(post, path, "op", "compose", "hostname", "vm1", "cores", "1", "memory", "1024",
+		"storage", "root:2,data:1", "skip_commissioning", "true").object(t)
+	b.checkLife(machine["system_id"].(string))
+
+	// Without a bridge MAAS takes a device of the host. Such a VM can't be started on the node that the test has.
+	hv := &lxdHost{
+		sim: b.Simulator, address: "https://" + b.address, project: lxdProject, link: &hostLink{},
+		certificate: b.certificate, privateKey: b.key,
+	}
+	made, err := hv.Create(vmSpec{
+		name: "vm2", cores: 1, memory: 1024, disks: []vmDisk{{size: 1e9}, {size: 1e9}},
+		nics: []attachment{{kind: "bridged", parent: "br0"}, {kind: "macvlan", parent: "eth0"}},
+	})
+	if err != nil || len(made.MACs) != 2 || len(made.Disks) != 2 {
+		t.Errorf("made %+v, %v", made, err)
+	}
+	if err := hv.Delete("vm2"); err != nil || b.vm("vm2") != nil {
+		t.Errorf("deletion: %v", err)
+	}
+}
+
+// LXD calls the place of VMs "none" while it stands alone. As the only member of a cluster it has a name, and so has the VM host.
+func TestLXDHostBecomesAMemberOfACluster(t *testing.T) {
+	b := newLXDBed(t)
+	b.makePool()
+	path := b.host()
+	b.do(post, path, "op", "compose", "hostname", "vm1", "cores", "1", "memory", "1024", "storage", "root:1", "skip_commissioning", "true").object(t)
+	refresh := func(location, name string) {
+		t.Helper()
+		if vm := b.vm("vm1"); vm == nil || vm.Location != location {
+			t.Fatalf("got %+v, want it at %s", vm, location)
+		}
+		b.do(post, path, "op", "refresh").object(t)
+		b.pass(time.Minute)
+		if got := b.do(get, path).object(t)["name"]; got != name {
+			t.Errorf("the VM host is called %v, want %s", got, name)
+		}
+		if m := b.named("vm1"); m.VMHost != name {
+			t.Errorf("MAAS has %+v, want it on %s", m, name)
+		}
+	}
+	refresh("none", "host")
+	op, err := b.server.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
+	if err == nil {
+		err = op.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	refresh("member", "member")
+	b.do(post, path, "op", "compose", "hostname", "vm2", "cores", "1", "memory", "1024", "storage", "root:1", "skip_commissioning", "true").object(t)
+	if m := b.named("vm2"); m.VMHost != "member" {
+		t.Errorf("MAAS has %+v", m)
 	}
 }
 

@@ -3,7 +3,9 @@
 package simulator
 
 import (
+	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,19 +59,90 @@ func (rq *request) changeable(what string) (*iface, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch nic.machine.status {
+	return nic, refuseInterfaces(nic.machine, what)
+}
+
+func refuseInterfaces(m *machine, what string) error {
+	switch m.status {
 	case statusNew, statusReady, statusAllocated, statusBroken, statusFailedTesting:
-		return nic, nil
+		return nil
 	}
-	return nil, conflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", what)
+	return conflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", what)
+}
+
+// createBridge makes a bridge on an interface, which loses its links. On an Allocated machine they move to the bridge, which goes with the machine's
+// release (AcquiredBridgeInterfaceForm in forms/interface.py).
+func (rq *request) createBridge() (any, error) {
+	m := rq.machineByID(rq.vars[0])
+	if m == nil {
+		return nil, notFound("Machine")
+	}
+	if !allowed(rq.user, m, mayAdmin) {
+		return nil, forbidden("")
+	}
+	if err := refuseInterfaces(m, "create bridge"); err != nil {
+		return nil, err
+	}
+	parent, err := rq.bridgeForm(m)
+	if err != nil {
+		return nil, err
+	}
+	before := joinAddrs(m.addresses())
+	bridge := &iface{
+		id: rq.db.next("interface"), name: rq.data.get("name"), kind: NetworkBridge, mac: orDefault(rq.data.get("mac_address"), parent.mac),
+		enabled: true, machine: m, vlan: parent.vlan, ports: []string{parent.name}, acquired: m.status == statusAllocated,
+	}
+	m.ifaces = append(m.ifaces, bridge)
+	if bridge.acquired {
+		rq.dropLease(parent)
+		rq.moveLinks(parent, bridge)
+	} else {
+		rq.unlink(parent, slices.Clone(parent.links))
+	}
+	if len(bridge.links) == 0 {
+		rq.addLink(bridge, allocSticky, nil, noAddress)
+	}
+	rq.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	return renderInterface(bridge), nil
+}
+
+// bridgeForm reads and checks the one interface that shall be in the bridge.
+func (rq *request) bridgeForm(m *machine) (parent *iface, err error) {
+	errs, name, id := formErrors{}, rq.data.get("name"), rq.data.get("parent")
+	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return strconv.Itoa(nic.id) == id })
+	switch {
+	case id == "":
+		errs.add("parent", "A bridge interface must have exactly one parent.")
+		errs.add("mac_address", "This field cannot be blank.")
+	case at < 0:
+		errs.add("parent", "Select a valid choice. %s is not one of the available choices.", id)
+		errs.add("mac_address", "This field cannot be blank.")
+	case m.ifaces[at].kind == NetworkBridge:
+		errs.add("parent", "A bridge interface can't have another bridge interface as parent.")
+	case len(m.bridgesOn(m.ifaces[at])) > 0:
+		errs.add("parent", "A bridge interface can't have a parent that is already in a bond or a bridge.")
+	}
+	switch {
+	case name == "":
+		errs.add("name", "This field is required.")
+	case m.interfaceNamed(name) != nil:
+		errs.add("name", "Node %s already has an interface named '%s'.", m.systemID+" ("+m.hostname+")", name)
+	}
+	if len(errs) > 0 {
+		return nil, errs.err()
+	}
+	return m.ifaces[at], nil
 }
 
 func (rq *request) linkSubnet() (any, error) {
+	force, err := rq.post.boolean("force", false)
+	if err != nil {
+		return nil, err
+	}
 	nic, err := rq.changeable("link subnet")
 	if err != nil {
 		return nil, err
 	}
-	force := rq.data.checkbox("force", false)
 	kind, sn, ip, err := rq.linkForm(nic, force)
 	if err != nil {
 		return nil, err
@@ -114,10 +187,14 @@ func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet,
 		errs.add("mode", "'%s' is not a valid mode.  It should be one of: 'auto', 'dhcp', 'static', 'link_up'.", f.get("mode"))
 	}
 	if spec := f.get("subnet"); spec != "" {
-		if sn = rq.subnetBySpecifier(spec); sn == nil || !force && nic.vlan != nil && sn.vlan != nic.vlan {
-			errs.add("subnet", noSuchChoice)
+		if sn = rq.subnetBySpecifier(spec); sn != nil && !force && nic.vlan != nil && sn.vlan != nic.vlan {
+			sn = nil
 		}
-	} else if mode == "auto" || mode == "static" {
+		if sn == nil {
+			errs.add("subnet", "%s", noSuchSubnet(spec))
+		}
+	}
+	if sn == nil && (mode == "auto" || mode == "static") {
 		errs.add("subnet", "This field is required.")
 	}
 	if len(errs) > 0 {
@@ -171,12 +248,20 @@ func (rq *request) dynamicRangeText(ip netip.Addr) string {
 	return r.start.String() + " to " + r.end.String()
 }
 
-// subnetLabel is how MAAS prints a subnet in messages.
-func subnetLabel(sn *subnet) string {
-	if sn.name == sn.cidr.String() {
-		return sn.cidr.String()
+// subnetNumber is how a subnet is named by its id.
+var subnetNumber = regexp.MustCompile(`^\s*(subnet-)?\d+\s*$`)
+
+// noSuchSubnet is what MAAS says of a subnet that is not there, or not to be had (SpecifierOrModelChoiceField in maasserver/fields.py).
+func noSuchSubnet(specifier string) string {
+	if subnetNumber.MatchString(specifier) {
+		return "None found with id=" + specifier + "."
 	}
-	return sn.name + " (" + sn.cidr.String() + ")"
+	return noSuchChoice
+}
+
+// subnetLabel is how MAAS prints a subnet in messages (__str__ in maasserver/models/subnet.py).
+func subnetLabel(sn *subnet) string {
+	return fmt.Sprintf("%s:%s(vid=%d)", sn.name, sn.cidr, sn.vlan.vid)
 }
 
 func (rq *request) linkOf(nic *iface, text string) *address {

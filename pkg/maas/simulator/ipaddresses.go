@@ -99,15 +99,25 @@ func (rq *request) reservation(subnetText, ipText string) (*subnet, netip.Addr, 
 	if rq.dynamicRangeOf(ip) != nil {
 		return nil, noAddress, forbidden("IP address " + ip.String() + " belongs to an existing dynamic range. To reserve this IP address, a MAC address is required. (Create a device instead.)")
 	}
-	if rq.addressInUse(ip) != nil {
-		return nil, noAddress, notFoundText("The IP address %s is already in use.", ip)
-	}
-	for _, r := range rq.db.ranges {
-		if r.kind == rangeReserved && r.subnet == sn && r.contains(ip) {
-			return nil, noAddress, notFoundText("%s is within the reserved range from %s to %s", ip, r.start, r.end)
-		}
+	if err := rq.refuseStatic(ip); err != nil {
+		return nil, noAddress, err
 	}
 	return sn, ip, nil
+}
+
+// refuseStatic refuses an address that is not to be given away (allocate_new in maasserver/models/staticipaddress.py).
+func (s *Simulator) refuseStatic(ip netip.Addr) error {
+	if a := s.addressInUse(ip); a != nil && a.kind != allocDiscovered {
+		return notFoundText("The IP address %s is already in use.", ip)
+	}
+	for _, kind := range []string{rangeDynamic, rangeReserved} {
+		for _, r := range s.db.ranges {
+			if r.kind == kind && r.contains(ip) {
+				return notFoundText("%s is within the %s range from %s to %s", ip, kind, r.start, r.end)
+			}
+		}
+	}
+	return nil
 }
 
 // nameForAddress finds or makes the DNS resource that a reservation asks for.

@@ -37,8 +37,8 @@ func (s *Simulator) setPowerState(m *machine, state string) {
 	}
 }
 
-// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu, and so will then: a
-// simulated host answers at once, a real one when it has.
+// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu, and so will then: a simulated host is done at
+// once, a real one when it has responded.
 func (s *Simulator) onHost(hv hypervisor, call func() error, then func(error)) {
 	if !remote(hv) {
 		then(call())
@@ -120,7 +120,7 @@ const (
 
 var failable = []string{failDeploy, failCommission, failRelease, failErase, failPower, failTest}
 
-// takeFailure tells whether the operation shall fail this time, and with which message.
+// takeFailure returns the message with which the operation shall fail this time, or "" if it shall not.
 func (s *Simulator) takeFailure(m *machine, operation string) string {
 	if text, ok := m.failing[operation]; ok {
 		delete(m.failing, operation)
@@ -260,8 +260,7 @@ func (s *Simulator) stopAndFinish(m *machine) {
 	})
 }
 
-// finishRelease ends a release: the machine is Ready for somebody else, New if it never commissioned, or gone if an
-// allocation had made it.
+// finishRelease ends a release: the machine is Ready for the next user, New if it never commissioned, or gone if an allocation had made it.
 func (s *Simulator) finishRelease(m *machine) {
 	if m.dynamic {
 		s.deleteMachine(m)
@@ -279,6 +278,7 @@ func (s *Simulator) finishRelease(m *machine) {
 // clearOwnership takes from a machine, when its release has finished, what its owner had.
 func (s *Simulator) clearOwnership(m *machine) {
 	s.releaseAutoAddresses(m)
+	s.removeAcquired(m)
 	m.bridged = false
 	m.owner, m.ownerData = nil, map[string]string{}
 }
@@ -347,7 +347,7 @@ func (s *Simulator) finishScripts(m *machine) {
 	})
 }
 
-// becomeReady ends commissioning: nobody owns the machine and it is switched off.
+// becomeReady ends commissioning: the machine has no owner and is switched off.
 func (s *Simulator) becomeReady(m *machine) {
 	m.owner = nil
 	s.setStatus(m, statusReady)
@@ -397,11 +397,8 @@ func (s *Simulator) subnetOn(v *vlan) *subnet {
 
 // removeMachine takes the row out of MAAS.
 func (s *Simulator) removeMachine(m *machine) {
-	for _, nic := range m.ifaces {
-		for _, link := range slices.Clone(nic.links) {
-			s.dropAddress(link)
-		}
-		s.dropLease(nic)
+	for _, nic := range slices.Clone(m.ifaces) {
+		s.removeInterface(nic)
 	}
 	s.db.machines = slices.DeleteFunc(s.db.machines, func(other *machine) bool { return other == m })
 	s.db.events = slices.DeleteFunc(s.db.events, func(e *event) bool { return e.machine == m })

@@ -2,7 +2,10 @@
 
 package simulator
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // permission is what a call wants to do with a machine.
 type permission int
@@ -15,8 +18,8 @@ const (
 	mayAdmin
 )
 
-// machineFor finds the machine of the path for somebody who wants to do something with it: 404 when there is none, 403
-// without a text when it is not theirs to do.
+// machineFor finds the machine of the path for a user who wants to do something with it: 404 when there is none, 403 without a text when it is
+// not theirs to do.
 func (rq *request) machineFor(want permission) (*machine, error) {
 	m := rq.machineByID(rq.vars[0])
 	if m == nil {
@@ -69,12 +72,17 @@ func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rq.queryError(rq.query); err != nil {
+		return nil, err
+	}
 	out := []any{}
 	for _, m := range rq.db.machines {
 		if allowed(rq.user, m, mayView) && also(m) && filter.matches(m) {
 			out = append(out, rq.renderMachine(m))
 		}
 	}
+	// The list is as it was when the request came: it is made in one transaction.
+	rq.unlocked(func() { rq.sleep(time.Duration(len(out)) * rq.timings.listMachine()) })
 	return out, nil
 }
 
@@ -101,7 +109,7 @@ func (s *Simulator) hostsOn(m *machine) []*vmHost {
 	return out
 }
 
-// containsAny tells whether the lists share a text.
+// containsAny reports whether the lists share a text.
 func containsAny(list, wanted []string) bool {
 	return slices.ContainsFunc(list, func(text string) bool { return slices.Contains(wanted, text) })
 }

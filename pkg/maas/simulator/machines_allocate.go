@@ -3,6 +3,7 @@
 package simulator
 
 import (
+	"strconv"
 	"strings"
 )
 
@@ -26,15 +27,24 @@ func (rq *request) allocate() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rq.queryError(constraints); err != nil {
+		return nil, err
+	}
 	defer rq.acquireAlone()()
-	m := rq.pick(filter)
+	m, composed := rq.pick(filter), false
 	if m == nil && !constraints.has("system_id") {
-		m = rq.composeForAllocate(constraints)
+		m, composed = rq.composeForAllocate(constraints), true
 	}
 	if m == nil {
 		return nil, nothingFits(constraints, filter)
 	}
 	if !dryRun {
+		if err := checkAgentName(options.agentName); err != nil {
+			if composed {
+				rq.removeMachine(m) // The VM stays, as with all that fails after it was made.
+			}
+			return nil, err
+		}
 		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
 	}
 	rq.call.SystemID = m.systemID
@@ -43,8 +53,8 @@ func (rq *request) allocate() (any, error) {
 	return out, nil
 }
 
-// acquireAlone waits until nobody else acquires a machine: MAAS has one lock for that, for all users, and holds it while
-// it composes too. The caller unlocks it with what is returned.
+// acquireAlone waits until no other request acquires a machine: MAAS has one lock for that, for all users, and holds it while it composes too.
+// The caller unlocks it with what is returned.
 func (rq *request) acquireAlone() func() {
 	rq.unlocked(rq.acquiring.Lock)
 	return rq.acquiring.Unlock
@@ -148,11 +158,22 @@ func (rq *request) allocationOptions() (allocationOptions, error) {
 	if _, err = rq.post.boolean("bridge_stp", false); err != nil {
 		return o, err
 	}
-	if kind := rq.post.get("bridge_type"); kind != "" && kind != "standard" && kind != "ovs" {
-		return o, invalidField("bridge_type", "'%s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'.", kind)
+	if kind := rq.post.get("bridge_type"); rq.post.has("bridge_type") && kind != "standard" && kind != "ovs" {
+		// get_allocation_options in maasserver/api/machines.py leaves the template as it is.
+		return o, invalidField("bridge_type", "%s", "'%(value)s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'.")
 	}
-	if len(o.agentName) > 255 {
-		return o, invalidField("agent_name", "Ensure this value has at most 255 characters (it has %d).", len(o.agentName))
+	if text := rq.post.get("bridge_fd"); rq.post.has("bridge_fd") {
+		if _, err := strconv.Atoi(strings.TrimSpace(text)); err != nil {
+			return o, badRequest("Invalid bridge_fd: Please enter an integer value")
+		}
 	}
 	return o, nil
+}
+
+// checkAgentName refuses a name that is too long. MAAS finds that out when it saves the machine.
+func checkAgentName(name string) error {
+	if len(name) > 255 {
+		return invalidField("agent_name", "Ensure this value has at most 255 characters (it has %d).", len(name))
+	}
+	return nil
 }

@@ -99,7 +99,6 @@ func (rq *request) enlist(deployed bool) (*machine, error) {
 	if rq.version.hasVMHosts() {
 		rq.joinHost(m)
 	}
-	rq.addEvent(m, levelInfo, "New", "")
 	return m, nil
 }
 

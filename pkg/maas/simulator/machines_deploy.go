@@ -31,6 +31,9 @@ func (rq *request) deploy() (any, error) {
 	if ready && m.owner != nil && m.owner != rq.user {
 		return nil, conflict("Can't allocate a machine belonging to another user.")
 	}
+	if err := checkAgentName(options.agentName); ready && err != nil {
+		return nil, err
+	}
 	if !ready && !m.status.mayBecome(statusDeploying) {
 		return nil, conflict("Can't deploy a machine that is in the '%s' state", m.status)
 	}
@@ -52,10 +55,7 @@ func (rq *request) deploy() (any, error) {
 		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
 	}
 	m.osystem, m.series, m.userData = osystem, series, userData
-	m.hweKernel, m.minHWEKernel = rq.post.get("hwe_kernel"), ""
-	if kernel := seriesKernel[series]; osystem == "ubuntu" && m.hweKernel == "" && kernel != "" {
-		m.hweKernel = "ga-" + kernel
-	}
+	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
 	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
 	if m.crashDump, err = rq.post.boolean("enable_kernel_crash_dump", false); err != nil {
 		return nil, err
@@ -69,6 +69,22 @@ func (rq *request) deploy() (any, error) {
 		}
 	})
 	return out, nil
+}
+
+// kernelFor is the kernel that was asked for, if it is called like one, or else that of the release that the image boots with: for an image of
+// one's own the commissioning one (get_working_kernel in maasserver/utils/osystems.py).
+func (rq *request) kernelFor(osystem, series string) string {
+	asked := rq.post.get("hwe_kernel")
+	if containsAny(strings.Split(asked, "-"), []string{"ga", "hwe"}) {
+		return asked
+	}
+	if osystem != "ubuntu" {
+		series = rq.configText("commissioning_distro_series")
+	}
+	if kernel := seriesKernel[series]; kernel != "" {
+		return "ga-" + kernel
+	}
+	return asked
 }
 
 func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
@@ -179,21 +195,31 @@ func (rq *request) checkBootable(m *machine, osystem string) error {
 	return badRequest("Ephemeral operating system ubuntu %s is unavailable.", ephemeral)
 }
 
-// checkAddresses refuses a deployment without any network, or whose subnets have no address left.
+// checkAddresses refuses a deployment without any network, or whose subnets have no address left (start and on_network in
+// maasserver/models/node.py).
 func (rq *request) checkAddresses(m *machine) error {
-	linked := false
+	linked, onNetwork := false, false
 	for _, nic := range m.ifaces {
 		for _, link := range nic.links {
 			linked = linked || link.subnet != nil || link.kind == allocDHCP
+			onNetwork = onNetwork || link.subnet != nil && link.mode() != "link_up"
+		}
+	}
+	boot := m.bootIface()
+	switch {
+	case !linked && boot != nil && boot.vlan != nil && boot.vlan.dhcpOn: // MAAS asks the rack controller that it boots from.
+		return invalidField("network", "Node has no address family in common with the server")
+	case !onNetwork:
+		return invalidField("network", "Node must be configured to use a network")
+	}
+	for _, nic := range m.ifaces {
+		for _, link := range nic.links {
 			if link.kind == allocAuto && !link.ip.IsValid() && link.subnet != nil {
 				if _, free := rq.freeAddress(link.subnet); !free {
 					return unavailable("No more IPs available in subnet: %s.", link.subnet.cidr)
 				}
 			}
 		}
-	}
-	if !linked {
-		return invalidField("network", "Node has no address family in common with the server")
 	}
 	return nil
 }

@@ -14,8 +14,7 @@ import (
 // annotationKey is what keys of annotations look like; MAAS fails at others.
 var annotationKey = regexp.MustCompile(`^[\w.-]+$`)
 
-// setWorkloadAnnotations notes the owner's keys; an empty value removes its key. Not even administrators may do it for
-// somebody else.
+// setWorkloadAnnotations notes the owner's keys; an empty value removes its key. Not even administrators may do it for another user.
 func (rq *request) setWorkloadAnnotations() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -42,19 +41,35 @@ func (rq *request) setWorkloadAnnotations() (any, error) {
 
 var hostLabel = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
-// checkHostname complains about hostnames as MAAS does.
+// checkHostname complains about hostnames, which may have a domain, as MAAS does (validate_hostname in maasserver/utils/dns.py).
 func checkHostname(name string) string {
-	switch {
-	case name == "" || hostLabel.MatchString(name) && len(name) <= 63:
-		return ""
-	case len(name) > 63:
-		return "Hostnames must be 63 characters or less: '" + name + "'."
-	case strings.Contains(name, "_"):
-		return "Host label cannot contain underscore: '" + name + "'."
-	case strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-"):
-		return "Host label cannot start or end with hyphen: '" + name + "'."
+	if len(name) > 255 {
+		return "Hostname is too long.  Maximum allowed is 255 characters."
 	}
-	return "Invalid hostname: Label contains disallowed characters: '" + name + "'."
+	if host := firstPart(name, '.'); strings.Contains(host, "_") {
+		return "Host label cannot contain underscore: " + pythonText(host) + "."
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if complaint := checkLabel(label); complaint != "" {
+			return complaint
+		}
+	}
+	return ""
+}
+
+// checkLabel complains about a part of a hostname between dots.
+func checkLabel(label string) string {
+	switch {
+	case label == "":
+		return "DNS name contains an empty label."
+	case len(label) > 63:
+		return "Label is too long: " + pythonText(label) + ".  Maximum allowed is 63 characters."
+	case strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-"):
+		return "Label cannot start or end with hyphen: " + pythonText(label) + "."
+	case !hostLabel.MatchString(label):
+		return "Label contains disallowed characters: " + pythonText(label) + "."
+	}
+	return ""
 }
 
 func (rq *request) updateMachine() (any, error) {
@@ -210,8 +225,10 @@ func (rq *request) deleteMachineCall() (any, error) {
 		return nil, err
 	}
 	if h := m.host; h != nil {
+		takes := rq.timings.decompose()
+		turn := h.turn(rq.time.now(), takes)
 		rq.unlocked(func() {
-			rq.sleep(rq.timings.decompose())
+			rq.sleep(turn + takes)
 			err = h.hv.Delete(m.vm)
 		})
 		rq.noteDecompose(h, m, err)

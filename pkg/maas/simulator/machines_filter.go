@@ -4,13 +4,15 @@ package simulator
 
 import (
 	"fmt"
+	"math"
+	"net/http"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 )
 
-// constraint tells whether a machine is wanted.
+// constraint reports whether a machine is wanted.
 type constraint func(*machine) bool
 
 // machineQuery is a checked set of constraints. Its description is the one that MAAS puts into refusals.
@@ -61,22 +63,32 @@ func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machin
 			}
 			continue
 		}
-		values := slices.DeleteFunc(slices.Clone(f.list(name)), func(text string) bool { return text == "" })
-		if len(values) == 0 {
-			continue
-		}
-		match, described, complaint := field(s, values)
+		match, described, complaint := field(s, slices.Clone(f.list(name)))
 		if complaint != "" {
 			errs.add(name, "%s", complaint)
 			continue
 		}
-		q.all = append(q.all, match)
-		q.described[name] = described
+		if match != nil {
+			q.all = append(q.all, match)
+			q.described[name] = described
+		}
 	}
 	return q, errs.err()
 }
 
-// filterField turns a filter's values into a constraint, its description, or a complaint.
+// queryError is what MAAS finds out only when it asks its database with constraints that are well formed (filter_nodes in
+// maasserver/node_constraint_filter_forms.py).
+func (s *Simulator) queryError(f form) error {
+	for _, name := range []string{"simple_status", "not_simple_status"} {
+		if f.has(name) {
+			return textError(http.StatusInternalServerError, "Cannot resolve keyword 'simple_status' into field.")
+		}
+	}
+	return s.interfacesError(f.get("interfaces"))
+}
+
+// filterField turns a filter's values into a constraint, its description, or a complaint. An empty value is one; without a constraint the values
+// mean nothing.
 type filterField func(s *Simulator, values []string) (constraint, string, string)
 
 // listFilters are those of GET machines/, allocateFilters those of op=allocate.
@@ -112,7 +124,7 @@ func init() {
 	}
 	opposites := map[string]string{
 		"not_in_zone": "zone", "not_in_pool": "pool", "not_pod": "pod", "not_pod_type": "pod_type", "not_tags": "tags",
-		"not_arch": "arch", "not_owner": "owner", "not_subnets": "subnets", "not_vlans": "vlans",
+		"not_subnets": "subnets", "not_vlans": "vlans",
 		"not_fabrics": "fabrics", "not_fabric_classes": "fabric_classes", "not_power_state": "power_state",
 		"not_deployment_target": "deployment_target",
 	}
@@ -120,6 +132,8 @@ func init() {
 		common[name] = opposite(common[of])
 	}
 	common["not_tags"] = opposite(oneOf(func(m *machine) []string { return tagNames(m.tags) }))
+	common["not_arch"] = opposite(oneOf(func(m *machine) []string { return []string{m.architecture} }))
+	common["not_owner"] = opposite(oneOf(ownerNames))
 	common["not_pod"], common["not_pod_type"] = opposite(oneOf(hostNames)), opposite(oneOf(hostKinds))
 
 	listFilters, allocateFilters = map[string]filterField{}, map[string]filterField{}
@@ -138,8 +152,8 @@ func init() {
 	listFilters["not_agent_name"] = opposite(listFilters["agent_name"])
 	listFilters["status"] = choice(statusShortNames(), func(m *machine) []string { return []string{statuses[m.status].short} })
 	listFilters["not_status"] = opposite(listFilters["status"])
-	listFilters["simple_status"] = choice(simpleStatusNames, func(m *machine) []string { return []string{simpleStatus(m.status)} })
-	listFilters["not_simple_status"] = opposite(listFilters["simple_status"])
+	listFilters["simple_status"] = choice(simpleStatusNames, func(*machine) []string { return nil }) // See queryError.
+	listFilters["not_simple_status"] = listFilters["simple_status"]
 }
 
 func joined(values []string) string { return strings.Join(values, ",") }
@@ -195,17 +209,17 @@ func choice(choices []string, of func(*machine) []string) filterField {
 	}
 }
 
-// atLeast wants a number that is not smaller than any given one.
+// atLeast wants a number that is not smaller than the smallest of the given ones.
 func atLeast(complaint string, of func(*machine) float64) filterField {
 	return func(_ *Simulator, values []string) (constraint, string, string) {
-		var least float64
+		least := math.Inf(1)
 		texts := make([]string, 0, len(values))
 		for _, value := range values {
 			n, ok := parseFloat(value)
 			if !ok {
 				return nil, "", complaint
 			}
-			least = max(least, n)
+			least = min(least, n)
 			texts = append(texts, pythonFloat(n))
 		}
 		return func(m *machine) bool { return of(m) >= least }, joined(texts), ""
@@ -239,6 +253,9 @@ func tagFilter(s *Simulator, values []string) (constraint, string, string) {
 	}
 	if len(unknown) > 0 {
 		return nil, "", fmt.Sprintf("No such tag(s): %s.", strings.Join(unknown, ", "))
+	}
+	if len(names) == 0 {
+		return nil, "", ""
 	}
 	sort.Strings(names)
 	return func(m *machine) bool {
@@ -300,7 +317,14 @@ func ownerFilter(s *Simulator, values []string) (constraint, string, string) {
 			return nil, "", fmt.Sprintf("No such owner: '%s'.", value)
 		}
 	}
-	return func(m *machine) bool { return m.owner != nil && slices.Contains(values, m.owner.name) }, joined(values), ""
+	return oneOf(ownerNames)(s, values)
+}
+
+func ownerNames(m *machine) []string {
+	if m.owner == nil {
+		return nil
+	}
+	return []string{m.owner.name}
 }
 
 // subnetFilter wants a link on each of the subnets.
@@ -398,13 +422,3 @@ func statusShortNames() []string {
 }
 
 var simpleStatusNames = []string{"failed", "new", "broken", "other", "ready", "allocated", "deployed", "deploying", "commissioning", "testing"}
-
-func simpleStatus(st status) string {
-	switch {
-	case strings.Contains(statuses[st].short, "failed"):
-		return "failed"
-	case slices.Contains(simpleStatusNames, statuses[st].short):
-		return statuses[st].short
-	}
-	return "other"
-}

@@ -30,7 +30,6 @@ func TestMachineFilters(t *testing.T) {
 		"status=ready":                          {"big", "small"},
 		"status=deployed&status=deploying":      {"host", "vm1"},
 		"not_status=ready":                      {"host", "vm1"},
-		"simple_status=ready":                   {"big", "small"},
 		"tags=fast":                             {"big"},
 		"not_tags=fast":                         {"small", "host", "vm1"},
 		"cpu_count=8":                           {"big", "host"},

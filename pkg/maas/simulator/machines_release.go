@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// release gives a machine back. One that is Ready or on its way there is left alone.
+// release gives a machine back. One that is Ready or on its way there is not changed.
 func (rq *request) release() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -38,8 +38,8 @@ func (rq *request) release() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// failToStop is a release whose machine can't be switched off: MAAS puts the status back and answers the error, but what it took from
-// the machine before, the agent name among it, stays away.
+// failToStop is a release whose machine can't be switched off: MAAS puts the status back and responds with the error, but what it took from the
+// machine before, the agent name among it, stays away.
 func (rq *request) failToStop(m *machine, erase erasing) error {
 	if erase.kind != "" || m.powerState == "off" || m.powerType == "manual" {
 		return nil

@@ -43,11 +43,16 @@ func parseStorage(text string) ([]storageWish, string) {
 	if len(wishes) == 0 || strings.Join(again, ",") != text {
 		return nil, malformed
 	}
+	// get_storage_constraints_from_string in maasserver/node_constraint_filter_forms.py: behind the boot disk, those with most tags come first.
+	slices.SortStableFunc(wishes[1:], func(a, b storageWish) int { return len(b.tags) - len(a.tags) })
 	return wishes, ""
 }
 
 // storageFilter wants a disk for each wish, the first of them the boot disk.
 func storageFilter(_ *Simulator, values []string) (constraint, string, string) {
+	if values[len(values)-1] == "" {
+		return nil, "", ""
+	}
 	wishes, complaint := parseStorage(values[len(values)-1])
 	if complaint != "" {
 		return nil, "", complaint
@@ -92,22 +97,32 @@ var interfaceKeys = []string{
 	"vlan", "not_vlan", "vid", "not_vid", "tag", "not_tag", "link_speed",
 }
 
-// parseInterfaces reads "label:key=value,key=value;label2:..."; what it cannot read is a complaint.
+// constraintLabel is the name of an interface in a constraint.
+var constraintLabel = regexp.MustCompile(`^[a-zA-Z0-9]+[a-zA-Z0-9_-]*$`)
+
+// parseInterfaces reads "label:key=value,key=value;label2:..."; what it cannot read is a complaint (parse_labeled_constraint_map in
+// provisioningserver/utils/constraints.py).
 func parseInterfaces(text string) ([]interfaceWish, string) {
 	var wishes []interfaceWish
-	if text == "" {
+	if len(text) <= 1 {
 		return nil, ""
 	}
 	for part := range strings.SplitSeq(text, ";") {
 		label, rest, ok := strings.Cut(part, ":")
-		if !ok {
-			return nil, fmt.Sprintf("Malformed constraint string: missing label: \"%s\".", part)
+		switch {
+		case !ok:
+			return nil, fmt.Sprintf("Malformed constraint: '%s' (required format: '<label>:<key>=<value>[,<key2>=<value2>[,...]]')", part)
+		case !constraintLabel.MatchString(label):
+			return nil, fmt.Sprintf("Invalid label name: '%s' (Must begin with an alphanumeric character, "+
+				"and include only alphanumeric characters, dashes, and underscores.)", label)
+		case slices.ContainsFunc(wishes, func(w interfaceWish) bool { return w.label == label }):
+			return nil, fmt.Sprintf("Constraint label defined more than once: '%s'", label)
 		}
 		wish := interfaceWish{label: label, keys: map[string][]string{}}
 		for pair := range strings.SplitSeq(rest, ",") {
 			key, value, ok := strings.Cut(pair, "=")
 			if !ok {
-				return nil, fmt.Sprintf("Malformed constraint string: missing value: \"%s\".", pair)
+				return nil, fmt.Sprintf("Malformed key/value pair in constraint: '%s'", pair)
 			}
 			if !slices.Contains(interfaceKeys, key) {
 				return nil, fmt.Sprintf("Unknown interfaces constraint: '%s", key)
@@ -124,7 +139,42 @@ func interfacesFilter(s *Simulator, values []string) (constraint, string, string
 	if complaint != "" {
 		return nil, "", complaint
 	}
+	if len(wishes) == 0 {
+		return nil, "", ""
+	}
 	return func(m *machine) bool { return s.matchInterfaces(m, wishes) != nil }, values[len(values)-1], ""
+}
+
+// undefinedSpace is where a VLAN is that is in no space.
+const undefinedSpace = "undefined"
+
+// wishError refuses what only looking into the database shows to be wrong: a space that is not there.
+func (s *Simulator) wishError(wish interfaceWish) error {
+	for _, key := range []string{"space", "not_space"} {
+		for _, name := range wish.keys[key] {
+			known := slices.ContainsFunc(s.db.vlans, func(v *vlan) bool { return v.space == strings.TrimPrefix(name, "name:") })
+			if name != undefinedSpace && !known {
+				return notFound("Space")
+			}
+		}
+	}
+	return nil
+}
+
+// interfacesError is what MAAS says of interfaces when it looks for machines that have them, if anything.
+func (s *Simulator) interfacesError(text string) error {
+	wishes, _ := parseInterfaces(text)
+	for _, wish := range wishes {
+		if err := s.wishError(wish); err != nil {
+			return err
+		}
+		for _, mode := range wish.keys["mode"] {
+			if !strings.EqualFold(strings.TrimSpace(mode), "unconfigured") {
+				return badRequest("The only valid value for 'mode' is 'unconfigured'.")
+			}
+		}
+	}
+	return nil
 }
 
 // matchInterfaces finds the interfaces for each wish by label, or nil.
@@ -143,7 +193,7 @@ func (s *Simulator) matchInterfaces(m *machine, wishes []interfaceWish) map[stri
 	return out
 }
 
-// fits tells whether an interface is what was asked for.
+// fits reports whether an interface is what was asked for.
 func (s *Simulator) fits(nic *iface, wish interfaceWish) bool {
 	for key, values := range wish.keys {
 		plain, negated := strings.CutPrefix(key, "not_")
@@ -210,6 +260,9 @@ func (nic *iface) facts(key string) []string {
 
 // devicesFilter checks the keys; simulated machines have no PCI devices, so nothing matches.
 func devicesFilter(_ *Simulator, values []string) (constraint, string, string) {
+	if values[len(values)-1] == "" {
+		return nil, "", ""
+	}
 	known := []string{"vendor_id", "product_id", "vendor_name", "product_name", "commissioning_driver"}
 	for _, value := range values {
 		for pair := range strings.SplitSeq(value, ",") {

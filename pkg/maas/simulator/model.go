@@ -166,6 +166,9 @@ type iface struct {
 	leased  *address
 	tags    []string
 	machine *machine
+	ports   []string // a bridge's
+	// acquired: found on the deployed machine. MAAS deletes it when the machine is released.
+	acquired bool
 }
 
 type disk struct {
@@ -298,6 +301,26 @@ func (m *machine) addresses() []netip.Addr {
 	return out
 }
 
+// interfaceNamed is the interface of a name, or nil.
+func (m *machine) interfaceNamed(name string) *iface {
+	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return nic.name == name })
+	if at < 0 {
+		return nil
+	}
+	return m.ifaces[at]
+}
+
+// bridgesOn names the bridges that an interface is a port of.
+func (m *machine) bridgesOn(port *iface) []string {
+	var names []string
+	for _, nic := range m.ifaces {
+		if slices.Contains(nic.ports, port.name) {
+			names = append(names, nic.name)
+		}
+	}
+	return names
+}
+
 func (m *machine) hasTag(name string) bool {
 	return slices.ContainsFunc(m.tags, func(t *tag) bool { return t.name == name })
 }
@@ -320,10 +343,12 @@ type vmHost struct {
 	usedCores, usedMemory   int
 	storage                 []storagePool
 	defaultPool             string
-	networks                []hostNetwork // of a real host
+	networks                []HostNetwork // of a real host
 	foreign                 []vmFacts     // VMs of other projects
 	hv                      hypervisor
 	known                   bool // cores and memory have arrived
+	serial                  bool
+	busyUntil               time.Duration // in the region's time, on a serial host
 }
 
 type storagePool struct {

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -104,14 +105,15 @@ func (s *Simulator) interfaceByMAC(mac string) *iface {
 	return nil
 }
 
-// machineByMACs finds the machine that has one of the addresses.
+// machineByMACs finds the machine that has one of the addresses; of several, MAAS takes the oldest.
 func (s *Simulator) machineByMACs(macs []string) *machine {
-	for _, mac := range macs {
-		if nic := s.interfaceByMAC(mac); nic != nil {
-			return nic.machine
-		}
+	at := slices.IndexFunc(s.db.machines, func(m *machine) bool {
+		return slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return slices.Contains(macs, nic.mac) })
+	})
+	if at < 0 {
+		return nil
 	}
-	return nil
+	return s.db.machines[at]
 }
 
 func (s *Simulator) hostByID(id int) *vmHost {

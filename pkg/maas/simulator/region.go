@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Region describes a MAAS region as it is before anybody uses it. Objects name each other by their names; a zone, pool
-// or domain that is not named is the default one, which always exists.
+// Region describes a MAAS region as it is before it is used. Objects name each other by their names; a zone, pool or domain that is not named is
+// the default one, which always exists.
 type Region struct {
 	Users   []RegionUser    `json:"users,omitempty"`
 	Zones   []RegionNamed   `json:"zones,omitempty"`
@@ -25,7 +25,7 @@ type Region struct {
 	Groups  []RegionMachine `json:"machines,omitempty"`
 	VMHosts []RegionVMHost  `json:"vm_hosts,omitempty"`
 	Timings Timings         `json:"timings,omitempty"`
-	// Config overrides answers of maas/?op=get_config.
+	// Config overrides responses of maas/?op=get_config.
 	Config map[string]any `json:"config,omitempty"`
 }
 
@@ -123,7 +123,9 @@ type RegionVMHost struct {
 	Tags                  []string            `json:"tags,omitempty"`
 	Project               string              `json:"project,omitempty"`
 	Version               string              `json:"version,omitempty"`
-	Subnet                string              `json:"subnet,omitempty"`
+	// Serial hosts make and delete VMs one after the other: a request waits for those that came before it.
+	Serial bool   `json:"serial,omitempty"`
+	Subnet string `json:"subnet,omitempty"`
 	// NICs go before Subnet.
 	NICs []RegionNIC `json:"nics,omitempty"`
 	// Unregistered hosts run LXD, but MAAS has to be told of them (POST vm-hosts/ with power_address Address).

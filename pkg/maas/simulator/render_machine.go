@@ -34,7 +34,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 	out := object{
 		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": s.renderDomain(m.domain),
 		"description": m.description, "hardware_uuid": nil, "status": m.status, "status_name": m.status.String(),
-		"status_message": nilIfEmpty(m.statusMessage), "status_action": s.statusAction(m), "owner": nil,
+		"status_message": nilIfEmpty(m.statusMessage), "status_action": statusAction(m), "owner": nil,
 		"owner_data": m.ownerData, "workload_annotations": m.ownerData, "locked": m.locked,
 		"node_type": 0, "node_type_name": "Machine", "power_state": m.powerState, "power_type": m.powerType,
 		"architecture": m.architecture, "cpu_count": m.cpuCount, "cpu_speed": m.cpuSpeed, "memory": m.memory,
@@ -76,12 +76,13 @@ func (s *Simulator) renderMachine(m *machine) object {
 	return out
 }
 
-// statusAction is what MAAS shows of a running script: empty once there was one, null before.
-func (s *Simulator) statusAction(m *machine) any {
-	if m.isVM() || m.statusMessage != "" {
-		return ""
+// statusAction is the action of the machine's last event: none has any here. null: there was no event (status_action in
+// maasserver/models/node.py).
+func statusAction(m *machine) any {
+	if m.statusMessage == "" {
+		return nil
 	}
-	return nil
+	return ""
 }
 
 func renderMachineNetwork(m *machine, out object) {
@@ -146,13 +147,9 @@ const (
 
 func renderDisk(m *machine, d *disk, partitioned bool) object {
 	uri := fmt.Sprintf("%snodes/%s/blockdevices/%d/", apiRoot, m.systemID, d.id)
-	tags := d.tags
-	if tags == nil {
-		tags = []string{}
-	}
 	out := object{
 		"id": d.id, "name": d.name, "type": "physical", "path": "/dev/disk/by-dname/" + d.name, "id_path": d.idPath,
-		"serial": d.serial, "model": "QEMU HARDDISK", "size": d.size, "block_size": 512, "tags": tags, "uuid": nil,
+		"serial": d.serial, "model": "QEMU HARDDISK", "size": d.size, "block_size": 512, "tags": orNone(d.tags), "uuid": nil,
 		"system_id": m.systemID, "firmware_version": nil, "numa_node": 0, "storage_pool": nilIfEmpty(d.storagePool),
 		"filesystem": nil, "partition_table_type": nil, "partitions": []any{}, "used_for": "Unused", "used_size": int64(0),
 		"available_size": d.size - diskOverlap + 512*1024, "resource_uri": uri,

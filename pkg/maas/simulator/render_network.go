@@ -93,10 +93,6 @@ func renderAddress(a *address) object {
 }
 
 func renderInterface(nic *iface) object {
-	tags := nic.tags
-	if tags == nil {
-		tags = []string{}
-	}
 	mtu := 1500
 	if nic.vlan != nil {
 		mtu = nic.vlan.mtu
@@ -112,12 +108,20 @@ func renderInterface(nic *iface) object {
 	m := nic.machine
 	return object{
 		"id": nic.id, "name": nic.name, "type": nic.kind, "mac_address": nic.mac, "enabled": nic.enabled,
-		"vlan": renderVLAN(nic.vlan), "links": links, "tags": tags, "parents": []string{}, "children": []string{},
+		"vlan": renderVLAN(nic.vlan), "links": links, "tags": orNone(nic.tags), "parents": orNone(nic.ports), "children": orNone(m.bridgesOn(nic)),
 		"effective_mtu": mtu, "params": object{}, "system_id": m.systemID, "link_connected": true, "link_speed": 0,
 		"interface_speed": 0, "vendor": nil, "product": nil, "firmware_version": nil, "numa_node": 0, "sriov_max_vf": 0,
 		"discovered":   discovered,
 		"resource_uri": fmt.Sprintf("%snodes/%s/interfaces/%d/", apiRoot, m.systemID, nic.id),
 	}
+}
+
+// orNone is a list that is [] in JSON where there is none.
+func orNone(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
 }
 
 func renderLink(a *address) object {

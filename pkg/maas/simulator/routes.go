@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// handler answers one kind of call. It runs with Simulator.mu held.
+// handler handles one kind of call. It runs with Simulator.mu held.
 type handler func(*request) (any, error)
 
 // signature is what MAAS tells calls of an endpoint apart by.
@@ -138,7 +138,9 @@ var routes = []route{
 		{post, "set_owner_data"}:           (*request).setWorkloadAnnotations,
 		{get, "details"}:                   (*request).machineDetails,
 	}},
-	{pattern: "nodes/{id}/interfaces/", systemID: true, methods: methods{{get, ""}: (*request).listInterfaces}},
+	{pattern: "nodes/{id}/interfaces/", systemID: true, methods: methods{
+		{get, ""}: (*request).listInterfaces, {post, "create_bridge"}: (*request).createBridge,
+	}},
 	{pattern: "nodes/{id}/interfaces/{iface}/", systemID: true, methods: methods{
 		{get, ""}:                     (*request).readInterface,
 		{post, "link_subnet"}:         (*request).linkSubnet,

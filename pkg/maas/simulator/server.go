@@ -79,7 +79,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, User: s.claimedUser(r)}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		// The client went away or sent too much: there is nobody to answer, or nothing to do.
+		// The client went away or sent too much: there is no one to respond to, or nothing to do.
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 		return
 	}
@@ -161,7 +161,7 @@ func (rq *request) handle(rt *route, parseErr error) *reply {
 	return out
 }
 
-// dispatch answers like MAAS's own: no endpoint, no credentials, verb not allowed, unknown operation, or the handler.
+// dispatch responds as MAAS does: no endpoint, no credentials, verb not allowed, unknown operation, or the handler.
 func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// defaultVersion is the MAAS that the simulator is when nobody says otherwise.
+// defaultVersion is the MAAS that the simulator is when no other is named.
 const defaultVersion = "3.6.5"
 
 // Options say which MAAS the simulator is and how its time runs.
@@ -187,13 +187,13 @@ func parseVersion(text string) (maasVersion, error) {
 	return maasVersion{major, minor, patch, text}, nil
 }
 
-// atLeast tells whether this MAAS is 3.minor or newer.
+// atLeast reports whether this MAAS is 3.minor or newer.
 func (v maasVersion) atLeast(minor int) bool { return v.major > 3 || v.minor >= minor }
 
-// since tells whether this MAAS is 3.minor.patch or newer.
+// since reports whether this MAAS is 3.minor.patch or newer.
 func (v maasVersion) since(minor, patch int) bool {
 	return v.major > 3 || v.minor > minor || v.minor == minor && v.patch >= patch
 }
 
-// hasVMHosts tells whether this MAAS still manages VM hosts.
+// hasVMHosts reports whether this MAAS still manages VM hosts.
 func (v maasVersion) hasVMHosts() bool { return !v.atLeast(8) }

@@ -44,10 +44,11 @@ type MachineSnapshot struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// InterfaceSnapshot is one network card of a machine and its addresses, with subnet masks.
+// InterfaceSnapshot is one network card or bridge of a machine and its addresses, with subnet masks.
 type InterfaceSnapshot struct {
 	Name      string         `json:"name"`
 	MAC       string         `json:"mac"`
+	Ports     []string       `json:"ports,omitempty"` // of a bridge
 	Addresses []netip.Prefix `json:"addresses"`
 	Gateway   string         `json:"gateway,omitempty"`
 }
@@ -98,7 +99,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 }
 
 func snapshotInterface(nic *iface) InterfaceSnapshot {
-	out := InterfaceSnapshot{Name: nic.name, MAC: nic.mac}
+	out := InterfaceSnapshot{Name: nic.name, MAC: nic.mac, Ports: slices.Clone(nic.ports)}
 	links := nic.links
 	if nic.leased != nil {
 		links = append(slices.Clone(links), nic.leased)
@@ -130,8 +131,8 @@ func tagNames(tags []*tag) []string {
 	return names
 }
 
-// Lookup answers as MAAS's DNS server would: the addresses of the DNS resource or machine with that name, sorted; none
-// when there is no such name. A trailing dot and the case of letters do not matter.
+// Lookup returns what MAAS's DNS server would: the addresses of the DNS resource or machine with that name, sorted; none when there is no such
+// name. A trailing dot and the case of letters do not matter.
 func (s *Simulator) Lookup(fqdn string) []netip.Addr {
 	name := strings.ToLower(strings.TrimSuffix(fqdn, "."))
 	s.mu.Lock()

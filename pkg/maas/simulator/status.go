@@ -125,7 +125,7 @@ var keepsAutoAddresses = []status{
 
 func (st status) String() string { return statuses[st].name }
 
-// mayBecome tells whether MAAS allows the change.
+// mayBecome reports whether MAAS allows the change.
 func (st status) mayBecome(next status) bool { return slices.Contains(statuses[st].next, next) }
 
 // refuseTransition is MAAS's refusal of a change that the table does not have, or nil.

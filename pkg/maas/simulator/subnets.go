@@ -158,8 +158,36 @@ func addrNumber(ip netip.Addr) int64 {
 	return n
 }
 
-// usedRanges are the subnet's addresses that MAAS would not give away, in order.
+// usedRanges are the subnet's addresses that MAAS would not give away, in order. What overlaps is one range with all the purposes, and so is what
+// is side by side for the same ones (_condense in provisioningserver/utils/network.py).
 func (s *Simulator) usedRanges(sn *subnet) []usedRange {
+	var merged []usedRange
+	for _, u := range s.uses(sn) {
+		if n := len(merged); n > 0 && !merged[n-1].end.Less(u.start) {
+			last := &merged[n-1]
+			if last.end.Less(u.end) {
+				last.end = u.end
+			}
+			last.purpose = append(last.purpose, u.purpose...)
+			slices.Sort(last.purpose)
+			last.purpose = slices.Compact(last.purpose)
+			continue
+		}
+		merged = append(merged, u)
+	}
+	var out []usedRange
+	for _, u := range merged {
+		if n := len(out); n > 0 && out[n-1].end.Next() == u.start && slices.Equal(out[n-1].purpose, u.purpose) {
+			out[n-1].end = u.end
+			continue
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+// uses are what the subnet's addresses are used for, each use by itself, in order.
+func (s *Simulator) uses(sn *subnet) []usedRange {
 	var out []usedRange
 	add := func(start, end netip.Addr, purpose string) {
 		if start.IsValid() && sn.cidr.Contains(start) {
@@ -178,20 +206,12 @@ func (s *Simulator) usedRanges(sn *subnet) []usedRange {
 		}
 	}
 	for _, a := range s.db.addrs {
-		if a.subnet == sn && s.dynamicRangeOf(a.ip) == nil {
+		if a.subnet == sn {
 			add(a.ip, a.ip, "assigned-ip")
 		}
 	}
-	slices.SortFunc(out, func(a, b usedRange) int { return a.start.Compare(b.start) })
-	var merged []usedRange
-	for _, u := range out {
-		if n := len(merged); n > 0 && merged[n-1].start == u.start {
-			merged[n-1].purpose = append(merged[n-1].purpose, u.purpose...)
-			continue
-		}
-		merged = append(merged, u)
-	}
-	return merged
+	slices.SortStableFunc(out, func(a, b usedRange) int { return a.start.Compare(b.start) })
+	return out
 }
 
 // unusedRanges are the gaps between the used ones.

@@ -56,6 +56,8 @@ type Timings struct {
 	Refresh *Duration `json:"refresh,omitempty"`
 	// VMHostSync is from a VM host's registration to MAAS knowing its cores and memory.
 	VMHostSync *Duration `json:"vm_host_sync,omitempty"`
+	// ListMachine is what a list of machines takes for each machine in it, inside the request. Default: no time.
+	ListMachine *Duration `json:"list_machine,omitempty"`
 	// PowerPoll is how often MAAS asks the BMCs whether their machines are still on.
 	PowerPoll *Duration `json:"power_poll,omitempty"`
 }
@@ -92,6 +94,7 @@ func (t Timings) compose() time.Duration     { return t.take(t.Compose, "compose
 func (t Timings) decompose() time.Duration   { return t.take(t.Decompose, "decompose") }
 func (t Timings) refresh() time.Duration     { return t.take(t.Refresh, "refresh") }
 func (t Timings) vmHostSync() time.Duration  { return t.take(t.VMHostSync, "vm_host_sync") }
+func (t Timings) listMachine() time.Duration { return t.take(t.ListMachine, "list_machine") }
 func (t Timings) powerPoll() time.Duration   { return t.take(t.PowerPoll, "power_poll") }
 
 func (t Timings) deploy(vm bool) time.Duration {

@@ -153,7 +153,7 @@ func (rq *request) newVMHost() (*vmHost, error) {
 	return h, nil
 }
 
-// sameBMC tells whether two LXD hosts are one row in MAAS: their parameters are the same, secrets apart.
+// sameBMC reports whether two LXD hosts are one row in MAAS: their parameters are the same, secrets apart.
 func sameBMC(a, b map[string]string) bool {
 	return a["power_address"] == b["power_address"] && a["project"] == b["project"] && a["certificate"] == b["certificate"]
 }
@@ -190,8 +190,10 @@ func (rq *request) editVMHost(h *vmHost, errs formErrors) {
 			errs.add("pool", "Select a valid choice. That choice is not one of the available choices.")
 		}
 	}
-	if complaint := checkHostname(f.get("name")); complaint != "" {
-		errs.add("hostname", "%s", complaint)
+	if name := f.get("name"); name != "" {
+		if complaint := checkLabel(name); complaint != "" {
+			errs.add("hostname", "%s", complaint)
+		}
 	}
 	h.cpuRatio = rq.ratio("cpu_over_commit_ratio", h.cpuRatio, errs)
 	h.memRatio = rq.ratio("memory_over_commit_ratio", h.memRatio, errs)

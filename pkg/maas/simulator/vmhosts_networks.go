@@ -2,27 +2,47 @@
 
 package simulator
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
+
+// Kinds of networks as LXD names them.
+const (
+	NetworkBridge   = "bridge"
+	NetworkPhysical = "physical"
+	NetworkUnknown  = "unknown" // such as a veth pair's end
+)
+
+// HostNetwork is a network interface of an LXD host, as LXD reports it.
+type HostNetwork struct {
+	Name, Kind, MAC string
+	Addresses       []netip.Prefix // global ones
+	Ports           []string       // a bridge's
+}
+
+// isDevice reports whether MAAS takes it for a network card.
+func (n HostNetwork) isDevice() bool { return n.Kind == NetworkPhysical || n.Kind == NetworkUnknown }
 
 // vlanOf is the VLAN that a host's network device is on, as far as MAAS can know: by its addresses, by the machine's
 // interface with its MAC address, or, for a bridge, by its ports. nil: unknown.
-func (s *Simulator) vlanOf(h *vmHost, n hostNetwork) *vlan {
-	for _, ip := range n.addresses {
+func (s *Simulator) vlanOf(h *vmHost, n HostNetwork) *vlan {
+	for _, ip := range n.Addresses {
 		for _, sn := range s.db.subnets {
-			if sn.cidr.Contains(ip) {
+			if sn.cidr.Contains(ip.Addr()) {
 				return sn.vlan
 			}
 		}
 	}
-	if h.machine != nil && n.mac != "" {
+	if h.machine != nil && n.MAC != "" {
 		for _, nic := range h.machine.ifaces {
-			if nic.mac == n.mac {
+			if nic.mac == n.MAC {
 				return nic.vlan
 			}
 		}
 	}
 	for _, other := range h.networks {
-		if n.kind == networkBridge && other.kind != networkBridge && slices.Contains(n.ports, other.name) {
+		if n.Kind == NetworkBridge && other.Kind != NetworkBridge && slices.Contains(n.Ports, other.Name) {
 			if v := s.vlanOf(h, other); v != nil {
 				return v
 			}
@@ -54,10 +74,10 @@ func (s *Simulator) attachmentOn(h *vmHost, sn *subnet) (attachment, bool) {
 			continue
 		}
 		switch {
-		case n.kind == networkBridge:
-			return attachment{kind: "bridged", parent: n.name}, true
+		case n.Kind == NetworkBridge:
+			return attachment{kind: "bridged", parent: n.Name}, true
 		case device.parent == "":
-			device = attachment{kind: "macvlan", parent: n.name}
+			device = attachment{kind: "macvlan", parent: n.Name}
 		}
 	}
 	return device, device.parent != ""

@@ -25,32 +25,32 @@ func TestAttachmentsPreferABridgeWithDHCP(t *testing.T) {
 	silent := &subnet{cidr: netip.MustParsePrefix("10.66.0.0/24"), vlan: &vlan{}}
 	b.db.subnets = append(b.db.subnets, silent)
 	node := &machine{ifaces: []*iface{{mac: mac, vlan: dhcp.vlan}}}
-	ip := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
-	device := hostNetwork{name: "eth0", kind: networkPhysical, mac: mac}
-	private := hostNetwork{name: "lxdbr0", kind: networkBridge, addresses: ip("10.66.0.1")}
+	ip := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text + "/24")} }
+	device := HostNetwork{Name: "eth0", Kind: NetworkPhysical, MAC: mac}
+	private := HostNetwork{Name: "lxdbr0", Kind: NetworkBridge, Addresses: ip("10.66.0.1")}
 	for name, test := range map[string]struct {
-		networks []hostNetwork
+		networks []HostNetwork
 		subnets  []*subnet
 		want     []attachment
 	}{
 		"by its address": {
-			[]hostNetwork{private, device, {name: "br0", kind: networkBridge, addresses: ip("10.10.0.9")}},
+			[]HostNetwork{private, device, {Name: "br0", Kind: NetworkBridge, Addresses: ip("10.10.0.9")}},
 			[]*subnet{nil}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"by its MAC address": {
-			[]hostNetwork{device, {name: "br0", kind: networkBridge, mac: mac}}, []*subnet{dhcp}, []attachment{{kind: "bridged", parent: "br0"}},
+			[]HostNetwork{device, {Name: "br0", Kind: NetworkBridge, MAC: mac}}, []*subnet{dhcp}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"by its port": {
-			[]hostNetwork{device, {name: "br0", kind: networkBridge, ports: []string{"eth0"}}},
+			[]HostNetwork{device, {Name: "br0", Kind: NetworkBridge, Ports: []string{"eth0"}}},
 			[]*subnet{dhcp}, []attachment{{kind: "bridged", parent: "br0"}},
 		},
 		"a device where there is no bridge": {
-			[]hostNetwork{private, device}, []*subnet{nil}, []attachment{{kind: "macvlan", parent: "eth0"}},
+			[]HostNetwork{private, device}, []*subnet{nil}, []attachment{{kind: "macvlan", parent: "eth0"}},
 		},
 		"the subnet's own": {
-			[]hostNetwork{private, device}, []*subnet{silent, dhcp}, []attachment{{kind: "bridged", parent: "lxdbr0"}, {kind: "macvlan", parent: "eth0"}},
+			[]HostNetwork{private, device}, []*subnet{silent, dhcp}, []attachment{{kind: "bridged", parent: "lxdbr0"}, {kind: "macvlan", parent: "eth0"}},
 		},
-		"nothing without DHCP": {[]hostNetwork{private}, []*subnet{nil}, nil},
+		"nothing without DHCP": {[]HostNetwork{private}, []*subnet{nil}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := b.attachments(&vmHost{machine: node, networks: test.networks}, test.subnets)

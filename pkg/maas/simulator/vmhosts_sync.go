@@ -13,8 +13,9 @@ const (
 	deployedProject = "maas"
 )
 
-// learn takes over what a host tells of itself.
+// learn takes over what a host tells of itself. A member of a cluster gets its name there, whatever it was called in MAAS.
 func (s *Simulator) learn(h *vmHost, facts hostFacts) {
+	h.name = orDefault(facts.member, h.name)
 	h.version, h.architectures = facts.version, []string{orDefault(facts.architecture, "amd64/generic")}
 	h.totalCores, h.totalMemory = facts.cores, facts.memory
 	h.storage, h.networks, h.foreign = facts.pools, facts.networks, facts.foreign
@@ -87,11 +88,19 @@ func (rq *request) syncHost(h *vmHost) error {
 	rq.enlistFound(h, known, facts)
 	if !h.known {
 		h.totalCores, h.totalMemory = 0, 0
-		rq.in(rq.timings.vmHostSync(), func() {
-			h.known, h.totalCores, h.totalMemory = true, facts.cores, facts.memory
-		})
 	}
+	rq.in(rq.timings.vmHostSync(), func() { rq.commissioned(h, facts) })
 	return nil
+}
+
+// commissioned is what follows a moment after a host was discovered: MAAS takes over what the host runs on, as if it were commissioned.
+func (s *Simulator) commissioned(h *vmHost, facts hostFacts) {
+	if !h.known {
+		h.known, h.totalCores, h.totalMemory = true, facts.cores, facts.memory
+	}
+	if len(facts.networks) > 0 && h.machine != nil && !h.machine.gone {
+		s.takeInterfaces(h.machine, facts.networks)
+	}
 }
 
 // hostNode is the machine that MAAS shows a VM host on: the one that it found behind it, or, as long as it could not ask
@@ -151,11 +160,11 @@ func (rq *request) makeHostMachine(h *vmHost, hostname string, facts hostFacts) 
 	m.status, m.powerState, m.running, m.netboot = statusDeployed, "unknown", true, false
 	m.owner, m.powerType = rq.user, "manual"
 	for _, n := range facts.networks {
-		if !slices.Contains(facts.macs, n.mac) || slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return nic.mac == n.mac }) {
+		if !slices.Contains(facts.macs, n.MAC) || slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return nic.mac == n.MAC }) {
 			continue
 		}
 		m.ifaces = append(m.ifaces, &iface{
-			id: rq.db.next("interface"), name: n.name, kind: "physical", mac: n.mac, enabled: true, machine: m, vlan: rq.vlanOf(h, n),
+			id: rq.db.next("interface"), name: n.Name, kind: "physical", mac: n.MAC, enabled: true, machine: m, vlan: rq.vlanOf(h, n),
 		})
 	}
 	if len(facts.macs) == 0 && len(rq.db.subnets) > 0 {

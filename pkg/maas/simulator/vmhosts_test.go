@@ -57,7 +57,7 @@ func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
 	b.expect(back.SystemID, []step{{5 * time.Minute, "Ready", "off"}})
 }
 
-// A host that answers and can't delete: the VM comes back at each refresh.
+// A host that responds and can't delete: the VM comes back at each refresh.
 func TestHostThatKeepsVMs(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
@@ -388,5 +388,38 @@ func TestMachineDeployedAsAVMHost(t *testing.T) {
 	b.pass(time.Minute)
 	if m, _ := b.Machine(id); m.Status != "Ready" || len(b.do(get, "vm-hosts/").list(t)) != 1 || len(b.VMHosts()) != 1 {
 		t.Errorf("released by force, it is %s, and its VM host is still there", m.Status)
+	}
+}
+
+// What allocate composes goes with the transaction when the machine cannot be saved; its VM stays.
+func TestAllocateThatFailsAfterItComposedLeavesTheVM(t *testing.T) {
+	b := newBed(t)
+	_, before := b.realVMs()
+	got := b.do(post, "machines/", "op", "allocate", "pod", "host", "agent_name", strings.Repeat("x", 256))
+	if got.status != http.StatusBadRequest || !strings.Contains(got.body, `"agent_name"`) {
+		t.Fatalf("%d %s, want the agent name to be refused", got.status, got.body)
+	}
+	if _, unknown := b.realVMs(); unknown != before+1 {
+		t.Errorf("%d VMs that MAAS does not know, want %d", unknown, before+1)
+	}
+}
+
+// Also VMs that MAAS knows nothing of take room in a storage pool.
+func TestStoragePoolsFill(t *testing.T) {
+	b := newBed(t)
+	compose := func(name, storage string) answer {
+		return b.do(post, "vm-hosts/1/", "op", "compose", "hostname", name, "storage", storage, "skip_commissioning", "true")
+	}
+	if got := b.control(post, "vm-hosts/host/vms", `{"name": "stranger", "cores": 1, "memory": 1024, "disks": [300], "project": "other"}`); got.status >= http.StatusBadRequest {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	if got := compose("first", "root:150,data:51"); got.status != http.StatusInternalServerError || !strings.Contains(got.body, "Not enough space in default storage pool: default") {
+		t.Errorf("%d %s, want the second disk to find no room", got.status, got.body)
+	}
+	if got := compose("first", "root:150,data:50(default)"); got.status != http.StatusOK {
+		t.Errorf("%d %s, want what just fits to be made", got.status, got.body)
+	}
+	if got := compose("second", "root:1(default)"); got.status != http.StatusInternalServerError || !strings.Contains(got.body, "Not enough storage space on storage pools: default") {
+		t.Errorf("%d %s, want the pool of the tag to be full", got.status, got.body)
 	}
 }

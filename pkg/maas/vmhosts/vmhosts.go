@@ -24,13 +24,13 @@ type Registration struct {
 	PowerAddress string
 	// Project that MAAS uses in LXD. The same LXD with another project is another VM host.
 	Project string
-	// Certificate and Key are what LXD knows MAAS by, PEM. Both empty: what MAAS has is left alone.
+	// Certificate and Key are what LXD knows MAAS by, PEM. Both empty: what MAAS has is not changed.
 	Certificate, Key string
-	// Zone and ResourcePool by name. Empty: what MAAS has is left alone.
+	// Zone and ResourcePool by name. Empty: what MAAS has is not changed.
 	Zone, ResourcePool string
 	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another name.
 	SystemID string
-	// ID that an earlier Ensure answered, or 0. While it is the one, not all hosts of MAAS are read to find it.
+	// ID that an earlier Ensure returned, or 0. While it is the one, not all hosts of MAAS are read to find it.
 	ID int
 }
 
@@ -68,8 +68,8 @@ type found struct {
 	power maas.VMHostPower
 }
 
-// Find answers the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the same
-// machine, else the one of the same name (its node may have a new address). Several are an *AmbiguousError.
+// Find returns the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the same machine, else the
+// one of the same name (its node may have a new address). Several are an *AmbiguousError.
 func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {
@@ -108,7 +108,7 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	return only(r.Name, same, named)
 }
 
-// findKnown reads the host of the ID, and answers it if it is still the one.
+// findKnown reads the host of the ID, and returns it if it is still the one.
 func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error) {
 	if r.ID == 0 {
 		return nil, nil
@@ -127,7 +127,7 @@ func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error)
 	return &found{host, *power}, nil
 }
 
-// power answers how MAAS reaches a host, or nil where it is gone.
+// power returns how MAAS reaches a host, or nil where it is gone.
 func (s *Service) power(ctx context.Context, host maas.VMHost) (*maas.VMHostPower, error) {
 	power, err := s.client.VMHostPower(ctx, host.ID)
 	if errors.Is(err, maas.NotFound) {
@@ -159,7 +159,7 @@ func runsOn(h maas.VMHost, r Registration) bool {
 	return r.SystemID != "" && h.Host.SystemID == r.SystemID
 }
 
-// only answers the one host of the first list that is not empty.
+// only returns the one host of the first list that is not empty.
 func only(name string, lists ...[]found) (*found, error) {
 	for _, list := range lists {
 		switch len(list) {
@@ -247,12 +247,12 @@ func (s *Service) Remove(ctx context.Context, id int) error {
 	return nil
 }
 
-// ResourcesKnown tells whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
+// ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
 func ResourcesKnown(h maas.VMHost) bool {
 	return h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0
 }
 
-// OnMachine answers the VM hosts that run on a machine; there is at most one for each LXD project.
+// OnMachine returns the VM hosts that MAAS shows on a machine; there is at most one for each LXD project.
 func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 	var on []maas.VMHost
 	for _, h := range hosts {
@@ -263,6 +263,49 @@ func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 	return on
 }
 
+// Node is the machine of a Node, by all that its VM hosts are known by. MAAS finds a VM host's machine by the MAC addresses that LXD reports, and takes the
+// wrong one where two machines have one in common.
+type Node struct {
+	SystemID string
+	// Name is the Node's, which its VM host has, too; Others are the names of its cluster's other Nodes.
+	Name   string
+	Others []string
+	// Addresses are the Node's own.
+	Addresses []string
+}
+
+// OnNode returns the VM hosts that run on a node: those of its name, and those that MAAS shows on it and reaches at one of its addresses (GET
+// vm-hosts/{id}/ op=parameters). In doubt are those that MAAS shows on it and reaches elsewhere.
+func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (on, inDoubt []maas.VMHost, err error) {
+	for _, h := range OnMachine(hosts, node.SystemID) {
+		if h.Name == node.Name || slices.Contains(node.Others, h.Name) {
+			continue
+		}
+		power, err := s.power(ctx, h)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case power == nil: // It is gone.
+		case slices.Contains(node.Addresses, hostOf(power.PowerAddress)):
+			on = append(on, h)
+		default:
+			inDoubt = append(inDoubt, h)
+		}
+	}
+	for _, h := range hosts {
+		if h.Type == maas.VMHostTypeLXD && node.Name != "" && h.Name == node.Name {
+			on = append(on, h)
+		}
+	}
+	return on, inDoubt, nil
+}
+
+// hostOf is the host in an address.
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(normal(address))
+	return host
+}
+
 func (r Registration) params() maas.VMHostParams {
 	return maas.VMHostParams{
 		Name: r.Name, Zone: r.Zone, Pool: r.ResourcePool,
@@ -270,7 +313,7 @@ func (r Registration) params() maas.VMHostParams {
 	}
 }
 
-// differs answers what has to be changed, as parameters and as words.
+// differs returns what has to be changed, as parameters and as words.
 func (f *found) differs(r Registration) (maas.VMHostParams, []string) {
 	var params maas.VMHostParams
 	var changes []string

@@ -133,6 +133,7 @@ func TestAllocateRefusesBadConstraints(t *testing.T) {
 		{"a filter of the list", "hostname", "x", "No such constraint."},
 		{"an opposite that MAAS lacks", "not_system_id", "x", "No such constraint."},
 		{"unknown interface key", "interfaces", "x:bogus=1", "Unknown interfaces constraint: 'bogus"},
+		{"an interface without its key", "interfaces", "eth0", "Malformed constraint: 'eth0' (required format: "},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -229,33 +230,37 @@ func TestAllocateByPlainUserIsTheirs(t *testing.T) {
 }
 
 // When no machine fits and no system_id is named, MAAS composes a VM on a host that fits and hands it
-// out; releasing that VM deletes it.
+// out, to whoever asks (get_pods in maasserver/models/bmc.py); releasing that VM deletes it.
 func TestAllocateComposesAndReleaseDeletes(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		host := m.vmHostWithRoom(t)
-		onlyHere := find(m.machines(t, "pod", host.str("name"), "status", "ready", "cpu_count", "2"), func(o object) bool {
-			return o.str("pod", "name") == host.str("name")
-		}) == nil
-		if !onlyHere {
-			t.Skipf("VM host %s has a Ready VM, which would be taken instead", host.str("name"))
-		}
-		agent := uniqueName()
-		t.Cleanup(func() {
-			for _, machine := range m.machines(t, "agent_name", agent) {
-				m.removeMachine(t, machine)
-			}
+	for name, as := range map[string]func(t *testing.T, m *maas) *maas{
+		"administrator": func(_ *testing.T, m *maas) *maas { return m },
+		"plain user":    func(t *testing.T, m *maas) *maas { return m.asPlainUser(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				host, user := m.vmHostWithRoom(t), as(t, m)
+				if has(m.machines(t, "pod", host.str("name"), "status", "ready", "cpu_count", "2"), "status_name", "Ready") {
+					t.Skipf("VM host %s has a Ready VM, which would be taken instead", host.str("name"))
+				}
+				agent := uniqueName()
+				t.Cleanup(func() {
+					for _, machine := range m.machines(t, "agent_name", agent) {
+						m.removeMachine(t, machine)
+					}
+				})
+				got := user.allocate(t, "pod", host.str("name"), "cpu_count", "2", "agent_name", agent).object(t)
+				if got.str("status_name") != "Allocated" || got.str("owner") != user.me(t) || got.str("pod", "name") != host.str("name") {
+					t.Errorf("%s, owner %v, on %s; want Allocated, mine, on %s",
+						got.str("status_name"), got["owner"], got.str("pod", "name"), host.str("name"))
+				}
+				if got.int("cpu_count") != 2 {
+					t.Errorf("cpu_count %d, want 2", got.int("cpu_count"))
+				}
+				user.op(t, machinePath(got.str("system_id")), "release").object(t)
+				m.awaitNoMachine(t, got.str("system_id"))
+			})
 		})
-		got := m.allocate(t, "pod", host.str("name"), "cpu_count", "2", "agent_name", agent).object(t)
-		if got.str("status_name") != "Allocated" || got.str("owner") != m.me(t) || got.str("pod", "name") != host.str("name") {
-			t.Errorf("%s, owner %v, on %s; want Allocated, mine, on %s",
-				got.str("status_name"), got["owner"], got.str("pod", "name"), host.str("name"))
-		}
-		if got.int("cpu_count") != 2 {
-			t.Errorf("cpu_count %d, want 2", got.int("cpu_count"))
-		}
-		m.op(t, machinePath(got.str("system_id")), "release").object(t)
-		m.awaitNoMachine(t, got.str("system_id"))
-	})
+	}
 }
 
 func TestAllocateDoesNotComposeWhenExcluded(t *testing.T) {
@@ -266,5 +271,45 @@ func TestAllocateDoesNotComposeWhenExcluded(t *testing.T) {
 		if after := len(m.machines(t)); !m.real && after != before {
 			t.Errorf("%d machines before, %d after", before, after)
 		}
+	})
+}
+
+// Only saving the machine shows that the name is too long (acquire in maasserver/models/node.py): a dry run does not, and what is wrong with the
+// constraints is said first.
+func TestAllocateWithATooLongAgentName(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm, agent := m.vm(t), strings.Repeat("x", 300)
+		pairs := []string{"system_id", vm.str("system_id"), "agent_name", agent}
+		m.allocate(t, append(pairs, "zone", "nosuch")...).refusesField(t, "zone", "No such zone(s): nosuch.")
+		m.allocate(t, append(pairs, "dry_run", "true")...).object(t)
+		const text = "Ensure this value has at most 255 characters (it has 300)."
+		m.allocate(t, pairs...).refusesField(t, "agent_name", text)
+		m.deploy(t, vm, "agent_name", agent).refusesField(t, "agent_name", text)
+		if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
+			t.Errorf("%s of %v after the refusals, want Ready and nobody's", after.str("status_name"), after["owner"])
+		}
+	})
+}
+
+// What is well formed fails only when MAAS asks its database (filter_nodes in maasserver/node_constraint_filter_forms.py).
+func TestInterfacesThatMAASCannotLookFor(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		tests := map[string]func(interfaces string) *answer{
+			"list": func(text string) *answer { return m.get(t, "machines/", "interfaces", text) },
+			"allocate": func(text string) *answer {
+				return m.allocate(t, append([]string{"interfaces", text, "system_id", "nosuch"}, noComposing...)...)
+			},
+		}
+		for name, send := range tests {
+			t.Log(name)
+			send("eth0:space=nosuch").refuses(t, http.StatusNotFound, "No Space matches the given query.")
+			send("eth0:not_space=nosuch").refuses(t, http.StatusNotFound, "No Space matches the given query.")
+			send("eth0:mode=bogus").refuses(t, http.StatusBadRequest, "The only valid value for 'mode' is 'unconfigured'.")
+		}
+		host := m.vmHostWithRoom(t)
+		if host.str("host", "system_id") == "" {
+			t.Skipf("VM host %s is on no machine", host.str("name"))
+		}
+		m.composeOn(t, host, "interfaces", "eth0:space=nosuch").refuses(t, http.StatusNotFound, "No Space matches the given query.")
 	})
 }

@@ -212,7 +212,7 @@ func find(list []object, condition func(object) bool) object {
 	return nil
 }
 
-// has tells whether one of the objects has the text at the key.
+// has reports whether one of the objects has the text at the key.
 func has(list []object, key, text string) bool {
 	return find(list, func(o object) bool { return o.str(key) == text }) != nil
 }

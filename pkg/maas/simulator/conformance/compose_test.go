@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -172,7 +173,7 @@ func TestComposeNamesTheMachineUnlessTold(t *testing.T) {
 	})
 }
 
-// While it commissions, a VM belongs to whoever composed it; once Ready, to nobody.
+// While it commissions, a VM belongs to whoever composed it; once Ready, it has no owner.
 func TestComposeWithCommissioningEndsReady(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t, "skip_commissioning", "false")
@@ -232,6 +233,23 @@ func TestComposeRefusals(t *testing.T) {
 		{"slow CPU", "cpu_speed", func(object) string { return "299" }, "Ensure this value is greater than or equal to 300."},
 		{"unknown interface key", "interfaces", func(object) string { return "eth0:bogus=1" },
 			"Unknown interfaces constraint: 'bogus"},
+		// parse_labeled_constraint_map in provisioningserver/utils/constraints.py
+		{"an interface without its key", "interfaces", func(object) string { return "eth0" },
+			"Malformed constraint: 'eth0' (required format: '<label>:<key>=<value>[,<key2>=<value2>[,...]]')"},
+		{"an interface without its value", "interfaces", func(object) string { return "eth0:name" },
+			"Malformed key/value pair in constraint: 'name'"},
+		{"an interface twice", "interfaces", func(object) string { return "eth0:name=a;eth0:name=b" },
+			"Constraint label defined more than once: 'eth0'"},
+		{"a label that is none", "interfaces", func(object) string { return "-:name=a" }, "Invalid label name: '-'"},
+		{"a core that the host lacks", "pinned_cores", func(host object) string { return host.id("total", "cores") },
+			"Select a valid choice."},
+		{"a core that is no number", "pinned_cores", func(object) string { return "x" }, "Select a valid choice. x is not one"},
+		// validate_hostname in maasserver/utils/dns.py
+		{"a long hostname", "hostname", func(object) string { return strings.Repeat("x", 64) },
+			"Label is too long: '" + strings.Repeat("x", 64) + "'.  Maximum allowed is 63 characters."},
+		{"a hyphen before the hostname", "hostname", func(object) string { return "-a" }, "Label cannot start or end with hyphen: '-a'."},
+		{"a hostname with an underscore", "hostname", func(object) string { return "a_b.c" }, "Host label cannot contain underscore: 'a_b'."},
+		{"a hostname with a blank", "hostname", func(object) string { return "a b" }, "Label contains disallowed characters: 'a b'."},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -223,7 +223,7 @@ func TestAdminCallsAreRefusedToPlainUsers(t *testing.T) {
 			return m.create(t, "dnsresources/", "fqdn", uniqueName()+".nosuch.test")
 		}},
 		{"create a VM host", func(t *testing.T, m *maas) *answer {
-			return m.create(t, "vm-hosts/", "type", "lxd", "power_address", "127.0.0.1:1")
+			return m.create(t, "vm-hosts/", "type", "lxd", "power_address", unreachable)
 		}},
 		{"refresh a VM host", func(t *testing.T, m *maas) *answer { return m.op(t, "vm-hosts/999999/", "refresh") }},
 		{"compose", func(t *testing.T, m *maas) *answer { return m.op(t, "vm-hosts/999999/", "compose") }},

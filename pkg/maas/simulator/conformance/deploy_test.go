@@ -5,6 +5,7 @@ package conformance
 import (
 	"encoding/base64"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,9 +124,22 @@ func TestDeployOfUnknownSeriesIsRefusedAndTakesNothing(t *testing.T) {
 	})
 }
 
-func TestDeployOfUnknownBridgeTypeIsRefused(t *testing.T) {
+// get_allocation_options in maasserver/api/machines.py makes a text for a form, and puts no value into it.
+func TestUnknownBridgeTypeIsRefused(t *testing.T) {
+	const text = "'%(value)s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'."
 	each(t, func(t *testing.T, m *maas) {
-		m.deploy(t, m.vm(t), "bridge_type", "bogus").refusesField(t, "bridge_type", "'bogus' is not a valid bridge_type.")
+		vm := m.vm(t)
+		m.deploy(t, vm, "bridge_type", "bogus").refusesField(t, "bridge_type", text)
+		m.allocate(t, "system_id", vm.str("system_id"), "bridge_type", "bogus").refusesField(t, "bridge_type", text)
+	})
+}
+
+func TestBridgeDelayMustBeANumber(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		const text = "Invalid bridge_fd: Please enter an integer value"
+		m.deploy(t, vm, "bridge_fd", "x").refuses(t, http.StatusBadRequest, text)
+		m.allocate(t, "system_id", vm.str("system_id"), "bridge_fd", "x").refuses(t, http.StatusBadRequest, text)
 	})
 }
 
@@ -159,5 +173,44 @@ func TestDeployOfSomebodyElsesMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		plain.deploy(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
+	})
+}
+
+// on_network in maasserver/models/node.py wants a link that gives an address, on a subnet.
+func TestDeployWithoutNetworkIsRefused(t *testing.T) {
+	configure := map[string]func(t *testing.T, m *maas, vm object){
+		"disconnected": func(t *testing.T, m *maas, vm object) { m.op(t, interfacePath(vm), "disconnect").object(t) },
+		"only up": func(t *testing.T, m *maas, vm object) {
+			subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
+			m.link(t, vm, "mode", "LINK_UP", "subnet", subnet.id("id"), "force", "true").object(t)
+		},
+	}
+	for name, configure := range configure {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				vm := m.vm(t)
+				configure(t, m, vm)
+				m.deploy(t, vm).refusesField(t, "network", "Node must be configured to use a network")
+				if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
+					t.Errorf("%s of %v after the refusal, want Ready and nobody's", after.str("status_name"), after["owner"])
+				}
+			})
+		})
+	}
+}
+
+// get_working_kernel in maasserver/utils/osystems.py does not refuse what is no kernel, but takes that of the image that the machine boots from.
+func TestDeployOfACustomImageWithAKernelThatIsNone(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		image := find(m.get(t, "boot-resources/").list(t), func(o object) bool {
+			return o.str("type") == "Uploaded" && !strings.Contains(o.str("name"), "/") && strings.HasPrefix(o.str("architecture"), "amd64/")
+		})
+		if image == nil {
+			t.Skip("no image for amd64 was uploaded")
+		}
+		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", "x").object(t)
+		if kernel := got.str("hwe_kernel"); !strings.HasPrefix(kernel, "ga-") {
+			t.Errorf("hwe_kernel %q, want that of the base image", kernel)
+		}
 	})
 }

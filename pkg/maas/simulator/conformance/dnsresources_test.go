@@ -300,3 +300,74 @@ func TestDomainsHaveTheirShape(t *testing.T) {
 		}
 	})
 }
+
+// separate_fqdn in maasserver/models/dnsresource.py: what is behind the first character that no label has must be a domain of MAAS, whichever
+// domain the name ends in. It returns nothing for what it cannot read at all, which no caller expects.
+func TestFQDNsThatMAASCannotPlace(t *testing.T) {
+	tests := []struct {
+		name   string
+		fqdn   func(name, domain string) string
+		status int
+		text   string
+	}{
+		{"two labels", func(name, domain string) string { return name + "." + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
+		// Its last two characters could be a separator and the id of a domain, so it ends in a letter.
+		{"no dots", func(name, _ string) string { return name + "x" }, http.StatusNotFound, "No Domain matches the given query."},
+		{"a dot at its end", func(name, domain string) string { return name + "." + domain + "." }, http.StatusNotFound, "No Domain matches the given query."},
+		{"a blank", func(name, domain string) string { return name + " " + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
+		{"an underscore", func(name, domain string) string { return name + "_" + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
+		{"a wildcard", func(_, domain string) string { return "*." + domain }, http.StatusInternalServerError, "cannot unpack non-iterable NoneType object"},
+		{"a sign", func(_, domain string) string { return "@." + domain }, http.StatusInternalServerError, "cannot unpack non-iterable NoneType object"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				fqdn := test.fqdn(uniqueName(), m.defaultDomain(t).str("name"))
+				m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
+				m.create(t, "dnsresources/", "fqdn", fqdn).refuses(t, test.status, test.text)
+				m.get(t, "dnsresources/", "fqdn", fqdn).refuses(t, test.status, test.text)
+			})
+		})
+	}
+}
+
+// read in maasserver/api/dnsresources.py filters by whatever was sent, also by nothing, and by the type of records that are no addresses.
+func TestDNSResourcesOfAnEmptyNameAreNone(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, _ := m.twoFreeAddresses(t)
+		m.newDNSResource(t, "ip_addresses", first)
+		for _, query := range [][]string{{"fqdn", ""}, {"name", ""}, {"rrtype", "A"}, {"rrtype", "a"}} {
+			if got := m.get(t, "dnsresources/", query...).list(t); len(got) != 0 {
+				t.Errorf("%v: %d resources, want none", query, len(got))
+			}
+		}
+	})
+}
+
+// save in maasserver/forms/dnsresource.py looks for the subnet of whatever stands between blanks.
+func TestDNSResourceOfWhatIsNoAddressIsAnInternalError(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		first, second := m.twoFreeAddresses(t)
+		for _, text := range []string{"garbage", first + "," + second} {
+			fqdn := uniqueName() + "." + m.defaultDomain(t).str("name")
+			m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
+			m.create(t, "dnsresources/", "fqdn", fqdn, "ip_addresses", text).
+				refuses(t, http.StatusInternalServerError, "failed to detect a valid IP address from '"+text+"'")
+			if got := m.get(t, "dnsresources/", "fqdn", fqdn).list(t); len(got) != 0 {
+				t.Errorf("%q: %v was made all the same", text, got)
+			}
+		}
+	})
+}
+
+// validate_dnsresource_name in maasserver/models/dnsresource.py
+func TestDNSResourceNameIsOneLabel(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domain := m.defaultDomain(t).str("name")
+		for _, name := range []string{uniqueName() + ".x", uniqueName() + "_x", "*.x"} {
+			m.removeAfter(t, "dnsresources/", "fqdn", name+"."+domain, "dnsresources/")
+			m.create(t, "dnsresources/", "name", name, "domain", domain).
+				refusesField(t, "__all__", "Invalid dnsresource name: "+name+".")
+		}
+	})
+}

@@ -63,8 +63,8 @@ func (m *maas) vmHostWithRoom(t *testing.T) object {
 	return best
 }
 
-// canTake tells whether MAAS would compose a VM of the suite on the host, by what it counts itself: used against total
-// times the over-commit ratio.
+// canTake reports whether MAAS would compose a VM of the suite on the host, by what it counts itself: used against total times the over-commit
+// ratio.
 func canTake(host object) bool {
 	free := func(resource, ratio string) float64 {
 		return host.num("total", resource)*host.num(ratio) - host.num("used", resource)
@@ -79,8 +79,8 @@ func canTake(host object) bool {
 
 func vmHostPath(host object) string { return "vm-hosts/" + host.id("id") + "/" }
 
-// readyBareMetal finds a machine that nobody uses and that a release brings back to Ready: one that is off and whose
-// commissioning passed (MAAS sends a machine without that back to New).
+// readyBareMetal finds a machine that no user has and that a release brings back to Ready: one that is off and whose commissioning passed (MAAS
+// sends a machine without that back to New).
 func (m *maas) readyBareMetal(t *testing.T) object {
 	t.Helper()
 	const passed = 2
@@ -198,7 +198,7 @@ func (m *maas) architecture(t *testing.T) string {
 	return ""
 }
 
-// defaultDomain is the domain that machines and DNS resources are in when nobody says otherwise.
+// defaultDomain is the domain that machines and DNS resources are in when no other is named.
 func (m *maas) defaultDomain(t *testing.T) object {
 	t.Helper()
 	domain := find(m.get(t, "domains/").list(t), func(o object) bool { return o.flag("is_default") })
@@ -208,7 +208,7 @@ func (m *maas) defaultDomain(t *testing.T) object {
 	return domain
 }
 
-// defaultZone is the zone of what nobody puts anywhere else.
+// defaultZone is the zone of what is not put anywhere else.
 func (m *maas) defaultZone(t *testing.T) object {
 	t.Helper()
 	return m.newMachine(t).part("zone")

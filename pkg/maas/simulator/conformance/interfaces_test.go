@@ -233,3 +233,28 @@ func TestUnlinkOfAnUnknownLinkIsRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestLinkRefusesWhatItCannotRead(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)
+		m.link(t, machine, "mode", "AUTO", "subnet", subnet.id("id"), "force", "x").
+			refuses(t, http.StatusBadRequest, "Invalid force: Value should be 'true' or 'false'")
+		m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "force", "true", "ip_address", m.outside(t)).
+			refusesField(t, "ip_address", "IP address is not in the given subnet '"+label(subnet)+"'.")
+	})
+}
+
+// SpecifierOrModelChoiceField in maasserver/fields.py complains about a number in words of its own; the form misses the subnet then, too.
+func TestLinkToAnUnknownSubnetIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.newMachine(t)
+		for specifier, text := range map[string]string{
+			"999999": "None found with id=999999.", "nosuch": "Select a valid choice. That choice is not one of the available choices.",
+		} {
+			for _, mode := range []string{"AUTO", "STATIC"} {
+				m.link(t, machine, "mode", mode, "subnet", specifier, "force", "true").refusesField(t, "subnet", text, "This field is required.")
+			}
+			m.link(t, machine, "mode", "DHCP", "subnet", specifier, "force", "true").refusesField(t, "subnet", text)
+		}
+	})
+}

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,14 @@ func TestBadFilterValuesAreRefused(t *testing.T) {
 		{"cpu_count", "cpu_count", "many", "Invalid CPU count: number required."},
 		{"mem", "mem", "much", "Invalid memory: number of MiB required."},
 		{"arch", "arch", "nosuch", "Architecture not recognised."},
+		// An empty value is a value.
+		{"no status", "status", "", "Select a valid choice."},
+		{"no power_state", "power_state", "", "Select a valid choice."},
+		{"no zone", "zone", "", "No such zone(s): ."},
+		{"no pool", "pool", "", "No such pool(s): ."},
+		{"no owner", "owner", "", "No such owner: ''."},
+		{"no arch", "arch", "", "Architecture not recognised."},
+		{"no mem", "mem", "", "Invalid memory: number of MiB required."},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -149,6 +158,8 @@ func TestMachinesAreFoundByAgentName(t *testing.T) {
 			{"several agent names", []string{"agent_name", "nobody", "agent_name", agent}, []object{a}},
 			{"part of an agent name", []string{"agent_name", agent[:len(agent)-1]}, nil},
 			{"not_agent_name", []string{"not_agent_name", agent}, []object{b}},
+			{"not_agent_name of nobody", []string{"not_agent_name", uniqueName()}, []object{a, b}},
+			{"several not_agent_names", []string{"not_agent_name", "nobody", "not_agent_name", agent}, []object{b}},
 		})
 	})
 }
@@ -235,6 +246,58 @@ func TestListAllocatedListsOnlyOnesOwn(t *testing.T) {
 			"id", allocated.str("system_id"), "id", ready.str("system_id")).list(t)
 		if diff := cmp.Diff(systemIDs([]object{allocated}), systemIDs(got)); diff != "" {
 			t.Errorf("list_allocated (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// maasserver/node_constraint_filter_forms.py takes empty values for what they are.
+func TestEmptyFilterValues(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.newMachine(t)
+		for _, filter := range []string{"id", "system_id", "hostname", "domain", "pod"} {
+			if got := m.machines(t, filter, ""); len(got) != 0 {
+				t.Errorf("%s=: %d machines, want none", filter, len(got))
+			}
+		}
+		for _, filter := range []string{"not_id", "not_hostname", "tags", "storage", "interfaces", "devices"} {
+			if got := m.machines(t, "id", machine.str("system_id"), filter, ""); len(got) != 1 {
+				t.Errorf("%s=: %d machines, want the one", filter, len(got))
+			}
+		}
+	})
+}
+
+// The filter names a field that no database of MAAS has.
+func TestSimpleStatusIsAnInternalError(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		for _, filter := range []string{"simple_status", "not_simple_status"} {
+			m.get(t, "machines/", filter, "ready").refuses(t, http.StatusInternalServerError, "Cannot resolve keyword 'simple_status' into field")
+		}
+	})
+}
+
+// Only arch= expands what it is given, and only the other filters check it.
+func TestNotArchAndNotOwnerTakeAnything(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.newMachine(t)
+		id, arch := machine.str("system_id"), machine.str("architecture")
+		for _, filters := range [][]string{{"not_arch", strings.Split(arch, "/")[0]}, {"not_arch", "nosuch"}, {"not_owner", "nosuch"}} {
+			if got := m.machines(t, append(filters, "id", id)...); len(got) != 1 {
+				t.Errorf("%v: %d machines, want the one", filters, len(got))
+			}
+		}
+		if got := m.machines(t, "not_arch", arch, "id", id); len(got) != 0 {
+			t.Errorf("not_arch=%s: %v, want none", arch, systemIDs(got))
+		}
+	})
+}
+
+// _match_gte compares with the least of several values.
+func TestTheSmallestOfSeveralNumbersCounts(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		if got := m.machines(t, "id", vm.str("system_id"), "mem", "1024", "mem", "100000"); len(got) != 1 {
+			t.Errorf("%d machines, want the one", len(got))
 		}
 	})
 }

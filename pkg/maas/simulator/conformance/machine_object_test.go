@@ -121,3 +121,27 @@ func TestFQDNIsHostnameAndDomain(t *testing.T) {
 		}
 	})
 }
+
+// status_message and status_action in maasserver/models/node.py are of the last event; before the first there is none.
+func TestStatusMessageOfAMachineWithoutEvents(t *testing.T) {
+	machines := map[string]func(t *testing.T, m *maas) object{
+		"created":                        func(t *testing.T, m *maas) object { return m.newMachine(t) },
+		"composed without commissioning": func(t *testing.T, m *maas) object { return m.vm(t) },
+	}
+	for name, machine := range machines {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				made := machine(t, m)
+				if made["status_message"] != nil || made["status_action"] != nil {
+					t.Errorf("status_message %v, status_action %v; want null", made["status_message"], made["status_action"])
+				}
+			})
+		})
+	}
+	each(t, func(t *testing.T, m *maas) {
+		broken := m.brokenVM(t)
+		if broken.str("status_message") == "" || broken["status_action"] != "" {
+			t.Errorf("status_message %v, status_action %v after an event; want a text, and an empty one", broken["status_message"], broken["status_action"])
+		}
+	})
+}

@@ -60,7 +60,7 @@ func (m *maas) composeOn(t *testing.T, host object, pairs ...string) *answer {
 	return m.op(t, vmHostPath(host), "compose", pairs...)
 }
 
-// vm is a VM of ours, Ready and nobody's.
+// vm is a VM of ours, Ready and without an owner.
 func (m *maas) vm(t *testing.T, pairs ...string) object {
 	t.Helper()
 	composed := m.composeOn(t, m.vmHostWithRoom(t), pairs...).object(t)

@@ -125,12 +125,9 @@ func TestDHCPLinkIsMadeOnce(t *testing.T) {
 	})
 }
 
-// label is how MAAS names a subnet in messages.
+// label is how MAAS names a subnet in messages (__str__ in maasserver/models/subnet.py).
 func label(subnet object) string {
-	if subnet.str("name") == subnet.str("cidr") {
-		return subnet.str("cidr")
-	}
-	return fmt.Sprintf("%s (%s)", subnet.str("name"), subnet.str("cidr"))
+	return fmt.Sprintf("%s:%s(vid=%s)", subnet.str("name"), subnet.str("cidr"), subnet.id("vlan", "vid"))
 }
 
 func TestLinkUpNeedsForceToReplaceOtherLinks(t *testing.T) {
@@ -202,7 +199,10 @@ func TestLinkToAnotherVLANNeedsForce(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
 		vm := m.machine(t, m.composeOn(t, host, "interfaces", "eth0:subnet_cidr="+boot.cidr).object(t).str("system_id"))
-		m.link(t, vm, "mode", "AUTO", "subnet", other.cidr).refusesField(t, "subnet", "")
+		m.link(t, vm, "mode", "AUTO", "subnet", other.cidr).refusesField(t, "subnet",
+			"Select a valid choice. That choice is not one of the available choices.", "This field is required.")
+		id := find(m.get(t, "subnets/").list(t), func(o object) bool { return o.str("cidr") == other.cidr }).id("id")
+		m.link(t, vm, "mode", "AUTO", "subnet", id).refusesField(t, "subnet", "None found with id="+id+".", "This field is required.")
 		got := m.link(t, vm, "mode", "AUTO", "subnet", other.cidr, "force", "true").object(t)
 		if got.id("vlan", "id") != other.vlan {
 			t.Errorf("on VLAN %s, want %s", got.id("vlan", "id"), other.vlan)

@@ -31,7 +31,7 @@ func TestReleaseInWrongStateConflicts(t *testing.T) {
 	})
 }
 
-// What a machine does at somebody's request must end before it can be released.
+// What a machine does at a user's request must end before it can be released.
 func TestReleaseInRescueModeConflicts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
@@ -107,7 +107,7 @@ func TestReleaseClearsTheAgentName(t *testing.T) {
 }
 
 // MAAS puts the status back when it can't switch the machine off; whose it is stays. (That its agent name does not can't be shown without
-// spoiling the power driver of a machine that was allocated.) Nothing answers at an address of TEST-NET-1.
+// spoiling the power driver of a machine that was allocated.) Nothing responds at an address of TEST-NET-1.
 func TestReleaseOfAMachineThatCannotBeSwitchedOffLeavesItToItsOwner(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		name := uniqueName()

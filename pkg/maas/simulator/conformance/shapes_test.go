@@ -115,7 +115,7 @@ func jsonType(value any) string {
 	}
 }
 
-// fits tells whether a value of the type may stand where the shape wants the other one.
+// fits reports whether a value of the type may stand where the shape wants the other one.
 func fits(got, want string) bool {
 	if got == "null" {
 		return strings.HasSuffix(want, "?")

@@ -3,8 +3,11 @@
 package conformance
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestSubnetsHaveTheirShape(t *testing.T) {
@@ -85,6 +88,34 @@ func TestSubnetListsItsAddresses(t *testing.T) {
 		found := find(listed, func(o object) bool { return o.str("ip") == address })
 		if found == nil || found.str("node_summary", "system_id") != vm.str("system_id") {
 			t.Errorf("%v is the entry of %s, want the machine %s in it", found, address, vm.str("system_id"))
+		}
+	})
+}
+
+// _condense in provisioningserver/utils/network.py unites ranges that overlap, and those side by side that have the same purposes.
+func TestReservedRangesAreCondensed(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		const cidr = "198.51.100.224/28"
+		if has(m.get(t, "subnets/").list(t), "cidr", cidr) {
+			t.Skipf("there is a subnet %s", cidr)
+		}
+		subnet := m.create(t, "subnets/", "cidr", cidr).object(t)
+		m.deleteAfter(t, subnetPath(subnet))
+		for _, last := range []string{"225", "226", "227", "229", "231"} {
+			m.reserve(t, "ip", "198.51.100."+last)
+		}
+		reserved := m.create(t, "ipranges/", "type", "reserved", "start_ip", "198.51.100.230", "end_ip", "198.51.100.233").object(t)
+		m.deleteAfter(t, "ipranges/"+reserved.id("id")+"/")
+		var got []string
+		for _, r := range m.get(t, subnetPath(subnet), "op", "reserved_ip_ranges").list(t) {
+			got = append(got, fmt.Sprintf("%s-%s %d %v", r.str("start"), r.str("end"), r.int("num_addresses"), r.strings("purpose")))
+		}
+		want := []string{
+			"198.51.100.225-198.51.100.227 3 [assigned-ip]", "198.51.100.229-198.51.100.229 1 [assigned-ip]",
+			"198.51.100.230-198.51.100.233 4 [assigned-ip reserved]",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("reserved ranges (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -150,7 +150,7 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 	described.VMHosts = append(described.VMHosts, simulator.RegionVMHost{
 		Name: "conformance-lxd", Cores: 8, Memory: 16384, Unregistered: true, Address: lxdAddress,
 		StoragePools: []simulator.RegionStoragePool{{Name: "default", Type: "zfs", Size: 200}}})
-	// Nobody sees what takes its time within a call.
+	// Calls are not observed while they are under way.
 	moment := simulator.Duration(100 * time.Millisecond)
 	described.Timings.Compose, described.Timings.Decompose, described.Timings.Refresh = &moment, &moment, &moment
 	sim, err := simulator.New(described, simulator.Options{
@@ -209,7 +209,7 @@ func (m *maas) as(key apiKey) *maas {
 	return &other
 }
 
-// asPlainUser is the same MAAS, used by somebody without administrator rights.
+// asPlainUser is the same MAAS, used by a user without administrator rights.
 func (m *maas) asPlainUser(t *testing.T) *maas {
 	t.Helper()
 	if m.plain == nil {

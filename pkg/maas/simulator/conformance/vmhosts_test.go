@@ -13,8 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unreachable is an address that nothing listens at, also from MAAS's rack controllers: it refuses at once.
-const unreachable = "127.0.0.1:1"
+// unreachable is an address that nothing listens at, also from MAAS's rack controllers: it refuses at once. It is not 127.0.0.1, for which MAAS
+// asks the rack controller on the region's own host (filter_by_url_accessible in maasserver/models/node.py): where there is none, deleting the VM
+// host is an internal error.
+const unreachable = "127.0.0.2:1"
 
 // newUnreachableHost registers an LXD host that does not exist.
 func (m *maas) newUnreachableHost(t *testing.T, pairs ...string) object {
@@ -98,7 +100,7 @@ func TestPodsAreTheVMHosts(t *testing.T) {
 	})
 }
 
-// MAAS keeps a host that it cannot reach, and answers 200: only the version and the zeros tell.
+// MAAS keeps a host that it cannot reach, and responds with 200: only the version and the zeros tell.
 func TestUnreachableVMHostIsSaved(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)

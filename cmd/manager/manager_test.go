@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// client-go logs an error when two informers have one name, and leaves the second one out of the metrics.
+func TestInformersOfSecretsHaveDifferentNames(t *testing.T) {
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged []string
+	klog.SetLogger(funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
+	t.Cleanup(klog.ClearLogger)
+	metadata := &metav1.PartialObjectMetadata{}
+	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	newInformer := cacheOptions(scheme, options{}).NewInformer
+	for _, example := range []runtime.Object{&corev1.Secret{}, metadata} {
+		newInformer(&toolscache.ListWatch{}, example, time.Hour, nil)
+	}
+	if len(logged) > 0 {
+		t.Errorf("client-go says %q", logged)
+	}
+}
+
+func TestWhatNobodyReadsIsNotCached(t *testing.T) {
+	fields := []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	for _, test := range []struct{ in, want any }{
+		{
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ManagedFields: fields}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{SizeBytes: 1}}, Phase: "p"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Phase: "p"}},
+		},
+		{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m", ManagedFields: fields}}, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m"}}},
+		{toolscache.DeletedFinalStateUnknown{Key: "k"}, toolscache.DeletedFinalStateUnknown{Key: "k"}},
+	} {
+		got, err := lean(test.in)
+		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			t.Errorf("%T: %v (-want +got):\n%s", test.in, err, diff)
+		}
+	}
+}

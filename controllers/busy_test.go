@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// busy is MAAS's response when it gives up a request whose transaction conflicted with others. It comes late: the host has made the VM by then.
+func busy(op string) simulator.Fault {
+	return simulator.Fault{
+		Op: op, Status: http.StatusConflict, Late: op == "compose", First: 1,
+		Body: "<html><body>Conflict</body></html>", Headers: map[string]string{"Content-Type": "text/html", "Retry-After": "1"},
+	}
+}
+
+// What MAAS gave up because it was busy is tried again, and is not taken for a refusal.
+func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for op, spec := range map[string]infrav1.MaasMachineSpec{"allocate": {}, "deploy": {}, "release": {}} {
+		t.Run(op, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.maas.State()
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			if _, err := w.maas.AddFault(busy(op)); err != nil {
+				t.Fatal(err)
+			}
+			m := w.newMachine("md-0", false, spec)
+			if op != "release" {
+				w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASBusyReason)
+			}
+			w.deployed(m)
+			w.delete(m)
+			w.delete(cluster)
+			w.unchanged(before)
+		})
+	}
+}
+
+// A compose that MAAS gave up may have made the VM: it is looked for before another is made, and before the object goes.
+func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
+	t.Parallel()
+	for name, deleted := range map[string]bool{"before another is made": false, "when its machine is deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			lose := func(loses bool) {
+				for _, host := range w.maas.VMHosts() {
+					w.maas.BreakVMHost(host.Name, false, loses)
+				}
+			}
+			lose(true)
+			if _, err := w.maas.AddFault(busy("compose")); err != nil {
+				t.Fatal(err)
+			}
+			m := w.newMachine("md-0", false, vm)
+			w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
+			lose(false)
+			if deleted {
+				w.beginDeletion(m)
+				w.goes(m)
+				w.noVMs()
+				return
+			}
+			w.deployed(m)
+			if vms := w.vmsOnHosts(); len(vms) != 1 || w.count("compose") != 1 {
+				t.Errorf("the hosts have %v after %d composes, want the one VM", vms, w.count("compose"))
+			}
+		})
+	}
+}
+
+// Reconciles that wait for MAAS leave their workers to others, however few there are.
+func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 20
+		var computing, most atomic.Int32
+		release := make(chan struct{})
+		options := controller.Options{MaxConcurrentReconciles: 2}
+		r := limitWorkers(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			most.Store(max(most.Load(), computing.Add(1)))
+			computing.Add(-1)
+			outer := maas.Idle(ctx)
+			inner := maas.Idle(ctx) // One wait may be part of another.
+			<-release
+			inner()
+			outer()
+			return reconcile.Result{}, nil
+		}), &options)
+		if options.MaxConcurrentReconciles < many {
+			t.Fatalf("only %d reconciles may be under way", options.MaxConcurrentReconciles)
+		}
+		done := make(chan error, many)
+		for range many {
+			go func() {
+				_, err := r.Reconcile(t.Context(), reconcile.Request{})
+				done <- err
+			}()
+		}
+		synctest.Wait() // All of them wait: none is kept from it by another that does.
+		close(release)
+		for range many {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := most.Load(); got > 2 {
+			t.Errorf("%d reconciles computed at once, want 2 at most", got)
+		}
+	})
+}
+
+// Who waits for MAAS with something locked, and comes back, must not wait for a worker: those that have them all may wait for the lock.
+func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 20
+		lock := make(chan struct{}, 1)
+		options := controller.Options{MaxConcurrentReconciles: 2}
+		r := limitWorkers(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			lock <- struct{}{}
+			defer func() { <-lock }()
+			resume := maas.Idle(ctx)
+			<-time.After(time.Second)
+			resume()
+			return reconcile.Result{}, nil
+		}), &options)
+		done := make(chan error, many)
+		for range many {
+			go func() {
+				_, err := r.Reconcile(t.Context(), reconcile.Request{})
+				done <- err
+			}()
+		}
+		for range many {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A note counts from when this process first saw it: the clock of the one that wrote it may be wrong by minutes in either direction.
+func TestANoteStandsForTheSettleTimeWhateverItsClockSays(t *testing.T) {
+	const settleTime = 4 * time.Minute
+	for name, skew := range map[string]time.Duration{"right": 0, "behind": -5 * time.Minute, "ahead": 9 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s settling
+				m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{
+					infrav1.AcquireStartedAnnotation: clock(time.Now().Add(skew)),
+				}}}
+				if left := s.left(m, settleTime); left != settleTime {
+					t.Errorf("at first %s are left, want all of the settle time", left)
+				}
+				<-time.After(settleTime - time.Second)
+				if left := s.left(m, settleTime); left != time.Second {
+					t.Errorf("a second before the end %s are left", left)
+				}
+				<-time.After(time.Second)
+				if left := s.left(m, settleTime); left > 0 {
+					t.Errorf("afterwards %s are left", left)
+				}
+				m.Annotations[infrav1.AcquireStartedAnnotation] = clock(time.Now().Add(-settleTime - maxClockSkew - time.Second))
+				if left := s.left(m, settleTime); left > 0 {
+					t.Errorf("an old note counts for %s", left)
+				}
+			})
+		})
+	}
+}
+
+// MAAS was upgraded to 3.8, which has no VM hosts: what runs on them is neither stuck nor called gone without a word.
+func TestMAASWithoutVMHostsAnyMore(t *testing.T) {
+	t.Parallel()
+	noHosts := func(w *world) {
+		for _, endpoint := range []string{"vm-hosts/", "vm-hosts/{id}/"} {
+			if _, err := w.maas.AddFault(simulator.Fault{Endpoint: endpoint, Status: http.StatusGone}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Run("a machine of a host cluster", func(t *testing.T) {
+		w := newWorld(t)
+		w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }))
+		m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
+		w.deployed(m)
+		noHosts(w)
+		w.delete(m)
+	})
+	t.Run("a VM", func(t *testing.T) {
+		w := newWorld(t)
+		m := w.deployedVM()
+		w.maas.BreakVMHost(m.Status.LXDHost, false, true) // MAAS deletes its own record alone.
+		noHosts(w)
+		w.delete(m)
+		if w.told(m, "VMMayRemain") != 1 || len(w.vmsOnHosts()) != 1 {
+			t.Errorf("it was told %d times that a VM may remain, and the hosts have %v", w.told(m, "VMMayRemain"), w.vmsOnHosts())
+		}
+	})
+}
+
+// A static address that an administrator gave a machine stays: only ours is taken off.
+func TestAnAddressThatWeDidNotGiveStays(t *testing.T) {
+	t.Parallel()
+	const address = "10.77.0.50"
+	w := newWorld(t)
+	w.newCluster() // It is never provisioned, and nothing is asked for.
+	id := w.named("metal-a")
+	metal, err := w.maasClient().GetMachine(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.maasCall(http.MethodPost, fmt.Sprintf("nodes/%s/interfaces/%d/?op=link_subnet", id, metal.BootInterface.ID), url.Values{
+		"mode": {"static"}, "subnet": {"10.77.0.0/24"}, "ip_address": {address}, "force": {"true"},
+	})
+	before := w.maas.State()
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{SystemID: id, StaticIP: address})
+	w.eventually(m, "waiting for its cluster", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.WaitingForClusterInfrastructureReason
+	})
+	w.delete(m)
+	w.unchanged(before)
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const (
+	// ourUser is the manager's.
+	ourUser  = "admin"
+	plainKey = "chaosplain:9QxLmRtVwYzBcDfGhJ:Kp4NsT7vXa2Cq8Ew5Rz6Ub3Yd1MgHjLf"
+	// keptFor is how long a thief keeps what he took, and theftLimit bounds each thing that he does.
+	keptFor    = 3 * time.Second
+	theftLimit = time.Minute
+)
+
+// In so many of a thousand calls a thief tries to take the machine that the call is about: one that MAAS gives to whoever asks, one that it
+// does not, and a VM that was made by the call.
+const (
+	ofFree, ofOthers, ofMade = 300, 20, 200
+)
+
+// thieves are other users of MAAS, an administrator and a plain one, who take what is ours in whichever state it is, as far as MAAS lets
+// them, and have it for a while. They take a machine before MAAS responds to our read of it, or when it has made it: what is done to it
+// afterwards was not done between a read and a call.
+type thieves struct {
+	a      *assault
+	seed   uint64
+	people []*maas.Client
+	admin  *maas.Client
+	subnet int
+	stay   sync.WaitGroup
+
+	mutex   sync.Mutex
+	calls   map[string]uint64 // by what is called
+	pending map[int]string    // machines that calls are about which MAAS has not done yet, by their numbers
+	has     map[string]bool   // by system id
+}
+
+func newThieves(ctx context.Context, a *assault) (*thieves, error) {
+	t := &thieves{a: a, seed: uint64(attack.seed), calls: map[string]uint64{}, pending: map[int]string{}, has: map[string]bool{}}
+	for _, key := range []string{othersKey, plainKey} {
+		client, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: key})
+		if err != nil {
+			return nil, fmt.Errorf("a thief's client: %w", err)
+		}
+		t.people = append(t.people, client)
+	}
+	t.admin = t.people[0]
+	subnets, err := t.admin.ListSubnets(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("a thief's subnet: %w", err)
+	}
+	t.subnet = subnets[0].ID
+	return t, nil
+}
+
+// expect sees each call of ours, and what goes wrong with it: no machine is taken while MAAS is late with what we asked for.
+func (t *thieves) expect(call simulator.Call, fault *simulator.Fault) {
+	done := fault == nil || fault.Delay > 0
+	if call.User != ourUser || call.Method == http.MethodGet || call.SystemID == "" || !done {
+		return
+	}
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.pending[call.Number] = call.SystemID
+}
+
+// hook is for the simulator.
+func (t *thieves) hook(call simulator.Call, phase simulator.Phase) {
+	if call.User != ourUser {
+		return
+	}
+	id, share := t.target(call, phase)
+	if phase == simulator.After {
+		t.mutex.Lock()
+		delete(t.pending, call.Number)
+		t.mutex.Unlock()
+	}
+	if id != "" && t.dares(what(call), id, share) {
+		t.take(id)
+	}
+}
+
+// target is the machine that a call is about, and how often it is taken.
+func (t *thieves) target(call simulator.Call, phase simulator.Phase) (systemID string, share int) {
+	switch {
+	case phase == simulator.After && isCompose(call):
+		return call.SystemID, ofMade
+	case phase == simulator.After || call.Method != http.MethodGet:
+		return "", 0
+	case call.Endpoint == "machines/{id}/" && call.Op == "":
+		systemID = call.SystemID
+	case call.Endpoint == "machines/":
+		systemID = named(call.Query)
+	}
+	m, there := box.MAAS.Machine(systemID)
+	switch {
+	case !there:
+		return "", 0
+	case m.Status == "Ready" && m.Owner == "":
+		return systemID, ofFree
+	}
+	return systemID, ofOthers
+}
+
+// named is the machine that a list is to find by its name alone.
+func named(query string) (systemID string) {
+	values, err := url.ParseQuery(query)
+	if err != nil || len(values["hostname"]) != 1 {
+		return ""
+	}
+	for _, m := range box.MAAS.Machines() {
+		if m.Hostname == values.Get("hostname") {
+			return m.SystemID
+		}
+	}
+	return ""
+}
+
+// dares rolls the dice, by the seed and by how many such calls there were.
+func (t *thieves) dares(what, systemID string, share int) bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.calls[what]++
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "theft %s %d", what, t.calls[what])
+	if rand.New(rand.NewPCG(t.seed, hash.Sum64())).IntN(1000) >= share || t.has[systemID] {
+		return false
+	}
+	for _, busy := range t.pending {
+		if busy == systemID {
+			return false
+		}
+	}
+	t.has[systemID] = true
+	return true
+}
+
+// take acquires a machine, and deploys every other one. MAAS may refuse.
+func (t *thieves) take(systemID string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.a.t.Context()), theftLimit)
+	defer cancel()
+	number := t.number()
+	thief := t.people[number%len(t.people)]
+	m, err := thief.AllocateMachine(ctx, maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
+	if err != nil {
+		t.a.figures.add("machines that MAAS gave to no thief", 1)
+		t.forget(systemID)
+		return
+	}
+	deploys := number/len(t.people)%2 == 0
+	t.a.figures.add(fmt.Sprintf("machines that a thief took (VM %t, deployed %t)", m.Pod != nil, deploys), 1)
+	if err := t.settleIn(ctx, thief, m, deploys); err != nil {
+		t.a.t.Error(err)
+	}
+	t.a.endpoints.theirs(systemID, true)
+	t.stay.Go(func() { t.leave(context.WithoutCancel(ctx), thief, m) })
+}
+
+// number counts thefts.
+func (t *thieves) number() int {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.calls[""]++
+	return int(t.calls[""])
+}
+
+func (t *thieves) forget(systemID string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	delete(t.has, systemID)
+}
+
+// settleIn makes a machine the thief's. What address we had set on bare metal is none of theirs.
+func (t *thieves) settleIn(ctx context.Context, thief *maas.Client, m *maas.Machine, deploys bool) error {
+	if m.Pod == nil {
+		if _, err := t.admin.LinkSubnet(ctx, m.SystemID, m.BootInterface.ID, maas.LinkParams{
+			Mode: maas.LinkModeAuto, SubnetID: t.subnet, Replace: true,
+		}); err != nil {
+			return fmt.Errorf("a thief links %s: %w", m.SystemID, err)
+		}
+	}
+	if deploys {
+		if _, err := thief.DeployMachine(ctx, m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy", AgentName: "theirs"}); err != nil {
+			return fmt.Errorf("a thief deploys %s: %w", m.SystemID, err)
+		}
+	}
+	if err := t.a.auditor.Took(m.SystemID); err != nil {
+		return fmt.Errorf("a thief took %s: %w", m.SystemID, err)
+	}
+	return nil
+}
+
+// leave ends what a thief has after a while: bare metal is released, and a VM is deleted, on its host, too.
+func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine) {
+	defer t.forget(m.SystemID)
+	ctx, cancel := context.WithTimeout(ctx, theftLimit)
+	defer cancel()
+	if err := pause(ctx, keptFor); err != nil {
+		t.a.t.Error(err)
+	}
+	findings, err := t.a.auditor.GivesBack(m.SystemID)
+	t.a.tell("when a thief gave "+m.Hostname+" back", findings, err)
+	t.a.endpoints.theirs(m.SystemID, false)
+	if len(findings) > 0 {
+		return // It is not the thief's any more.
+	}
+	if m.Pod != nil {
+		if err := t.admin.DeleteMachine(ctx, m.SystemID); err != nil {
+			t.a.t.Errorf("a thief deletes %s: %v", m.SystemID, err)
+		}
+		box.MAAS.DeleteVM(m.Pod.Name, m.Hostname)
+		return
+	}
+	if _, err := thief.ReleaseMachine(ctx, m.SystemID, maas.ReleaseParams{}); err != nil {
+		t.a.t.Errorf("a thief releases %s: %v", m.SystemID, err)
+		return
+	}
+	err = sandbox.WaitFor(ctx, "a thief's machine to be released", func() (bool, string, error) {
+		now, _ := box.MAAS.Machine(m.SystemID)
+		return !strings.HasSuffix(now.Status, "eleasing") || now.Owner == "", now.Status, nil
+	})
+	if err != nil {
+		t.a.t.Error(err)
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"fmt"
+)
+
+type idleKey struct{}
+
+// WithIdle returns a context whose user waits for MAAS without its worker: each call calls idle before it waits, and the function that
+// idle returned after it. It is for those who share a limited number of workers. Both may be called many times, and resume may block.
+func WithIdle(ctx context.Context, idle func() (resume func())) context.Context {
+	return context.WithValue(ctx, idleKey{}, idle)
+}
+
+// Idle says that the user of the context waits from now on, until it calls resume. Without WithIdle it does nothing.
+func Idle(ctx context.Context) (resume func()) {
+	if idle, ok := ctx.Value(idleKey{}).(func() func()); ok {
+		return idle()
+	}
+	return func() {}
+}
+
+// Lock is a mutex that is held during calls. Who waits for it respects the context, and leaves its worker to others. Make it with NewLock.
+type Lock struct{ held chan struct{} }
+
+// NewLock returns a lock that is free.
+func NewLock() Lock { return Lock{held: make(chan struct{}, 1)} }
+
+// Acquire waits for the lock, until the context ends.
+func (l Lock) Acquire(ctx context.Context) (release func(), err error) {
+	defer Idle(ctx)()
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for another call: %w", ctx.Err())
+	}
+}

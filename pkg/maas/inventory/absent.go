@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const (
+	// maxChecks bounds the calls for single machines that one look makes.
+	maxChecks = 20
+	// At least minVanished machines must be gone at the same time, and more than one in vanishedShare, to be called vanished.
+	minVanished   = 3
+	vanishedShare = 3
+)
+
+// isAbsent: MAAS itself said that there is no such machine, or that it is hidden. It is asked again only with a sweep.
+func (e *entry) isAbsent() bool { return e.isGone() || e.Hidden }
+
+func (e *entry) isGone() bool { return e.Known && e.Machine == nil && !e.Hidden }
+
+// isSuspect: a list lacked the machine, and it is not known why.
+func (e *entry) isSuspect() bool { return !e.missing.IsZero() && !e.isAbsent() }
+
+// judgeAbsent asks MAAS for each machine by itself that lists lack: to be missing in a list is no proof that a machine is gone.
+func (i *Inventory) judgeAbsent(ctx context.Context) error {
+	var checks []check
+	var failed error
+	for _, id := range i.toCheck() {
+		asked := i.now()
+		machine, err := i.source.GetMachine(ctx, id)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c := check{id: id, asked: asked, machine: machine}
+		switch {
+		case err == nil:
+		case errors.Is(err, maas.NotFound):
+			c.machine = nil
+		case errors.Is(err, maas.Forbidden):
+			c.machine, c.hidden = nil, true
+		default:
+			failed = err
+		}
+		if failed != nil {
+			break
+		}
+		checks = append(checks, c)
+	}
+	if failed != nil || i.pace.checkFailed {
+		i.pace.checkFailed = failed != nil
+		i.noteHealth(failed)
+	}
+	i.notify(i.applyChecks(checks))
+	return failed
+}
+
+// check is what MAAS answered when it was asked for one machine.
+type check struct {
+	id      string
+	asked   time.Time
+	machine *maas.Machine
+	hidden  bool
+}
+
+// toCheck returns the machines to ask for by themselves now. What left is not asked for again. Unless a machine is leaving, its absence is judged only after a sweep, and
+// not before it was tracked for a while: then it is known how many others are missing.
+func (i *Inventory) toCheck() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := i.now()
+	var suspects, absent []string
+	for id, e := range i.entries {
+		switch {
+		case e.missing.IsZero():
+		case e.isAbsent():
+			e.missing = time.Time{} // If its turn doesn't come now, then with another sweep.
+			if e.interest != Leaving || e.Hidden {
+				absent = append(absent, id)
+			}
+		case e.interest == Leaving:
+			suspects = append(suspects, id)
+		case !e.missing.Before(i.pace.ended):
+			i.pace.wanted = true
+		case now.Sub(e.since) >= i.opts.ActiveInterval:
+			suspects = append(suspects, id)
+		}
+	}
+	oldest := func(a, b string) int { return i.entries[a].checked.Compare(i.entries[b].checked) }
+	slices.SortFunc(suspects, oldest)
+	slices.SortFunc(absent, oldest)
+	ids := slices.Concat(suspects, absent)
+	return ids[:min(len(ids), maxChecks)]
+}
+
+// applyChecks takes in what MAAS answered, and counts who is gone in the same step: no machine may be seen as gone alone that vanished
+// with others. It returns the machines that changed.
+func (i *Inventory) applyChecks(checks []check) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	changed := map[string]bool{}
+	for _, c := range checks {
+		e := i.entries[c.id]
+		if e == nil || e.written.After(c.asked) {
+			continue
+		}
+		e.checked, e.missing = c.asked, time.Time{}
+		if c.machine != nil && !e.unlisted {
+			i.opts.Logger.Info("MAAS has a machine that its list of machines lacks", "systemID", c.id)
+		}
+		e.unlisted = c.machine != nil
+		now := Observation{Known: true, Machine: c.machine, Hidden: c.hidden, Vanished: e.Vanished}
+		if c.hidden {
+			now.Machine = e.Machine
+		}
+		changed[c.id] = e.set(now)
+	}
+	vanished := i.vanished()
+	for id, e := range i.entries {
+		now := 0
+		if e.isGone() && e.interest != Leaving {
+			now = vanished
+		}
+		changed[id] = changed[id] || e.Vanished != now
+		e.Vanished = now
+	}
+	var ids []string
+	for id := range changed {
+		if changed[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// vanished returns how many machines are gone at the same time without a request to end them; 0 when they are few. Those count, too, that lists
+// lack and that MAAS was not asked for yet. The caller holds i.mu.
+func (i *Inventory) vanished() int {
+	known, gone := 0, 0
+	for _, e := range i.entries {
+		if e.interest == Leaving || (!e.Known && e.missing.IsZero()) {
+			continue
+		}
+		known++
+		if e.isGone() || (e.isSuspect() && !e.unlisted) {
+			gone++
+		}
+	}
+	if gone < minVanished || gone*vanishedShare <= known {
+		return 0
+	}
+	return gone
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const (
+	// batchSize is how many machines one list asks for at most: the ids go into the URL.
+	batchSize = 200
+	// A list that takes longer than longList is too long, and after one that took less than shortList the next may be longer. Some
+	// MAASes need tenths of a second for each machine, and the client's timeout ends a list.
+	longList  = 10 * time.Second
+	shortList = 2 * time.Second
+	// silentLists is how many lists in a row must time out, the last of them for a single machine, until MAAS can't be read.
+	silentLists = 3
+)
+
+// batch is how many machines the next list asks for.
+type batch struct {
+	mu       sync.Mutex
+	size     int
+	timeouts int // lists in a row that timed out
+}
+
+func (b *batch) next() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size
+}
+
+// took adapts the size to how long a list of so many machines took.
+func (b *batch) took(machines int, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timeouts = 0
+	switch {
+	case took > longList:
+		b.size = max(machines/2, 1)
+	case took < shortList && machines >= b.size:
+		b.size = min(2*b.size, batchSize)
+	}
+}
+
+// timedOut adapts the size after a list of so many machines that timed out, and reports whether MAAS can't be read at all.
+func (b *batch) timedOut(machines int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timeouts++
+	b.size = max(machines/2, 1)
+	return machines == 1 && b.timeouts >= silentLists
+}
+
+// silentError says that even a list of a single machine times out, again and again.
+type silentError struct{ error }
+
+func (e silentError) Unwrap() error { return e.error }
+
+// tookTooLong reports whether MAAS, or a proxy before it, ran out of time.
+func tookTooLong(err error) bool {
+	var e *maas.Error
+	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &e) && e.Status == http.StatusGatewayTimeout)
+}
+
+// list asks MAAS for the first of these machines, as many as it can list in time. It returns which those were, and when it asked.
+func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, listed []string, machines []*maas.Machine, err error) {
+	for {
+		listed = ids[:min(len(ids), i.batch.next())]
+		asked = i.now()
+		machines, err = i.source.ListMachines(ctx, maas.MachineFilter{SystemIDs: listed})
+		switch {
+		case ctx.Err() != nil:
+			return asked, nil, nil, ctx.Err()
+		case err == nil:
+			i.batch.took(len(listed), i.now().Sub(asked))
+			return asked, listed, machines, nil
+		case !tookTooLong(err):
+			return asked, nil, nil, err
+		}
+		if i.batch.timedOut(len(listed)) {
+			return asked, nil, nil, silentError{err}
+		}
+		if len(listed) == 1 {
+			return asked, nil, nil, err
+		}
+		// A MAAS that is slow with lists says its version all the same. One that hangs must not be asked for ever shorter lists.
+		if _, err := i.source.Version(ctx); err != nil {
+			return asked, nil, nil, err
+		}
+	}
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// HasBridge reports whether a machine has a bridge of this name, whatever is in it: who made it may have had another network in mind.
+func HasBridge(machine *maas.Machine, name string) bool {
+	return first(machine, func(i *maas.Interface) bool { return i.Name == name && i.Type == "bridge" }) != nil
+}
+
+// MakeBridge puts the interface that an Allocated machine boots from into a new bridge, which takes over its links and goes when the machine is released
+// (POST nodes/{id}/interfaces/ op=create_bridge). The inventory must look at the machine anew afterwards. Errors: *NICError; maas.Conflict when the
+// machine's state does not allow it.
+func (s *Service) MakeBridge(ctx context.Context, machine *maas.Machine, name string) error {
+	port := bootCarrier(machine)
+	switch {
+	case port == nil:
+		return &NICError{Message: "is not known to MAAS: commission the machine"}
+	case port.Type == "bridge":
+		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in lxdConfig.networkBridge, or delete it in MAAS"}
+	}
+	_, err := s.inventory.Client().CreateBridge(ctx, machine.SystemID, port.ID, name)
+	s.inventory.Distrust(machine.SystemID)
+	switch {
+	case errors.Is(err, maas.Forbidden):
+		return &NICError{NIC: name, Message: "is missing, and MAAS lets administrators alone make it: make that bridge in MAAS, or give the cluster the key of an administrator"}
+	case errors.Is(err, maas.Invalid):
+		return &NICError{NIC: name, Message: "can't be made in MAAS: " + maas.Message(err)}
+	case err != nil:
+		return fmt.Errorf("making the bridge %s on machine %s: %w", name, machine.SystemID, err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// bridge makes a bridge on the interface that a machine boots from.
+func (m *maas) bridge(t *testing.T, machine object, name string) *answer {
+	t.Helper()
+	return m.op(t, "nodes/"+machine.str("system_id")+"/interfaces/", "create_bridge", "name", name, "parent", machine.part("boot_interface").id("id"))
+}
+
+// named finds an interface of a machine; nil: none.
+func named(machine object, name string) object {
+	for _, nic := range machine.objects("interface_set") {
+		if nic.str("name") == name {
+			return nic
+		}
+	}
+	return nil
+}
+
+// AcquiredBridgeInterfaceForm in forms/interface.py, and release_interface_config in models/node.py. It takes a machine that is no VM from the region.
+func TestBridgeOfAnAllocatedMachineGoesWithItsRelease(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.borrow(t)
+		port := machine.part("boot_interface").str("name")
+		before := named(machine, port).objects("links")
+		if len(before) == 0 {
+			t.Skip("the machine's interface has no links")
+		}
+		made := m.bridge(t, machine, "br7").object(t)
+		if made.str("type") != "bridge" || !cmp.Equal(made.strings("parents"), []string{port}) || made.str("mac_address") != machine.part("boot_interface").str("mac_address") {
+			t.Errorf("made %v", made)
+		}
+		if diff := cmp.Diff(before, made.objects("links")); diff != "" {
+			t.Errorf("the links of %s did not move to the bridge as they were:\n%s", port, diff)
+		}
+		now := m.machine(t, machine.str("system_id"))
+		if left := named(now, port).objects("links"); len(left) != 0 || !cmp.Equal(named(now, port).strings("children"), []string{"br7"}) {
+			t.Errorf("%s has the links %v and is below %v", port, left, named(now, port).strings("children"))
+		}
+		m.op(t, machinePath(machine.str("system_id")), "release").object(t)
+		back := m.awaitStatus(t, machine.str("system_id"), "Ready")
+		if named(back, "br7") != nil {
+			t.Errorf("the bridge is there after the release")
+		}
+		if diff := cmp.Diff(before, named(back, port).objects("links")); diff != "" {
+			t.Errorf("the links of %s after the release:\n%s", port, diff)
+		}
+		m.op(t, "machines/", "allocate", "system_id", machine.str("system_id")).object(t)
+	})
+}
+
+// BridgeInterfaceForm in forms/interface.py; _update_parents in models/interface.py takes the links from the port.
+func TestBridgeOfAReadyMachineHasNoLinks(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.vm(t)
+		made := m.bridge(t, machine, "br7").object(t)
+		if links := made.objects("links"); len(links) != 1 || links[0].str("mode") != "link_up" {
+			t.Errorf("the bridge has the links %v, want link_up", links)
+		}
+		now := m.machine(t, machine.str("system_id"))
+		if links := named(now, machine.part("boot_interface").str("name")).objects("links"); len(links) != 0 {
+			t.Errorf("the port has the links %v", links)
+		}
+	})
+}
+
+func TestBridgesThatAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine := m.vm(t)
+		m.op(t, "nodes/"+machine.str("system_id")+"/interfaces/", "create_bridge").refusesField(t, "parent", "A bridge interface must have exactly one parent.")
+		m.bridge(t, machine, machine.part("boot_interface").str("name")).wants(t, http.StatusBadRequest)
+		m.bridge(t, machine, "br7").object(t)
+		m.bridge(t, machine, "br8").refusesField(t, "parent", "A bridge interface can't have a parent that is already in a bond or a bridge.")
+		m.bridge(t, m.deployedVM(t), "br7").wants(t, http.StatusConflict)
+	})
+}
+
+func TestPlainUserMakesNoBridge(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		plain := m.asPlainUser(t)
+		plain.bridge(t, m.vm(t), "br7").wants(t, http.StatusForbidden)
+	})
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// takeInterfaces gives a machine the interfaces and addresses that the LXD on it reports. MAAS takes all of them for the machine's own, also those of
+// pods, and none that is not reported stays (metadata server, builtin_scripts/network.py: update_node_interfaces). Bonds and VLANs stay as they are.
+func (s *Simulator) takeInterfaces(m *machine, networks []HostNetwork) {
+	before := joinAddrs(m.addresses())
+	networks = slices.Clone(networks)
+	slices.SortFunc(networks, func(a, b HostNetwork) int { // A bridge comes after its ports.
+		return cmp.Or(cmp.Compare(len(a.Ports), len(b.Ports)), cmp.Compare(a.Name, b.Name))
+	})
+	var reported []*iface
+	for _, n := range networks {
+		switch {
+		case n.MAC == "":
+		case n.isDevice():
+			nic := s.takeDevice(m, n)
+			s.takeAddresses(nic, n.Addresses)
+			reported = append(reported, nic)
+		case n.Kind == NetworkBridge:
+			nic := s.takeBridge(m, n)
+			s.takeAddresses(nic, n.Addresses)
+			reported = append(reported, nic)
+		default:
+			reported = append(reported, m.interfaceNamed(n.Name))
+		}
+	}
+	for _, nic := range slices.Clone(m.ifaces) {
+		if !slices.Contains(reported, nic) {
+			s.removeInterface(nic)
+		}
+	}
+	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+}
+
+// takeDevice finds a machine's network card by its MAC address, or makes it. One that another machine has is taken from there, with all its
+// addresses (update_physical_interface).
+func (s *Simulator) takeDevice(m *machine, n HostNetwork) *iface {
+	if nic := m.interfaceNamed(n.Name); nic != nil && nic.kind == NetworkPhysical && nic.mac != n.MAC {
+		s.removeInterface(nic)
+	}
+	for _, other := range s.db.machines {
+		at := slices.IndexFunc(other.ifaces, func(nic *iface) bool { return nic.kind == NetworkPhysical && nic.mac == n.MAC })
+		if at < 0 {
+			continue
+		}
+		if nic := other.ifaces[at]; other == m {
+			nic.name = n.Name
+			return nic
+		}
+		s.removeInterface(other.ifaces[at])
+		break
+	}
+	return s.newInterface(m, n, NetworkPhysical, s.knownVLAN(n.Addresses))
+}
+
+// takeBridge finds a machine's bridge by its name, or makes it. Its VLAN is that of its addresses, or of its first port (update_child_interface).
+func (s *Simulator) takeBridge(m *machine, n HostNetwork) *iface {
+	nic := m.interfaceNamed(n.Name)
+	if nic == nil || nic.kind != NetworkBridge {
+		if nic != nil {
+			s.removeInterface(nic)
+		}
+		nic = s.newInterface(m, n, NetworkBridge, nil)
+	}
+	nic.mac, nic.ports = n.MAC, n.Ports
+	if v := s.knownVLAN(n.Addresses); v != nil {
+		nic.vlan = v
+	} else if len(n.Ports) > 0 {
+		if port := m.interfaceNamed(n.Ports[0]); port != nil {
+			nic.vlan = port.vlan
+		}
+	}
+	return nic
+}
+
+// newInterface is one that MAAS did not know. With hardware sync, a real network card stays the machine's after its release.
+func (s *Simulator) newInterface(m *machine, n HostNetwork, kind string, on *vlan) *iface {
+	nic := &iface{
+		id: s.db.next("interface"), name: n.Name, kind: kind, mac: n.MAC, enabled: true, machine: m, vlan: on,
+		acquired: !m.hwSync || n.Kind != NetworkPhysical,
+	}
+	m.ifaces = append(m.ifaces, nic)
+	return nic
+}
+
+// takeAddresses gives an interface the addresses that are reported, as static ones, whatever they were before: automatic, or reserved by a user. Who had
+// them loses them; what the interface had besides is gone (update_links).
+func (s *Simulator) takeAddresses(nic *iface, reported []netip.Prefix) {
+	s.dropLease(nic)
+	var links []*address
+	for _, p := range reported {
+		sn := s.subnetFor(nic, p)
+		a := s.addressInUse(p.Addr())
+		switch {
+		case a == nil:
+			a = s.addLink(nic, allocSticky, sn, p.Addr())
+		case a.iface != nil:
+			s.detach(a)
+		}
+		a.kind, a.subnet, a.iface = allocSticky, sn, nic
+		links = append(links, a)
+	}
+	for _, old := range slices.Clone(nic.links) {
+		if !slices.Contains(links, old) {
+			s.dropAddress(old)
+		}
+	}
+	nic.links = links
+}
+
+// detach takes an address from the interface that has it.
+func (s *Simulator) detach(a *address) {
+	if a.iface.leased == a {
+		a.iface.leased = nil
+	}
+	a.iface.links = slices.DeleteFunc(a.iface.links, func(other *address) bool { return other == a })
+}
+
+// subnetFor finds the subnet of an address; or, where it stands alone, the smallest that it is in. What MAAS does not know it makes, on the
+// interface's VLAN or in a new fabric.
+func (s *Simulator) subnetFor(nic *iface, p netip.Prefix) *subnet {
+	var around *subnet
+	for _, sn := range s.db.subnets {
+		if sn.cidr == p.Masked() {
+			return sn
+		}
+		if p.IsSingleIP() && sn.cidr.Contains(p.Addr()) && (around == nil || sn.cidr.Bits() > around.cidr.Bits()) {
+			around = sn
+		}
+	}
+	if around != nil {
+		return around
+	}
+	if nic.vlan == nil {
+		id := s.db.next("fabric") - 1
+		nic.vlan = &vlan{id: s.db.next("vlan"), fabricID: id, fabric: fmt.Sprintf("fabric-%d", id), name: "untagged", mtu: 1500, space: "undefined"}
+		s.db.vlans = append(s.db.vlans, nic.vlan)
+	}
+	cidr := p.Masked()
+	made := &subnet{id: s.db.next("subnet"), name: cidr.String(), cidr: cidr, managed: true, vlan: nic.vlan}
+	s.db.subnets = append(s.db.subnets, made)
+	return made
+}
+
+// knownVLAN is the VLAN of the first of the addresses whose subnet MAAS knows; nil: none.
+func (s *Simulator) knownVLAN(addresses []netip.Prefix) *vlan {
+	for _, p := range addresses {
+		for _, sn := range s.db.subnets {
+			if sn.cidr == p.Masked() {
+				return sn.vlan
+			}
+		}
+	}
+	return nil
+}
+
+// removeInterface takes an interface from its machine, and frees its addresses.
+func (s *Simulator) removeInterface(nic *iface) {
+	for _, link := range slices.Clone(nic.links) {
+		s.dropAddress(link)
+	}
+	s.dropLease(nic)
+	nic.machine.ifaces = slices.DeleteFunc(nic.machine.ifaces, func(other *iface) bool { return other == nic })
+}
+
+// removeAcquired takes from a machine what was found on it while it was deployed. The addresses of a bridge go to its first port
+// (release_interface_config in models/node.py).
+func (s *Simulator) removeAcquired(m *machine) {
+	before := joinAddrs(m.addresses())
+	for _, nic := range slices.Clone(m.ifaces) {
+		if !nic.acquired {
+			continue
+		}
+		if len(nic.ports) > 0 {
+			if port := m.interfaceNamed(nic.ports[0]); port != nil {
+				s.moveLinks(nic, port)
+			}
+		}
+		s.removeInterface(nic)
+	}
+	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+}
+
+func (s *Simulator) moveLinks(from, to *iface) {
+	for _, link := range from.links {
+		link.iface = to
+	}
+	to.links = append(to.links, from.links...)
+	from.links = nil
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func allocate(ctx context.Context, c *Client) error {
+	_, err := c.AllocateMachine(ctx, AllocateParams{AgentName: "x"})
+	return err
+}
+
+// busy has all requests under way that may be, until the function that it returns is called.
+func (r *region) busy(t *testing.T, client *Client) (free func()) {
+	t.Helper()
+	done := make(chan struct{})
+	r.is(roundTrip(func(request *http.Request) (*http.Response, error) {
+		<-done
+		return says(http.StatusOK, `{"system_id": "abc123"}`).RoundTrip(request)
+	}))
+	var group sync.WaitGroup
+	for range maxUnderWay {
+		group.Go(func() {
+			if err := compose(t.Context(), client); err != nil {
+				t.Errorf("a call that takes long: %v", err)
+			}
+		})
+	}
+	synctest.Wait()
+	if n := len(r.requests()); n != maxUnderWay {
+		t.Fatalf("%d requests are under way", n)
+	}
+	return func() { close(done); group.Wait() }
+}
+
+func TestNothingIsSentAfterItsTimeForWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{}
+		client := maas.client(t)
+		free := maas.busy(t, client)
+		for range silentCalls + 1 {
+			began := time.Now()
+			err := allocate(SendBefore(t.Context(), began.Add(time.Second)), client)
+			if !errors.Is(err, errTooLate) || !errors.Is(err, Unavailable) || NotSent(err) {
+				t.Errorf("the error is %v (not sent: %v), want one of which nothing is known", err, NotSent(err))
+			}
+			if time.Since(began) != time.Second {
+				t.Errorf("it waited %v", time.Since(began))
+			}
+		}
+		free()
+		if n := len(maas.requests()); n != maxUnderWay {
+			t.Errorf("%d requests were sent too late", n-maxUnderWay)
+		}
+		maas.is(works)
+		if err := read(t.Context(), client); err != nil {
+			t.Errorf("nobody was silent: %v", err)
+		}
+	})
+}
+
+func TestWaitingForOtherCallsIsNoSilence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ctx  func(context.Context) (context.Context, context.CancelFunc)
+		want error
+	}{
+		"for long": {context.WithCancel, context.DeadlineExceeded},
+		"the caller leaves": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, context.DeadlineExceeded},
+		"the caller is stopped": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				maas := &region{}
+				client := maas.client(t)
+				free := maas.busy(t, client)
+				for range silentCalls + 1 {
+					ctx, cancel := tc.ctx(t.Context())
+					err := read(ctx, client)
+					if cancel(); !errors.Is(err, tc.want) || !errors.Is(err, Unavailable) || !NotSent(err) {
+						t.Errorf("the error is %v (not sent: %v)", err, NotSent(err))
+					}
+				}
+				if _, open := client.NextProbe(); open {
+					t.Error("calls that were never sent count as silence of MAAS")
+				}
+				free()
+			})
+		})
+	}
+}
+
+// A call that waited for its turn must not go to a MAAS that stopped answering meanwhile.
+func TestCallsThatWaitedAreRefusedWhereMAASDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{answer: works}
+		client := maas.client(t)
+		for range maxUnderWay {
+			client.underWay <- struct{}{}
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- allocate(t.Context(), client) }()
+		synctest.Wait()
+		for range silentCalls {
+			client.circuit.leave(false, time.Now(), silent, "nobody answers")
+		}
+		<-client.underWay
+		if err := <-ended; !NotSent(err) || RetryAfter(err) == 0 || len(maas.requests()) > 0 {
+			t.Errorf("it was sent: %v", err)
+		}
+	})
+}
+
+// wire notes what is written to it, and never responds.
+type wire struct {
+	net.Conn
+	mu      sync.Mutex
+	written []byte
+	closed  bool
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0, net.ErrClosed
+	}
+	w.written = append(w.written, p...)
+	return len(p), nil
+}
+
+func (w *wire) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	return w.Conn.Close()
+}
+
+func newWire() *wire {
+	conn, _ := net.Pipe()
+	return &wire{Conn: conn}
+}
+
+func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := newWire()
+		client := (&region{}).client(t)
+		transport := newTransport(nil)
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			<-time.After(2 * time.Second)
+			return conn, nil
+		}
+		client.base = transport
+		began := time.Now()
+		err := allocate(SendBefore(t.Context(), began.Add(time.Second)), client)
+		if !errors.Is(err, errTooLate) || NotSent(err) || time.Since(began) != time.Second {
+			t.Errorf("after %v the error is %v (not sent: %v)", time.Since(began), err, NotSent(err))
+		}
+		<-time.After(2 * time.Second)
+		transport.CloseIdleConnections()
+		if len(conn.written) > 0 {
+			t.Errorf("it was sent: %q", conn.written)
+		}
+	})
+}
+
+// A process that stands still wakes up anywhere: what was to end the call by then may come too late, too.
+func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
+	conn := newWire()
+	e := &exchange{}
+	e.ctx, e.cancel = context.WithCancelCause(SendBefore(t.Context(), time.Now().Add(-time.Second)))
+	e.gotConn(httptrace.GotConnInfo{Conn: conn})
+	if _, err := conn.Write([]byte("POST")); err == nil || !errors.Is(context.Cause(e.ctx), errTooLate) {
+		t.Errorf("the request can be written: %v, %v", err, context.Cause(e.ctx))
+	}
+	if connected, late := e.sent(); connected || !late {
+		t.Errorf("connected %v, late %v", connected, late)
+	}
+}
+
+// What is on its way is not given up: its answer says what came of it.
+func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		at, _ := time.Parse(time.RFC3339Nano, r.FormValue("comment"))
+		<-time.After(time.Until(at.Add(50 * time.Millisecond)))
+		_, _ = io.WriteString(w, `{"system_id": "abc123"}`)
+	})
+	if err := client.DeleteMachine(t.Context(), "abc123"); err != nil { // There is a connection from here on.
+		t.Fatal(err)
+	}
+	at := time.Now().Add(500 * time.Millisecond)
+	_, err := client.AllocateMachine(SendBefore(t.Context(), at), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
+	if err != nil {
+		t.Errorf("it was sent in time: %v", err)
+	}
+}
