@@ -115,7 +115,7 @@ func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
 	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
 	failed := first.Spec.SystemID
-	service.Forgive(failed)
+	service.ClearFailures(failed)
 	w.delete(first)
 	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
 	w.deployed(second)
@@ -138,7 +138,7 @@ func (w *world) triedAgain(m *infrav1.MaasMachine, op string) {
 	before := tries()
 	w.poke(m)
 	w.await("MAAS was asked again", m, func(context.Context) bool { return tries() > before })
-	w.eventually(m, "settled", func() bool { return m.Annotations[infrav1.AcquireStartedAnnotation] == "" })
+	w.eventually(m, "settled", func() bool { return !recorded(w.t, m).MayAcquire() })
 }
 
 func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
@@ -278,7 +278,7 @@ func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
 		"lost":     {&maas.Error{Kind: maas.Unavailable}, false},
 		"unclear":  {errors.Join(errors.New("it is a VM"), &maas.Error{Kind: maas.Unavailable}), false},
 	} {
-		if got := hadNoEffect(tc.err); got != tc.want {
+		if got := maas.HadNoEffect(tc.err); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -154,36 +153,6 @@ func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A note counts from when this process first saw it: the clock of the one that wrote it may be wrong by minutes in either direction.
-func TestANoteStandsForTheSettleTimeWhateverItsClockSays(t *testing.T) {
-	const settleTime = 4 * time.Minute
-	for name, skew := range map[string]time.Duration{"right": 0, "behind": -5 * time.Minute, "ahead": 9 * time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var s settling
-				m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{
-					infrav1.AcquireStartedAnnotation: clock(time.Now().Add(skew)),
-				}}}
-				if left := s.left(m, settleTime); left != settleTime {
-					t.Errorf("at first %s are left, want all of the settle time", left)
-				}
-				<-time.After(settleTime - time.Second)
-				if left := s.left(m, settleTime); left != time.Second {
-					t.Errorf("a second before the end %s are left", left)
-				}
-				<-time.After(time.Second)
-				if left := s.left(m, settleTime); left > 0 {
-					t.Errorf("afterwards %s are left", left)
-				}
-				m.Annotations[infrav1.AcquireStartedAnnotation] = clock(time.Now().Add(-settleTime - maxClockSkew - time.Second))
-				if left := s.left(m, settleTime); left > 0 {
-					t.Errorf("an old note counts for %s", left)
-				}
-			})
-		})
-	}
 }
 
 // MAAS was upgraded to 3.8, which has no VM hosts: what runs on them is neither stuck nor called gone without a word.

@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -112,7 +113,7 @@ func explain(err error) problem {
 		address     *machine.AddressError
 		nic         *machine.NICError
 		placement   *lxd.LXDError
-		undecided   *machine.UndecidedError
+		undecided   *ownership.UndecidedError
 		host        *lxd.LaterError
 		turn        *turns.LaterError
 	)

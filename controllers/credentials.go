@@ -15,6 +15,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -67,7 +68,8 @@ func (r *MaasClusterReconciler) follow(
 
 // isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if nothing can be lost elsewhere.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
-	held := s.MaasCluster.Annotations[infrav1.AcquireStartedAnnotation] != ""
+	recorded, err := record.Of(s.MaasCluster)
+	held := err != nil || recorded.MayAcquire()
 	var metal, virtual []maas.MachineFilter
 	for i := range machines {
 		id := (&scope.Machine{Cluster: s, MaasMachine: &machines[i]}).Identity()

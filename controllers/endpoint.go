@@ -16,13 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // publishEndpoint makes the endpoint's DNS record hold the addresses of the control planes that can serve the API. It returns what the
 // record holds, and whether it was written.
 func publishEndpoint(ctx context.Context, c client.Client, s *scope.Cluster) (published []string, wrote bool, err error) {
-	return s.DNS.Ensure(ctx, s.EndpointName(), func(current []string) ([]string, error) {
+	return s.DNS.Ensure(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), func(current []string) ([]string, error) {
 		machines, err := clusterMachines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
 		if err != nil {
 			return nil, err

@@ -95,7 +95,7 @@ func (w *world) saysOnNode(node *corev1.Node, status corev1.ConditionStatus, rea
 func (w *world) registers(node *corev1.Node, address string) maas.VMHost {
 	w.t.Helper()
 	service := vmhosts.NewService(w.maasClient())
-	result, err := service.Ensure(w.t.Context(), vmhosts.Registration{Name: node.Name, PowerAddress: address, Project: "maas"})
+	result, err := service.Ensure(w.t.Context(), maas.Unrecorded("a test"), vmhosts.Registration{Name: node.Name, PowerAddress: address, Project: "maas"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestHostCluster(t *testing.T) {
 	w.newMachine("host-b", false, infrav1.MaasMachineSpec{FailureDomain: "zone-b"})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "1 of 2", "host-b")
 
-	vm, err := w.maasClient().Compose(t.Context(), host.ID, maas.ComposeParams{Hostname: "theirs", Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
+	vm, err := w.maasClient().Compose(t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{Hostname: "theirs", Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestHostCluster(t *testing.T) {
 			t.Error("the node is told to retire while VMs live on it")
 		}
 	})
-	if err := w.maasClient().DeleteMachine(t.Context(), vm); err != nil {
+	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("then the initializer stops, the host leaves MAAS, and the machine is released", func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "1 of 2", "MAC address")
 	var vms []string
 	for i, host := range hosts {
-		vm, err := w.maasClient().Compose(t.Context(), host.ID, maas.ComposeParams{Hostname: fmt.Sprint("theirs-", i), Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
+		vm, err := w.maasClient().Compose(t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{Hostname: fmt.Sprint("theirs-", i), Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 			return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, fmt.Sprint("theirs-", i)) && strings.Contains(c.Message, "1 VM")
 		})
 	}
-	if err := w.maasClient().DeleteMachine(t.Context(), vms[1]); err != nil {
+	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vms[1]); err != nil {
 		t.Fatal(err)
 	}
 	w.retires(machines[1])
@@ -676,7 +676,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 		hosts = append(hosts, host{m, node, w.registers(node, h.address+":8443")})
 	}
 	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
-	vm, err := w.maasClient().Compose(t.Context(), hosts[1].vmHost.ID, maas.ComposeParams{Hostname: "theirs", Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
+	vm, err := w.maasClient().Compose(t.Context(), maas.Unrecorded("a test"), hosts[1].vmHost.ID, maas.ComposeParams{Hostname: "theirs", Cores: 1, Memory: 2048, ZoneID: 1, SkipCommissioning: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -699,7 +699,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	if left := w.hosts(); len(left) != 1 || left[0].ID != hosts[1].vmHost.ID {
 		t.Errorf("MAAS has %+v", left)
 	}
-	if err := w.maasClient().DeleteMachine(t.Context(), vm); err != nil {
+	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	w.saysOnNode(hosts[1].node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")

@@ -35,6 +35,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -60,7 +61,7 @@ type MaasClusterReconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
-	settling   settling
+	settling   record.Settling
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;patch;adopt
@@ -136,7 +137,7 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 		}
 	}
 
-	patcher, err := newPatcher(maasCluster, r.Client)
+	patcher, unreadable, err := newPatcher(maasCluster, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -147,14 +148,18 @@ func (r *MaasClusterReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 		reterr = kerrors.NewAggregate([]error{reterr, patcher.store(ctx, maasCluster, owned)})
 	}()
 
-	if !maasCluster.DeletionTimestamp.IsZero() {
-		return r.reconcileDelete(ctx, cluster, maasCluster)
+	switch {
+	case unreadable != nil:
+		setFalse(maasCluster, infrav1.FailureDomainsReadyCondition, infrav1.NotReadyReason, "%s", unreadable)
+		return ctrl.Result{}, unreadable
+	case !maasCluster.DeletionTimestamp.IsZero():
+		return r.reconcileDelete(ctx, cluster, maasCluster, patcher.record)
 	}
-	return r.reconcileNormal(ctx, cluster, maasCluster)
+	return r.reconcileNormal(ctx, cluster, maasCluster, patcher.record)
 }
 
 // reconcileNormal does the steps of a live cluster; each sets its condition.
-func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
+func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
 	machines, err := clusterMachines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -187,7 +192,7 @@ func (r *MaasClusterReconciler) reconcileNormal(ctx context.Context, cluster *cl
 		{infrav1.FailureDomainsReadyCondition, r.holdCredentials},
 		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
 		{infrav1.FailureDomainsReadyCondition, r.noteMAAS},
-		{infrav1.DNSReadyCondition, r.reconcileEndpoint},
+		{infrav1.DNSReadyCondition, func(ctx context.Context, s *scope.Cluster) error { return r.reconcileEndpoint(ctx, s, rec) }},
 		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
 	}
 	after := failureDomainsRetry
@@ -219,7 +224,7 @@ func (r *MaasClusterReconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 }
 
 // reconcileDelete takes the DNS record away once no machine is left, then lets the object go.
-func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
+func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
 	if cluster == nil {
 		cluster = &clusterv1.Cluster{}
 		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
@@ -246,7 +251,7 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
 			return ctrl.Result{RequeueAfter: p.retryAfter}, nil
 		}
-		if err := r.deleteEndpoint(ctx, cluster, maasCluster); err != nil {
+		if err := r.deleteEndpoint(ctx, cluster, maasCluster, rec); err != nil {
 			p := explain(err)
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
 			return p.result(err)

@@ -5,7 +5,6 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,15 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // reconcileEndpoint gives the cluster its endpoint, and keeps what MAAS does for it.
-func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster) error {
+func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
 	if s.Endpoint() != scope.EndpointVirtualIP {
-		if err := r.forgetVirtualIP(ctx, s); err != nil {
+		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
 			return err
 		}
 	}
@@ -38,7 +39,7 @@ func (r *MaasClusterReconciler) reconcileEndpoint(ctx context.Context, s *scope.
 	case scope.EndpointExternal:
 		return r.reconcileExternal(s)
 	case scope.EndpointVirtualIP:
-		return r.reconcileVirtualIP(ctx, s)
+		return r.reconcileVirtualIP(ctx, s, rec)
 	default:
 		return r.reconcileRecord(ctx, s)
 	}
@@ -80,7 +81,7 @@ func (r *MaasClusterReconciler) reconcileRecord(ctx context.Context, s *scope.Cl
 
 // reconcileVirtualIP keeps the address reserved that the control planes hold in turn. The name that it is reserved under is the mark
 // that it is found by, also when the response to the reservation was lost.
-func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster) error {
+func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
 	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 	}
 	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
 		// The spec was changed before it was known what became of the reservation.
-		if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), ""); err != nil {
+		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
 			return err
 		}
 		reserved = nil
@@ -103,7 +104,7 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 		}
 	}
 	if address == "" {
-		if address, err = r.reserveVirtualIP(ctx, s, recorded); err != nil {
+		if address, err = r.reserveVirtualIP(ctx, s, rec, recorded); err != nil {
 			return err
 		}
 	}
@@ -112,7 +113,7 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 			return err
 		}
 	}
-	delete(s.MaasCluster.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
+	rec.Acquired() // What became of it is known.
 	r.reachedAt(s, address, s.EndpointName())
 	endpointReady(s, infrav1.VirtualIPReason)
 	return nil
@@ -150,7 +151,6 @@ func (r *MaasClusterReconciler) recordVirtualIP(ctx context.Context, s *scope.Cl
 	}
 	before := now.DeepCopy()
 	now.Spec.ControlPlaneEndpoint = infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
-	delete(now.Annotations, infrav1.AcquireStartedAnnotation)
 	err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return changed
@@ -181,35 +181,31 @@ func meets(address string, wanted *infrav1.VirtualIP) bool {
 }
 
 // forgetVirtualIP gives back what may have been reserved before spec.virtualIP was removed, as long as there was no endpoint.
-func (r *MaasClusterReconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster) error {
-	if s.MaasCluster.Annotations[infrav1.AcquireStartedAnnotation] == "" {
+func (r *MaasClusterReconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+	if !rec.MayAcquire() {
 		return nil
 	}
-	if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), ""); err != nil {
+	if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
 		return err
 	}
-	if err := r.awaitReservation(s.MaasCluster); err != nil {
+	if err := r.awaitReservation(rec); err != nil {
 		return err
 	}
-	delete(s.MaasCluster.Annotations, infrav1.AcquireStartedAnnotation)
+	rec.Acquired()
 	return nil
 }
 
 // reserveVirtualIP has MAAS reserve the address. To ask twice for a free one could reserve two, so that it is noted before.
-func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, recorded string) (string, error) {
+func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
-	if err := r.awaitReservation(s.MaasCluster); err != nil {
+	if err := r.awaitReservation(rec); err != nil {
 		return "", err
 	}
-	atOnce := soon(ctx)
-	noted := func(c *infrav1.MaasCluster) { annotate(c, infrav1.AcquireStartedAnnotation, clock(time.Now())) }
-	if err := patchLocked(ctx, r.Client, s.MaasCluster, noted); err != nil {
-		return "", err
-	}
-	address, err := s.DNS.ReserveVirtualIP(atOnce, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
-	if err != nil && hadNoEffect(err) {
-		return "", errors.Join(err, forgetRequest(ctx, r.Client, s.MaasCluster))
-	}
+	address := ""
+	err := rec.Call(ctx, record.Reserve, func(ctx context.Context, permit maas.Permit) (err error) {
+		address, err = s.DNS.ReserveVirtualIP(ctx, permit, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
@@ -218,8 +214,8 @@ func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.C
 }
 
 // awaitReservation: while it is not known what became of a reservation, there is no other, and the cluster does not go.
-func (r *MaasClusterReconciler) awaitReservation(maasCluster *infrav1.MaasCluster) error {
-	if left := r.settling.left(maasCluster, r.SettleTime); left > 0 {
+func (r *MaasClusterReconciler) awaitReservation(rec *record.Record) error {
+	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
 		return &notReadyError{infrav1.MAASUnavailableReason,
 			"MAAS did not say what became of the request for a virtual IP; looking for it before asking again", min(left, capacityRetry)}
 	}
@@ -251,24 +247,24 @@ func endpointReady(s *scope.Cluster, reason string) {
 }
 
 // deleteEndpoint takes away what MAAS did for the endpoint.
-func (r *MaasClusterReconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) error {
+func (r *MaasClusterReconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) error {
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
 		return err
 	}
 	if s.Endpoint() != scope.EndpointVirtualIP {
-		if err := r.forgetVirtualIP(ctx, s); err != nil {
+		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
 			return err
 		}
 	}
 	switch s.Endpoint() {
 	case scope.EndpointVirtualIP:
-		if err := s.DNS.ReleaseVirtualIP(ctx, s.EndpointName(), maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
+		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
 			return err
 		}
-		return r.awaitReservation(maasCluster)
+		return r.awaitReservation(rec)
 	case scope.EndpointDNS:
-		return s.DNS.Delete(ctx, s.EndpointName())
+		return s.DNS.Delete(ctx, record.PublishEndpoint.Permit(), s.EndpointName())
 	}
 	return nil
 }

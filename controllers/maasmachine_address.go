@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -199,16 +199,18 @@ func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, 
 		return waitAtMost(mendRetry), err
 	}
 	if left != "" {
-		return waitAtMost(unknownRetry), r.change(ctx, l, func(ctx context.Context) error { return l.Machines.TakeOff(ctx, l.maas, left) })
+		return waitAtMost(unknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.TakeOff(ctx, permit, l.maas, left)
+		})
 	}
-	var notes []func(*infrav1.MaasMachine)
+	var also []func(client.Object)
 	if address := l.MaasMachine.Status.StaticIP; address != "" && !l.IsLXD() {
-		notes = append(notes, func(m *infrav1.MaasMachine) { annotate(m, infrav1.StaticIPAnnotation, address) })
+		also = append(also, func(m client.Object) { annotate(m, infrav1.StaticIPAnnotation, address) })
 	}
-	err := r.change(ctx, l, func(ctx context.Context) (err error) {
-		l.maas, err = l.Machines.Connect(ctx, l.maas, nics)
+	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.Connect(ctx, permit, l.maas, nics)
 		return err
-	}, notes...)
+	}, also...)
 	return proceed, err
 }
 
@@ -264,8 +266,8 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 		return proceed, nil
 	}
 	restored := false
-	err := r.change(ctx, l, func(ctx context.Context) (err error) {
-		restored, err = l.Machines.RestoreNetwork(ctx, l.maas.SystemID, address)
+	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
+		restored, err = l.Machines.RestoreNetwork(ctx, permit, l.maas.SystemID, address)
 		return err
 	})
 	switch {
@@ -277,30 +279,25 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 	return proceed, err
 }
 
-// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool.
-const returning phase = "returning-address"
-
-// isReturning reports whether only the pool is waited for. MAAS was already asked whether anything of the machine is left, and the
+// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool. MAAS is asked no more: the
 // machine may be another user's.
-func isReturning(m *infrav1.MaasMachine) bool {
-	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(returning)+" ")
-}
+const returning = "returning-address"
 
 // finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
-func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *infrav1.MaasMachine, how string) (ctrl.Result, error) {
-	returned, err := r.returnAddress(ctx, m)
+func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *belongings, how string) (ctrl.Result, error) {
+	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
 	if err != nil {
-		return r.stopped(ctx, m, err)
+		return r.stopped(ctx, m.maasMachine, err)
 	}
 	if !returned {
 		return ctrl.Result{RequeueAfter: safetyRetry}, nil
 	}
-	r.deleted(m, how)
+	r.deleted(m.maasMachine, how)
 	return ctrl.Result{}, nil
 }
 
 // returnAddress deletes the claim, and reports whether it is gone. Until the machine is gone, its address must not be given to another.
-func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
+func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Record) (bool, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return true, nil
 	}
@@ -312,8 +309,8 @@ func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.Ma
 	if err != nil {
 		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
 	}
-	if !isReturning(m) {
-		if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { inPhase(m, returning, time.Now()) }); err != nil {
+	if !rec.In(returning) {
+		if err := rec.Store(ctx, func(d *record.Data) { d.Enter(returning, time.Now()) }); err != nil {
 			return false, err
 		}
 	}

@@ -27,7 +27,7 @@ var (
 
 // settleSeen says why a machine that MAAS has does not run, and remembers it if it failed.
 func (r *MaasMachineReconciler) settleSeen(l *life, v verdict) outcome {
-	out := r.settle(l.MaasMachine, v)
+	out := r.settle(l, v)
 	noteFailure(l)
 	return out
 }
@@ -41,22 +41,22 @@ func noteFailure(l *life) {
 }
 
 // noMachine says that MAAS has no machine that fits, and which ones are skipped. Another one may become free meanwhile.
-func noMachine(l *life, err error, leftAlone []machine.LeftAlone) outcome {
+func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
 	after, message := capacityRetry, maas.Message(err)
-	if len(leftAlone) > 0 {
-		after = min(after, max(time.Until(leftAlone[0].Until), time.Second))
-		message = fmt.Sprintf("left alone because of failures: %s. MAAS says: %s", told(leftAlone), message)
+	if len(cooling) > 0 {
+		after = min(after, max(time.Until(cooling[0].Until), time.Second))
+		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", told(cooling), message)
 	}
 	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
 	return waitAtMost(after)
 }
 
-func told(leftAlone []machine.LeftAlone) string {
+func told(cooling []machine.CoolingDown) string {
 	var parts []string
-	for _, m := range leftAlone[:min(len(leftAlone), maxTold)] {
+	for _, m := range cooling[:min(len(cooling), maxTold)] {
 		parts = append(parts, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, clock(m.Until)))
 	}
-	if more := len(leftAlone) - maxTold; more > 0 {
+	if more := len(cooling) - maxTold; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, ", ")

@@ -6,40 +6,24 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// change has MAAS change a bare-metal machine. It records before that it does, together with what notes say. MAAS may go on with a call
-// after the client stopped waiting for the response: such a change must not reach the machine when it is back in the pool, or another
-// user's. A VM is gone by then.
-func (r *MaasMachineReconciler) change(ctx context.Context, l *life, do func(context.Context) error, notes ...func(*infrav1.MaasMachine)) error {
-	if l.IsLXD() {
-		return do(ctx)
+// change has MAAS change the machine. A change of bare metal is recorded, together with what also changes in the object: MAAS may go on with a
+// call after the client stopped waiting for the response, and the machine may be back in the pool by then, or another user's.
+func (r *MaasMachineReconciler) change(
+	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
+	if l.IsLXD() && !l.released {
+		return do(ctx, record.ChangeVM.Permit())
 	}
-	ctx = soon(ctx)
-	earlier := l.MaasMachine.Annotations[infrav1.ChangeStartedAnnotation]
-	if err := patchLocked(ctx, r.Client, l.MaasMachine, noteChange(clock(time.Now()), notes...)); err != nil {
-		return err
-	}
-	err := do(ctx)
-	if err != nil && !hadNoEffect(err) {
-		return err
-	}
-	// What became of this one is known, if not of an earlier one.
-	return errors.Join(err, forget(ctx, r.Client, l.MaasMachine, noteChange(earlier)))
+	return l.record.Call(ctx, op, do, also...)
 }
-
-// hadNoEffect reports whether a call that failed certainly changed nothing in MAAS: it was refused, rolled back, or never sent.
-func hadNoEffect(err error) bool {
-	return !errors.Is(err, maas.Unavailable) || errors.Is(err, maas.Busy) || maas.NotSent(err)
-}
-
-// isOver reports whether MAAS is done with a compose that failed, so that no VM comes of it later.
-func isOver(err error) bool { return err != nil && hadNoEffect(err) }
 
 // wasNotComposed reports whether a compose that failed certainly left no VM on the host. MAAS has the host make it before it is done with its own
 // part: what it refuses or rolls back after that stays on the host (models/bmc.py: create_machine).
@@ -49,23 +33,4 @@ func wasNotComposed(err error) bool {
 		return true
 	}
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
-}
-
-// sendWithin is how long after its note a call is sent at the latest; a compose may wait for a look at its host. What is left of the settle
-// time is for MAAS to go on with the call.
-const sendWithin = 15 * time.Second
-
-// soon returns a context with which MAAS is asked at once or not at all. A manager that was stopped after its note, and wakes up when
-// another one has waited for the settle time and taken over, would take a second machine, or change one that is another user's by now.
-func soon(ctx context.Context) context.Context {
-	return maas.SendBefore(ctx, time.Now().Add(sendWithin))
-}
-
-func noteChange(at string, notes ...func(*infrav1.MaasMachine)) func(*infrav1.MaasMachine) {
-	return func(m *infrav1.MaasMachine) {
-		annotate(m, infrav1.ChangeStartedAnnotation, at)
-		for _, note := range notes {
-			note(m)
-		}
-	}
 }

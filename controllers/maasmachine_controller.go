@@ -36,6 +36,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -78,7 +79,7 @@ type MaasMachineReconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
-	settling   settling
+	settling   record.Settling
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=list;watch;patch
@@ -128,11 +129,7 @@ func withoutNotes(object client.Object) client.Object {
 	object.SetResourceVersion("")
 	object.SetManagedFields(nil)
 	annotations := object.GetAnnotations()
-	delete(annotations, infrav1.AcquireStartedAnnotation)
-	delete(annotations, infrav1.PhaseStartedAnnotation)
-	delete(annotations, infrav1.ChangeStartedAnnotation)
-	delete(annotations, infrav1.VMOnHostAnnotation)
-	delete(annotations, infrav1.VMCheckAnnotation)
+	delete(annotations, infrav1.RecordAnnotation)
 	delete(annotations, infrav1.StaticIPAnnotation)
 	object.SetAnnotations(annotations)
 	return object
@@ -197,13 +194,17 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, err := newPatcher(maasMachine, r.Client)
+	patcher, unreadable, err := newPatcher(maasMachine, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	defer func() {
 		reterr = kerrors.NewAggregate([]error{reterr, r.patch(ctx, patcher, maasMachine)})
 	}()
+	if unreadable != nil {
+		return r.stopped(ctx, maasMachine, unreadable)
+	}
+	m.record = patcher.record
 	if !maasMachine.DeletionTimestamp.IsZero() {
 		return r.reconcileDelete(ctx, m)
 	}
@@ -217,6 +218,7 @@ type belongings struct {
 	maasCluster *infrav1.MaasCluster // nil while, or once, there is none
 	original    *infrav1.MaasCluster // what maasCluster is a copy of; nil where it is none
 	maasMachine *infrav1.MaasMachine
+	record      *record.Record // of maasMachine
 }
 
 // belongings finds the owners; nil means that they are not there yet. What is being deleted is looked after without them, too.
@@ -308,10 +310,13 @@ func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patcher, m *
 // life is one machine on its way through the steps of one reconcile.
 type life struct {
 	*scope.Machine
+	record *record.Record
 	// maas is what MAAS has; nil until a step found or acquired it.
 	maas *maas.Machine
 	// left is the static address that another object of ours has left on the machine; "" where there is none.
 	left string
+	// released means that the machine goes back to the pool, though it was to be a VM: it was not composed for us.
+	released bool
 	// proven means that this reconcile saw MAAS's own word that the machine is ours.
 	proven bool
 }
@@ -340,7 +345,7 @@ func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongin
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	l := &life{Machine: s}
+	l := &life{Machine: s, record: m.record}
 	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.recoverVM, r.acquire, r.becomeReady, r.claim, r.bridge, r.address, r.deploy, r.mark, r.observe)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)

@@ -14,6 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -26,10 +27,10 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		if stale, err := r.isStale(ctx, m.maasMachine); err != nil || stale {
 			return ctrl.Result{RequeueAfter: unknownRetry}, err
 		}
-		return r.finishDeletion(ctx, m.maasMachine, "nothing had been acquired in MAAS")
+		return r.finishDeletion(ctx, m, "nothing had been acquired in MAAS")
 	}
-	if isReturning(m.maasMachine) {
-		return r.finishDeletion(ctx, m.maasMachine, givenBack)
+	if m.record.In(returning) {
+		return r.finishDeletion(ctx, m, givenBack)
 	}
 	if m.maasCluster == nil {
 		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
@@ -37,7 +38,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return ctrl.Result{RequeueAfter: mendRetry}, nil
 	}
 	if m.original != nil {
-		return r.finishDeletion(ctx, m.maasMachine, "the cluster is a copy; what is in MAAS is left to the original's")
+		return r.finishDeletion(ctx, m, "the cluster is a copy; what is in MAAS is left to the original's")
 	}
 	if p := ownerProblem(m); p != nil {
 		cantSee(m.maasMachine, *p)
@@ -47,7 +48,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	l := &life{Machine: s}
+	l := &life{Machine: s, record: m.record}
 	out, err := through(ctx, l, r.leaveEndpoint, r.findForDeletion, r.leaveVMHosts, r.release, r.verify)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
@@ -56,8 +57,8 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	l.Machines.LetIn(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
-	return r.finishDeletion(ctx, m.maasMachine, givenBack)
+	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	return r.finishDeletion(ctx, m, givenBack)
 }
 
 // givenBack is why the object of a machine goes.
@@ -65,7 +66,8 @@ const givenBack = "MAAS says that the machine is given back"
 
 // nothingAcquired: MAAS was never asked for a machine, or refused, and no VM can have been made without MAAS knowing it.
 func nothingAcquired(m *infrav1.MaasMachine) bool {
-	return m.Spec.SystemID == "" && m.Annotations[infrav1.AcquireStartedAnnotation] == "" && len(vmPlaces(m)) == 0
+	recorded, err := record.Of(m)
+	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0
 }
 
 func (r *MaasMachineReconciler) deleted(m *infrav1.MaasMachine, how string) {
@@ -90,7 +92,7 @@ func (r *MaasMachineReconciler) leaveEndpoint(ctx context.Context, l *life) (out
 func (r *MaasMachineReconciler) findForDeletion(ctx context.Context, l *life) (outcome, error) {
 	if l.MaasMachine.Spec.SystemID != "" {
 		interest := inventory.Changing
-		if l.IsLXD() && releaseBegan(l.MaasMachine) {
+		if l.IsLXD() && l.record.In(releasing) {
 			interest = inventory.Leaving
 		}
 		return r.readMachine(l, interest)
@@ -123,11 +125,12 @@ func (r *MaasMachineReconciler) release(ctx context.Context, l *life) (outcome, 
 // releaseVM deletes the VM. When MAAS does not have it any more, it is still to be verified. A machine that was not composed for us is given back
 // as it was taken.
 func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome, error) {
-	composed, err := l.Machines.Composed(ctx, l.Identity(), l.maas)
+	composed, err := l.Machines.IsComposed(ctx, l.Identity(), l.maas)
 	if err != nil {
 		return proceed, err
 	}
 	if !composed {
+		l.released = true
 		return r.releaseBareMetal(ctx, l)
 	}
 	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
@@ -154,11 +157,11 @@ func (r *MaasMachineReconciler) releaseVM(ctx context.Context, l *life) (outcome
 
 // deleteVM deletes a VM, after it is noted where that was, and that it is.
 func (r *MaasMachineReconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
-	if err := r.noteDeletion(ctx, l, vm); err != nil {
+	if err := noteDeletion(ctx, l, vm); err != nil {
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
-	return l.Machines.DeleteVM(ctx, vm)
+	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), vm)
 }
 
 var (
@@ -187,5 +190,7 @@ func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *ma
 	if l.IsLXD() {
 		return r.deleteVM(ctx, l, extra)
 	}
-	return r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Release(ctx, extra, maas.EraseDefault) })
+	return r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Release(ctx, permit, extra, maas.EraseDefault)
+	})
 }

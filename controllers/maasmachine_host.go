@@ -23,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -49,7 +50,9 @@ func (r *MaasMachineReconciler) bridge(ctx context.Context, l *life) (outcome, e
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(mendRetry), err
 	}
-	err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.MakeBridge(ctx, l.maas, name) })
+	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.MakeBridge(ctx, permit, l.maas, name)
+	})
 	return waitAtMost(unknownRetry), err
 }
 
@@ -94,7 +97,7 @@ func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outc
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
-		if err := service.Remove(ctx, host.ID); err != nil {
+		if err := service.Remove(ctx, record.CloseVMHost.Permit(), host.ID); err != nil {
 			return proceed, err
 		}
 		l.Inventory.DistrustVMHosts()
@@ -155,7 +158,7 @@ func (r *MaasMachineReconciler) closeVMHosts(ctx context.Context, l *life, node 
 		if slices.Contains(host.Tags, lxd.RetiringTag) {
 			continue
 		}
-		if _, err := l.Inventory.Client().AddVMHostTag(ctx, host.ID, lxd.RetiringTag); err != nil && !errors.Is(err, maas.NotFound) {
+		if _, err := l.Inventory.Client().AddVMHostTag(ctx, record.CloseVMHost.Permit(), host.ID, lxd.RetiringTag); err != nil && !errors.Is(err, maas.NotFound) {
 			return nil, "", fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
 		}
 		l.Inventory.DistrustVMHosts()
@@ -310,8 +313,8 @@ func (r *MaasMachineReconciler) switchOff(ctx context.Context, l *life) (outcome
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil
 	}
-	err := r.change(ctx, l, func(ctx context.Context) error {
-		_, err := l.Inventory.Client().PowerOffMachine(ctx, l.maas.SystemID, "released by Cluster API")
+	err := r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+		_, err := l.Inventory.Client().PowerOffMachine(ctx, permit, l.maas.SystemID, "released by Cluster API")
 		return err
 	})
 	if err != nil {

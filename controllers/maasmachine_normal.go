@@ -14,12 +14,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -38,7 +40,7 @@ func (r *MaasMachineReconciler) look(ctx context.Context, l *life) (outcome, err
 		return out, err
 	}
 	if l.maas == nil {
-		return r.settle(m, gone), nil
+		return r.settle(l, gone), nil
 	}
 	return r.isUsable(ctx, l)
 }
@@ -80,7 +82,7 @@ func (r *MaasMachineReconciler) isUsable(ctx context.Context, l *life) (outcome,
 	if !l.IsLXD() || wasProvisioned(l.MaasMachine) {
 		return proceed, nil
 	}
-	composed, err := l.Machines.Composed(ctx, l.Identity(), l.maas)
+	composed, err := l.Machines.IsComposed(ctx, l.Identity(), l.maas)
 	if err != nil || composed {
 		return proceed, err
 	}
@@ -113,7 +115,7 @@ func (r *MaasMachineReconciler) adopt(ctx context.Context, l *life) (outcome, er
 func (r *MaasMachineReconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machine) (outcome, error) {
 	// Of two, what failed lately is given back.
 	sort.SliceStable(found, func(i, j int) bool {
-		return !l.Machines.IsLeftAlone(found[i].SystemID) && l.Machines.IsLeftAlone(found[j].SystemID)
+		return !l.Machines.IsCoolingDown(found[i].SystemID) && l.Machines.IsCoolingDown(found[j].SystemID)
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it when no machine fitted, and the response was lost.
@@ -148,7 +150,7 @@ func (r *MaasMachineReconciler) find(ctx context.Context, l *life) (ours []*maas
 
 // awaitSettled waits while it is not known what became of a request for a machine.
 func (r *MaasMachineReconciler) awaitSettled(l *life) outcome {
-	left := r.settling.left(l.MaasMachine, r.SettleTime)
+	left := r.settling.Left(l.record, r.SettleTime)
 	if left <= 0 {
 		return proceed
 	}
@@ -175,22 +177,21 @@ func (r *MaasMachineReconciler) acquire(ctx context.Context, l *life) (outcome, 
 		return proceed, err
 	}
 	defer done()
-	atOnce := soon(ctx)
-	if err := r.requesting(ctx, l); err != nil {
-		return proceed, err
-	}
-	allocated, err := l.Machines.Allocate(atOnce, l.Identity(), constraints)
+	var allocated *maas.Machine
 	var instead *machine.ComposedInsteadError
-	if errors.As(err, &instead) {
-		return proceed, errors.Join(err, r.giveBack(ctx, l, instead.VM))
-	}
-	if err != nil {
-		if hadNoEffect(err) {
-			err = errors.Join(err, forgetRequest(ctx, r.Client, l.MaasMachine))
+	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
+		allocated, err = l.Machines.Allocate(ctx, permit, l.Identity(), constraints)
+		if errors.As(err, &instead) {
+			return nil // It is ours until it is given back.
 		}
-		if errors.Is(err, maas.Conflict) {
-			return noMachine(l, err, l.Machines.LeftAlone(constraints)), nil
-		}
+		return err
+	}, l.noteOwner)
+	switch {
+	case instead != nil:
+		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
+	case errors.Is(err, maas.Conflict):
+		return noMachine(l, err, l.Machines.CoolingDown(constraints)), nil
+	case err != nil:
 		return proceed, err
 	}
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
@@ -219,7 +220,7 @@ func (r *MaasMachineReconciler) compose(ctx context.Context, l *life) (outcome, 
 	status := &l.MaasMachine.Status
 	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
-	if err := r.record(ctx, l, vm.SystemID); err != nil {
+	if err := r.store(ctx, l, vm.SystemID); err != nil {
 		return proceed, err
 	}
 	r.vmExists(l, spec.Resources)
@@ -240,18 +241,26 @@ func (r *MaasMachineReconciler) composeOn(ctx context.Context, l *life, host lxd
 		return lxd.VM{}, err
 	}
 	defer done()
-	atOnce := soon(ctx)
-	ended, err := r.composing(ctx, l, placer.Place(host))
-	if err != nil {
+	place := placer.Place(host)
+	known := slices.Contains(l.record.Hosts, place) // An earlier try may have made one there all the same.
+	l.record.AddHost(place)
+	var vm lxd.VM
+	called := false
+	err = l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
+		called = true
+		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && wasNotComposed(err) && !known {
+			l.record.DropHost(place)
+		}
+		return err
+	}, l.noteOwner)
+	if !called {
 		placer.Cancel(spec.Hostname)
-		return lxd.VM{}, err
-	}
-	vm, err := placer.ComposeVM(atOnce, host, spec)
-	if isOver(err) {
-		err = errors.Join(err, ended(wasNotComposed(err)))
 	}
 	return vm, err
 }
+
+// noteOwner notes which cluster asks for the machine.
+func (l *life) noteOwner(m client.Object) { annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID()) }
 
 // peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
 // other way round.
@@ -276,18 +285,16 @@ func (r *MaasMachineReconciler) peers(ctx context.Context, l *life) ([]lxd.Peer,
 // acquired goes on with a machine that is proven to be ours.
 func (r *MaasMachineReconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	l.left = l.Machines.LeftOn(m)
+	l.left = l.Machines.LeftoverAddress(m)
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
-	return r.record(ctx, l, m.SystemID)
+	return r.store(ctx, l, m.SystemID)
 }
 
-// record stores which machine it is at once: from here on it can't be lost any more.
-func (r *MaasMachineReconciler) record(ctx context.Context, l *life, systemID string) error {
-	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) {
-		m.Spec.SystemID = systemID
-		annotate(m, infrav1.AcquireStartedAnnotation, "")
-		annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID())
+// store stores which machine it is at once: from here on it can't be lost any more.
+func (r *MaasMachineReconciler) store(ctx context.Context, l *life, systemID string) error {
+	return l.record.Store(ctx, (*record.Data).Acquired, l.noteOwner, func(m client.Object) {
+		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 		if l.left != "" {
 			annotate(m, infrav1.StaticIPAnnotation, l.left)
 		}
@@ -314,7 +321,7 @@ func (r *MaasMachineReconciler) becomeReady(_ context.Context, l *life) (outcome
 	if v := r.judge(l); v.then != deployIt {
 		return r.settleSeen(l, v), nil
 	}
-	inPhase(l.MaasMachine, "", time.Now())
+	l.record.Enter("", time.Now())
 	return proceed, nil
 }
 
@@ -326,7 +333,7 @@ func (r *MaasMachineReconciler) judge(l *life) verdict {
 // deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
 func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
-		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation) // What became of it is known.
+		l.record.Acquired() // What became of it is known.
 		return proceed, nil
 	}
 	if misfit := machine.Misfit(l.maas, l.Constraints()); !l.IsLXD() && misfit != "" {
@@ -343,20 +350,16 @@ func (r *MaasMachineReconciler) claimNow(ctx context.Context, l *life, systemID 
 		return proceed, err
 	}
 	defer done()
-	atOnce := soon(ctx)
-	if !l.IsLXD() {
-		if err := r.requesting(ctx, l); err != nil {
-			return proceed, err
+	err = r.change(ctx, l, record.Claim, func(ctx context.Context, permit maas.Permit) error {
+		claimed, err := l.Machines.Claim(ctx, permit, l.Identity(), systemID)
+		if err == nil {
+			l.maas, l.proven = claimed, true
 		}
-	}
-	claimed, err := l.Machines.Claim(atOnce, l.Identity(), systemID)
+		return err
+	}, l.noteOwner)
 	if err == nil {
-		delete(l.MaasMachine.Annotations, infrav1.AcquireStartedAnnotation)
-		l.maas, l.proven = claimed, true
+		l.record.Acquired()
 		return proceed, nil
-	}
-	if !l.IsLXD() && hadNoEffect(err) {
-		err = errors.Join(err, forgetRequest(ctx, r.Client, l.MaasMachine))
 	}
 	if errors.Is(err, maas.Conflict) {
 		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
@@ -380,7 +383,7 @@ func (r *MaasMachineReconciler) prove(ctx context.Context, l *life) (bool, error
 		return false, err
 	}
 	if !ours {
-		r.settle(l.MaasMachine, notOurs(l.maas, wasProvisioned(l.MaasMachine)))
+		r.settle(l, notOurs(l.maas, wasProvisioned(l.MaasMachine)))
 	}
 	l.proven = ours
 	return ours, nil
@@ -404,8 +407,8 @@ func (r *MaasMachineReconciler) deploy(ctx context.Context, l *life) (outcome, e
 		return waitAtMost(mendRetry), err
 	}
 	spec := l.MaasMachine.Spec
-	err = r.change(ctx, l, func(ctx context.Context) (err error) {
-		l.maas, err = l.Machines.Deploy(ctx, l.Identity(), l.maas, machine.DeployRequest{
+	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, machine.DeployRequest{
 			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
 		})
 		return err
@@ -431,7 +434,7 @@ func (r *MaasMachineReconciler) turnToDeploy(ctx context.Context, l *life) (done
 
 // mark makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
 func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, error) {
-	if machine.HasMarks(l.Identity(), l.maas) {
+	if l.Identity().HasAnnotations(l.maas) {
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
@@ -440,7 +443,13 @@ func (r *MaasMachineReconciler) mark(ctx context.Context, l *life) (outcome, err
 	if !l.Machines.CanMark(l.maas) {
 		return proceed, nil
 	}
-	return proceed, r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) })
+	return proceed, r.annotate(ctx, l)
+}
+
+func (r *MaasMachineReconciler) annotate(ctx context.Context, l *life) error {
+	return r.change(ctx, l, record.Annotate, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Mark(ctx, permit, l.Identity(), l.maas)
+	})
 }
 
 // observe says in the status how the machine is.
@@ -457,8 +466,8 @@ func (r *MaasMachineReconciler) observe(ctx context.Context, l *life) (outcome, 
 	if len(addresses) == 0 {
 		return r.settleSeen(l, noAddress), nil
 	}
-	inPhase(m, "", time.Now())
-	l.Machines.Forgive(l.maas.SystemID)
+	l.record.Enter("", time.Now())
+	l.Machines.ClearFailures(l.maas.SystemID)
 	m.Status.Addresses = addresses
 	noteAutomaticAddress(l)
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""

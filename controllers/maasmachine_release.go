@@ -5,7 +5,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
@@ -44,7 +44,7 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // asks for is asked for in each try: a machine whose disks could not be erased is not given back unless the spec says so.
 func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
 	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
-		l.Machines.KeepOut(l.maas, string(l.MaasMachine.UID), address) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), address) // The address is taken off it when it is in the pool, and before one of our own objects has it.
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
@@ -53,8 +53,8 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	case onItsWay.Has(l.maas.Status):
 		return waitAtMost(r.watchRelease(l, time.Now())), nil
 	case backInPool.Has(l.maas.Status):
-		l.Machines.GivenBack(l.maas.SystemID)
-		if left := r.settling.left(l.MaasMachine, r.SettleTime); left > 0 {
+		l.Machines.BackInPool(l.maas.SystemID)
+		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"MAAS did not say what became of a request for machine %s; it may still be acquired or changed", l.maas.SystemID)
 			return waitAtMost(min(left, capacityRetry)), nil
@@ -106,11 +106,11 @@ func (r *MaasMachineReconciler) isOursToRelease(ctx context.Context, l *life) (o
 	failed := l.maas.Status == maas.StatusReleasingFailed
 	if !failed {
 		ours, err = l.Machines.IsOurs(ctx, l.Identity(), l.maas)
-		if err != nil || ours || !releaseBegan(l.MaasMachine) {
+		if err != nil || ours || !l.record.In(releasing) {
 			return ours, err
 		}
 	}
-	now, ours, err := l.Machines.StillOurs(ctx, l.Identity(), l.maas.SystemID)
+	now, ours, err := l.Machines.IsOursInRelease(ctx, l.Identity(), l.maas.SystemID)
 	if err != nil {
 		return false, err
 	}
@@ -146,9 +146,14 @@ func (r *MaasMachineReconciler) releaseNow(ctx context.Context, l *life) (outcom
 	switch l.maas.Status {
 	case maas.StatusTesting:
 		notDeployed(m, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID)
-		return waitAtMost(mendRetry), r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Abort(ctx, l.maas) })
+		return waitAtMost(mendRetry), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.Abort(ctx, permit, l.maas)
+		})
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
-		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.ExitRescueMode(ctx, l.maas) }); err != nil {
+		err := r.change(ctx, l, record.Rescue, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.ExitRescueMode(ctx, permit, l.maas)
+		})
+		if err != nil {
 			return proceed, err
 		}
 		noteRelease(m, time.Now())
@@ -163,16 +168,18 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
 	noteFailure(l) // While the state and the condition still tell of it.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
-	if l.maas.Owner != "" && !machine.HasMarks(l.Identity(), l.maas) && l.Machines.CanMark(l.maas) {
+	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
 		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
-		if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Mark(ctx, l.Identity(), l.maas) }); err != nil {
+		if err := r.annotate(ctx, l); err != nil {
 			return err
 		}
 	}
-	if err := r.noteReleaseBegan(ctx, m, time.Now()); err != nil {
-		return err
-	}
-	if err := r.change(ctx, l, func(ctx context.Context) error { return l.Machines.Release(ctx, l.maas, erases[erase]) }); err != nil {
+	// It was proven to be ours; once MAAS was asked, the agent name may be gone. The phase is stored with the call.
+	l.record.Enter(releasing, time.Now())
+	err := r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
+	})
+	if err != nil {
 		return err
 	}
 	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.
@@ -186,20 +193,7 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 }
 
 // releasing is the phase from the first request for the release on.
-const releasing phase = "releasing"
-
-// noteReleaseBegan stores, before MAAS is asked, that the machine was proven to be ours and is being released: afterwards the agent name
-// may be gone. The note survives a restart.
-func (r *MaasMachineReconciler) noteReleaseBegan(ctx context.Context, m *infrav1.MaasMachine, now time.Time) error {
-	if releaseBegan(m) {
-		return nil
-	}
-	return patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { inPhase(m, releasing, now) })
-}
-
-func releaseBegan(m *infrav1.MaasMachine) bool {
-	return strings.HasPrefix(m.Annotations[infrav1.PhaseStartedAnnotation], string(releasing)+" ")
-}
+const releasing = "releasing"
 
 // watchRelease says that MAAS releases the machine, and emits a warning event if that takes too long. It returns how long to wait before the next look.
 func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Duration {
@@ -274,7 +268,7 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 // user has decided: that is tried at once.
 func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
-	if m.Status.Release == nil && releaseBegan(m) {
+	if m.Status.Release == nil && l.record.In(releasing) {
 		noteRelease(m, now) // It is our try that failed, but its record was lost, or is not read yet.
 	}
 	try := m.Status.Release

@@ -4,19 +4,17 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 const (
@@ -25,103 +23,28 @@ const (
 	// firstVMRetry and maxVMRetry bound the growing pause after a VM was found again and deleted again. Each time its host may start it.
 	firstVMRetry = 5 * time.Second
 	maxVMRetry   = 5 * time.Minute
-	// placeSeparator is between the notes in infrav1.VMOnHostAnnotation.
-	placeSeparator = ","
 )
 
-// vmCheck is what infrav1.VMCheckAnnotation holds.
-type vmCheck struct {
-	// UnreachableSince is when the host could first not be looked at, and Tries how often since.
-	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
-	Tries            int          `json:"tries,omitempty"`
-	// CameBack is how often the VM was found again, DeletedAt when it was deleted again.
-	CameBack  int          `json:"cameBack,omitempty"`
-	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
-	// Namesakes means that VMs of this name may have been made on several hosts.
-	Namesakes bool `json:"namesakes,omitempty"`
-}
-
-// vmCheckOf reads what was found out; what can't be read is begun anew.
-func vmCheckOf(m *infrav1.MaasMachine) (check vmCheck) {
-	if json.Unmarshal([]byte(m.Annotations[infrav1.VMCheckAnnotation]), &check) != nil {
-		return vmCheck{}
-	}
-	return check
-}
-
-func (c vmCheck) store(m *infrav1.MaasMachine) {
-	text, _ := json.Marshal(c) // It has nothing that could not be written.
-	annotate(m, infrav1.VMCheckAnnotation, string(text))
-}
-
-// vmPlaces are the notes on where the VM may be.
-func vmPlaces(m *infrav1.MaasMachine) []string {
-	return strings.FieldsFunc(m.Annotations[infrav1.VMOnHostAnnotation], func(r rune) bool { return string(r) == placeSeparator })
-}
-
-func setVMPlaces(m *infrav1.MaasMachine, places []string) {
-	annotate(m, infrav1.VMOnHostAnnotation, strings.Join(places, placeSeparator))
-}
-
-func addVMPlace(m *infrav1.MaasMachine, place string) {
-	if places := vmPlaces(m); !slices.Contains(places, place) {
-		setVMPlaces(m, append(places, place))
-	}
-}
-
-func dropVMPlace(m *infrav1.MaasMachine, place string) {
-	setVMPlaces(m, slices.DeleteFunc(vmPlaces(m), func(other string) bool { return other == place }))
-}
-
-// composing records, before the request is sent, that MAAS is asked for a VM on a host. ended removes that record: what became of the
-// request is known. forgotten means that the VM can't have been made, so that it is not looked for.
-func (r *MaasMachineReconciler) composing(ctx context.Context, l *life, place string) (ended func(forgotten bool) error, err error) {
-	m := l.MaasMachine
-	known := slices.Contains(vmPlaces(m), place) // An earlier try may have made one there all the same.
-	err = patchLocked(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-		noteRequest(m, l.OwnerID())
-		addVMPlace(m, place)
-	})
-	return func(forgotten bool) error {
-		return forget(ctx, r.Client, m, func(m *infrav1.MaasMachine) {
-			annotate(m, infrav1.AcquireStartedAnnotation, "")
-			if forgotten && !known {
-				dropVMPlace(m, place)
-			}
-		})
-	}, err
-}
-
-// requesting notes that MAAS is asked for a machine, before it is.
-func (r *MaasMachineReconciler) requesting(ctx context.Context, l *life) error {
-	return patchLocked(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) { noteRequest(m, l.OwnerID()) })
-}
-
-func noteRequest(m *infrav1.MaasMachine, ownerID string) {
-	annotate(m, infrav1.AcquireStartedAnnotation, clock(time.Now()))
-	annotate(m, infrav1.OwnerIDAnnotation, ownerID)
-}
-
 // noteDeletion notes that a VM is deleted, and where it is: afterwards MAAS can't tell.
-func (r *MaasMachineReconciler) noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
+func noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
 	place := ""
 	if vm.Pod != nil {
 		place = l.Machines.LXD().Place(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
 	}
-	if releaseBegan(l.MaasMachine) && (place == "" || slices.Contains(vmPlaces(l.MaasMachine), place)) {
+	if l.record.In(releasing) && (place == "" || slices.Contains(l.record.Hosts, place)) {
 		return nil
 	}
-	return patchNow(ctx, r.Client, l.MaasMachine, func(m *infrav1.MaasMachine) {
+	return l.record.Store(ctx, func(d *record.Data) {
 		if place != "" {
-			addVMPlace(m, place)
+			d.AddHost(place)
 		}
-		inPhase(m, releasing, time.Now())
+		d.Enter(releasing, time.Now())
 	})
 }
 
 // verifyAt checks that the VM is gone from a place. It returns the VM if it is there.
 func verifyAt(ctx context.Context, l *life, place string) (back *lxd.VM, err error) {
-	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place, Namesakes: vmCheckOf(l.MaasMachine).Namesakes})
+	return l.Machines.LXD().VerifyVM(ctx, lxd.VM{Hostname: l.Identity().Hostname, Place: place, Namesakes: l.record.CleanupSoFar().Namesakes})
 }
 
 // recoverVM looks for a VM that an earlier try made without MAAS knowing it, which happens when a host takes too long or its answer is
@@ -130,7 +53,7 @@ func (r *MaasMachineReconciler) recoverVM(ctx context.Context, l *life) (outcome
 	if l.maas != nil || !l.IsLXD() {
 		return proceed, nil
 	}
-	for _, place := range vmPlaces(l.MaasMachine) {
+	for _, place := range l.record.Hosts {
 		back, err := verifyAt(ctx, l, place)
 		var later *lxd.LaterError
 		var unverified *lxd.UnverifiedError
@@ -145,7 +68,7 @@ func (r *MaasMachineReconciler) recoverVM(ctx context.Context, l *life) (outcome
 		case back != nil:
 			return r.adopt(ctx, l)
 		}
-		dropVMPlace(l.MaasMachine, place)
+		l.record.DropHost(place)
 	}
 	return proceed, nil
 }
@@ -157,22 +80,22 @@ func (r *MaasMachineReconciler) verify(ctx context.Context, l *life) (outcome, e
 	if l.maas != nil || !l.IsLXD() {
 		return proceed, nil
 	}
-	if pause := vmCheckOf(m).pause(time.Now()); pause > 0 {
+	if pause := pauseOf(l.record.CleanupSoFar(), time.Now()); pause > 0 {
 		return waitAtMost(pause), nil
 	}
-	if host := m.Status.LXDHost; host != "" && len(vmPlaces(m)) == 0 {
-		addVMPlace(m, l.Machines.LXD().Place(lxd.Host{Name: host}))
+	if host := m.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
+		l.record.AddHost(l.Machines.LXD().Place(lxd.Host{Name: host}))
 	}
-	if check := vmCheckOf(m); !check.Namesakes && len(vmPlaces(m)) > 1 {
+	if check := l.record.CleanupSoFar(); !check.Namesakes && len(l.record.Hosts) > 1 {
 		check.Namesakes = true
-		check.store(m)
+		l.record.Cleanup = &check
 	}
-	for _, place := range vmPlaces(m) {
+	for _, place := range l.record.Hosts {
 		back, err := verifyAt(ctx, l, place)
 		if out, err := r.verified(ctx, l, place, back, err); err != nil || out.stop {
 			return out, err
 		}
-		dropVMPlace(m, place)
+		l.record.DropHost(place)
 	}
 	return proceed, nil
 }
@@ -184,7 +107,7 @@ func (r *MaasMachineReconciler) verified(ctx context.Context, l *life, place str
 	var unverified *lxd.UnverifiedError
 	switch {
 	case errors.As(err, &later):
-		if vmCheckOf(m).CameBack == 0 {
+		if l.record.CleanupSoFar().CameBack == 0 {
 			notDeployed(m, infrav1.VerifyingVMReason, "MAAS deleted VM %s, and looks whether its host is rid of it", l.Identity().Hostname)
 		}
 		return waitAtMost(later.After), nil
@@ -204,7 +127,7 @@ func (r *MaasMachineReconciler) verified(ctx context.Context, l *life, place str
 
 // hostUnreachable waits for the host for a while, and then says what may be left there.
 func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedError, now time.Time) outcome {
-	m, check, vm := l.MaasMachine, vmCheckOf(l.MaasMachine), l.Identity().Hostname
+	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if check.UnreachableSince == nil {
 		check.UnreachableSince, check.Tries = ptrTime(now), 0
 	}
@@ -215,7 +138,7 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 			vm, why.Host, maas.Message(why), clock(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
-		check.store(m)
+		l.record.Cleanup = &check
 		return waitAtMost(max(min(why.After, left), time.Second))
 	}
 	remedy := fmt.Sprintf("When it can, refresh the VM host in MAAS: a VM that is left turns up there as machine %s, and `capmaasctl orphans` finds it", vm)
@@ -225,7 +148,7 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, why *lxd.UnverifiedErro
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS can't look at since %s: %s. %s",
 		vm, why.Host, clock(check.UnreachableSince.Time), maas.Message(why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
-	check.store(m)
+	l.record.Cleanup = &check
 	return proceed
 }
 
@@ -245,43 +168,42 @@ func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place str
 
 // deleteAgain deletes a VM that was found again, and returns how often that was. It is ours by its name, or by that on its host.
 func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (times int, err error) {
-	m, check := l.MaasMachine, vmCheckOf(l.MaasMachine)
+	check := l.record.CleanupSoFar()
 	if now := l.Machines.LXD().Place(lxd.Host{ID: back.HostID, Name: back.Host}); now != place {
-		if err := patchNow(ctx, r.Client, m, func(m *infrav1.MaasMachine) { addVMPlace(m, now) }); err != nil {
+		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(now) }); err != nil {
 			return 0, err
 		}
 	}
-	if err := l.Machines.LXD().DeleteVM(ctx, *back); err != nil && !errors.Is(err, maas.NotFound) {
+	if err := l.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *back); err != nil && !errors.Is(err, maas.NotFound) {
 		return 0, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
 	}
 	check.CameBack++
 	check.DeletedAt = ptrTime(time.Now())
 	check.UnreachableSince, check.Tries = nil, 0
-	check.store(m)
+	l.record.Cleanup = &check
 	return check.CameBack, nil
 }
 
 // removeSpare deletes a VM that an earlier try made on a host that could not be looked at then. The machine runs in another one meanwhile,
 // whose name MAAS could not give to this one when it took it in.
 func (r *MaasMachineReconciler) removeSpare(ctx context.Context, l *life) (outcome, error) {
-	m := l.MaasMachine
 	if !l.IsLXD() || l.maas.Pod == nil {
 		return proceed, nil
 	}
 	own := l.Machines.LXD().Place(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
-	for _, place := range vmPlaces(m) {
+	for _, place := range l.record.Hosts {
 		if place == own {
 			continue
 		}
-		if pause := vmCheckOf(m).pause(time.Now()); pause > 0 {
+		if pause := pauseOf(l.record.CleanupSoFar(), time.Now()); pause > 0 {
 			return waitAtMost(pause), nil
 		}
 		back, err := l.Machines.LXD().VerifyVM(ctx, lxd.VM{SystemID: l.maas.SystemID, Hostname: l.Identity().Hostname, Place: place, Namesakes: true})
 		if out, err := r.spare(ctx, l, place, back, err); err != nil || out.stop {
 			return out, err
 		}
-		dropVMPlace(m, place)
-		delete(m.Annotations, infrav1.VMCheckAnnotation)
+		l.record.DropHost(place)
+		l.record.Cleanup = nil
 	}
 	return proceed, nil
 }
@@ -309,8 +231,8 @@ func (r *MaasMachineReconciler) spare(ctx context.Context, l *life, place string
 	return waitAtMost(vmRetry(times)), nil
 }
 
-// pause is how long to wait before it is looked whether the VM is there once more.
-func (c vmCheck) pause(now time.Time) time.Duration {
+// pauseOf is how long to wait before it is looked whether the VM is there once more.
+func pauseOf(c record.Cleanup, now time.Time) time.Duration {
 	if c.DeletedAt == nil {
 		return 0
 	}

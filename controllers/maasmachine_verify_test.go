@@ -106,7 +106,7 @@ func TestAVMThatItsHostKeepsIsDeletedUntilItIsGone(t *testing.T) {
 	if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, host) || !strings.Contains(message, name) {
 		t.Errorf("Ready says %q, want which VM and which host", message)
 	}
-	w.eventually(m, "deleted more than once", func() bool { return vmCheckOf(m).CameBack > 1 })
+	w.eventually(m, "deleted more than once", func() bool { return recorded(t, m).CleanupSoFar().CameBack > 1 })
 	if times := w.told(m, infrav1.VMCameBackReason, host, name); times != 1 {
 		t.Errorf("%d events say that the VM came back, want one", times)
 	}
@@ -150,23 +150,25 @@ func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostPatience: time.Minute}
 	m := &infrav1.MaasMachine{Spec: vm}
-	l := &life{Machine: scopeOf(m)}
 	why := &lxd.UnverifiedError{Host: "h", After: time.Second}
 	began := time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		waits bool
 	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
-		l.MaasMachine = m.DeepCopy() // As a new manager reads it.
-		l.MaasMachine.Status = infrav1.MaasMachineStatus{}
+		l := lifeOf(t, m) // As a new manager reads it.
+		l.Machine = scopeOf(m)
 		out := r.hostUnreachable(l, why, began.Add(step.after))
-		m = l.MaasMachine
+		m = &infrav1.MaasMachine{Spec: vm}
+		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
 		if out.stop != step.waits {
 			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
 		}
 	}
 	// MAAS was away for long: one try is not enough.
-	if out := r.hostUnreachable(&life{Machine: scopeOf(&infrav1.MaasMachine{Spec: vm})}, why, began); !out.stop {
+	l := lifeOf(t, &infrav1.MaasMachine{Spec: vm})
+	l.Machine = scopeOf(l.MaasMachine)
+	if out := r.hostUnreachable(l, why, began); !out.stop {
 		t.Error("a host is given up after one try")
 	}
 }
@@ -200,7 +202,7 @@ func TestAVMThatSomebodyDeletedInMAASIsVerifiedToo(t *testing.T) {
 	w := newWorld(t)
 	m := w.deployedVM()
 	w.maas.BreakVMHost(m.Status.LXDHost, false, true)
-	if err := w.maasClient().DeleteMachine(t.Context(), m.Spec.SystemID); err != nil {
+	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), m.Spec.SystemID); err != nil {
 		t.Fatal(err)
 	}
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
@@ -228,11 +230,11 @@ func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.stopManager() // It would see the VM go, and come back.
-			if err := c.DeleteVMHost(t.Context(), hosts[at].ID); err != nil {
+			if err := c.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), hosts[at].ID); err != nil {
 				t.Fatal(err)
 			}
 			if anew {
-				if _, err := c.CreateLXDHost(t.Context(), maas.VMHostParams{VMHostPower: power, Name: host}); err != nil {
+				if _, err := c.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), maas.VMHostParams{VMHostPower: power, Name: host}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -357,7 +359,10 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 				vms := w.vmsOnHosts()
 				return len(vms) == 1 && vms[0] == m.Status.Hostname+"@"+m.Status.LXDHost
 			})
-			w.eventually(m, "the spare's host is looked at no more", func() bool { return len(vmPlaces(m)) == 1 && m.Annotations[infrav1.VMCheckAnnotation] == "" })
+			w.eventually(m, "the spare's host is looked at no more", func() bool {
+				now := recorded(t, m)
+				return len(now.Hosts) == 1 && now.Cleanup == nil
+			})
 			w.told(m, "SpareVMDeleted", spare)
 			if running, there := w.maas.Machine(m.Spec.SystemID); !there || running.Status != "Deployed" {
 				t.Errorf("the machine's own VM is %+v", running)
@@ -382,7 +387,7 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 		taken, _ := w.maas.Machine(id)
 		return taken.Status == "Ready"
 	})
-	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
+	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	w.beginDeletion(m)

@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // patchable is an API object that knows how to copy itself.
@@ -61,21 +62,31 @@ func patchWith[T any, P patchable[T]](
 // patcher stores at the end of a reconcile, in few patches, what it found out.
 type patcher struct {
 	*patch.Helper
-	read string // the resource version that was read
+	record *record.Record // nil if it can't be read
+	read   string         // the resource version that was read
 }
 
-func newPatcher(object client.Object, c client.Client) (*patcher, error) {
+// newPatcher makes a patcher. unreadable is why the record can't be read; nothing else may be done then.
+func newPatcher(object client.Object, c client.Client) (p *patcher, unreadable, err error) {
 	helper, err := patch.NewHelper(object, c)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to patch: %w", err)
+		return nil, nil, fmt.Errorf("preparing to patch: %w", err)
 	}
-	return &patcher{helper, object.GetResourceVersion()}, nil
+	record, unreadable := record.Open(c, object)
+	return &patcher{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 
 // store patches the object with the conditions that are its reconciler's. It is no error if the object went with its last finalizer.
 func (p *patcher) store(ctx context.Context, object client.Object, owned []string) error {
+	var failed error
+	if p.record != nil {
+		if object.GetDeletionTimestamp().IsZero() || len(object.GetFinalizers()) > 0 {
+			failed = p.record.Close(ctx)
+		}
+		p.record.LeaveOut()
+	}
 	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
-	return ignoreGone(p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}), object)
+	return errors.Join(failed, ignoreGone(p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}), object))
 }
 
 // watched reports whether an object is ours to reconcile. The reconcilers call it, because watches on other objects wake them past the
@@ -90,19 +101,6 @@ func ignoreGone(err error, object client.Object) error {
 		return err
 	}
 	return kerrors.FilterOut(err, apierrors.IsNotFound)
-}
-
-// forget removes a note of which it is known by now what became of it. On an object that others have changed it stays: it may be theirs.
-func forget[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
-	if err := patchLocked(ctx, c, object, change); !apierrors.IsConflict(err) {
-		return err
-	}
-	return nil
-}
-
-// forgetRequest removes the note that MAAS was asked for a machine or an address: nothing came of it.
-func forgetRequest[T any, P patchable[T]](ctx context.Context, c client.Client, object P) error {
-	return forget(ctx, c, object, func(object P) { annotate(object, infrav1.AcquireStartedAnnotation, "") })
 }
 
 // annotate sets an annotation, or removes it where the value is "".

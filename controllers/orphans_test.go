@@ -27,8 +27,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
@@ -188,15 +188,15 @@ func (b *auditBed) change(object client.Object, change func()) {
 func (b *auditBed) foreign(annotations map[string]string) *maas.Machine {
 	b.t.Helper()
 	c := b.region()
-	m, err := c.AllocateMachine(b.t.Context(), maas.AllocateParams{
-		AgentName:    "capmaas/" + annotations[machine.AnnotationOwner] + "/" + "gone",
+	m, err := c.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{
+		AgentName:    "capmaas/" + annotations[ownership.AnnotationOwner] + "/" + "gone",
 		NotOnVMHosts: []string{"lxd-a", "lxd-b", "lxd-c"},
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if len(annotations) > 0 {
-		if m, err = c.SetWorkloadAnnotations(b.t.Context(), m.SystemID, annotations); err != nil {
+		if m, err = c.SetWorkloadAnnotations(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, annotations); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -204,7 +204,7 @@ func (b *auditBed) foreign(annotations map[string]string) *maas.Machine {
 }
 
 func marks(owner, object, management string) map[string]string {
-	return map[string]string{machine.AnnotationOwner: owner, machine.AnnotationMachine: object, orphans.AnnotationManagement: management}
+	return map[string]string{ownership.AnnotationOwner: owner, ownership.AnnotationMachine: object, ownership.AnnotationManagement: management}
 }
 
 func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
@@ -249,7 +249,7 @@ func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
 	if b.look(); len(b.told()) > 0 {
 		t.Error("it is reported again though nothing changed")
 	}
-	if _, err := b.region().ReleaseMachine(t.Context(), lostMetal.Spec.SystemID, maas.ReleaseParams{}); err != nil {
+	if _, err := b.region().ReleaseMachine(t.Context(), maas.Unrecorded("a test"), lostMetal.Spec.SystemID, maas.ReleaseParams{}); err != nil {
 		t.Fatal(err)
 	}
 	b.look()
@@ -379,10 +379,10 @@ func TestAMachineThatAnotherManagementClusterMarkedIsMarkedAnew(t *testing.T) {
 	b.deployed(m)
 	marked := func(context.Context) bool {
 		seen, _ := b.maas.Machine(m.Spec.SystemID)
-		return seen.Annotations[orphans.AnnotationManagement] == thisManagementCluster
+		return seen.Annotations[ownership.AnnotationManagement] == thisManagementCluster
 	}
 	b.await("it is marked", m, marked)
-	_, err := b.region().SetWorkloadAnnotations(t.Context(), m.Spec.SystemID, map[string]string{orphans.AnnotationManagement: anotherManagementCluster})
+	_, err := b.region().SetWorkloadAnnotations(t.Context(), maas.Unrecorded("a test"), m.Spec.SystemID, map[string]string{ownership.AnnotationManagement: anotherManagementCluster})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // ensureMarks writes the mark that everything of this cluster in MAAS is found by, and that `clusterctl move` has to wait. Both must be
@@ -68,7 +69,7 @@ func (r *MaasClusterReconciler) lostOwnerID(ctx context.Context, c *infrav1.Maas
 
 // lostOwnerID is what is said of a MaasCluster whose owner id is gone or was changed, and of its machines. id is the one that it had, or "".
 func lostOwnerID(c *infrav1.MaasCluster, id string) *problem {
-	was := cmp.Or(id, "what the workload annotation "+machine.AnnotationOwner+" of its machines in MAAS says")
+	was := cmp.Or(id, "what the workload annotation "+ownership.AnnotationOwner+" of its machines in MAAS says")
 	return &problem{reason: infrav1.OwnerIDLostReason, retryAfter: mendRetry, message: fmt.Sprintf(
 		"the annotation %s of MaasCluster %s, which proves what is ours in MAAS, is gone or was changed: set it back to %s", infrav1.OwnerIDAnnotation, c.Name, was)}
 }
@@ -80,8 +81,9 @@ func invalidOwnerID() *problem {
 
 // wasAskedFor reports whether MAAS was asked for a machine. A system id alone may be the user's choice.
 func wasAskedFor(m *infrav1.MaasMachine) bool {
-	asked := m.Annotations[infrav1.OwnerIDAnnotation] != "" || m.Annotations[infrav1.AcquireStartedAnnotation] != ""
-	return asked || m.Spec.ProviderID != "" || len(vmPlaces(m)) > 0
+	recorded, err := record.Of(m)
+	asked := err != nil || recorded.MayAcquire() || len(recorded.Hosts) > 0
+	return asked || m.Annotations[infrav1.OwnerIDAnnotation] != "" || m.Spec.ProviderID != ""
 }
 
 // ownerProblem is why it can't be proven what in MAAS belongs to a machine; nil where it can.

@@ -89,7 +89,7 @@ func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
 		if phase == simulator.Before && call.Op == "deploy" {
 			once.Do(func() {
-				_, taken = other.AllocateMachine(t.Context(), maas.AllocateParams{AgentName: "juju", SystemID: call.SystemID})
+				_, taken = other.AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", SystemID: call.SystemID})
 			})
 		}
 		return nil
@@ -114,7 +114,7 @@ func TestAVMStaysOursWhileItsDeploymentIsRefused(t *testing.T) {
 	}
 	m := w.newMachine("md-0", false, vm)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASRefusedReason)
-	got, err := w.as(otherKey).AllocateMachine(t.Context(), maas.AllocateParams{AgentName: "juju", MinMemory: 2048})
+	got, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", MinMemory: 2048})
 	if err == nil && got.SystemID == m.Spec.SystemID {
 		t.Fatal("another user acquired it")
 	}
@@ -140,11 +140,11 @@ func TestAVMThatAnotherUserAcquiredIsTheirs(t *testing.T) {
 			w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 			w.inState(id, "Ready")
 			other := w.as(otherKey)
-			if _, err := other.AllocateMachine(t.Context(), maas.AllocateParams{AgentName: "juju", SystemID: id}); err != nil {
+			if _, err := other.AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", SystemID: id}); err != nil {
 				t.Fatal(err)
 			}
 			if deploy {
-				if _, err := other.DeployMachine(t.Context(), id, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
+				if _, err := other.DeployMachine(t.Context(), maas.Unrecorded("a test"), id, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -186,7 +186,7 @@ func TestAnLXDMachineNeverDeletesWhatWasNotComposedForIt(t *testing.T) {
 	for name, choose := range map[string]func(*world) string{
 		"bare metal": func(w *world) string { return w.named("metal-a") },
 		"a person's VM": func(w *world) string {
-			id, err := w.maasClient().Compose(w.t.Context(), w.hosts()[0].ID, maas.ComposeParams{
+			id, err := w.maasClient().Compose(w.t.Context(), maas.Unrecorded("a test"), w.hosts()[0].ID, maas.ComposeParams{
 				Hostname: "persons-vm", Cores: 1, Memory: 2048, Storage: "root:10", SkipCommissioning: true, ZoneID: 1,
 			})
 			if err != nil {
@@ -537,11 +537,11 @@ func (w *world) takeAllTurns(cluster *infrav1.MaasCluster, line turns.Line) (let
 func (w *world) steal(systemID string) {
 	w.t.Helper()
 	other := w.as(otherKey)
-	if _, err := other.ReleaseMachine(w.t.Context(), systemID, maas.ReleaseParams{}); err != nil {
+	if _, err := other.ReleaseMachine(w.t.Context(), maas.Unrecorded("a test"), systemID, maas.ReleaseParams{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.await(systemID+" is released", w.cluster, func(context.Context) bool {
-		_, err := other.AllocateMachine(w.t.Context(), maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
+		_, err := other.AllocateMachine(w.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
 		return err == nil
 	})
 }

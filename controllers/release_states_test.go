@@ -20,7 +20,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // operations are what MAAS was asked to do with machines.
@@ -127,7 +127,7 @@ func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	id := m.Spec.SystemID
 	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-	w.annotate(m, infrav1.PhaseStartedAnnotation, ptr.To("releasing "+time.Now().UTC().Format(time.RFC3339)))
+	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{Phase: &record.Phase{Name: releasing, Since: metav1.Now()}})))
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
 	w.allocateAs("somebody", id)
@@ -157,7 +157,8 @@ func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
 			m := &infrav1.MaasMachine{Spec: erasing(tc.erase)}
 			m.Status.Release = &infrav1.MachineReleaseStatus{Erase: tc.erase, StartTime: ptrTime(now.Add(-tc.passed))}
 			notDeployed(m, tc.before, "so far")
-			l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: maas.StatusReleasing, Storage: 1e6}}
+			l := lifeOf(t, m)
+			l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusReleasing, Storage: 1e6}
 			recorder := events.NewFakeRecorder(10)
 			r := &MaasMachineReconciler{Recorder: recorder}
 			for range 2 {
@@ -183,7 +184,8 @@ func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
 func TestFailedRescueModePauses(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := &infrav1.MaasMachine{}
-	l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: maas.StatusFailedToExitRescueMode}}
+	l := lifeOf(t, m)
+	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedToExitRescueMode}
 	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
 	if pause := r.pauseAfterFailure(l, now); pause != 0 {
 		t.Errorf("the first try waits %v", pause)

@@ -21,7 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -293,7 +293,9 @@ func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
-	w.annotate(m, infrav1.AcquireStartedAnnotation, ptr.To(time.Now().Add(time.Hour).Format(time.RFC3339)))
+	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{
+		Pending: []record.Pending{{Op: record.Claim, At: metav1.NewTime(time.Now().Add(time.Hour))}},
+	})))
 	w.beginDeletion(m)
 	w.annotate(m, clusterv1.PausedAnnotation, nil)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASUnavailableReason)
@@ -302,7 +304,7 @@ func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 		now, _ := w.maas.Machine(id)
 		return now.Status == "Ready" && now.AgentName == ""
 	})
-	w.annotate(m, infrav1.AcquireStartedAnnotation, nil)
+	w.annotate(m, infrav1.RecordAnnotation, nil)
 	finish()
 }
 
@@ -344,8 +346,9 @@ func TestReleaseRetryGrowsUpToAnHour(t *testing.T) {
 func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := &infrav1.MaasMachine{Spec: erasing(infrav1.EraseFull)}
-	inPhase(m, releasing, now)
-	l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}}
+	l := lifeOf(t, m)
+	l.record.Enter(releasing, now)
+	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}
 	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
 	if got := r.pauseAfterFailure(l, now); got != time.Minute || m.Status.Release == nil || m.Status.Release.Failures != 1 {
 		t.Errorf("the pause is %v after %+v", got, m.Status.Release)
@@ -374,7 +377,8 @@ func TestPauseAfterFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := &infrav1.MaasMachine{Spec: erasing(tc.spec)}
 			m.Status.Release = tc.try.DeepCopy()
-			l := &life{Machine: &scope.Machine{MaasMachine: m}, maas: &maas.Machine{SystemID: "abc", Status: tc.status}}
+			l := lifeOf(t, m)
+			l.maas = &maas.Machine{SystemID: "abc", Status: tc.status}
 			r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
 			if got := r.pauseAfterFailure(l, now); got != tc.want {
 				t.Errorf("the pause is %v, want %v", got, tc.want)

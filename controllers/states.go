@@ -4,7 +4,6 @@ package controllers
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,12 +30,10 @@ const (
 	replace
 )
 
-// phase is a stretch of a machine's life that MAAS should end by itself in time.
-type phase string
-
+// Phases that MAAS should end by itself in time.
 const (
-	commissioning phase = "commissioning"
-	deploying     phase = "deploying"
+	commissioning = "commissioning"
+	deploying     = "deploying"
 )
 
 // verdict is what a machine's state in MAAS means.
@@ -46,7 +43,7 @@ type verdict struct {
 	// says goes on after "machine ID".
 	says string
 	// phase has a deadline; "" has none.
-	phase phase
+	phase string
 	// lost: MAAS may have given the machine's addresses to another user, so nothing may lead there any more.
 	lost bool
 }
@@ -148,7 +145,7 @@ func judge(m *maas.Machine, ran, vm bool) verdict {
 // overdue returns the verdict at the deadline of a phase. Nothing is aborted, nor given back: an operator may want to look at the
 // machine, and MAAS may end after all.
 func (v verdict) overdue(limit time.Duration) verdict {
-	reasons := map[phase]string{commissioning: infrav1.CommissioningTimedOutReason, deploying: infrav1.DeployTimedOutReason}
+	reasons := map[string]string{commissioning: infrav1.CommissioningTimedOutReason, deploying: infrav1.DeployTimedOutReason}
 	return verdict{then: person, reason: reasons[v.phase], phase: v.phase,
 		says: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.says, limit)}
 }
@@ -159,13 +156,13 @@ func wasProvisioned(m *infrav1.MaasMachine) bool {
 }
 
 // settle says in the conditions that the machine does not run, and why, and returns when to look again.
-func (r *MaasMachineReconciler) settle(m *infrav1.MaasMachine, v verdict) outcome {
-	after := safetyRetry
-	limit := map[phase]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[v.phase]
+func (r *MaasMachineReconciler) settle(l *life, v verdict) outcome {
+	m, after := l.MaasMachine, safetyRetry
+	limit := map[string]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[v.phase]
 	if limit == 0 {
 		v.phase = ""
 	}
-	if left := limit - inPhase(m, v.phase, time.Now()); v.phase != "" && left > 0 {
+	if left := limit - l.record.Enter(v.phase, time.Now()); v.phase != "" && left > 0 {
 		after = min(after, left)
 	} else if v.phase != "" {
 		v = v.overdue(limit)
@@ -183,24 +180,4 @@ func (r *MaasMachineReconciler) settle(m *infrav1.MaasMachine, v verdict) outcom
 		m.Status.Addresses = nil
 	}
 	return waitAtMost(after)
-}
-
-// inPhase is for how long the machine has been in a phase, and notes when it enters one. A note in the metadata survives what the
-// conditions don't: they tell when False became True but not when one reason followed another, MAAS may not answer meanwhile, and
-// the status can get lost.
-func inPhase(m *infrav1.MaasMachine, p phase, now time.Time) time.Duration {
-	if p == "" {
-		delete(m.Annotations, infrav1.PhaseStartedAnnotation)
-		return 0
-	}
-	name, at, _ := strings.Cut(m.Annotations[infrav1.PhaseStartedAnnotation], " ")
-	began, err := time.Parse(time.RFC3339, at)
-	if err == nil && name == string(p) {
-		return now.Sub(began)
-	}
-	if m.Annotations == nil {
-		m.Annotations = map[string]string{}
-	}
-	m.Annotations[infrav1.PhaseStartedAnnotation] = string(p) + " " + now.UTC().Format(time.RFC3339)
-	return 0
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -23,6 +24,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -30,7 +32,7 @@ import (
 type said struct {
 	Reason string
 	Then   consequence
-	Phase  phase
+	Phase  string
 	Lost   bool
 }
 
@@ -153,36 +155,6 @@ func TestDocsNameEachStateWithItsReasons(t *testing.T) {
 	}
 }
 
-func TestAPhaseBeginsWhenItIsFirstSeen(t *testing.T) {
-	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	m := &infrav1.MaasMachine{}
-	for _, step := range []struct {
-		phase phase
-		at    time.Duration
-		want  time.Duration
-	}{
-		{commissioning, 0, 0},
-		{commissioning, time.Minute, time.Minute},
-		{deploying, 2 * time.Minute, 0},
-		{deploying, 12 * time.Minute, 10 * time.Minute},
-		{"", 13 * time.Minute, 0},
-		{deploying, 20 * time.Minute, 0},
-	} {
-		// Only the metadata are kept from one look to the next.
-		m = &infrav1.MaasMachine{ObjectMeta: *m.ObjectMeta.DeepCopy()}
-		if got := inPhase(m, step.phase, start.Add(step.at)); got != step.want {
-			t.Errorf("%v after the start it is %v in phase %q, want %v", step.at, got, step.phase, step.want)
-		}
-	}
-	m.Annotations[infrav1.PhaseStartedAnnotation] = "deploying since yesterday"
-	if got := inPhase(m, deploying, start); got != 0 {
-		t.Errorf("a note that can't be read counts for %v", got)
-	}
-	if got := inPhase(m, deploying, start.Add(time.Hour)); got != time.Hour {
-		t.Errorf("a note that can't be read is not replaced: %v", got)
-	}
-}
-
 func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 	limit := 30 * time.Minute
 	for _, tc := range []struct {
@@ -197,16 +169,17 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		r := &MaasMachineReconciler{Recorder: recorder, CommissionTimeout: limit, DeployTimeout: limit}
 		v := judge(&maas.Machine{Status: tc.status}, false, true)
 		m := &infrav1.MaasMachine{}
-		if out := r.settle(m, v); out.after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
+		l := lifeOf(t, m)
+		if out := r.settle(l, v); out.after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
 			t.Errorf("%v at the start: %+v, %+v", tc.status, out, m.Status.Conditions)
 		}
-		m.Annotations[infrav1.PhaseStartedAnnotation] = string(v.phase) + " " + time.Now().Add(-limit+time.Minute).UTC().Format(time.RFC3339)
-		if out := r.settle(m, v); out.after <= 0 || out.after > time.Minute {
+		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit + time.Minute))}
+		if out := r.settle(l, v); out.after <= 0 || out.after > time.Minute {
 			t.Errorf("%v a minute before the deadline: looks again after %v", tc.status, out.after)
 		}
-		m.Annotations[infrav1.PhaseStartedAnnotation] = string(v.phase) + " " + time.Now().Add(-limit).UTC().Format(time.RFC3339)
+		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit))}
 		for range 3 {
-			if out := r.settle(m, v); out.after != safetyRetry || m.Status.FailureReason != "" ||
+			if out := r.settle(l, v); out.after != safetyRetry || m.Status.FailureReason != "" ||
 				!conditions.IsFalse(m, infrav1.MachineDeployedCondition) || conditions.GetReason(m, infrav1.MachineDeployedCondition) != tc.reason {
 				t.Errorf("%v after the deadline: %+v, %+v", tc.status, out, m.Status)
 			}
@@ -214,7 +187,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		if n := len(recorder.Events); n != 1 {
 			t.Errorf("%v: %d events, want 1", tc.status, n)
 		}
-		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.settle(m, v).after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
+		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.settle(l, v).after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
 			t.Errorf("%v without deadlines: %+v", tc.status, m.Status.Conditions)
 		}
 	}
@@ -375,18 +348,18 @@ func TestADeploymentThatHangs(t *testing.T) {
 	before := w.maas.State()
 	m := w.newMachine("m", false, vm)
 	w.said(m, said{Reason: infrav1.DeployTimedOutReason, Then: person})
-	began := m.Annotations[infrav1.PhaseStartedAnnotation]
+	began := recorded(t, m).Phase
 	w.patchStatus(m, func() { m.Status = infrav1.MaasMachineStatus{} })
 	w.said(m, said{Reason: infrav1.DeployTimedOutReason, Then: person})
-	if again := m.Annotations[infrav1.PhaseStartedAnnotation]; again != began || began == "" {
-		t.Errorf("the deployment began at %q, and after the status was lost at %q", began, again)
+	if again := recorded(t, m).Phase; began == nil || again == nil || *again != *began {
+		t.Errorf("the deployment began at %v, and after the status was lost at %v", began, again)
 	}
 	if seen, ok := w.maas.Machine(m.Spec.SystemID); !ok || seen.Status != "Deploying" {
 		t.Errorf("MAAS has %+v", seen)
 	}
 	w.setState(m.Spec.SystemID, "deployed")
 	w.deployed(m)
-	if _, left := m.Annotations[infrav1.PhaseStartedAnnotation]; left || m.Status.FailureReason != "" {
+	if recorded(t, m).Phase != nil || m.Status.FailureReason != "" {
 		t.Errorf("left of the deadline: %v, %q", m.Annotations, m.Status.FailureReason)
 	}
 	w.delete(m)
@@ -549,7 +522,7 @@ func TestLostAnswersOfAMachineOfChoice(t *testing.T) {
 			lost := w.loseEachCallOnce(phase)
 			m := w.newMachine("m", false, infrav1.MaasMachineSpec{SystemID: w.maas.Machines()[0].SystemID, StaticIP: "10.77.0.51"})
 			w.deployed(m)
-			if n := w.acquiredMachines(); n != 1 || m.Annotations[infrav1.AcquireStartedAnnotation] != "" {
+			if n := w.acquiredMachines(); n != 1 || recorded(t, m).MayAcquire() {
 				t.Errorf("%d machines were acquired, and it notes %v:\n%s", n, m.Annotations, w.machines())
 			}
 			w.delete(m)

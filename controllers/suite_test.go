@@ -5,6 +5,7 @@ package controllers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -48,6 +49,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
@@ -97,6 +99,36 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 		return 0, fmt.Errorf("installing CRDs: %w", err)
 	}
 	return m.Run(), nil
+}
+
+// recorded is what is recorded on an object.
+func recorded(t testing.TB, object client.Object) *record.Data {
+	t.Helper()
+	data, err := record.Of(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &data
+}
+
+// recordText is the annotation for what is to be recorded.
+func recordText(t testing.TB, data record.Data) string {
+	t.Helper()
+	text, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// lifeOf is a machine on its way, without a cluster.
+func lifeOf(t testing.TB, m *infrav1.MaasMachine) *life {
+	t.Helper()
+	opened, err := record.Open(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &life{Machine: &scope.Machine{MaasMachine: m}, record: opened}
 }
 
 // world is one test's management cluster namespace, manager and MAAS.

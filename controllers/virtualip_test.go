@@ -106,7 +106,7 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := w.newCluster(somewhere)
-	w.eventually(cluster, "MAAS was asked", func() bool { return cluster.Annotations[infrav1.AcquireStartedAnnotation] != "" })
+	w.eventually(cluster, "MAAS was asked", func() bool { return recorded(t, cluster).MayAcquire() })
 	w.deleteCluster(cluster)
 	w.unchanged(before)
 }
@@ -146,7 +146,7 @@ func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 			})
 			cluster := w.newCluster(tc.before)
 			w.eventually(cluster, "MAAS was asked", func() bool {
-				return cluster.Annotations[infrav1.AcquireStartedAnnotation] != "" && len(w.reserved(cluster)) == 1
+				return recorded(t, cluster).MayAcquire() && len(w.reserved(cluster)) == 1
 			})
 			if tc.after != nil {
 				w.eventually(cluster, "changed", func() bool { tc.after(cluster); return w.client.Update(t.Context(), cluster) == nil })

@@ -11,31 +11,15 @@ import (
 // MachineFinalizer is removed from a MaasMachine once MAAS says that its machine is back in the pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// AcquireStartedAnnotation is the time (RFC 3339) at which MAAS was asked for a machine (on a MaasMachine) or a virtual IP (on a
-// MaasCluster), until it is known what came of it. If the answer was lost, it may still turn up; nothing is asked for again, nor is
-// the object let go, before that is settled.
-const AcquireStartedAnnotation = "capmaas.io/acquire-started"
-
-// ChangeStartedAnnotation on a MaasMachine is the time (RFC 3339) of the last change of its bare-metal machine of which it is not known
-// what became. The MaasMachine is not let go before that is settled, for the change could come over the machine of somebody else.
-const ChangeStartedAnnotation = "capmaas.io/change-started"
+// RecordAnnotation on a MaasMachine or a MaasCluster is what the provider must know to go on after it was stopped at any moment, as JSON: which
+// calls to MAAS are pending, since when the machine is in its phase, which VM hosts its VM may be on, and how far it is known to be gone from them.
+// It is written before MAAS is asked for anything. Don't edit it: what is in MAAS and not in the record is lost.
+const RecordAnnotation = "capmaas.io/record"
 
 // StaticIPAnnotation on a MaasMachine is the static address that was put on its bare-metal machine, and that is taken off when the machine is
 // back in the pool. It is written before MAAS is asked to. On a machine that becomes a VM host it is the address that MAAS chose, and then makes a
 // static one.
 const StaticIPAnnotation = "capmaas.io/static-ip"
-
-// PhaseStartedAnnotation on a MaasMachine is the phase that MAAS should end by itself (commissioning, deploying) and the time (RFC
-// 3339) at which it was first seen in it. Deadlines count from there. Of one that is being deleted it tells how far that is.
-const PhaseStartedAnnotation = "capmaas.io/phase-started"
-
-// VMOnHostAnnotation on a MaasMachine notes the hosts that its VM is on, or may be on because MAAS did not say what became of a compose,
-// separated by commas. It is written before MAAS is asked to make the VM, and tells after the deletion where to look whether it is gone.
-const VMOnHostAnnotation = "capmaas.io/vm-on-host"
-
-// VMCheckAnnotation on a MaasMachine is what was found out so far about whether its VM, when it is deleted, or one that an earlier try made, is
-// gone from its host, as JSON: since when MAAS can't look there, how often the VM was found again, and whether there may have been several.
-const VMCheckAnnotation = "capmaas.io/vm-check"
 
 // ProvisioningMode says what kind of machine is used.
 // +kubebuilder:validation:Enum=bare-metal;lxd

@@ -80,7 +80,7 @@ func (b bed) register(t *testing.T, name string, addresses ...string) {
 	t.Helper()
 	for _, address := range addresses {
 		params := maas.VMHostParams{Name: name, Zone: "zone-b", VMHostPower: maas.VMHostPower{PowerAddress: address, Project: "maas"}}
-		if _, err := b.client(t).CreateLXDHost(t.Context(), params); err != nil {
+		if _, err := b.client(t).CreateLXDHost(t.Context(), maas.Unrecorded("a test"), params); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,8 +25,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -136,12 +135,12 @@ func (b *orphanBed) claim(name, systemID string) {
 func (b *orphanBed) metal(owner, name, management string) *maas.Machine {
 	b.t.Helper()
 	c := b.bed.client(b.t)
-	m, err := c.AllocateMachine(b.t.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}})
+	m, err := c.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	m, err = c.SetWorkloadAnnotations(b.t.Context(), m.SystemID, map[string]string{
-		machine.AnnotationOwner: owner, machine.AnnotationMachine: b.namespace + "." + name, orphans.AnnotationManagement: management,
+	m, err = c.SetWorkloadAnnotations(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, map[string]string{
+		ownership.AnnotationOwner: owner, ownership.AnnotationMachine: b.namespace + "." + name, ownership.AnnotationManagement: management,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -156,7 +155,7 @@ func (b *orphanBed) vm(owner, name string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	id, err := c.Compose(b.t.Context(), hosts[0].ID, maas.ComposeParams{
+	id, err := c.Compose(b.t.Context(), maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: maas.Hostname(name, owner), Cores: 1, Memory: 2048, ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID, SkipCommissioning: true,
 	})
 	if err != nil {

@@ -20,6 +20,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
+// repeated is for the registration, which each pass looks at anew.
+var repeated = maas.Unrecorded("a VM host has one address, and MAAS registers it once")
+
 // connectLXD finds LXD anew in each pass: it may be installed, or restarted, meanwhile.
 func (p *pass) connectLXD(ctx context.Context) (err error) {
 	p.lxd, err = lxdnode.Connect(ctx, p.options.sockets...)
@@ -71,7 +74,7 @@ func (p *pass) register(ctx context.Context) error {
 		return err
 	}
 	_, systemID := p.machine()
-	result, err := p.hosts.Ensure(ctx, vmhosts.Registration{
+	result, err := p.hosts.Ensure(ctx, repeated, vmhosts.Registration{
 		Name: p.node.Name, PowerAddress: p.options.powerAddress(p.address), Project: p.options.lxd.Project,
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key),
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,

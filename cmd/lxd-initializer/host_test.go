@@ -157,7 +157,7 @@ func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
 	}{
 		{"certificate", n.removeTrust, true, true},
 		{"VM host", func() {
-			if err := n.client.DeleteVMHost(t.Context(), n.onlyHost().ID); err != nil {
+			if err := n.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), n.onlyHost().ID); err != nil {
 				t.Fatal(err)
 			}
 		}, false, true},
@@ -272,7 +272,7 @@ func TestHostThatMAASHasAlreadyIsAdopted(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	// An operator registered it, without a certificate that LXD trusts.
-	if _, err := n.client.CreateLXDHost(t.Context(), registered(n.name, n.ip)); err != nil {
+	if _, err := n.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), registered(n.name, n.ip)); err != nil {
 		t.Fatal(err)
 	}
 	host := n.onlyHost()
@@ -525,7 +525,7 @@ func TestMAASWorksWithAKeyForItsProjectAlone(t *testing.T) {
 	wantRestricted("at first")
 
 	host, actions := n.wantHost(), n.lxdWrites()
-	vm, err := n.client.Compose(t.Context(), host.ID, maas.ComposeParams{
+	vm, err := n.client.Compose(t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
 		Hostname: "vm", Cores: 1, Memory: 1024, Storage: "root:8,data:1", ZoneID: host.Zone.ID, PoolID: host.Pool.ID,
 	})
 	if err != nil {
@@ -538,7 +538,7 @@ func TestMAASWorksWithAKeyForItsProjectAlone(t *testing.T) {
 	}
 	// MAAS commissions it, for which it switches it on.
 	n.await("the VM is switched on", func(context.Context) bool { return slices.Contains(actions(), "instance-started") })
-	if err := n.client.DeleteMachine(t.Context(), vm); err != nil {
+	if err := n.client.DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	n.await("the VM is gone", func(context.Context) bool {

@@ -26,7 +26,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -110,11 +110,11 @@ func must[V any](value V, err error) func(*testing.T) V {
 // others makes what is not ours.
 func (b *bed) others() {
 	b.Helper()
-	stranger := must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/elsewhere/a", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
-	must(b.other.DeployMachine(b.Context(), stranger.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+	stranger := must(b.other.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/elsewhere/a", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+	must(b.other.DeployMachine(b.Context(), maas.Unrecorded("a test"), stranger.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
 	b.stranger = b.become(stranger.SystemID, maas.StatusDeployed)
 	b.theVM = b.become(b.compose("theirs"), maas.StatusReady)
-	b.foreignRecord = must(b.other.CreateDNSResource(b.Context(), "www.maas.sim", []string{"10.77.0.9"}, 30))(b.T)
+	b.foreignRecord = must(b.other.CreateDNSResource(b.Context(), maas.Unrecorded("a test"), "www.maas.sim", []string{"10.77.0.9"}, 30))(b.T)
 	b.post(otherKey, "ipaddresses/", "reserve", url.Values{"ip": {"10.77.0.8"}})
 	b.quiet()
 }
@@ -149,7 +149,7 @@ func (b *bed) become(systemID string, status maas.Status) (m *maas.Machine) {
 func (b *bed) compose(hostname string) (systemID string) {
 	b.Helper()
 	hosts := must(b.maas.ListVMHosts(b.Context()))(b.T)
-	return must(b.maas.Compose(b.Context(), hosts[0].ID, maas.ComposeParams{
+	return must(b.maas.Compose(b.Context(), maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: hostname, Cores: 2, Memory: 2048, Storage: "root:10", ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID, SkipCommissioning: true,
 	}))(b.T)
 }
@@ -190,14 +190,14 @@ func (b *bed) update(object client.Object) {
 // acquire takes bare metal as the provider does.
 func (b *bed) acquire(name string) *maas.Machine {
 	b.Helper()
-	m := must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+	m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}}))(b.T)
 	return b.deploy(m.SystemID, name)
 }
 
 func (b *bed) deploy(systemID, name string) *maas.Machine {
 	b.Helper()
-	must(b.maas.DeployMachine(b.Context(), systemID, maas.DeployParams{AgentName: "capmaas/" + owner + "/" + name, DistroSeries: "ubuntu/jammy"}))(b.T)
-	must(b.maas.SetWorkloadAnnotations(b.Context(), systemID, map[string]string{machine.AnnotationOwner: owner, machine.AnnotationMachine: "ns." + name}))(b.T)
+	must(b.maas.DeployMachine(b.Context(), maas.Unrecorded("a test"), systemID, maas.DeployParams{AgentName: "capmaas/" + owner + "/" + name, DistroSeries: "ubuntu/jammy"}))(b.T)
+	must(b.maas.SetWorkloadAnnotations(b.Context(), maas.Unrecorded("a test"), systemID, map[string]string{ownership.AnnotationOwner: owner, ownership.AnnotationMachine: "ns." + name}))(b.T)
 	return b.become(systemID, maas.StatusDeployed)
 }
 
@@ -218,14 +218,14 @@ func (b *bed) ours() {
 	b.cp.Spec.StaticIP = "10.77.0.60"
 	b.create(b.cp)
 	b.create(b.worker)
-	b.record = must(b.maas.CreateDNSResource(b.Context(), b.endpoint(), b.vm.IPAddresses, 10))(b.T)
+	b.record = must(b.maas.CreateDNSResource(b.Context(), maas.Unrecorded("a test"), b.endpoint(), b.vm.IPAddresses, 10))(b.T)
 	b.quiet()
 }
 
 func (b *bed) link(m *maas.Machine, mode, address string) {
 	b.Helper()
 	subnets := must(b.maas.ListSubnets(b.Context()))(b.T)
-	must(b.maas.LinkSubnet(b.Context(), m.SystemID, m.BootInterface.ID, maas.LinkParams{
+	must(b.maas.LinkSubnet(b.Context(), maas.Unrecorded("a test"), m.SystemID, m.BootInterface.ID, maas.LinkParams{
 		Mode: mode, SubnetID: subnets[0].ID, IPAddress: address, Replace: true,
 	}))(b.T)
 }
@@ -234,7 +234,7 @@ func (b *bed) endpoint() string { return maas.EndpointLabel("c1", owner) + ".maa
 
 func (b *bed) release(m *maas.Machine) {
 	b.Helper()
-	must(b.maas.ReleaseMachine(b.Context(), m.SystemID, maas.ReleaseParams{}))(b.T)
+	must(b.maas.ReleaseMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
 	b.become(m.SystemID, maas.StatusReady)
 	b.quiet()
 }
@@ -263,14 +263,14 @@ func (b *bed) end() {
 
 func (b *bed) deleteVM(m *maas.Machine) {
 	b.Helper()
-	if err := b.maas.DeleteMachine(b.Context(), m.SystemID); err != nil {
+	if err := b.maas.DeleteMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *bed) deleteRecord(record *maas.DNSResource) {
 	b.Helper()
-	if err := b.maas.DeleteDNSResource(b.Context(), record.ID); err != nil {
+	if err := b.maas.DeleteDNSResource(b.Context(), maas.Unrecorded("a test"), record.ID); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -366,7 +366,7 @@ func TestVirtualIP(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
 		b.virtual()
-		must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, b.stranger.IPAddresses))(b.T)
+		must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.record.ID, b.stranger.IPAddresses))(b.T)
 		for _, who := range both {
 			b.hasOnly(b.steady(who), Record, b.endpoint(), virtualIP)
 		}
@@ -397,7 +397,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			says: func(b *bed) []string { return []string{b.metal.Hostname} }},
 		"bare metal that was allocated, and nothing else": {kind: Leaked,
 			do: func(b *bed) {
-				must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+				must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
 			},
 			says: func(*bed) []string { return []string{"capmaas/" + owner + "/other"} }},
 		"a VM that was composed, and nothing else": {kind: Leaked,
@@ -405,13 +405,13 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
 		"a machine with our annotations alone": {kind: Leaked,
 			do: func(b *bed) {
-				m := must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}}))(b.T)
-				must(b.maas.SetWorkloadAnnotations(b.Context(), m.SystemID, map[string]string{machine.AnnotationOwner: owner, machine.AnnotationMachine: "ns.other"}))(b.T)
+				m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+				must(b.maas.SetWorkloadAnnotations(b.Context(), maas.Unrecorded("a test"), m.SystemID, map[string]string{ownership.AnnotationOwner: owner, ownership.AnnotationMachine: "ns.other"}))(b.T)
 			},
 			says: func(*bed) []string { return []string{"ns.other"} }},
 		"a second machine for an object": {kind: Doubled,
 			do: func(b *bed) {
-				must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/worker", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+				must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/worker", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
 			},
 			says: func(b *bed) []string { return []string{"ns/worker", b.metal.SystemID} }},
 		"a second object for a machine": {kind: Doubled,
@@ -438,7 +438,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			b.update(b.cp)
 		}, says: func(*bed) []string { return []string{"10.77.0.60", "10.77.0.61"} }},
 		"a record that leads elsewhere": {kind: Record, do: func(b *bed) {
-			must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, append(b.stranger.IPAddresses, b.vm.IPAddresses...)))(b.T)
+			must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.record.ID, append(b.stranger.IPAddresses, b.vm.IPAddresses...)))(b.T)
 		}, says: func(b *bed) []string { return []string{b.endpoint(), b.stranger.IPAddresses[0]} }},
 		"a record that leads to a control plane that is being deleted": {kind: Record, do: func(b *bed) {
 			second := b.object("cp2", true)
@@ -447,7 +447,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			second.Spec.SystemID, second.Status.DNSAttached = vm.SystemID, false
 			b.create(second)
 			b.drop(second)
-			must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, append(vm.IPAddresses, b.vm.IPAddresses...)))(b.T)
+			must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.record.ID, append(vm.IPAddresses, b.vm.IPAddresses...)))(b.T)
 		}, says: func(b *bed) []string { return []string{b.endpoint()} }},
 		"no record though there is a control plane": {kind: Record, do: func(b *bed) { b.deleteRecord(b.record) },
 			says: func(b *bed) []string { return []string{b.endpoint()} }},
@@ -456,14 +456,14 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			says: func(*bed) []string { return []string{maas.Hostname("lost", owner), "lxd-a"} }},
 		"bare metal that is being released when its object is gone": {kind: Leaked,
 			do: func(b *bed) {
-				m := must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
-				must(b.maas.DeployMachine(b.Context(), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+				m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+				must(b.maas.DeployMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
 				b.become(m.SystemID, maas.StatusDeployed)
 				b.quiet()
 				if err := b.SetTimeScale(1); err != nil {
 					b.Fatal(err)
 				}
-				must(b.maas.ReleaseMachine(b.Context(), m.SystemID, maas.ReleaseParams{}))(b.T)
+				must(b.maas.ReleaseMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
 			},
 			says: func(*bed) []string { return []string{"Releasing"} }},
 		"a VM on a host that MAAS does not know, whosever": {kind: Leaked, global: true,
@@ -481,7 +481,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			says: func(b *bed) []string { return []string{b.metal.Hostname, "10.77.0.71"} }},
 		"a record that is no cluster's": {kind: Record, global: true,
 			do: func(b *bed) {
-				must(b.maas.CreateDNSResource(b.Context(), "left.maas.sim", b.stranger.IPAddresses, 10))(b.T)
+				must(b.maas.CreateDNSResource(b.Context(), maas.Unrecorded("a test"), "left.maas.sim", b.stranger.IPAddresses, 10))(b.T)
 			},
 			says: func(b *bed) []string { return []string{"left.maas.sim", b.stranger.IPAddresses[0]} }},
 		"a host that can't be looked at": {kind: Unseen, do: func(b *bed) { b.BreakVMHost("lxd-a", true, false) },
@@ -532,11 +532,11 @@ func TestWhatWasNeverOursAndChangedIsFound(t *testing.T) {
 		"a reservation is freed": {func(b *bed) { b.post(otherKey, "ipaddresses/", "release", url.Values{"ip": {"10.77.0.8"}}) }, func(*bed) string { return "10.77.0.8" }},
 		"a machine is annotated": {
 			func(b *bed) {
-				must(b.other.SetWorkloadAnnotations(b.Context(), b.stranger.SystemID, map[string]string{"a": "b"}))(b.T)
+				must(b.other.SetWorkloadAnnotations(b.Context(), maas.Unrecorded("a test"), b.stranger.SystemID, map[string]string{"a": "b"}))(b.T)
 			},
 			func(b *bed) string { return b.stranger.SystemID }},
 		"a machine is powered off and on again": {func(b *bed) {
-			must(b.other.PowerOffMachine(b.Context(), b.stranger.SystemID, ""))(b.T)
+			must(b.other.PowerOffMachine(b.Context(), maas.Unrecorded("a test"), b.stranger.SystemID, ""))(b.T)
 			b.waitFor("it to be off", func() bool { m, _ := b.Machine(b.stranger.SystemID); return m.Power == "off" })
 			b.post(otherKey, "machines/"+b.stranger.SystemID+"/", "power_on", nil)
 			b.waitFor("it to be on", func() bool { m, _ := b.Machine(b.stranger.SystemID); return m.Power == "on" })
@@ -555,14 +555,14 @@ func TestWhatWasNeverOursAndChangedIsFound(t *testing.T) {
 
 func (b *bed) edit(addresses []string) {
 	b.Helper()
-	must(b.maas.UpdateDNSResource(b.Context(), b.foreignRecord.ID, addresses))(b.T)
+	must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.foreignRecord.ID, addresses))(b.T)
 }
 
 // take lets another user acquire what is Ready, and deploy it.
 func (b *bed) take(systemID string) *maas.Machine {
 	b.Helper()
-	must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "theirs", SystemID: systemID}))(b.T)
-	must(b.other.DeployMachine(b.Context(), systemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+	must(b.other.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "theirs", SystemID: systemID}))(b.T)
+	must(b.other.DeployMachine(b.Context(), maas.Unrecorded("a test"), systemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
 	if err := b.audit.Took(systemID); err != nil {
 		b.Fatal(err)
 	}
@@ -596,8 +596,8 @@ func TestWhatIsDoneToAMachineThatSomebodyTookIsFound(t *testing.T) {
 		"deleted":  func(b *bed, _, vm *maas.Machine) string { b.deleteVM(vm); return vm.SystemID },
 		"deployed anew": func(b *bed, metal, _ *maas.Machine) string {
 			b.release(metal)
-			must(b.other.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "theirs", SystemID: metal.SystemID}))(b.T)
-			must(b.other.DeployMachine(b.Context(), metal.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
+			must(b.other.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "theirs", SystemID: metal.SystemID}))(b.T)
+			must(b.other.DeployMachine(b.Context(), maas.Unrecorded("a test"), metal.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
 			return metal.SystemID
 		},
 		"relabelled": func(b *bed, _, vm *maas.Machine) string {
@@ -635,7 +635,7 @@ func TestAnEndpointThatLeadsToAMachineThatSomebodyTookIsFound(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		b := newBed(t)
 		taken, _ := b.lendVM()
-		must(b.maas.UpdateDNSResource(b.Context(), b.record.ID, append(taken.IPAddresses, b.vm.IPAddresses...)))(t)
+		must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.record.ID, append(taken.IPAddresses, b.vm.IPAddresses...)))(t)
 		if alone { // Nobody else is left whom the record should lead to.
 			b.deleteVM(b.vm)
 			b.drop(b.cp)
@@ -703,7 +703,7 @@ func TestWhatIsLeftOfAClusterIsFound(t *testing.T) {
 		"a VM on its host alone": {func(b *bed) { b.stowaway(maas.Hostname("cp", owner)) }, Leaked,
 			func(*bed) string { return maas.Hostname("cp", owner) }},
 		"its record": {func(b *bed) {
-			must(b.maas.CreateDNSResource(b.Context(), b.endpoint(), b.stranger.IPAddresses, 10))(b.T)
+			must(b.maas.CreateDNSResource(b.Context(), maas.Unrecorded("a test"), b.endpoint(), b.stranger.IPAddresses, 10))(b.T)
 		}, Record, func(b *bed) string { return b.endpoint() }},
 		"an address": {func(b *bed) { b.link(b.metal, maas.LinkModeStatic, "10.77.0.71") }, Address, func(*bed) string { return "10.77.0.71" }},
 		"an object":  {func(b *bed) { b.create(b.object("late", false)) }, Leaked, func(*bed) string { return "ns/late" }},
@@ -742,7 +742,7 @@ func TestAVMThatItsObjectRemembersIsNotLeakedBeforeTheObjectIsGone(t *testing.T)
 	b := newBed(t)
 	b.stowaway(maas.Hostname("worker", owner))
 	b.hasOnly(b.steady(mine), Leaked, maas.Hostname("worker", owner))
-	b.worker.Annotations = map[string]string{infrav1.VMOnHostAnnotation: "7/other,1/lxd-a"}
+	b.worker.Annotations = map[string]string{infrav1.RecordAnnotation: `{"hosts":["7/other","1/lxd-a"]}`}
 	b.update(b.worker)
 	if found := b.steady(mine); len(found) > 0 {
 		t.Errorf("found: %v", found)
@@ -760,7 +760,7 @@ func TestAMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
 	b.release(b.metal)
 	next := b.object("next", false)
 	next.Spec.SystemID = b.metal.SystemID
-	must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID}))(b.T)
+	must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID}))(b.T)
 	b.deploy(b.metal.SystemID, "next")
 	b.create(next)
 	b.quiet()
@@ -797,7 +797,7 @@ func TestAMachineThatChangesHandsDuringTheAuditIsNotDoubled(t *testing.T) {
 	b.drop(b.worker) // Its machine is not given back yet.
 	b.audit.region = &between{b.Simulator, sync.OnceFunc(func() {
 		b.release(b.metal)
-		must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID}))(b.T)
+		must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID}))(b.T)
 		next := b.object("next", false)
 		next.Spec.SystemID = b.metal.SystemID
 		b.create(next)
@@ -814,7 +814,7 @@ func TestOthersClustersAreNotBlamed(t *testing.T) {
 	other.ResourceVersion, other.Name = "", "c2"
 	other.Labels[clusterv1.ClusterNameLabel], other.Annotations[infrav1.OwnerIDAnnotation] = "c2", "owner2"
 	b.create(other)
-	must(b.maas.AllocateMachine(b.Context(), maas.AllocateParams{AgentName: "capmaas/owner2/a", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
+	must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/owner2/a", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
 	if found := b.steady(mine); len(found) > 0 {
 		t.Errorf("found in c1 what is c2's: %v", found)
 	}

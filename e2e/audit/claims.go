@@ -16,7 +16,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -150,7 +150,7 @@ func (o *object) denied(m simulator.MachineSnapshot) bool {
 	if m.AgentName != "" && m.AgentName != o.agentName() {
 		return true
 	}
-	owner, name := m.Annotations[machine.AnnotationOwner], m.Annotations[machine.AnnotationMachine]
+	owner, name := m.Annotations[ownership.AnnotationOwner], m.Annotations[ownership.AnnotationMachine]
 	return owner != "" && owner != o.cluster.owner || name != "" && name != o.Namespace+"."+o.Name
 }
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -59,10 +59,10 @@ func (m marks) on(snapshot simulator.MachineSnapshot) string {
 		}
 		return ""
 	}
-	if owner := snapshot.Annotations[machine.AnnotationOwner]; owner != "" {
+	if owner := snapshot.Annotations[ownership.AnnotationOwner]; owner != "" {
 		if m.owner(owner) {
-			return fmt.Sprintf("annotations %s=%s, %s=%s", machine.AnnotationOwner, owner,
-				machine.AnnotationMachine, snapshot.Annotations[machine.AnnotationMachine])
+			return fmt.Sprintf("annotations %s=%s, %s=%s", ownership.AnnotationOwner, owner,
+				ownership.AnnotationMachine, snapshot.Annotations[ownership.AnnotationMachine])
 		}
 		return ""
 	}
@@ -147,7 +147,7 @@ func thieves(m simulator.MachineSnapshot, holders []*object, marks marks) []*obj
 
 // isOf reports whether a machine has no mark of another namespace.
 func isOf(m simulator.MachineSnapshot, namespace string) bool {
-	of := m.Annotations[machine.AnnotationMachine]
+	of := m.Annotations[ownership.AnnotationMachine]
 	return of == "" || strings.HasPrefix(of, namespace+".")
 }
 
@@ -156,11 +156,11 @@ func ownerOn(m simulator.MachineSnapshot) string {
 	if owner := ownerIn(m.AgentName); owner != "" {
 		return owner
 	}
-	return m.Annotations[machine.AnnotationOwner]
+	return m.Annotations[ownership.AnnotationOwner]
 }
 
 func marksOf(m simulator.MachineSnapshot) string {
-	return fmt.Sprintf("agent_name %q, %s=%s", m.AgentName, machine.AnnotationMachine, m.Annotations[machine.AnnotationMachine])
+	return fmt.Sprintf("agent_name %q, %s=%s", m.AgentName, ownership.AnnotationMachine, m.Annotations[ownership.AnnotationMachine])
 }
 
 // mark returns by what a machine is one of the clusters'; "" means that it is not. MAAS takes the marks off when a release begins, and the
@@ -233,9 +233,9 @@ func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 // remembers reports whether an object has a note that its VM may be on a host: it looks for it there before it goes.
 func (c *claims) remembers(host simulator.VMHost, vm simulator.VM) bool {
 	return slices.ContainsFunc(c.objects, func(o *object) bool {
-		notes := strings.Split(o.Annotations[infrav1.VMOnHostAnnotation], ",")
-		return o.cluster.owner != "" && o.hostname() == vm.Name &&
-			slices.ContainsFunc(notes, func(note string) bool { return strings.HasSuffix(note, "/"+host.Name) })
+		recorded, err := record.Of(&o.MaasMachine)
+		return err == nil && o.cluster.owner != "" && o.hostname() == vm.Name &&
+			slices.ContainsFunc(recorded.Hosts, func(note string) bool { return strings.HasSuffix(note, "/"+host.Name) })
 	})
 }
 

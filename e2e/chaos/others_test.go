@@ -11,7 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -37,24 +37,24 @@ func others(ctx context.Context, box *sandbox.Sandbox) error {
 		{Pool: "capi", AgentName: "capmaas/somebodyelse/worker", Comment: "deployed"},
 	} {
 		params.NotOnVMHosts = names
-		m, err := client.AllocateMachine(ctx, params)
+		m, err := client.AllocateMachine(ctx, maas.Unrecorded("a test"), params)
 		if err != nil {
 			return fmt.Errorf("somebody else's machine: %w", err)
 		}
-		if _, err := client.SetWorkloadAnnotations(ctx, m.SystemID, map[string]string{machine.AnnotationOwner: fmt.Sprintf("somebody%d", i)}); err != nil {
+		if _, err := client.SetWorkloadAnnotations(ctx, maas.Unrecorded("a test"), m.SystemID, map[string]string{ownership.AnnotationOwner: fmt.Sprintf("somebody%d", i)}); err != nil {
 			return fmt.Errorf("somebody else's machine: %w", err)
 		}
 		if params.Comment == "" {
 			continue
 		}
-		if _, err := client.DeployMachine(ctx, m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
+		if _, err := client.DeployMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
 			return fmt.Errorf("somebody else's machine: %w", err)
 		}
 	}
 	if err := othersVMs(ctx, client, hosts); err != nil {
 		return err
 	}
-	if _, err := client.CreateDNSResource(ctx, "www.maas.sim", []string{"10.77.2.253"}, 30); err != nil {
+	if _, err := client.CreateDNSResource(ctx, maas.Unrecorded("a test"), "www.maas.sim", []string{"10.77.2.253"}, 30); err != nil {
 		return fmt.Errorf("somebody else's record: %w", err)
 	}
 	plain, err := gomaasapi.NewAuthenticatedClient(box.MAASURL+"/api/2.0/", othersKey)
@@ -95,7 +95,7 @@ func vmHosts(ctx context.Context, box *sandbox.Sandbox) (map[int]string, error) 
 // othersVMs are one on each host, every other one deployed.
 func othersVMs(ctx context.Context, client *maas.Client, hosts []maas.VMHost) error {
 	for i, host := range hosts {
-		id, err := client.Compose(ctx, host.ID, maas.ComposeParams{
+		id, err := client.Compose(ctx, maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
 			Hostname: "theirs-on-" + host.Name, Cores: 2, Memory: 2048, Storage: "root:10", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
 		})
 		if err != nil {
@@ -104,7 +104,7 @@ func othersVMs(ctx context.Context, client *maas.Client, hosts []maas.VMHost) er
 		if i%2 == 0 {
 			continue
 		}
-		if _, err := client.DeployMachine(ctx, id, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
+		if _, err := client.DeployMachine(ctx, maas.Unrecorded("a test"), id, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
 			return fmt.Errorf("somebody else's VM: %w", err)
 		}
 	}

@@ -156,7 +156,7 @@ func (t *thieves) take(systemID string) {
 	defer cancel()
 	number := t.number()
 	thief := t.people[number%len(t.people)]
-	m, err := thief.AllocateMachine(ctx, maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
+	m, err := thief.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
 	if err != nil {
 		t.a.figures.add("machines that MAAS gave to no thief", 1)
 		t.forget(systemID)
@@ -188,14 +188,14 @@ func (t *thieves) forget(systemID string) {
 // settleIn makes a machine the thief's. What address we had set on bare metal is none of theirs.
 func (t *thieves) settleIn(ctx context.Context, thief *maas.Client, m *maas.Machine, deploys bool) error {
 	if m.Pod == nil {
-		if _, err := t.admin.LinkSubnet(ctx, m.SystemID, m.BootInterface.ID, maas.LinkParams{
+		if _, err := t.admin.LinkSubnet(ctx, maas.Unrecorded("a test"), m.SystemID, m.BootInterface.ID, maas.LinkParams{
 			Mode: maas.LinkModeAuto, SubnetID: t.subnet, Replace: true,
 		}); err != nil {
 			return fmt.Errorf("a thief links %s: %w", m.SystemID, err)
 		}
 	}
 	if deploys {
-		if _, err := thief.DeployMachine(ctx, m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy", AgentName: "theirs"}); err != nil {
+		if _, err := thief.DeployMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy", AgentName: "theirs"}); err != nil {
 			return fmt.Errorf("a thief deploys %s: %w", m.SystemID, err)
 		}
 	}
@@ -220,13 +220,13 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		return // It is not the thief's any more.
 	}
 	if m.Pod != nil {
-		if err := t.admin.DeleteMachine(ctx, m.SystemID); err != nil {
+		if err := t.admin.DeleteMachine(ctx, maas.Unrecorded("a test"), m.SystemID); err != nil {
 			t.a.t.Errorf("a thief deletes %s: %v", m.SystemID, err)
 		}
 		box.MAAS.DeleteVM(m.Pod.Name, m.Hostname)
 		return
 	}
-	if _, err := thief.ReleaseMachine(ctx, m.SystemID, maas.ReleaseParams{}); err != nil {
+	if _, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
 		t.a.t.Errorf("a thief releases %s: %v", m.SystemID, err)
 		return
 	}

@@ -36,7 +36,7 @@ func moveIn(t *testing.T) {
 	ctx := within(t, moveInTimeout)
 	hosts, err := client.ListVMHosts(ctx)
 	must(err)
-	vm, err := client.Compose(ctx, hosts[0].ID, maas.ComposeParams{
+	vm, err := client.Compose(ctx, maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: "theirs", Cores: 1, Memory: 1024, Storage: "root:8(default)", ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID,
 	})
 	must(err)
@@ -44,13 +44,13 @@ func moveIn(t *testing.T) {
 	for _, host := range hosts {
 		names = append(names, host.Name)
 	}
-	_, err = client.AllocateMachine(ctx, maas.AllocateParams{NotOnVMHosts: names})
+	_, err = client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: names})
 	must(err)
-	deployed, err := client.AllocateMachine(ctx, maas.AllocateParams{NotOnVMHosts: names})
+	deployed, err := client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: names})
 	must(err)
-	_, err = client.DeployMachine(ctx, deployed.SystemID, maas.DeployParams{DistroSeries: "jammy"})
+	_, err = client.DeployMachine(ctx, maas.Unrecorded("a test"), deployed.SystemID, maas.DeployParams{DistroSeries: "jammy"})
 	must(err)
-	_, err = client.CreateDNSResource(ctx, "theirs-too.maas.sim", []string{"10.77.0.90"}, 60)
+	_, err = client.CreateDNSResource(ctx, maas.Unrecorded("a test"), "theirs-too.maas.sim", []string{"10.77.0.90"}, 60)
 	must(err)
 	must(sandbox.WaitFor(ctx, "the neighbour's machines", func() (bool, string, error) {
 		one, _ := box.MAAS.Machine(vm)

@@ -485,7 +485,7 @@ func (h *hostCluster) keepsMachineWithVM() {
 		h.Fatal(err)
 	}
 	host := vmhosts.OnMachine(hosts, worker.Spec.SystemID)[0]
-	vm, err := h.maas.Compose(h.Context(), host.ID, maas.ComposeParams{
+	vm, err := h.maas.Compose(h.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
 		Hostname: foreign, Cores: 1, Memory: 1024, Storage: "root:8", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
 	})
 	if err != nil {
@@ -502,7 +502,7 @@ func (h *hostCluster) keepsMachineWithVM() {
 		h.Errorf("the VM host, with a VM on it: %v", err)
 	}
 	h.checkInstance(host.Name, foreign)
-	if err := h.maas.DeleteMachine(h.Context(), vm); err != nil {
+	if err := h.maas.DeleteMachine(h.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		h.Fatal(err)
 	}
 	h.hosts(controlPlanes)

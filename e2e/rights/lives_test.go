@@ -200,7 +200,7 @@ func loseVMs(l *life.Life) {
 		l.Fatalf("there is no VM host %s", vmHost)
 	}
 	for _, name := range []string{"lost-1", "lost-2"} {
-		vm, err := region.Compose(l.Context(), hosts[at].ID, maas.ComposeParams{
+		vm, err := region.Compose(l.Context(), maas.Unrecorded("a test"), hosts[at].ID, maas.ComposeParams{
 			Hostname: maas.Hostname(name, cluster.Annotations[infrav1.OwnerIDAnnotation]), Cores: 1, Memory: 1024, Storage: "root:8",
 			ZoneID: hosts[at].Zone.ID, PoolID: hosts[at].Pool.ID, SkipCommissioning: true,
 		})
@@ -208,7 +208,7 @@ func loseVMs(l *life.Life) {
 			l.Fatal(err)
 		}
 		defer func() {
-			if err := region.DeleteMachine(context.WithoutCancel(l.Context()), vm); err != nil {
+			if err := region.DeleteMachine(context.WithoutCancel(l.Context()), maas.Unrecorded("a test"), vm); err != nil {
 				l.Error(err)
 			}
 		}()

@@ -90,7 +90,7 @@ func read(ctx context.Context, c *Client) error {
 }
 
 func compose(ctx context.Context, c *Client) error {
-	_, err := c.Compose(ctx, 1, ComposeParams{Hostname: "vm"})
+	_, err := c.Compose(ctx, Unrecorded("a test"), 1, ComposeParams{Hostname: "vm"})
 	return err
 }
 

@@ -93,6 +93,7 @@ type call struct {
 	params   url.Values // GET: the query; POST and PUT: the form
 	slow     bool       // MAAS answers only after work was done
 	list     bool       // a list of machines
+	permit   Permit     // what a call that changes MAAS needs
 }
 
 // path fills the endpoint's placeholders.
@@ -118,6 +119,11 @@ func (c call) timeout() time.Duration {
 
 // do sends a call and decodes its answer into out, unless out is nil. Errors are of type *Error.
 func (c *Client) do(ctx context.Context, call call, out any) error {
+	if call.method != http.MethodGet && !call.permit.IsGiven() {
+		refused := call.fail(0, errNoPermit.Error(), errNoPermit)
+		refused.NotSent = true
+		return refused
+	}
 	if call.list && c.circuit.wantsProbe() {
 		_, _ = c.Version(ctx) // A list that takes too long would not say whether MAAS is back. This is the least that there is.
 	}
@@ -166,7 +172,7 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 func (c *Client) wait(caller context.Context, call call) *Error {
 	ctx, cancel := context.WithTimeout(caller, waitTimeout)
 	defer cancel()
-	if at, limited := sendBefore(ctx); limited {
+	if at, limited := call.permit.SendBefore(); limited {
 		ctx, cancel = context.WithDeadlineCause(ctx, at, errTooLate)
 		defer cancel()
 	}
@@ -196,7 +202,7 @@ func (c call) notSent(ctx context.Context, err error) *Error {
 func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	ctx, cancel := context.WithTimeout(caller, call.timeout())
 	defer cancel()
-	exchange := &exchange{base: c.base, out: out}
+	exchange := &exchange{base: c.base, out: out, permit: call.permit}
 	exchange.ctx, exchange.cancel = context.WithCancelCause(ctx)
 	defer exchange.cancel(nil)
 	start := time.Now()

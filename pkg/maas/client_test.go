@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
 const testKey = "consumer:token:secret"
@@ -101,7 +103,7 @@ func TestBusyIsNoConflict(t *testing.T) {
 				fmt.Fprint(w, tc.body)
 			})
 			for range silentCalls + 1 {
-				_, err := client.AllocateMachine(t.Context(), AllocateParams{})
+				_, err := client.AllocateMachine(t.Context(), Unrecorded("a test"), AllocateParams{})
 				if errors.Is(err, Busy) != tc.busy || errors.Is(err, Unavailable) != tc.busy || errors.Is(err, Conflict) == tc.busy || NotSent(err) {
 					t.Fatalf("the error is %#v", err)
 				}
@@ -118,7 +120,7 @@ func TestBusyIsNoConflict(t *testing.T) {
 
 func TestInvalidField(t *testing.T) {
 	client := serve(t, answer(400, "application/json", `{"hostname": ["taken"]}`))
-	_, err := client.Compose(t.Context(), 1, ComposeParams{Hostname: "cp1"})
+	_, err := client.Compose(t.Context(), Unrecorded("a test"), 1, ComposeParams{Hostname: "cp1"})
 	if !InvalidField(err, "hostname") || InvalidField(err, "cores") {
 		t.Errorf("%v: the refused field is not told", err)
 	}
@@ -242,7 +244,7 @@ func TestRequests(t *testing.T) {
 		},
 		"allocate": {
 			func() error {
-				_, err := client.AllocateMachine(ctx, AllocateParams{
+				_, err := client.AllocateMachine(ctx, Unrecorded("a test"), AllocateParams{
 					AgentName: "x", Zone: "z", Tags: []string{"one", "two"}, MinCPU: 4, MinMemory: 8192, MinDiskSize: 100, NotOnVMHosts: []string{"h1", "h2"},
 				})
 				return err
@@ -254,7 +256,7 @@ func TestRequests(t *testing.T) {
 		},
 		"allocate none of these": {
 			func() error {
-				_, err := client.AllocateMachine(ctx, AllocateParams{NotHostnames: []string{"metal-a", "bad;other:id=1", "", "metal-b"}})
+				_, err := client.AllocateMachine(ctx, Unrecorded("a test"), AllocateParams{NotHostnames: []string{"metal-a", "bad;other:id=1", "", "metal-b"}})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{
@@ -263,7 +265,7 @@ func TestRequests(t *testing.T) {
 		},
 		"deploy": {
 			func() error {
-				_, err := client.DeployMachine(ctx, "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true})
+				_, err := client.DeployMachine(ctx, Unrecorded("a test"), "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"deploy"}}, url.Values{
@@ -271,12 +273,12 @@ func TestRequests(t *testing.T) {
 			}},
 		},
 		"delete": {
-			func() error { return client.DeleteMachine(ctx, "abc") },
+			func() error { return client.DeleteMachine(ctx, Unrecorded("a test"), "abc") },
 			request{"DELETE", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{}},
 		},
 		"compose": {
 			func() error {
-				_, err := client.Compose(ctx, 7, ComposeParams{Hostname: "h", Cores: 2, Memory: 4096, Storage: "root:20", ZoneID: 3, SkipCommissioning: true})
+				_, err := client.Compose(ctx, Unrecorded("a test"), 7, ComposeParams{Hostname: "h", Cores: 2, Memory: 4096, Storage: "root:20", ZoneID: 3, SkipCommissioning: true})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/vm-hosts/7/", url.Values{"op": {"compose"}}, url.Values{
@@ -285,7 +287,7 @@ func TestRequests(t *testing.T) {
 		},
 		"link": {
 			func() error {
-				_, err := client.LinkSubnet(ctx, "abc", 5, LinkParams{Mode: LinkModeStatic, SubnetID: 1, IPAddress: "10.0.0.5", Replace: true})
+				_, err := client.LinkSubnet(ctx, Unrecorded("a test"), "abc", 5, LinkParams{Mode: LinkModeStatic, SubnetID: 1, IPAddress: "10.0.0.5", Replace: true})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{"op": {"link_subnet"}}, url.Values{
@@ -294,7 +296,7 @@ func TestRequests(t *testing.T) {
 		},
 		"a plain create has no op": {
 			func() error {
-				_, err := client.CreateDNSResource(ctx, "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)
+				_, err := client.CreateDNSResource(ctx, Unrecorded("a test"), "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/dnsresources/", url.Values{}, url.Values{
@@ -374,7 +376,7 @@ func TestReleaseSaysHowDisksAreErased(t *testing.T) {
 				}
 				answer(200, "application/json", `{"system_id": "abc123", "status": 14}`)(w, r)
 			})
-			machine, err := client.ReleaseMachine(t.Context(), "abc123", ReleaseParams{Erase: erase, Comment: "test"})
+			machine, err := client.ReleaseMachine(t.Context(), Unrecorded("a test"), "abc123", ReleaseParams{Erase: erase, Comment: "test"})
 			if err != nil || machine.Status != StatusDiskErasing {
 				t.Errorf("got %+v, %v", machine, err)
 			}
@@ -390,7 +392,7 @@ func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 		_, _ = io.WriteString(w, "[]")
 	})
 	for range silentCalls + 1 {
-		_, err := client.ListZones(SendBefore(t.Context(), time.Now().Add(-time.Second)))
+		_, err := client.AbortMachine(t.Context(), permit.Before(time.Now().Add(-time.Second)), "abc", "")
 		if !errors.Is(err, Unavailable) || NotSent(err) {
 			t.Fatalf("the error is %v, want one of which nothing is known", err)
 		}
@@ -398,7 +400,7 @@ func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 	if calls.Load() != 0 {
 		t.Errorf("%d calls were sent", calls.Load())
 	}
-	if _, err := client.ListZones(SendBefore(t.Context(), time.Now().Add(time.Hour))); err != nil {
+	if err := client.DeleteMachine(t.Context(), permit.Before(time.Now().Add(time.Hour)), "abc"); err != nil {
 		t.Errorf("in time, and MAAS was never silent: %v", err)
 	}
 }

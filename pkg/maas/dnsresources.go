@@ -55,29 +55,29 @@ func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResour
 
 // CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not serve
 // the domain. Invalid: the name is taken.
-func (c *Client) CreateDNSResource(ctx context.Context, fqdn string, addresses []string, ttl int) (*DNSResource, error) {
+func (c *Client) CreateDNSResource(ctx context.Context, permit Permit, fqdn string, addresses []string, ttl int) (*DNSResource, error) {
 	form := url.Values{}
 	form.Set("fqdn", fqdn)
 	form.Set("ip_addresses", strings.Join(addresses, " "))
 	form.Set("address_ttl", strconv.Itoa(ttl))
 	record := &DNSResource{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "dnsresources/", params: form}, record)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "dnsresources/", params: form, permit: permit}, record)
 	return record, err
 }
 
 // UpdateDNSResource replaces a record's addresses (PUT dnsresources/{id}/).
-func (c *Client) UpdateDNSResource(ctx context.Context, id int, addresses []string) (*DNSResource, error) {
+func (c *Client) UpdateDNSResource(ctx context.Context, permit Permit, id int, addresses []string) (*DNSResource, error) {
 	form := url.Values{"ip_addresses": {strings.Join(addresses, " ")}}
 	record := &DNSResource{}
-	err := c.do(ctx, dnsResourceCall(http.MethodPut, id, form), record)
+	err := c.do(ctx, dnsResourceCall(permit, http.MethodPut, id, form), record)
 	return record, err
 }
 
 // DeleteDNSResource removes a record (DELETE dnsresources/{id}/).
-func (c *Client) DeleteDNSResource(ctx context.Context, id int) error {
-	return c.do(ctx, dnsResourceCall(http.MethodDelete, id, nil), nil)
+func (c *Client) DeleteDNSResource(ctx context.Context, permit Permit, id int) error {
+	return c.do(ctx, dnsResourceCall(permit, http.MethodDelete, id, nil), nil)
 }
 
-func dnsResourceCall(method string, id int, form url.Values) call {
-	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form}
+func dnsResourceCall(permit Permit, method string, id int, form url.Values) call {
+	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form, permit: permit}
 }

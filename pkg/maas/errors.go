@@ -103,6 +103,11 @@ func NotSent(err error) bool {
 	return errors.As(err, &e) && e.NotSent
 }
 
+// HadNoEffect reports whether a call that failed certainly changed nothing in MAAS: it was refused, rolled back, or never sent.
+func HadNoEffect(err error) bool {
+	return !errors.Is(err, Unavailable) || errors.Is(err, Busy) || NotSent(err)
+}
+
 // RetryAfter is how long to wait before the next try, or 0 where nothing is known of that.
 func RetryAfter(err error) time.Duration {
 	var e *Error

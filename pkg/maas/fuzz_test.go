@@ -49,32 +49,36 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListMachines(ctx, MachineFilter{})) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.GetMachine(ctx, "abc123")) },
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.AllocateMachine(ctx, AllocateParams{AgentName: "x"}))
+		return value(c.AllocateMachine(ctx, Unrecorded("a test"), AllocateParams{AgentName: "x"}))
 	},
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.DeployMachine(ctx, "abc123", DeployParams{UserData: []byte(fuzzUserData)}))
+		return value(c.DeployMachine(ctx, Unrecorded("a test"), "abc123", DeployParams{UserData: []byte(fuzzUserData)}))
 	},
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.SetWorkloadAnnotations(ctx, "abc123", map[string]string{"a": "b"}))
+		return value(c.SetWorkloadAnnotations(ctx, Unrecorded("a test"), "abc123", map[string]string{"a": "b"}))
 	},
-	func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteMachine(ctx, "abc123") },
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.LinkSubnet(ctx, "abc123", 1, LinkParams{Mode: LinkModeAuto}))
+		return nil, c.DeleteMachine(ctx, Unrecorded("a test"), "abc123")
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.LinkSubnet(ctx, Unrecorded("a test"), "abc123", 1, LinkParams{Mode: LinkModeAuto}))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListVMHosts(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.GetVMHost(ctx, 1)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.VMHostPower(ctx, 1)) },
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.CreateLXDHost(ctx, VMHostParams{VMHostPower: VMHostPower{Key: fuzzPEM}}))
+		return value(c.CreateLXDHost(ctx, Unrecorded("a test"), VMHostParams{VMHostPower: VMHostPower{Key: fuzzPEM}}))
 	},
-	func(ctx context.Context, c *Client) (any, error) { return value(c.Compose(ctx, 1, ComposeParams{})) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.Compose(ctx, Unrecorded("a test"), 1, ComposeParams{}))
+	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListZones(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListResourcePools(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListSubnets(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDomains(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDNSResources(ctx, "a.maas")) },
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.CreateDNSResource(ctx, "a.maas", nil, 1))
+		return value(c.CreateDNSResource(ctx, Unrecorded("a test"), "a.maas", nil, 1))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Version(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.WhoAmI(ctx)) },

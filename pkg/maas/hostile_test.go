@@ -50,7 +50,7 @@ func TestAnswerOfSomethingElseIsNoAnswer(t *testing.T) {
 		if machine, err := client.GetMachine(t.Context(), "abc123"); !errors.Is(err, Unavailable) {
 			t.Errorf("%s as a machine: %+v, %v", body, machine, err)
 		}
-		if id, err := client.Compose(t.Context(), 1, ComposeParams{}); !errors.Is(err, Unavailable) {
+		if id, err := client.Compose(t.Context(), Unrecorded("a test"), 1, ComposeParams{}); !errors.Is(err, Unavailable) {
 			t.Errorf("%s as a composed VM: %q, %v", body, id, err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL+"/MAAS/?token=of-somebody", http.StatusFound)
 	})
-	_, err := client.AllocateMachine(t.Context(), AllocateParams{})
+	_, err := client.AllocateMachine(t.Context(), Unrecorded("a test"), AllocateParams{})
 	if !errors.Is(err, Unavailable) || followed.Load() != 0 {
 		t.Fatalf("%v, and %d requests came with the key", err, followed.Load())
 	}

@@ -25,24 +25,24 @@ type ReserveParams struct {
 // ReserveAddress takes an address out of circulation for the key's user (POST ipaddresses/ op=reserve). NotFound: the address is in
 // use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it lies in no subnet, or there is no such
 // subnet. Unavailable with status 503: the subnet is full.
-func (c *Client) ReserveAddress(ctx context.Context, p ReserveParams) (IPAddress, error) {
+func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReserveParams) (IPAddress, error) {
 	form := url.Values{}
 	set(form, "ip", p.IP)
 	set(form, "subnet", p.Subnet)
 	set(form, "hostname", p.FQDN)
 	var address IPAddress
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form}, &address)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form, permit: permit}, &address)
 	return address, err
 }
 
 // ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's user. With force it
 // may be another user's, and be used in any other way, too; that is for administrators.
-func (c *Client) ReleaseAddress(ctx context.Context, ip string, force bool) error {
+func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, force bool) error {
 	form := url.Values{"ip": {ip}}
 	if force {
 		form.Set("force", "true")
 	}
-	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form}, nil)
+	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit}, nil)
 }
 
 // IPRangeReserved is the type of an IPRange that MAAS gives nothing away of by itself; machines may have static addresses there.

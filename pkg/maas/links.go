@@ -46,7 +46,7 @@ type LinkParams struct {
 // LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is in use, or
 // the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is reserved for another MAC address.
 // Invalid, with the field ip_address: it lies in a dynamic range, or outside of the subnet.
-func (c *Client) LinkSubnet(ctx context.Context, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
+func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
 	form := url.Values{}
 	form.Set("mode", p.Mode)
 	setInt(form, "subnet", p.SubnetID)
@@ -54,32 +54,32 @@ func (c *Client) LinkSubnet(ctx context.Context, systemID string, interfaceID in
 	if p.Replace {
 		form.Set("force", "true")
 	}
-	return c.interfaceCall(ctx, systemID, interfaceID, "link_subnet", form)
+	return c.interfaceCall(ctx, permit, systemID, interfaceID, "link_subnet", form)
 }
 
 // UnlinkSubnet takes a link away (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is no such link.
-func (c *Client) UnlinkSubnet(ctx context.Context, systemID string, interfaceID, linkID int) (*Interface, error) {
-	return c.interfaceCall(ctx, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
+func (c *Client) UnlinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID, linkID int) (*Interface, error) {
+	return c.interfaceCall(ctx, permit, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
 }
 
 // CreateBridge makes a bridge on an interface (POST nodes/{id}/interfaces/ op=create_bridge). On an Allocated machine it takes over the interface's
 // links, and MAAS removes it when the machine is released; on others the interface loses its links. Forbidden: the key's user does not administer
 // the machine. Invalid, with the field name: the machine has an interface of that name; parent: the interface is in a bond or bridge already.
 // Conflict: as with LinkSubnet.
-func (c *Client) CreateBridge(ctx context.Context, systemID string, parentID int, name string) (*Interface, error) {
+func (c *Client) CreateBridge(ctx context.Context, permit Permit, systemID string, parentID int, name string) (*Interface, error) {
 	bridge := &Interface{}
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_bridge",
-		params: url.Values{"name": {name}, "parent": {strconv.Itoa(parentID)}},
+		params: url.Values{"name": {name}, "parent": {strconv.Itoa(parentID)}}, permit: permit,
 	}, bridge)
 	return bridge, err
 }
 
-func (c *Client) interfaceCall(ctx context.Context, systemID string, interfaceID int, op string, form url.Values) (*Interface, error) {
+func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID string, interfaceID int, op string, form url.Values) (*Interface, error) {
 	iface := &Interface{}
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
-		op: op, params: form,
+		op: op, params: form, permit: permit,
 	}, iface)
 	return iface, err
 }

@@ -215,7 +215,7 @@ type AllocateParams struct {
 
 // AllocateMachine takes a machine (POST machines/ op=allocate). Conflict means that none fits. With neither SystemID nor all VM hosts
 // in NotOnVMHosts, MAAS composes a VM when no machine fits.
-func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
+func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
 	set(form, "system_id", p.SystemID)
@@ -235,7 +235,7 @@ func (c *Client) AllocateMachine(ctx context.Context, p AllocateParams) (*Machin
 	}
 	set(form, "interfaces", notOf(p.NotHostnames))
 	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true}, machine)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true, permit: permit}, machine)
 	return machine, err
 }
 
@@ -268,7 +268,7 @@ type DeployParams struct {
 }
 
 // DeployMachine installs an image (POST machines/{id}/ op=deploy). Conflict: the machine's state does not allow it.
-func (c *Client) DeployMachine(ctx context.Context, systemID string, p DeployParams) (*Machine, error) {
+func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID string, p DeployParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
 	set(form, "distro_series", p.DistroSeries)
@@ -279,7 +279,7 @@ func (c *Client) DeployMachine(ctx context.Context, systemID string, p DeployPar
 	if p.InMemory {
 		form.Set("ephemeral_deploy", "true")
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit}, systemID)
 }
 
 // Erase is what a release does to the machine's disks first.
@@ -307,7 +307,7 @@ type ReleaseParams struct {
 // ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does nothing. With
 // Erase it is in StatusDiskErasing first, for which MAAS has no time limit, and then goes on to StatusReleasing, or to
 // StatusFailedDiskErasing. Conflict: the state does not allow it; disks that are being erased are such a state.
-func (c *Client) ReleaseMachine(ctx context.Context, systemID string, p ReleaseParams) (*Machine, error) {
+func (c *Client) ReleaseMachine(ctx context.Context, permit Permit, systemID string, p ReleaseParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", p.Comment)
 	if p.Erase != EraseDefault {
@@ -317,44 +317,44 @@ func (c *Client) ReleaseMachine(ctx context.Context, systemID string, p ReleaseP
 		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true, permit: permit}, systemID)
 }
 
 // AbortMachine stops what a machine is being made to do (POST machines/{id}/ op=abort): commissioning, testing, a deployment or the
 // erasing of disks. MAAS switches the machine off first; a test then leaves it as it was before. Conflict: it does none of these.
-func (c *Client) AbortMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+func (c *Client) AbortMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true, permit: permit}, systemID)
 }
 
 // ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators), also after MAAS
 // failed to bring it there or back; it becomes what it was before. Conflict: the state does not allow it.
-func (c *Client) ExitRescueMode(ctx context.Context, systemID string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "exit_rescue_mode", slow: true}, systemID)
+func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "exit_rescue_mode", slow: true, permit: permit}, systemID)
 }
 
 // PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.
-func (c *Client) PowerOffMachine(ctx context.Context, systemID, comment string) (*Machine, error) {
+func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit}, systemID)
 }
 
 // SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict: the machine is
 // not acquired.
-func (c *Client) SetWorkloadAnnotations(ctx context.Context, systemID string, annotations map[string]string) (*Machine, error) {
+func (c *Client) SetWorkloadAnnotations(ctx context.Context, permit Permit, systemID string, annotations map[string]string) (*Machine, error) {
 	form := url.Values{}
 	for key, value := range annotations {
 		form.Set(key, value)
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit}, systemID)
 }
 
 // DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The response does not say
 // whether the VM is really gone.
-func (c *Client) DeleteMachine(ctx context.Context, systemID string) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true}, nil)
+func (c *Client) DeleteMachine(ctx context.Context, permit Permit, systemID string) error {
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true, permit: permit}, nil)
 }
 
 func (c *Client) machineCall(ctx context.Context, call call, systemID string) (*Machine, error) {

@@ -23,20 +23,6 @@ const (
 // errTooLate is for a call that was not sent any more.
 var errTooLate = errors.New("this process stood still between noting the call and sending it; the call was not sent")
 
-type sendBeforeKey struct{}
-
-// SendBefore returns a context with which no call is sent after the given time. It is for calls that are noted somewhere before: a process that
-// was stopped in between, and woke up when another one had taken over and waited long enough, must not send them any more. Errors are of Kind
-// Unavailable and not NotSent, so that the note stays: it may be the other's by then.
-func SendBefore(ctx context.Context, at time.Time) context.Context {
-	return context.WithValue(ctx, sendBeforeKey{}, at)
-}
-
-func sendBefore(ctx context.Context) (at time.Time, limited bool) {
-	at, limited = ctx.Value(sendBeforeKey{}).(time.Time)
-	return at, limited
-}
-
 // newTransport makes the connections of one client.
 func newTransport(tlsConfig *tls.Config) *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -53,6 +39,7 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 	base   http.RoundTripper
 	out    any // what the answer is decoded into, or nil
+	permit Permit
 
 	status     int
 	busy       bool // MAAS gave the request up because of others
@@ -77,7 +64,7 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		query.Del("op")
 		request.URL.RawQuery = query.Encode()
 	}
-	if at, limited := sendBefore(e.ctx); limited {
+	if at, limited := e.permit.SendBefore(); limited {
 		if time.Now().After(at) {
 			e.giveUp()
 			return nil, errTooLate
@@ -125,7 +112,7 @@ func (e *exchange) giveUp() {
 func (e *exchange) gotConn(info httptrace.GotConnInfo) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if at, limited := sendBefore(e.ctx); limited && time.Now().After(at) {
+	if at, limited := e.permit.SendBefore(); limited && time.Now().After(at) {
 		e.late = true
 		e.cancel(errTooLate)
 	}

@@ -13,10 +13,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
-func allocate(ctx context.Context, c *Client) error {
-	_, err := c.AllocateMachine(ctx, AllocateParams{AgentName: "x"})
+func allocate(ctx context.Context, permit Permit, c *Client) error {
+	_, err := c.AllocateMachine(ctx, permit, AllocateParams{AgentName: "x"})
 	return err
 }
 
@@ -50,7 +52,7 @@ func TestNothingIsSentAfterItsTimeForWaiting(t *testing.T) {
 		free := maas.busy(t, client)
 		for range silentCalls + 1 {
 			began := time.Now()
-			err := allocate(SendBefore(t.Context(), began.Add(time.Second)), client)
+			err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
 			if !errors.Is(err, errTooLate) || !errors.Is(err, Unavailable) || NotSent(err) {
 				t.Errorf("the error is %v (not sent: %v), want one of which nothing is known", err, NotSent(err))
 			}
@@ -114,7 +116,7 @@ func TestCallsThatWaitedAreRefusedWhereMAASDoesNotAnswer(t *testing.T) {
 			client.underWay <- struct{}{}
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- allocate(t.Context(), client) }()
+		go func() { ended <- allocate(t.Context(), Unrecorded("a test"), client) }()
 		synctest.Wait()
 		for range silentCalls {
 			client.circuit.leave(false, time.Now(), silent, "nobody answers")
@@ -167,7 +169,7 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 		}
 		client.base = transport
 		began := time.Now()
-		err := allocate(SendBefore(t.Context(), began.Add(time.Second)), client)
+		err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
 		if !errors.Is(err, errTooLate) || NotSent(err) || time.Since(began) != time.Second {
 			t.Errorf("after %v the error is %v (not sent: %v)", time.Since(began), err, NotSent(err))
 		}
@@ -182,8 +184,8 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 // A process that stands still wakes up anywhere: what was to end the call by then may come too late, too.
 func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
 	conn := newWire()
-	e := &exchange{}
-	e.ctx, e.cancel = context.WithCancelCause(SendBefore(t.Context(), time.Now().Add(-time.Second)))
+	e := &exchange{permit: permit.Before(time.Now().Add(-time.Second))}
+	e.ctx, e.cancel = context.WithCancelCause(t.Context())
 	e.gotConn(httptrace.GotConnInfo{Conn: conn})
 	if _, err := conn.Write([]byte("POST")); err == nil || !errors.Is(context.Cause(e.ctx), errTooLate) {
 		t.Errorf("the request can be written: %v, %v", err, context.Cause(e.ctx))
@@ -200,11 +202,11 @@ func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
 		<-time.After(time.Until(at.Add(50 * time.Millisecond)))
 		_, _ = io.WriteString(w, `{"system_id": "abc123"}`)
 	})
-	if err := client.DeleteMachine(t.Context(), "abc123"); err != nil { // There is a connection from here on.
+	if err := client.DeleteMachine(t.Context(), Unrecorded("a test"), "abc123"); err != nil { // There is a connection from here on.
 		t.Fatal(err)
 	}
 	at := time.Now().Add(500 * time.Millisecond)
-	_, err := client.AllocateMachine(SendBefore(t.Context(), at), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
+	_, err := client.AllocateMachine(t.Context(), permit.Before(at), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
 	if err != nil {
 		t.Errorf("it was sent in time: %v", err)
 	}

@@ -103,35 +103,35 @@ func (p VMHostParams) form() url.Values {
 // CreateLXDHost registers an LXD host (POST vm-hosts/, for administrators). MAAS registers it also when it can't reach it: then
 // Version is "" in the answer. Cores and memory are 0 in the answer and known a moment later. The same host can be registered
 // twice: look before. Invalid with the field zone or pool: there is none of that name.
-func (c *Client) CreateLXDHost(ctx context.Context, p VMHostParams) (VMHost, error) {
+func (c *Client) CreateLXDHost(ctx context.Context, permit Permit, p VMHostParams) (VMHost, error) {
 	form := p.form()
 	form.Set("type", VMHostTypeLXD)
 	var host VMHost
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true}, &host)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true, permit: permit}, &host)
 	return host, err
 }
 
 // UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators) and has MAAS look at it again. What p leaves empty
 // stays as it is.
-func (c *Client) UpdateVMHost(ctx context.Context, hostID int, p VMHostParams) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPut, params: p.form(), slow: true}, hostID)
+func (c *Client) UpdateVMHost(ctx context.Context, permit Permit, hostID int, p VMHostParams) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodPut, params: p.form(), slow: true, permit: permit}, hostID)
 }
 
 // RefreshVMHost has MAAS look at what the host has (POST vm-hosts/{id}/ op=refresh, for administrators). Unavailable: MAAS can't
 // reach it, or it does not trust MAAS's certificate.
 func (c *Client) RefreshVMHost(ctx context.Context, hostID int) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true}, hostID)
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true, permit: lookPermit}, hostID)
 }
 
 // AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it has is no error.
-func (c *Client) AddVMHostTag(ctx context.Context, hostID int, tag string) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}}, hostID)
+func (c *Client) AddVMHostTag(ctx context.Context, permit Permit, hostID int, tag string) (VMHost, error) {
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}, permit: permit}, hostID)
 }
 
 // DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their VMs stay on
 // the host.
-func (c *Client) DeleteVMHost(ctx context.Context, hostID int) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, slow: true}, nil)
+func (c *Client) DeleteVMHost(ctx context.Context, permit Permit, hostID int) error {
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, slow: true, permit: permit}, nil)
 }
 
 func (c *Client) vmHostCall(ctx context.Context, call call, hostID int) (VMHost, error) {
@@ -163,7 +163,7 @@ type composeAnswer struct {
 
 // Compose makes a VM (POST vm-hosts/{id}/ op=compose) and returns its system id. Invalid with the field hostname: there is a machine of that
 // name. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the same.
-func (c *Client) Compose(ctx context.Context, hostID int, p ComposeParams) (string, error) {
+func (c *Client) Compose(ctx context.Context, permit Permit, hostID int, p ComposeParams) (string, error) {
 	form := url.Values{}
 	set(form, "hostname", p.Hostname)
 	setInt(form, "cores", p.Cores)
@@ -178,7 +178,7 @@ func (c *Client) Compose(ctx context.Context, hostID int, p ComposeParams) (stri
 	var composed composeAnswer
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "compose",
-		params: form, slow: true,
+		params: form, slow: true, permit: permit,
 	}, &composed)
 	return composed.SystemID, err
 }

@@ -107,7 +107,7 @@ func Next(current, desired []string) []string {
 
 // Ensure makes the record hold exactly the addresses that desired returns, given those it has, or leaves it as it is: Next. desired is called
 // under the lock, so that the last writer knows the latest state. It returns what the record holds, and whether it was written.
-func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
+func (s *Service) Ensure(ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
@@ -131,7 +131,7 @@ func (s *Service) Ensure(ctx context.Context, fqdn string, desired func(current 
 	if sameAddresses(current, addresses) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
 	}
-	if err := s.write(ctx, fqdn, record, addresses); err != nil {
+	if err := s.write(ctx, permit, fqdn, record, addresses); err != nil {
 		return nil, false, err
 	}
 	return addresses, true, nil
@@ -156,15 +156,15 @@ func addressesOf(record *maas.DNSResource) []string {
 	return record.Addresses()
 }
 
-func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
+func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
 	if record == nil {
-		record, err = s.inventory.Client().CreateDNSResource(ctx, fqdn, addresses, ttl)
+		record, err = s.inventory.Client().CreateDNSResource(ctx, permit, fqdn, addresses, ttl)
 		if errors.Is(err, maas.NotFound) {
 			_, domain, _ := strings.Cut(fqdn, ".")
 			return &DomainNotFoundError{Domain: domain}
 		}
 	} else {
-		record, err = s.inventory.Client().UpdateDNSResource(ctx, record.ID, addresses)
+		record, err = s.inventory.Client().UpdateDNSResource(ctx, permit, record.ID, addresses)
 	}
 	if err == nil {
 		err = checkName(fqdn, record) // Another user may have renamed it since it was read.
@@ -178,7 +178,7 @@ func (s *Service) write(ctx context.Context, fqdn string, record *maas.DNSResour
 }
 
 // Delete removes the record. It looks at MAAS first, not at what it remembers.
-func (s *Service) Delete(ctx context.Context, fqdn string) error {
+func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) error {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return err
@@ -193,11 +193,11 @@ func (s *Service) Delete(ctx context.Context, fqdn string) error {
 	if record == nil {
 		return nil
 	}
-	return s.delete(ctx, fqdn, record)
+	return s.delete(ctx, permit, fqdn, record)
 }
 
-func (s *Service) delete(ctx context.Context, fqdn string, record *maas.DNSResource) error {
-	if err := s.inventory.Client().DeleteDNSResource(ctx, record.ID); err != nil && !errors.Is(err, maas.NotFound) {
+func (s *Service) delete(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource) error {
+	if err := s.inventory.Client().DeleteDNSResource(ctx, permit, record.ID); err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting the DNS record %s: %w", fqdn, err)
 	}
 	return nil

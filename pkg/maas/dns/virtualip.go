@@ -49,14 +49,14 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 
 // ReserveVirtualIP reserves an address, or, where that is "", a free one of a subnet, under a name that has none. Errors:
 // *VirtualIPError, *DomainNotFoundError; after maas.Unavailable look again before asking again.
-func (s *Service) ReserveVirtualIP(ctx context.Context, fqdn, address, subnet string) (string, error) {
+func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn, address, subnet string) (string, error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 	s.inventory.DistrustDNSRecord(fqdn)
-	reserved, err := s.inventory.Client().ReserveAddress(ctx, maas.ReserveParams{IP: address, Subnet: subnet, FQDN: fqdn})
+	reserved, err := s.inventory.Client().ReserveAddress(ctx, permit, maas.ReserveParams{IP: address, Subnet: subnet, FQDN: fqdn})
 	if err == nil {
 		return reserved.IP, nil
 	}
@@ -120,7 +120,7 @@ func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 
 // ReleaseVirtualIP gives back what is reserved under a name, and takes the name away: the recorded address, or what there is where none was
 // recorded. What another user put under the name stays reserved.
-func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) error {
+func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn, recorded string) error {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return err
@@ -135,16 +135,16 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, fqdn, recorded string) e
 		if recorded != "" && !SameAddress(address, recorded) {
 			continue
 		}
-		if err := s.release(ctx, fqdn, address, recorded != ""); err != nil {
+		if err := s.release(ctx, permit, fqdn, address, recorded != ""); err != nil {
 			return fmt.Errorf("releasing the virtual IP %s: %w", address, err)
 		}
 	}
-	return s.deleteName(ctx, fqdn)
+	return s.deleteName(ctx, permit, fqdn)
 }
 
 // release gives one address back. Another user of MAAS may have reserved it, if it is known to be ours: the cluster's key was of that user.
-func (s *Service) release(ctx context.Context, fqdn, address string, ours bool) error {
-	err := s.inventory.Client().ReleaseAddress(ctx, address, false)
+func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address string, ours bool) error {
+	err := s.inventory.Client().ReleaseAddress(ctx, permit, address, false)
 	if !errors.Is(err, maas.Invalid) || !ours {
 		return ignore(err, maas.Invalid) // It is not reserved any more, or another user's.
 	}
@@ -153,24 +153,24 @@ func (s *Service) release(ctx context.Context, fqdn, address string, ours bool) 
 	if err != nil || record == nil || !slices.Contains(record.Reserved(), address) {
 		return err
 	}
-	return ignore(s.inventory.Client().ReleaseAddress(ctx, address, true), maas.Invalid)
+	return ignore(s.inventory.Client().ReleaseAddress(ctx, permit, address, true), maas.Invalid)
 }
 
 // deleteName removes the record, if it did not go with its last address. First it is emptied: from 3.6.1 on, MAAS frees the addresses
 // that a deleted record names, whoever reserved them.
-func (s *Service) deleteName(ctx context.Context, fqdn string) error {
+func (s *Service) deleteName(ctx context.Context, permit maas.Permit, fqdn string) error {
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn)
 	if err != nil || record == nil {
 		return err
 	}
 	if len(record.IPAddresses) > 0 {
-		_, err := s.inventory.Client().UpdateDNSResource(ctx, record.ID, nil)
+		_, err := s.inventory.Client().UpdateDNSResource(ctx, permit, record.ID, nil)
 		if ignore(err, maas.NotFound) != nil {
 			return fmt.Errorf("emptying the DNS record %s: %w", fqdn, err)
 		}
 	}
-	return s.delete(ctx, fqdn, record)
+	return s.delete(ctx, permit, fqdn, record)
 }
 
 // ignore drops an error of this kind.

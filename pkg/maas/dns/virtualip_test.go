@@ -63,7 +63,7 @@ func newVirtualBed(t *testing.T, version string) *virtualBed {
 // reserve has a service reserve an address under a name, or under none.
 func reserve(t *testing.T, by *Service, address, name string) {
 	t.Helper()
-	if _, err := by.inventory.Client().ReserveAddress(t.Context(), maas.ReserveParams{IP: address, FQDN: name}); err != nil {
+	if _, err := by.inventory.Client().ReserveAddress(t.Context(), maas.Unrecorded("a test"), maas.ReserveParams{IP: address, FQDN: name}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +71,7 @@ func reserve(t *testing.T, by *Service, address, name string) {
 // isFree reports whether an address could be reserved.
 func (b *virtualBed) isFree(t *testing.T, address string) bool {
 	t.Helper()
-	_, err := b.other.inventory.Client().ReserveAddress(t.Context(), maas.ReserveParams{IP: address})
+	_, err := b.other.inventory.Client().ReserveAddress(t.Context(), maas.Unrecorded("a test"), maas.ReserveParams{IP: address})
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestReleaseLeavesWhatSomebodyElseReserved(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *virtualBed) {
 		reserve(t, b.ours, virtualIP, virtualName)
 		reserve(t, b.other, othersIP, virtualName)
-		if err := b.ours.ReleaseVirtualIP(t.Context(), virtualName, virtualIP); err != nil {
+		if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, virtualIP); err != nil {
 			t.Fatal(err)
 		}
 		if !b.isFree(t, virtualIP) || b.isFree(t, othersIP) {
@@ -106,7 +106,7 @@ func TestReleaseOfWhatWasNeverRecordedTakesOnlyOurOwn(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *virtualBed) {
 		reserve(t, b.ours, virtualIP, virtualName)
 		reserve(t, b.other, othersIP, virtualName)
-		if err := b.ours.ReleaseVirtualIP(t.Context(), virtualName, ""); err != nil {
+		if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, ""); err != nil {
 			t.Fatal(err)
 		}
 		if !b.isFree(t, virtualIP) || b.isFree(t, othersIP) {
@@ -120,7 +120,7 @@ func TestReleaseOfWhatAnotherUserReservedForUs(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *virtualBed) {
 		reserve(t, b.other, virtualIP, virtualName)
 		for range 2 {
-			if err := b.ours.ReleaseVirtualIP(t.Context(), virtualName, virtualIP); err != nil {
+			if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, virtualIP); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -137,7 +137,7 @@ func TestVirtualIPUnderAnotherNameIsNotTakenForOurs(t *testing.T) {
 	if got, err := service.VirtualIP(t.Context(), name, ""); !errors.As(err, &wrong) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if err := service.ReleaseVirtualIP(t.Context(), name, ""); !errors.As(err, &wrong) || s.calls != nil {
+	if err := service.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), name, ""); !errors.As(err, &wrong) || s.calls != nil {
 		t.Errorf("releasing: %v, calls %v", err, s.calls)
 	}
 }
@@ -158,7 +158,7 @@ func TestWhyAVirtualIPIsNotReserved(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			b := newVirtualBed(t, "3.6.5")
 			reserve(t, b.other, othersIP, "")
-			_, err := b.ours.ReserveVirtualIP(t.Context(), virtualName, tc.address, tc.subnet)
+			_, err := b.ours.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, tc.address, tc.subnet)
 			var refused *VirtualIPError
 			if !errors.As(err, &refused) || refused.InUse != tc.inUse || !strings.Contains(refused.Problem, tc.says) {
 				t.Errorf("the error is %v, want in use: %v, and %q", err, tc.inUse, tc.says)
@@ -170,7 +170,7 @@ func TestWhyAVirtualIPIsNotReserved(t *testing.T) {
 func TestAVirtualIPInADomainThatIsGone(t *testing.T) {
 	b := newVirtualBed(t, "3.6.5")
 	var gone *DomainNotFoundError
-	if _, err := b.ours.ReserveVirtualIP(t.Context(), "api.gone.sim", "", "10.77.0.0/24"); !errors.As(err, &gone) || gone.Domain != "gone.sim" {
+	if _, err := b.ours.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), "api.gone.sim", "", "10.77.0.0/24"); !errors.As(err, &gone) || gone.Domain != "gone.sim" {
 		t.Errorf("the error is %v", err)
 	}
 	if err := b.ours.CheckDomain(t.Context(), "MAAS.sim"); !errors.As(err, &gone) {
@@ -187,7 +187,7 @@ func TestServiceUnavailableIsNotAlwaysAFullSubnet(t *testing.T) {
 	if _, err := b.maas.AddFault(simulator.Fault{Method: "POST", Endpoint: "ipaddresses/", Op: "reserve", Status: 503}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.ours.ReserveVirtualIP(t.Context(), virtualName, "", "10.77.0.0/24")
+	_, err := b.ours.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, "", "10.77.0.0/24")
 	var refused *VirtualIPError
 	if !errors.Is(err, maas.Unavailable) || errors.As(err, &refused) {
 		t.Errorf("the error is %v", err)

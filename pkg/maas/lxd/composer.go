@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // Composer creates and removes VMs on LXD hosts.
@@ -19,9 +21,9 @@ type Composer interface {
 	// Project returns the LXD project that VMs on a host are created in.
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: look for it by VMSpec.Hostname.
-	Compose(ctx context.Context, host Host, spec VMSpec) (VM, error)
+	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
 	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS does not have it any more, and then has it verified.
-	Decompose(ctx context.Context, vm VM) error
+	Decompose(ctx context.Context, permit maas.Permit, vm VM) error
 	// Place is a note on a host, for VM.Place: one line without commas, to be kept for as long as a VM may be there.
 	Place(host Host) string
 	// Verify checks that a VM that MAAS does not have any more is gone from the place where it was, too. It also checks for a VM that may have
@@ -47,9 +49,9 @@ type Host struct {
 	Largest Resources
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
-	// LeftAloneUntil is set while nothing is composed on the host because of what it lately FailedTo do: compose a VM, or answer MAAS.
-	LeftAloneUntil time.Time
-	FailedTo       string
+	// CooldownUntil is set while nothing is composed on the host because of what it lately FailedTo do: compose a VM, or answer MAAS.
+	CooldownUntil time.Time
+	FailedTo      string
 	// SeenAt is when the figures were asked for.
 	SeenAt time.Time
 	// MachineID is the system id of the machine that the host runs on; "" where MAAS does not tell.

@@ -6,19 +6,15 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-const (
-	// firstPause is how long a host is skipped after it could not compose a VM; each further failure in a row doubles it. MAAS waits two minutes
-	// for a host, and a shorter pause would have the host tried all the time.
-	firstPause = 3 * time.Minute
-	// longestPause bounds it: an operator who mended a host should see it used again within the hour.
-	longestPause = time.Hour
-)
+// cooldowns are for hosts that could not compose a VM. MAAS waits two minutes for a host, and a shorter cooldown would have the host tried all
+// the time; an operator who mended a host should see it used again within the hour.
+var cooldowns = cooldown.Limits{First: 3 * time.Minute, Longest: time.Hour, Remembered: time.Hour}
 
 // What hosts fail to do.
 const (
@@ -26,67 +22,29 @@ const (
 	toAnswer  = "answer MAAS"
 )
 
-// failures are which hosts could not compose a VM, and until when they are skipped.
-type failures struct {
-	mu     sync.Mutex
-	byHost map[string]failure
-	clock  func() time.Time
-}
+// SetClock has cooldowns measured by another clock; tests wait for nothing.
+func (s *Service) SetClock(now func() time.Time) { s.failures.SetClock(now) }
 
-type failure struct {
-	row   int // failures without a success between them
-	until time.Time
-}
-
-func newFailures() *failures {
-	return &failures{byHost: map[string]failure{}, clock: time.Now}
-}
-
-// SetClock has pauses measured by another clock; tests wait for nothing.
-func (s *Service) SetClock(now func() time.Time) {
-	s.failures.mu.Lock()
-	defer s.failures.mu.Unlock()
-	s.failures.clock = now
-}
-
-// failed notes that a host could not compose a VM.
-func (f *failures) failed(host string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now, last := f.clock(), f.byHost[host]
-	if now.Before(last.until) {
-		return // Skipped already: this one was on its way, or had no other host to go to.
+// failed notes that a host could not compose a VM. One that cools down already had this one on its way, or it had no other host to go to.
+func (s *Service) failed(host string) {
+	if _, cooling := s.failures.Get(host); !cooling {
+		s.failures.Fail(host)
 	}
-	if now.Sub(last.until) > longestPause {
-		last.row = 0 // So long ago that it has nothing to do with this one.
-	}
-	last.row++
-	last.until = now.Add(maas.Doubled(firstPause, longestPause, last.row))
-	f.byHost[host] = last
 }
 
-// succeeded forgets that a host failed.
-func (f *failures) succeeded(host string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.byHost, host)
-}
-
-// tell marks the hosts that are skipped, beside those that are already.
-func (f *failures) tell(hosts []Host) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// tell marks the hosts that cool down, beside those that are already.
+func (s *Service) tell(hosts []Host) {
 	for i := range hosts {
-		if until := f.byHost[hosts[i].Name].until; f.clock().Before(until) {
-			hosts[i].leaveAlone(until, toCompose)
+		if e, cooling := s.failures.Get(hosts[i].Name); cooling {
+			hosts[i].coolDown(e.Until, toCompose)
 		}
 	}
 }
 
-// leaveAlone notes that a host failed; the longest pause counts.
-func (h *Host) leaveAlone(until time.Time, failedTo string) {
-	if until.After(h.LeftAloneUntil) {
-		h.LeftAloneUntil, h.FailedTo = until, failedTo
+// coolDown notes that a host failed; the longest cooldown counts.
+func (h *Host) coolDown(until time.Time, failedTo string) {
+	if until.After(h.CooldownUntil) {
+		h.CooldownUntil, h.FailedTo = until, failedTo
 	}
 }
 

@@ -52,7 +52,7 @@ func FuzzConstraints(f *testing.F) {
 			Hostname: "vm", Resources: Resources{Cores: 1, Memory: 2048, Disk: int(disk)}, StoragePool: pool,
 			Devices: []Device{{Name: device, Bridge: bridge, Subnet: subnet}},
 		}
-		vm, err := composer.Compose(t.Context(), hosts[0], spec)
+		vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec)
 		if maas.InvalidField(err, "storage") || maas.InvalidField(err, "interfaces") {
 			t.Fatalf("MAAS does not understand %q %q: %v", storage(spec), interfaces(spec.Devices), err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
 const (
@@ -48,9 +49,10 @@ func (e *LaterError) Error() string { return e.what }
 // is commissioned, and the compose is refused because its name is taken (MAAS retries a transaction that meets another, and then finds the
 // name). Asked for by MAAS's UI, which looks before its transaction begins, it even deletes the machine with its new VM.
 type Looks struct {
-	mu    sync.Mutex
-	hosts map[HostKey]*lookedAt
-	asked map[string]time.Time // when a caller first asked whether a VM is gone, by VM and place
+	mu     sync.Mutex
+	hosts  map[HostKey]*lookedAt
+	asked  map[string]time.Time         // when a caller first asked whether a VM is gone, by VM and place
+	silent *cooldown.Cooldowns[HostKey] // the hosts that did not answer MAAS, and did not since
 }
 
 // lookedAt is one host.
@@ -64,11 +66,15 @@ type lookedAt struct {
 	failures            int           // in a row
 	failure             error         // the last look's
 	next                time.Time     // when to look again after a failure
-	silent              time.Time     // when the host last did not answer MAAS; zero: it answered since
 }
 
 // NewLooks makes one that knows of nothing.
-func NewLooks() *Looks { return &Looks{hosts: map[HostKey]*lookedAt{}, asked: map[string]time.Time{}} }
+func NewLooks() *Looks {
+	return &Looks{
+		hosts: map[HostKey]*lookedAt{}, asked: map[string]time.Time{},
+		silent: cooldown.New[HostKey](cooldown.Limits{First: cooldowns.First, Longest: cooldowns.First}),
+	}
+}
 
 // host returns a host. The caller holds l.mu.
 func (l *Looks) host(key HostKey) *lookedAt {
@@ -217,7 +223,8 @@ func (l *Looks) endLook(host HostKey, began time.Time, err error) {
 		close(h.over)
 		h.over = nil
 		if err == nil {
-			h.seen, h.failures, h.failure, h.next, h.silent = began, 0, nil, time.Time{}, time.Time{}
+			h.seen, h.failures, h.failure, h.next = began, 0, nil, time.Time{}
+			l.silent.Clear(host)
 			return
 		}
 		if isOurOwn(err) {
@@ -226,7 +233,7 @@ func (l *Looks) endLook(host HostKey, began time.Time, err error) {
 		h.failures++
 		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstLookRetry, maxLookRetry, h.failures))
 		if blames(err) {
-			h.silent = time.Now()
+			l.silent.Fail(host)
 		}
 	})
 }
@@ -234,11 +241,9 @@ func (l *Looks) endLook(host HostKey, began time.Time, err error) {
 // tell marks the hosts that did not answer MAAS when it last looked. They are skipped for a while: what replaces a VM that went down with its
 // host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
 func (l *Looks) tell(hosts []Host) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for i := range hosts {
-		if h := l.hosts[hosts[i].Key()]; h != nil && !h.silent.IsZero() && time.Since(h.silent) < firstPause {
-			hosts[i].leaveAlone(h.silent.Add(firstPause), toAnswer)
+		if e, cooling := l.silent.Get(hosts[i].Key()); cooling {
+			hosts[i].coolDown(e.Until, toAnswer)
 		}
 	}
 }

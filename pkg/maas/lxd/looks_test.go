@@ -323,16 +323,16 @@ func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
 }
 
 // What replaces a VM that went down with its host must not be placed there again.
-func TestAHostThatCannotBeLookedAtIsLeftAloneUntilItAnswers(t *testing.T) {
+func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		leftAlone := func() bool {
 			list := []Host{one, two}
 			e.tell(list)
-			if !list[1].LeftAloneUntil.IsZero() {
+			if !list[1].CooldownUntil.IsZero() {
 				t.Errorf("%s is left alone", list[1].Name)
 			}
-			return time.Now().Before(list[0].LeftAloneUntil)
+			return time.Now().Before(list[0].CooldownUntil)
 		}
 		look := func(vm string, failure error) {
 			t.Helper()
@@ -355,7 +355,7 @@ func TestAHostThatCannotBeLookedAtIsLeftAloneUntilItAnswers(t *testing.T) {
 			t.Error("a host that answers again is left alone")
 		}
 		look("vm-3", talkingFailed)
-		pass(firstPause - firstLookRetry - time.Second)
+		pass(cooldowns.First - firstLookRetry - time.Second)
 		if !leftAlone() {
 			t.Error("it is left alone for too short")
 		}
@@ -378,7 +378,7 @@ func TestALookThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
 				t.Fatalf("the look ended with %v, want %v", err, failure)
 			}
 			list := []Host{{ID: 1, Name: "host"}}
-			if e.tell(list); !list[0].LeftAloneUntil.IsZero() {
+			if e.tell(list); !list[0].CooldownUntil.IsZero() {
 				t.Errorf("after %v it is left alone", failure)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
 
-// leftAlone is why a host is refused that lately failed to do something.
-const leftAlone = "left alone after failing to "
+// coolingDown is why a host is refused that lately failed to do something.
+const coolingDown = "skipped after it failed to "
 
 // Peer is a VM of the same cluster that is placed already, on a host in a zone. A machine that is no VM has no host, but counts
 // for its zone.
@@ -121,7 +121,7 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
 	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
 	func(h *Host, s *VMSpec) reason {
-		return when(!h.LeftAloneUntil.IsZero() && s.HostName == "", leftAlone, h.FailedTo)
+		return when(!h.CooldownUntil.IsZero() && s.HostName == "", coolingDown, h.FailedTo)
 	},
 	func(h *Host, s *VMSpec) reason {
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)
@@ -276,7 +276,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	var again time.Time // when the first of those that are skipped is tried again
 	for i := range hosts {
 		why := refuse(&hosts[i], spec, near)
-		if until := hosts[i].LeftAloneUntil; why.why == leftAlone && (again.IsZero() || until.Before(again)) {
+		if until := hosts[i].CooldownUntil; why.why == coolingDown && (again.IsZero() || until.Before(again)) {
 			again = until
 		}
 		refused[why] = append(refused[why], hosts[i].Name)
@@ -290,7 +290,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	parts := make([]string, 0, len(order))
 	for _, why := range order {
 		names := shorten(refused[why])
-		if why.why == leftAlone {
+		if why.why == coolingDown {
 			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
 		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, names))

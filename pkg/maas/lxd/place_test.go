@@ -29,7 +29,7 @@ func used(cores, memory int) func(*Host) {
 }
 
 func failed(to string, until int64) func(*Host) {
-	return func(h *Host) { h.LeftAloneUntil, h.FailedTo = time.Unix(until, 0), to }
+	return func(h *Host) { h.CooldownUntil, h.FailedTo = time.Unix(until, 0), to }
 }
 
 var small = VMSpec{Hostname: "vm", Cluster: "c", Resources: Resources{Cores: 2, Memory: 4096, Disk: 20}}
@@ -118,8 +118,8 @@ func TestPlaceRefuses(t *testing.T) {
 		"failed lately": {[]Host{
 			host("a1", "a", failed(toCompose, 7200)), host("a2", "a", failed(toCompose, 3600)),
 			host("a3", "a", used(16, 0)),
-		}, small, InsufficientResources, "3 VM host(s): 2 left alone after failing to compose a VM (a1, a2; the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores (a3)"},
-		"silent lately":                 {[]Host{host("a1", "a", failed(toAnswer, 3600))}, small, HostUnavailable, "1 left alone after failing to answer MAAS (a1; the next is tried from 1970-01-01T01:00:00Z on)"},
+		}, small, InsufficientResources, "3 VM host(s): 2 skipped after it failed to compose a VM (a1, a2; the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores (a3)"},
+		"silent lately":                 {[]Host{host("a1", "a", failed(toAnswer, 3600))}, small, HostUnavailable, "1 skipped after it failed to answer MAAS (a1; the next is tried from 1970-01-01T01:00:00Z on)"},
 		"a tag is missing":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Tags = []string{"ssd"} }), HostUnavailable, "without tag ssd"},
 		"many hosts are not all named":  {[]Host{host("a1", "a"), host("a4", "a"), host("a3", "a"), host("a2", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "4 not in zone z (a1, a2, a3 and 1 more)"},
 		"a peer is on each":             {[]Host{host("p1", "p")}, with(apart), HostUnavailable, "with another VM of this cluster"},

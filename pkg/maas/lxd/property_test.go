@@ -40,7 +40,7 @@ func randomHost(r *rand.Rand, id int) Host {
 	ratio := pick(r, 0.5, 1, 1, 1, 2, 7.5)
 	h := Host{
 		ID: id, Name: fmt.Sprintf("h%02d", id), Zone: fmt.Sprint("z", r.IntN(4)), Pool: pick(r, "default", "default", "other"),
-		Reachable: !chance(r, 12), LeftAloneUntil: time.Unix(0, 0).Add(time.Duration(r.IntN(12)/11) * time.Hour), SeenAt: time.Unix(0, 0),
+		Reachable: !chance(r, 12), CooldownUntil: time.Unix(0, 0).Add(time.Duration(r.IntN(12)/11) * time.Hour), SeenAt: time.Unix(0, 0),
 		Largest:      Resources{cores, memory, disk},
 		Capacity:     Resources{int(float64(cores) * ratio), int(float64(memory) * ratio), disk},
 		StoragePools: []StoragePool{{Name: "default", Available: disk, Default: true}},

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
 // supportedProfile is the LXD profile that MAAS gives to each VM, where the host has it. It can't be told to use another.
@@ -19,12 +20,12 @@ const supportedProfile = "maas"
 type Service struct {
 	composer     Composer
 	reservations *Reservations
-	failures     *failures
+	failures     *cooldown.Cooldowns[string] // hosts that could not compose, by name
 }
 
 // NewService makes a service on a composer. Reservations are shared by the services of all identities of one MAAS.
 func NewService(composer Composer, reservations *Reservations) *Service {
-	return &Service{composer: composer, reservations: reservations, failures: newFailures()}
+	return &Service{composer: composer, reservations: reservations, failures: cooldown.New[string](cooldowns)}
 }
 
 // GetAvailableLXDHosts returns the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
@@ -37,7 +38,7 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 	if err != nil {
 		return nil, err
 	}
-	s.failures.tell(hosts)
+	s.tell(hosts)
 	if spec.Project == "" {
 		return hosts, nil
 	}
@@ -70,8 +71,8 @@ func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 
 // ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas. A refusal does not say that there is no
 // VM: MAAS has the host make it before it is done with its own part, and what it refuses after that stays on the host.
-func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, error) {
-	vm, err := s.composer.Compose(ctx, host, spec)
+func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	vm, err := s.composer.Compose(ctx, permit, host, spec)
 	var later *LaterError
 	if errors.As(err, &later) {
 		s.reservations.cancel(spec.Hostname)
@@ -87,9 +88,9 @@ func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, er
 	}
 	switch {
 	case err == nil:
-		s.failures.succeeded(host.Name)
+		s.failures.Clear(host.Name)
 	case blames(err):
-		s.failures.failed(host.Name)
+		s.failed(host.Name)
 	}
 	if maas.NotSent(err) {
 		return VM{}, fmt.Errorf("composing a VM on VM host %s: %w", host.Name, err)
@@ -101,8 +102,8 @@ func (s *Service) ComposeVM(ctx context.Context, host Host, spec VMSpec) (VM, er
 }
 
 // DeleteVM removes a VM. MAAS says that it is gone also when it is not gone from its host: see VerifyVM.
-func (s *Service) DeleteVM(ctx context.Context, vm VM) error {
-	return s.composer.Decompose(ctx, vm)
+func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
+	return s.composer.Decompose(ctx, permit, vm)
 }
 
 // Place is a note on a host where a VM is or may be; see Composer.Place.

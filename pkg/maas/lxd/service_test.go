@@ -32,7 +32,7 @@ func (h *hosts) Project(_ context.Context, host Host) (string, error) {
 	return project, nil
 }
 
-func (h *hosts) Compose(_ context.Context, host Host, spec VMSpec) (VM, error) {
+func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec) (VM, error) {
 	if h.err != nil {
 		return VM{}, h.err
 	}
@@ -40,7 +40,7 @@ func (h *hosts) Compose(_ context.Context, host Host, spec VMSpec) (VM, error) {
 	return VM{SystemID: "id-" + spec.Hostname, Host: host.Name}, nil
 }
 
-func (h *hosts) Decompose(context.Context, VM) error { return nil }
+func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
 func (h *hosts) Place(host Host) string { return host.Name }
 
@@ -57,7 +57,7 @@ func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = s.ComposeVM(t.Context(), host, spec)
+	_, err = s.ComposeVM(t.Context(), maas.Unrecorded("a test"), host, spec)
 	return host.Name, err
 }
 
@@ -84,7 +84,7 @@ func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
 		t.Fatalf("the second try went to %s (%v), want the host that did not fail", other, err)
 	}
 	s.Cancel(small.Hostname)
-	now = now.Add(firstPause)
+	now = now.Add(cooldowns.First)
 	if again, err := compose(t, s, small); err != nil || again != name {
 		t.Errorf("after a while a VM went to %s (%v), want %s again", again, err, name)
 	}
@@ -128,10 +128,10 @@ func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
 			}
 			list, _ := s.GetAvailableLXDHosts(t.Context(), small)
 			if until.IsZero() {
-				until = list[0].LeftAloneUntil
+				until = list[0].CooldownUntil
 			}
-			if said := until.UTC().Format(time.RFC3339); !list[0].LeftAloneUntil.Equal(until) || !strings.Contains(refused.Message, said) {
-				t.Fatalf("it is left alone until %v, before that until %v, and the message is %q", list[0].LeftAloneUntil, until, refused.Message)
+			if said := until.UTC().Format(time.RFC3339); !list[0].CooldownUntil.Equal(until) || !strings.Contains(refused.Message, said) {
+				t.Fatalf("it is left alone until %v, before that until %v, and the message is %q", list[0].CooldownUntil, until, refused.Message)
 			}
 			if now = now.Add(time.Minute); !now.Before(until) {
 				return waited + time.Minute
@@ -150,30 +150,30 @@ func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Cancel(small.Hostname)
-	if got := pause(); got != firstPause {
-		t.Errorf("after a success the pause is %v, want %v", got, firstPause)
+	if got := pause(); got != cooldowns.First {
+		t.Errorf("after a success the pause is %v, want %v", got, cooldowns.First)
 	}
-	now = now.Add(2 * longestPause)
-	if got := pause(); got != firstPause {
-		t.Errorf("long after a failure the pause is %v, want %v", got, firstPause)
+	now = now.Add(2 * cooldowns.Longest)
+	if got := pause(); got != cooldowns.First {
+		t.Errorf("long after a failure the pause is %v, want %v", got, cooldowns.First)
 	}
 }
 
 // The longest pause counts.
 func TestAHostThatFailedAndDoesNotAnswerIsLeftAloneOnce(t *testing.T) {
-	for name, until := range map[string]time.Duration{"longer": 2 * firstPause, "shorter": firstPause / 2} {
+	for name, until := range map[string]time.Duration{"longer": 2 * cooldowns.First, "shorter": cooldowns.First / 2} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
 			fleet := &hosts{list: []Host{host("a1", "a", failed(toAnswer, now.Add(until).Unix()))}}
 			s := NewService(fleet, NewReservations())
 			s.SetClock(func() time.Time { return now })
-			s.failures.failed("a1")
+			s.failed("a1")
 			list, err := s.GetAvailableLXDHosts(t.Context(), small)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := now.Add(max(until, firstPause)); !list[0].LeftAloneUntil.Equal(want) || (list[0].FailedTo == toAnswer) != (until > firstPause) {
-				t.Errorf("it is left alone until %v after failing to %s, want %v", list[0].LeftAloneUntil, list[0].FailedTo, want)
+			if want := now.Add(max(until, cooldowns.First)); !list[0].CooldownUntil.Equal(want) || (list[0].FailedTo == toAnswer) != (until > cooldowns.First) {
+				t.Errorf("it cools down until %v after it failed to %s, want %v", list[0].CooldownUntil, list[0].FailedTo, want)
 			}
 		})
 	}
@@ -181,17 +181,17 @@ func TestAHostThatFailedAndDoesNotAnswerIsLeftAloneOnce(t *testing.T) {
 
 // VMs that were on their way to a host when it failed are no further failures.
 func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
-	f := newFailures()
+	s := NewService(&hosts{}, NewReservations())
 	now := time.Unix(1000, 0)
-	f.clock = func() time.Time { return now }
+	s.SetClock(func() time.Time { return now })
 	for range 10 {
-		f.failed("a1")
+		s.failed("a1")
 		now = now.Add(time.Second)
 	}
 	list := []Host{host("a1", "a")}
-	f.tell(list)
-	if want := time.Unix(1000, 0).Add(firstPause); !list[0].LeftAloneUntil.Equal(want) {
-		t.Errorf("it is left alone until %v, want %v", list[0].LeftAloneUntil, want)
+	s.tell(list)
+	if want := time.Unix(1000, 0).Add(cooldowns.First); !list[0].CooldownUntil.Equal(want) {
+		t.Errorf("it is left alone until %v, want %v", list[0].CooldownUntil, want)
 	}
 }
 

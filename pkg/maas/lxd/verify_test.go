@@ -65,12 +65,12 @@ func TestVerify(t *testing.T) {
 			region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1))
 			composer := NewVMHostComposer(region.inventory, NewLooks())
 			host := region.host(t, composer)
-			vm, err := composer.Compose(t.Context(), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
+			vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			region.sim.BreakVMHost(host.Name, false, tc.losing)
-			if err := composer.Decompose(t.Context(), vm); err != nil {
+			if err := composer.Decompose(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
 				t.Fatal(err)
 			}
 			region.sim.BreakVMHost(host.Name, tc.unreachable, tc.losing)
@@ -109,7 +109,7 @@ func TestALookWaitsForACompose(t *testing.T) {
 	host := region.host(t, one)
 	composed := make(chan error, 1)
 	go func() {
-		_, err := one.Compose(t.Context(), host, VMSpec{Hostname: "new", Resources: Resources{1, 2048, 8}})
+		_, err := one.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "new", Resources: Resources{1, 2048, 8}})
 		composed <- err
 	}()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
@@ -144,10 +144,10 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	}
 	spec := VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}}
 	region.sim.BreakVMHost(hosts[0].Name, false, true)
-	if vm, err := composer.Compose(t.Context(), hosts[0], spec); err == nil {
+	if vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); err == nil {
 		t.Fatalf("MAAS knows of %+v", vm)
 	}
-	own, err := composer.Compose(t.Context(), hosts[1], spec)
+	own, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[1], spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 			t.Fatalf("%+v came back: %v", back, err)
 		}
 		region.sim.BreakVMHost(hosts[0].Name, false, lost)
-		if err := composer.Decompose(t.Context(), *back); err != nil {
+		if err := composer.Decompose(t.Context(), maas.Unrecorded("a test"), *back); err != nil {
 			t.Fatal(err)
 		}
 		region.sim.BreakVMHost(hosts[0].Name, false, false)

@@ -91,14 +91,14 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 }
 
 // Compose has MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
-func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, error) {
+func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
 	done, err := v.looks.compose(ctx, host.Key())
 	if err != nil {
 		return VM{}, err
 	}
 	defer done()
 	v.looks.forget(spec.Hostname)
-	systemID, err := v.inventory.Client().Compose(ctx, host.ID, maas.ComposeParams{
+	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, maas.ComposeParams{
 		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
 		Storage: storage(spec), Interfaces: interfaces(spec.Devices),
 		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
@@ -110,9 +110,9 @@ func (v *vmHosts) Compose(ctx context.Context, host Host, spec VMSpec) (VM, erro
 }
 
 // Decompose deletes the VM's machine, upon which MAAS deletes the VM (DELETE machines/{id}/).
-func (v *vmHosts) Decompose(ctx context.Context, vm VM) error {
+func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
 	defer v.looks.remove(v.key(ctx, vm.HostID), vm.Hostname)()
-	return v.inventory.Client().DeleteMachine(ctx, vm.SystemID)
+	return v.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
 }
 
 // key finds what a VM host is told apart by. Of one that MAAS does not have any more, or can't tell now, its id must do.

@@ -184,7 +184,7 @@ func isOfFamily(link maas.Link, address string) bool {
 
 // Connect links the machine's interfaces as they shall be (POST nodes/{id}/interfaces/{id}/ op=link_subnet). It must come before the
 // deployment, and can be done again. Errors: *AddressError, *NICError, maas.Conflict when the machine's state does not allow it.
-func (s *Service) Connect(ctx context.Context, machine *maas.Machine, nics []NIC) (*maas.Machine, error) {
+func (s *Service) Connect(ctx context.Context, permit maas.Permit, machine *maas.Machine, nics []NIC) (*maas.Machine, error) {
 	for _, nic := range nics {
 		iface := find(machine, nic.Name)
 		if iface == nil {
@@ -197,7 +197,7 @@ func (s *Service) Connect(ctx context.Context, machine *maas.Machine, nics []NIC
 		if err != nil {
 			return machine, err
 		}
-		if machine, err = s.link(ctx, machine, iface, nic, subnet); err != nil {
+		if machine, err = s.link(ctx, permit, machine, iface, nic, subnet); err != nil {
 			return machine, err
 		}
 	}
@@ -255,10 +255,10 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 }
 
 // link makes one link, and takes those away that it replaces.
-func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
+func (s *Service) link(ctx context.Context, permit maas.Permit, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
 	static := nic.Mode == maas.LinkModeStatic
 	if !static || !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) {
-		linked, err := s.inventory.Client().LinkSubnet(ctx, machine.SystemID, iface.ID, maas.LinkParams{
+		linked, err := s.inventory.Client().LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
 			Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static || replacesAll(iface, nic.Address, subnet),
 		})
 		if err != nil {
@@ -270,7 +270,7 @@ func (s *Service) link(ctx context.Context, machine *maas.Machine, iface *maas.I
 		return machine, nil
 	}
 	for _, link := range beside(iface, nic.Address) {
-		left, err := s.inventory.Client().UnlinkSubnet(ctx, machine.SystemID, iface.ID, link.ID)
+		left, err := s.inventory.Client().UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
 		if err != nil {
 			s.inventory.Distrust(machine.SystemID)
 			return machine, fmt.Errorf("taking a link that %s replaces from machine %s: %w", nic.Address, machine.SystemID, err)
@@ -355,7 +355,7 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 }
 
 // takeBack takes a static address off a machine in the pool. In its place comes one that MAAS chooses.
-func (s *Service) takeBack(ctx context.Context, machine *maas.Machine, address string) error {
+func (s *Service) takeBack(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	iface, link := linkedTo(machine, address)
 	if iface == nil {
 		return nil
@@ -369,12 +369,12 @@ func (s *Service) takeBack(ctx context.Context, machine *maas.Machine, address s
 	})
 	var err error
 	if !isBack {
-		iface, err = s.inventory.Client().LinkSubnet(ctx, machine.SystemID, iface.ID, maas.LinkParams{
+		iface, err = s.inventory.Client().LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
 			Mode: maas.LinkModeAuto, SubnetID: link.Subnet.ID, Replace: len(others) == 0,
 		})
 	}
 	if err == nil && len(others) > 0 {
-		iface, err = s.inventory.Client().UnlinkSubnet(ctx, machine.SystemID, iface.ID, link.ID)
+		iface, err = s.inventory.Client().UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
 	}
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := client.Compose(t.Context(), hosts[0].ID, maas.ComposeParams{
+	id, err := client.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: "vm", Cores: 2, Memory: 4096, Storage: "root:20", SkipCommissioning: true,
 		ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID, Interfaces: "eth0:name=br0;eth1:name=br1",
 	})
@@ -158,7 +158,7 @@ func TestConnect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
-			connected, err := b.Connect(t.Context(), b.vm, tc.nics)
+			connected, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, tc.nics)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,11 +183,11 @@ func TestConnectTakesAwayWhatTheAddressReplaces(t *testing.T) {
 	b := newBed(t)
 	v6 := []NIC{{Name: "eth1", Mode: maas.LinkModeStatic, Address: "fd00:78::9"}}
 	v4 := []NIC{{Name: "eth1", Mode: maas.LinkModeStatic, Address: "10.78.0.9"}}
-	both, err := b.Connect(t.Context(), b.vm, v6)
+	both, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, v6)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = b.Connect(t.Context(), both, v4); err != nil {
+	if _, err = b.Connect(t.Context(), maas.Unrecorded("a test"), both, v4); err != nil {
 		t.Fatal(err)
 	}
 	now := b.read(t, b.vm.SystemID)
@@ -224,12 +224,12 @@ func TestAddressesThatCannotBeGiven(t *testing.T) {
 			b.reserve(t, "10.77.0.20")
 			for _, m := range b.maas.Machines() {
 				if m.Hostname == "metal" {
-					if _, err := b.Connect(t.Context(), b.read(t, m.SystemID), static("10.77.0.21", "")); err != nil {
+					if _, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.read(t, m.SystemID), static("10.77.0.21", "")); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			_, err := b.Connect(t.Context(), b.vm, tc.nics)
+			_, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, tc.nics)
 			var wrong *AddressError
 			if !errors.As(err, &wrong) || wrong.Problem != tc.want || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the error is %v, want one line about %s", err, tc.want)
@@ -243,7 +243,7 @@ func TestAddressesThatCannotBeGiven(t *testing.T) {
 
 func (b *bed) reserve(t *testing.T, address string) {
 	t.Helper()
-	if _, err := b.inventory.Client().ReserveAddress(t.Context(), maas.ReserveParams{IP: address}); err != nil {
+	if _, err := b.inventory.Client().ReserveAddress(t.Context(), maas.Unrecorded("a test"), maas.ReserveParams{IP: address}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -255,7 +255,7 @@ func TestInterfacesThatCannotBeConnected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
-			_, err := b.Connect(t.Context(), b.vm, []NIC{nic})
+			_, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, []NIC{nic})
 			var wrong *NICError
 			if !errors.As(err, &wrong) || wrong.NIC != nic.Name {
 				t.Errorf("the error is %v, want one about %s", err, nic.Name)
@@ -266,21 +266,21 @@ func TestInterfacesThatCannotBeConnected(t *testing.T) {
 
 func TestConnectOfAMachineInTheWrongStateIsAConflict(t *testing.T) {
 	b := newBed(t)
-	_, err := b.inventory.Client().DeployMachine(t.Context(), b.vm.SystemID, maas.DeployParams{AgentName: "a", DistroSeries: "jammy"})
+	_, err := b.inventory.Client().DeployMachine(t.Context(), maas.Unrecorded("a test"), b.vm.SystemID, maas.DeployParams{AgentName: "a", DistroSeries: "jammy"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Connect(t.Context(), b.vm, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}}); !errors.Is(err, maas.Conflict) {
+	if _, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}}); !errors.Is(err, maas.Conflict) {
 		t.Errorf("the error is %v, want a conflict", err)
 	}
 }
 
 func TestConnectOfAMachineThatIsGoneIsNotFound(t *testing.T) {
 	b := newBed(t)
-	if err := b.inventory.Client().DeleteMachine(t.Context(), b.vm.SystemID); err != nil {
+	if err := b.inventory.Client().DeleteMachine(t.Context(), maas.Unrecorded("a test"), b.vm.SystemID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Connect(t.Context(), b.vm, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}}); !errors.Is(err, maas.NotFound) {
+	if _, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}}); !errors.Is(err, maas.NotFound) {
 		t.Errorf("the error is %v, want not found", err)
 	}
 }
@@ -294,12 +294,12 @@ func TestRestoreNetwork(t *testing.T) {
 			if name != "alone" {
 				before = append(before, "eth1 auto fd00:78::/64")
 			}
-			m, err := b.Connect(t.Context(), b.vm, []NIC{{Name: "eth1", Mode: maas.LinkModeStatic, Address: address}})
+			m, err := b.Connect(t.Context(), maas.Unrecorded("a test"), b.vm, []NIC{{Name: "eth1", Mode: maas.LinkModeStatic, Address: address}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if free, err := b.RestoreNetwork(t.Context(), m.SystemID, address); err != nil || !free {
+				if free, err := b.RestoreNetwork(t.Context(), maas.Unrecorded("a test"), m.SystemID, address); err != nil || !free {
 					t.Fatal(free, err)
 				}
 				m = b.read(t, m.SystemID)
@@ -334,7 +334,7 @@ func TestAddressThatIsReservedForAnotherMachineIsInUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := &maas.Machine{SystemID: "abc", Status: maas.StatusReady, BootInterface: &maas.Interface{ID: 1}}
-			_, err = NewService(inventory.New(client, inventory.Options{}), nil).Connect(t.Context(), m, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}})
+			_, err = NewService(inventory.New(client, inventory.Options{}), nil).Connect(t.Context(), maas.Unrecorded("a test"), m, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}})
 			var wrong *AddressError
 			if got := errors.As(err, &wrong) && wrong.Problem == AddressInUse; got != tc.want || (!got && !errors.Is(err, maas.Conflict)) {
 				t.Errorf("the error is %v", err)

@@ -18,7 +18,7 @@ func HasBridge(machine *maas.Machine, name string) bool {
 // MakeBridge puts the interface that an Allocated machine boots from into a new bridge, which takes over its links and goes when the machine is released
 // (POST nodes/{id}/interfaces/ op=create_bridge). The inventory must look at the machine anew afterwards. Errors: *NICError; maas.Conflict when the
 // machine's state does not allow it.
-func (s *Service) MakeBridge(ctx context.Context, machine *maas.Machine, name string) error {
+func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *maas.Machine, name string) error {
 	port := bootCarrier(machine)
 	switch {
 	case port == nil:
@@ -26,7 +26,7 @@ func (s *Service) MakeBridge(ctx context.Context, machine *maas.Machine, name st
 	case port.Type == "bridge":
 		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in lxdConfig.networkBridge, or delete it in MAAS"}
 	}
-	_, err := s.inventory.Client().CreateBridge(ctx, machine.SystemID, port.ID, name)
+	_, err := s.inventory.Client().CreateBridge(ctx, permit, machine.SystemID, port.ID, name)
 	s.inventory.Distrust(machine.SystemID)
 	switch {
 	case errors.Is(err, maas.Forbidden):

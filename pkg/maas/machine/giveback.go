@@ -13,7 +13,7 @@ import (
 // RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address would stay
 // taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is looked at once more
 // right before. It returns false, and changes nothing, when another user has taken the machine since: its address is theirs then.
-func (s *Service) RestoreNetwork(ctx context.Context, systemID, address string) (bool, error) {
+func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, systemID, address string) (bool, error) {
 	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
 	if err != nil {
 		s.inventory.Distrust(systemID)
@@ -23,13 +23,13 @@ func (s *Service) RestoreNetwork(ctx context.Context, systemID, address string) 
 	if !isFree(machine) || !HasAddress(machine, address) {
 		return isFree(machine), nil
 	}
-	err = s.TakeOff(ctx, machine, address)
+	err = s.TakeOff(ctx, permit, machine, address)
 	return err == nil, err
 }
 
 // TakeOff returns a static address of a machine that is acquired and not deployed, and makes its link an automatic one (op=link_subnet).
-func (s *Service) TakeOff(ctx context.Context, machine *maas.Machine, address string) error {
-	if err := s.takeBack(ctx, machine, address); err != nil {
+func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
+	if err := s.takeBack(ctx, permit, machine, address); err != nil {
 		s.inventory.Distrust(machine.SystemID)
 		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
 	}
@@ -44,14 +44,14 @@ func isFree(machine *maas.Machine) bool {
 }
 
 // Abort stops what the machine is being made to do. maas.Conflict: it is done already.
-func (s *Service) Abort(ctx context.Context, machine *maas.Machine) error {
-	aborted, err := s.inventory.Client().AbortMachine(ctx, machine.SystemID, comment)
+func (s *Service) Abort(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
+	aborted, err := s.inventory.Client().AbortMachine(ctx, permit, machine.SystemID, comment)
 	return s.wrote(machine, aborted, err, "stopping what MAAS does with")
 }
 
 // ExitRescueMode brings the machine out of rescue mode. maas.Conflict: it is not in it any more.
-func (s *Service) ExitRescueMode(ctx context.Context, machine *maas.Machine) error {
-	exiting, err := s.inventory.Client().ExitRescueMode(ctx, machine.SystemID)
+func (s *Service) ExitRescueMode(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
+	exiting, err := s.inventory.Client().ExitRescueMode(ctx, permit, machine.SystemID)
 	return s.wrote(machine, exiting, err, "ending the rescue mode of")
 }
 

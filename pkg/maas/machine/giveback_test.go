@@ -11,6 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 // answering makes a service of a MAAS that responds to all calls with one machine, or with a status.
@@ -27,34 +28,6 @@ func answering(t *testing.T, machine maas.Machine, status int) *Service {
 		t.Fatal(err)
 	}
 	return NewService(inventory.New(client, inventory.Options{}), nil)
-}
-
-func TestStillOursByWhatMAASHasNow(t *testing.T) {
-	id := Identity{OwnerID: "owner", Annotations: map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}}
-	other := func(key, value string) map[string]string {
-		annotations := map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}
-		annotations[key] = value
-		return annotations
-	}
-	for name, tc := range map[string]struct {
-		machine maas.Machine
-		want    bool
-	}{
-		"with our annotations":        {maas.Machine{Owner: "admin", WorkloadAnnotations: id.Annotations}, true},
-		"without annotations":         {maas.Machine{Owner: "admin"}, false},
-		"that nobody owns":            {maas.Machine{WorkloadAnnotations: id.Annotations}, false},
-		"of another cluster":          {maas.Machine{Owner: "admin", WorkloadAnnotations: other(AnnotationOwner, "other")}, false},
-		"of another MaasMachine":      {maas.Machine{Owner: "admin", WorkloadAnnotations: other(AnnotationMachine, "ns.n")}, false},
-		"with more annotations of us": {maas.Machine{Owner: "admin", WorkloadAnnotations: other("capmaas-cluster", "c")}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tc.machine.SystemID, tc.machine.Status = "abc123", maas.StatusDeployed
-			now, ours, err := answering(t, tc.machine, http.StatusOK).StillOurs(t.Context(), id, "abc123")
-			if err != nil || ours != tc.want || now.Status != maas.StatusDeployed {
-				t.Errorf("ours: %v, %+v, %v; want %v", ours, now, err, tc.want)
-			}
-		})
-	}
 }
 
 func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
@@ -92,7 +65,7 @@ func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			free, err := NewService(inventory.New(client, inventory.Options{}), nil).RestoreNetwork(t.Context(), "abc123", address)
+			free, err := NewService(inventory.New(client, inventory.Options{}), nil).RestoreNetwork(t.Context(), maas.Unrecorded("a test"), "abc123", address)
 			if err != nil || free != tc.free || links != tc.links {
 				t.Errorf("free: %v, %v, %d links changed; want %v, %d", free, err, links, tc.free, tc.links)
 			}
@@ -103,13 +76,13 @@ func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
 func TestWhatMAASRefusesOnTheWayBackIsSaid(t *testing.T) {
 	machine := maas.Machine{SystemID: "abc123"}
 	conflicting, missing := answering(t, machine, http.StatusConflict), answering(t, machine, http.StatusNotFound)
-	if err := conflicting.Abort(t.Context(), &machine); !errors.Is(err, maas.Conflict) {
+	if err := conflicting.Abort(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {
 		t.Errorf("abort: %v", err)
 	}
-	if err := conflicting.ExitRescueMode(t.Context(), &machine); !errors.Is(err, maas.Conflict) {
+	if err := conflicting.ExitRescueMode(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {
 		t.Errorf("exit rescue mode: %v", err)
 	}
-	if _, ours, err := missing.StillOurs(t.Context(), Identity{}, "abc123"); !errors.Is(err, maas.NotFound) || ours {
+	if _, ours, err := missing.IsOursInRelease(t.Context(), ownership.Identity{}, "abc123"); !errors.Is(err, maas.NotFound) || ours {
 		t.Errorf("a machine that is gone: %v, %v", ours, err)
 	}
 }

@@ -9,17 +9,8 @@ import (
 	"sync"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
-
-// HasMarks reports whether the machine has all annotations of ours. After `clusterctl move` that of the management cluster is another's.
-func HasMarks(id Identity, machine *maas.Machine) bool {
-	for key, value := range id.Annotations {
-		if machine.WorkloadAnnotations[key] != value {
-			return false
-		}
-	}
-	return true
-}
 
 // CanMark reports whether MAAS lets us annotate the machine, as far as is known.
 func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(machine) }
@@ -27,8 +18,8 @@ func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(m
 // Mark makes our ownership readable to people in MAAS, which lets only the user annotate a machine who acquired it (api/nodes.py:
 // set_workload_annotations). Where that was another one, because the API key is now of another user, or the objects were moved to a
 // management cluster with a key of another user, the annotations stay as they are: that is no error, and not tried again.
-func (s *Service) Mark(ctx context.Context, id Identity, machine *maas.Machine) error {
-	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, machine.SystemID, id.Annotations)
+func (s *Service) Mark(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine) error {
+	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
 	if err == nil {
 		s.inventory.Wrote(marked)
 		return nil

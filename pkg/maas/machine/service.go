@@ -17,50 +17,35 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 const (
-	// AnnotationOwner is the workload annotation that holds the owner id of the cluster. Its name is for people who look
-	// at the machine in MAAS; MAAS allows no slashes there.
-	AnnotationOwner = "capmaas-owner"
-	// AnnotationMachine is the workload annotation with the namespace and name of the MaasMachine.
-	AnnotationMachine = "capmaas-machine"
-	// AnnotationCluster is the workload annotation with the cluster's name.
-	AnnotationCluster = "capmaas-cluster"
-
 	comment = "cluster-api-provider-maas"
 
 	vmHostsMaxAge = 30 * time.Second
 )
 
-// Identity is how a machine is known to be ours.
-type Identity struct {
-	// OwnerID is the cluster's, AgentName is made of it and the machine's name.
-	OwnerID, AgentName string
-	// Hostname is that of the VM; "" for bare metal.
-	Hostname string
-	// Annotations make it readable for people, and prove it once a release began: see StillOurs.
-	Annotations map[string]string
-}
-
 // Service does the steps for the machines of one MAAS.
 type Service struct {
-	inventory *inventory.Inventory
-	lxd       *lxd.Service
-	failures  *failures
-	others    others
+	*ownership.Prover
+	inventory  *inventory.Inventory
+	lxd        *lxd.Service
+	failures   *failures
+	exclusions exclusions
+	others     others
 }
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
-	return &Service{inventory: inventory, lxd: lxd, failures: newFailures()}
+	return &Service{Prover: ownership.NewProver(inventory), inventory: inventory, lxd: lxd, failures: newFailures(), exclusions: exclusions{clock: time.Now}}
 }
 
 // LXD places and composes VMs.
 func (s *Service) LXD() *lxd.Service { return s.lxd }
 
 // Find looks for the machines that an earlier try acquired for this identity. There should be at most one.
-func (s *Service) Find(ctx context.Context, id Identity) ([]*maas.Machine, error) {
+func (s *Service) Find(ctx context.Context, id ownership.Identity) ([]*maas.Machine, error) {
 	filter := maas.MachineFilter{AgentNames: []string{id.AgentName}}
 	if id.Hostname != "" {
 		filter = maas.MachineFilter{Hostnames: []string{id.Hostname}}
@@ -93,12 +78,12 @@ func (e *ComposedInsteadError) Error() string {
 	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
 }
 
-// Allocate takes a bare-metal machine, and none that is skipped after a failure. maas.Conflict means that none fits. MAAS would compose a VM
+// Allocate takes a bare-metal machine, and none that cools down after a failure or is excluded. maas.Conflict means that none fits. MAAS would compose a VM
 // then on a VM host that is not in constraints.NotOnVMHosts: *ComposedInsteadError, if that is a host that we did not know yet.
-func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
-	constraints.NotHostnames = s.failures.hostnames()
+func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
+	constraints.NotHostnames = s.notAllocated()
 	constraints.AgentName, constraints.Comment = id.AgentName, comment
-	machine, err := s.inventory.Client().AllocateMachine(ctx, constraints)
+	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("allocating a machine: %w", err)
 	}
@@ -111,8 +96,8 @@ func (s *Service) Allocate(ctx context.Context, id Identity, constraints maas.Al
 
 // Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine of choice. From then on MAAS gives it to
 // no other user. maas.Conflict: it is not Ready, or another user was faster.
-func (s *Service) Claim(ctx context.Context, id Identity, systemID string) (*maas.Machine, error) {
-	machine, err := s.inventory.Client().AllocateMachine(ctx, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
+func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Identity, systemID string) (*maas.Machine, error) {
+	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
 	if err != nil {
 		s.inventory.Distrust(systemID)
 		return nil, fmt.Errorf("claiming machine %s: %w", systemID, err)
@@ -129,8 +114,8 @@ type DeployRequest struct {
 }
 
 // Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; look again.
-func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
-	deployed, err := s.inventory.Client().DeployMachine(ctx, machine.SystemID, maas.DeployParams{
+func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
+	deployed, err := s.inventory.Client().DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
 		AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
 		Comment: comment,
 	})
@@ -143,8 +128,8 @@ func (s *Service) Deploy(ctx context.Context, id Identity, machine *maas.Machine
 }
 
 // Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.
-func (s *Service) Release(ctx context.Context, machine *maas.Machine, erase maas.Erase) error {
-	released, err := s.inventory.Client().ReleaseMachine(ctx, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
+func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas.Machine, erase maas.Erase) error {
+	released, err := s.inventory.Client().ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
 	if err != nil {
 		s.inventory.Distrust(machine.SystemID)
 		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
@@ -154,12 +139,12 @@ func (s *Service) Release(ctx context.Context, machine *maas.Machine, erase maas
 }
 
 // DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.VerifyVM.
-func (s *Service) DeleteVM(ctx context.Context, machine *maas.Machine) error {
+func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}
 	if machine.Pod != nil {
 		vm.Host, vm.HostID = machine.Pod.Name, machine.Pod.ID
 	}
-	err := s.lxd.DeleteVM(ctx, vm)
+	err := s.lxd.DeleteVM(ctx, permit, vm)
 	s.inventory.Distrust(machine.SystemID)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting VM %s: %w", machine.SystemID, err)

@@ -13,11 +13,8 @@ package orphans
 
 import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
-
-// AnnotationManagement is the workload annotation with the id of the management cluster that marked the machine last.
-const AnnotationManagement = "capmaas-management"
 
 // Cluster is a MaasCluster.
 type Cluster struct {
@@ -86,7 +83,7 @@ func (c *Claims) claimant(m *maas.Machine) (Object, bool) {
 	if object, ok := c.hostnames[m.Hostname]; ok {
 		return object, true
 	}
-	object, ok := c.objects[m.WorkloadAnnotations[machine.AnnotationMachine]]
+	object, ok := c.objects[m.WorkloadAnnotations[ownership.AnnotationMachine]]
 	return object, ok && object.SystemID == ""
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 // Finding is a machine that is ours and that nothing claims.
@@ -27,19 +27,21 @@ type Finding struct {
 // Composed reports whether it is a VM with the hostname that we give. It is deleted, once it is proven to be ours; other VMs are taken
 // and given back like bare metal.
 func (f *Finding) Composed() bool {
-	return f.Machine.Pod != nil && f.Machine.Hostname == maas.Hostname(f.Object.Name, f.OwnerID)
+	return ownership.HasHostname(f.Machine, f.hostname())
 }
+
+func (f *Finding) hostname() string { return maas.Hostname(f.Object.Name, f.OwnerID) }
 
 // AgentName returns what MAAS has to have recorded when it was acquired. It is "" for a VM that is not acquired yet, whose hostname is all the
 // proof that there is, and for a machine whose release failed, or a VM that was marked broken: MAAS takes the record away when a release begins,
 // the annotations when it is done, and no user can acquire the machine between.
 func (f *Finding) AgentName() string {
-	annotated := f.Machine.WorkloadAnnotations[machine.AnnotationOwner] != ""
-	unreleased := f.Machine.Status == maas.StatusReleasingFailed || (f.Composed() && f.Machine.Status == maas.StatusBroken)
+	annotated := f.Machine.WorkloadAnnotations[ownership.AnnotationOwner] != ""
+	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname())
 	if (f.Composed() && f.Machine.Unacquired()) || (annotated && unreleased) {
 		return ""
 	}
-	return "capmaas/" + f.OwnerID + "/" + f.Object.Name
+	return ownership.AgentName(f.OwnerID, f.Object.Name)
 }
 
 // Audit returns the orphans among all machines of a MAAS.
@@ -76,25 +78,25 @@ func (c *Claims) Judge(m *maas.Machine) (f Finding, innocent string) {
 
 // recognize tells whose a machine is by its marks.
 func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
-	f := Finding{Machine: m, OwnerID: m.WorkloadAnnotations[machine.AnnotationOwner]}
+	f := Finding{Machine: m, OwnerID: m.WorkloadAnnotations[ownership.AnnotationOwner]}
 	if f.OwnerID == "" {
 		return c.recognizeHostname(f)
 	}
-	namespace, name, _ := strings.Cut(m.WorkloadAnnotations[machine.AnnotationMachine], ".")
+	namespace, name, _ := strings.Cut(m.WorkloadAnnotations[ownership.AnnotationMachine], ".")
 	f.Object = Object{Namespace: namespace, Name: name}
-	manager := m.WorkloadAnnotations[AnnotationManagement]
+	manager := m.WorkloadAnnotations[ownership.AnnotationManagement]
 	cluster, known := c.clusters[f.OwnerID]
 	if !known {
 		return c.recognizeManagement(f, manager)
 	}
 	f.Cluster = &cluster
-	f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is the owner id of MaasCluster %s", machine.AnnotationOwner, f.OwnerID, cluster))
+	f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is the owner id of MaasCluster %s", ownership.AnnotationOwner, f.OwnerID, cluster))
 	switch {
 	case manager != "" && manager != c.management:
 		f.Doubt = fmt.Sprintf("another management cluster marked it last (%s=%s): the cluster was moved from there, or is there too",
-			AnnotationManagement, manager)
+			ownership.AnnotationManagement, manager)
 	case manager != "":
-		f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is this management cluster", AnnotationManagement, manager))
+		f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is this management cluster", ownership.AnnotationManagement, manager))
 	}
 	return f, true
 }
@@ -123,8 +125,8 @@ func (c *Claims) recognizeManagement(f Finding, manager string) (Finding, bool) 
 		return f, false
 	}
 	f.Proof = append(f.Proof,
-		fmt.Sprintf("its annotation %s=%s is this management cluster", AnnotationManagement, manager),
-		fmt.Sprintf("no MaasCluster has the owner id %s=%s", machine.AnnotationOwner, f.OwnerID))
+		fmt.Sprintf("its annotation %s=%s is this management cluster", ownership.AnnotationManagement, manager),
+		fmt.Sprintf("no MaasCluster has the owner id %s=%s", ownership.AnnotationOwner, f.OwnerID))
 	f.Doubt = "its MaasCluster was deleted here, or moved to a management cluster that has not marked it yet"
 	return f, true
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 const here, elsewhere = "uid-here", "uid-elsewhere"
@@ -23,7 +23,7 @@ func metal(owner, name string, change ...func(*maas.Machine)) *maas.Machine {
 	m := &maas.Machine{
 		SystemID: "id-" + name, Hostname: "metal-" + name, Status: maas.StatusDeployed, Owner: "capi",
 		WorkloadAnnotations: map[string]string{
-			machine.AnnotationOwner: owner, machine.AnnotationMachine: "ns." + name, AnnotationManagement: here,
+			ownership.AnnotationOwner: owner, ownership.AnnotationMachine: "ns." + name, ownership.AnnotationManagement: here,
 		},
 	}
 	for _, c := range change {
@@ -75,12 +75,12 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		want    string
 	}{
 		"deployed, no object":                         {machine: metal("owner1", "a"), want: proven},
-		"marked before there was a management mark":   {machine: metal("owner1", "a", annotate(AnnotationManagement, "")), want: proven},
+		"marked before there was a management mark":   {machine: metal("owner1", "a", annotate(ownership.AnnotationManagement, "")), want: proven},
 		"failed to deploy":                            {machine: metal("owner1", "a", inState(maas.StatusFailedDeployment)), want: proven},
 		"its release failed":                          {machine: metal("owner1", "a", inState(maas.StatusReleasingFailed)), want: proven},
 		"its object has another machine":              {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-b"}}, want: proven},
 		"an object of this name in another namespace": {machine: metal("owner1", "a"), objects: []Object{{"other", "a", ""}}, want: proven},
-		"a VM that was deployed":                      {machine: vm("owner1", "a", annotate(machine.AnnotationOwner, "owner1"), annotate(machine.AnnotationMachine, "ns.a")), want: proven},
+		"a VM that was deployed":                      {machine: vm("owner1", "a", annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), want: proven},
 		"a VM that was never deployed":                {machine: vm("owner1", "a"), want: proven},
 		"a VM that failed commissioning":              {machine: vm("owner1", "a", inState(maas.StatusFailedCommissioning)), want: proven},
 
@@ -96,18 +96,18 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		"being erased":                     {machine: metal("owner1", "a", inState(maas.StatusDiskErasing)), want: no},
 		"back in the pool":                 {machine: metal("owner1", "a", noOwner, inState(maas.StatusReady)), want: no},
 
-		"of another management cluster":                    {machine: metal("owner9", "a", annotate(AnnotationManagement, elsewhere)), want: no},
-		"of a cluster that nobody knows":                   {machine: metal("owner9", "a", annotate(AnnotationManagement, "")), want: no},
+		"of another management cluster":                    {machine: metal("owner9", "a", annotate(ownership.AnnotationManagement, elsewhere)), want: no},
+		"of a cluster that nobody knows":                   {machine: metal("owner9", "a", annotate(ownership.AnnotationManagement, "")), want: no},
 		"a VM of a cluster that nobody knows":              {machine: vm("owner9", "a"), want: no},
 		"bare metal with a hostname like a VM's":           {machine: vm("owner1", "a", func(m *maas.Machine) { m.Pod = nil }), want: no},
 		"a stranger":                                       {machine: &maas.Machine{SystemID: "x", Hostname: "stranger", Status: maas.StatusDeployed, Owner: "bob"}, want: no},
-		"a VM like bare metal, back in the pool":           {machine: vm("owner1", "a", annotate(machine.AnnotationOwner, "owner1"), func(m *maas.Machine) { m.Hostname = "web" }), want: no},
+		"a VM like bare metal, back in the pool":           {machine: vm("owner1", "a", annotate(ownership.AnnotationOwner, "owner1"), func(m *maas.Machine) { m.Hostname = "web" }), want: no},
 		"a stranger's VM":                                  {machine: vm("", "a", func(m *maas.Machine) { m.Hostname = "web" }), want: no},
 		"a stranger's VM with a dash":                      {machine: vm("", "a", func(m *maas.Machine) { m.Hostname = "web-1" }), want: no},
 		"gone cluster of another manager's namespace":      {machine: metal("owner9", "a"), watched: "other", want: no},
 		"gone cluster of this management cluster":          {machine: metal("owner9", "a"), want: doubtful},
 		"gone cluster of the manager's own namespace":      {machine: metal("owner9", "a"), watched: "ns", want: doubtful},
-		"marked by another management cluster, known here": {machine: metal("owner1", "a", annotate(AnnotationManagement, elsewhere)), want: doubtful},
+		"marked by another management cluster, known here": {machine: metal("owner1", "a", annotate(ownership.AnnotationManagement, elsewhere)), want: doubtful},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := NewClaims(here, tc.watched, []Cluster{alive, frozen, {Namespace: "ns", Name: "new"}}, tc.objects)
@@ -134,7 +134,7 @@ func TestWhatIsAnOrphan(t *testing.T) {
 
 func TestWithoutItsOwnIDAManagementClusterKnowsNothingByThatMark(t *testing.T) {
 	claims := NewClaims("", "", []Cluster{alive}, nil)
-	if f, innocent := claims.Judge(metal("owner9", "a", annotate(AnnotationManagement, ""))); innocent == "" {
+	if f, innocent := claims.Judge(metal("owner9", "a", annotate(ownership.AnnotationManagement, ""))); innocent == "" {
 		t.Errorf("a machine without the mark is taken for one with it: %v", f)
 	}
 	if f, innocent := claims.Judge(metal("owner1", "a")); innocent != "" || f.Doubt == "" {
@@ -148,10 +148,10 @@ func TestProofNamesTheMarks(t *testing.T) {
 		machine *maas.Machine
 		want    []string
 	}{
-		{metal("owner1", "a"), []string{machine.AnnotationOwner + "=owner1", "ns/c1", here, "id-a", "ns/a"}},
+		{metal("owner1", "a"), []string{ownership.AnnotationOwner + "=owner1", "ns/c1", here, "id-a", "ns/a"}},
 		{metal("owner1", "b"), []string{"id-b", "ns/b", "id-other"}},
 		{vm("owner1", "a"), []string{"lxd-a", maas.HostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
-		{metal("owner9", "a"), []string{AnnotationManagement + "=" + here, "owner9"}},
+		{metal("owner9", "a"), []string{ownership.AnnotationManagement + "=" + here, "owner9"}},
 	} {
 		found, innocent := claims.Judge(tc.machine)
 		if innocent != "" {
@@ -193,7 +193,7 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 		"bare metal that is commissioned":  {metal("owner1", "a", inState(maas.StatusCommissioning)), "capmaas/owner1/a"},
 		"a broken VM that nobody has":      {vm("owner1", "a", inState(maas.StatusBroken)), ""},
 		"a broken VM with our marks": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob"),
-			annotate(machine.AnnotationOwner, "owner1"), annotate(machine.AnnotationMachine, "ns.a")), ""},
+			annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), ""},
 		"a broken VM of somebody": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob")), "capmaas/owner1/a"},
 	} {
 		found, innocent := claims.Judge(tc.machine)

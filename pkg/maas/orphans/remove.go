@@ -22,6 +22,9 @@ const (
 	goneTimeout  = 2 * time.Minute
 )
 
+// byHand: a person has an orphan removed, and sees whether it is.
+var byHand = maas.Unrecorded("a person runs this and sees what became of it")
+
 // LeftAlone says why a machine was not removed though it looked like an orphan before.
 type LeftAlone struct {
 	Why string
@@ -85,7 +88,7 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 }
 
 func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) {
-	released, err := r.Client.ReleaseMachine(ctx, m.SystemID, maas.ReleaseParams{Comment: comment})
+	released, err := r.Client.ReleaseMachine(ctx, byHand, m.SystemID, maas.ReleaseParams{Comment: comment})
 	if err != nil {
 		return "", fmt.Errorf("releasing machine %s: %w", m.SystemID, err)
 	}
@@ -95,7 +98,7 @@ func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) 
 // deleteVM deletes a VM and makes sure that its host does not have it any more: MAAS says nothing when it could not remove it
 // there, and finds it again when it looks at the host.
 func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error) {
-	if err := r.Client.DeleteMachine(ctx, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) && !errors.Is(err, maas.Unavailable) {
+	if err := r.Client.DeleteMachine(ctx, byHand, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) && !errors.Is(err, maas.Unavailable) {
 		return "", fmt.Errorf("deleting VM %s: %w", m.SystemID, err)
 	}
 	err := wait.PollUntilContextTimeout(ctx, goneInterval, goneTimeout, true, func(ctx context.Context) (bool, error) {

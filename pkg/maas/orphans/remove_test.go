@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -76,11 +76,11 @@ func (b *bed) as(key string) *maas.Client {
 // metal acquires a machine as the provider does, and leaves it behind.
 func (b *bed) metal(owner, name, management string) *maas.Machine {
 	b.t.Helper()
-	m, err := b.client.AllocateMachine(b.t.Context(), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}})
+	m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/" + name, NotOnVMHosts: []string{"lxd-a"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	m, err = b.client.DeployMachine(b.t.Context(), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"})
+	m, err = b.client.DeployMachine(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func (b *bed) metal(owner, name, management string) *maas.Machine {
 
 func (b *bed) mark(m *maas.Machine, owner, name, management string) *maas.Machine {
 	b.t.Helper()
-	m, err := b.client.SetWorkloadAnnotations(b.t.Context(), m.SystemID, map[string]string{
-		machine.AnnotationOwner: owner, machine.AnnotationMachine: "ns." + name, AnnotationManagement: management,
+	m, err := b.client.SetWorkloadAnnotations(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, map[string]string{
+		ownership.AnnotationOwner: owner, ownership.AnnotationMachine: "ns." + name, ownership.AnnotationManagement: management,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -110,7 +110,7 @@ func (b *bed) compose(hostname string) (systemID string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	id, err := b.client.Compose(b.t.Context(), hosts[0].ID, maas.ComposeParams{
+	id, err := b.client.Compose(b.t.Context(), maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: hostname, Cores: 2, Memory: 2048, Storage: "root:10", ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID,
 		SkipCommissioning: true,
 	})
@@ -191,7 +191,7 @@ func TestAnOrphanIsRemoved(t *testing.T) {
 		"of a gone MaasCluster, vouched for": {left: func(b *bed) *maas.Machine { return b.metal("owner9", "a", here) },
 			vouched: []string{"owner9"}, want: release},
 		"a VM that is not ours, used like bare metal": {left: func(b *bed) *maas.Machine {
-			m, err := b.client.AllocateMachine(b.t.Context(), maas.AllocateParams{SystemID: b.compose("somebodys-vm"), AgentName: "capmaas/owner1/a"})
+			m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: b.compose("somebodys-vm"), AgentName: "capmaas/owner1/a"})
 			if err != nil {
 				b.t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestAnOrphanIsRemoved(t *testing.T) {
 		}, want: release, kept: "somebodys-vm"},
 		"a VM that is deployed": {left: func(b *bed) *maas.Machine {
 			m := b.vm("owner1", "a")
-			deployed, err := b.client.DeployMachine(b.t.Context(), m.SystemID, maas.DeployParams{AgentName: "capmaas/owner1/a", DistroSeries: "ubuntu/jammy"})
+			deployed, err := b.client.DeployMachine(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{AgentName: "capmaas/owner1/a", DistroSeries: "ubuntu/jammy"})
 			if err != nil {
 				b.t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 			return b.metal("owner9", "a", elsewhere)
 		},
 		"acquired by somebody else under our annotations": func(b *bed) *maas.Machine {
-			m, err := b.client.AllocateMachine(b.t.Context(), maas.AllocateParams{AgentName: "somebody", NotOnVMHosts: []string{"lxd-a"}})
+			m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "somebody", NotOnVMHosts: []string{"lxd-a"}})
 			if err != nil {
 				b.t.Fatal(err)
 			}
@@ -268,14 +268,14 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 		},
 		"a VM that somebody took": func(b *bed) *maas.Machine {
 			m := b.vm("owner1", "a")
-			m, err := b.as(otherKey).AllocateMachine(b.t.Context(), maas.AllocateParams{SystemID: m.SystemID})
+			m, err := b.as(otherKey).AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: m.SystemID})
 			if err != nil {
 				b.t.Fatal(err)
 			}
 			return m
 		},
 		"a stranger": func(b *bed) *maas.Machine {
-			m, err := b.client.AllocateMachine(b.t.Context(), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}})
+			m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}})
 			if err != nil {
 				b.t.Fatal(err)
 			}

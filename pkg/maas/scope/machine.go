@@ -16,8 +16,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 // bootstrapDataKey is the key of the user data in a bootstrap Secret (Cluster API contract).
@@ -37,18 +36,18 @@ func (m *Machine) IsControlPlane() bool { return util.IsControlPlaneMachine(m.Ma
 func (m *Machine) IsLXD() bool { return m.MaasMachine.Spec.IsLXD() }
 
 // Identity is how the machine is known to be ours in MAAS.
-func (m *Machine) Identity() machine.Identity {
-	id := machine.Identity{
+func (m *Machine) Identity() ownership.Identity {
+	id := ownership.Identity{
 		OwnerID:   m.OwnerID(),
-		AgentName: "capmaas/" + m.OwnerID() + "/" + m.MaasMachine.Name,
+		AgentName: ownership.AgentName(m.OwnerID(), m.MaasMachine.Name),
 		Annotations: map[string]string{
-			machine.AnnotationOwner:   m.OwnerID(),
-			machine.AnnotationMachine: m.MaasMachine.Namespace + "." + m.MaasMachine.Name,
-			machine.AnnotationCluster: m.Cluster.Cluster.Name,
+			ownership.AnnotationOwner:   m.OwnerID(),
+			ownership.AnnotationMachine: m.MaasMachine.Namespace + "." + m.MaasMachine.Name,
+			ownership.AnnotationCluster: m.Cluster.Cluster.Name,
 		},
 	}
 	if m.managementID != "" {
-		id.Annotations[orphans.AnnotationManagement] = m.managementID
+		id.Annotations[ownership.AnnotationManagement] = m.managementID
 	}
 	if m.IsLXD() {
 		id.Hostname = maas.Hostname(m.MaasMachine.Name, m.OwnerID())

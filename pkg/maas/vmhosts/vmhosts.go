@@ -204,13 +204,13 @@ func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []st
 // Ensure registers the host, or brings its registration up to date. Where MAAS did not reach the host, or does not know its cores
 // and memory yet, it is made to look again: the answer may still lack them (ResourcesKnown), and an error that is maas.Unavailable
 // says why MAAS can't reach it.
-func (s *Service) Ensure(ctx context.Context, r Registration) (Result, error) {
+func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration) (Result, error) {
 	f, err := s.find(ctx, r)
 	if err != nil {
 		return Result{}, err
 	}
 	if f == nil {
-		host, err := s.client.CreateLXDHost(ctx, r.params())
+		host, err := s.client.CreateLXDHost(ctx, permit, r.params())
 		if err != nil {
 			return Result{}, fmt.Errorf("registering VM host %s: %w", r.Name, err)
 		}
@@ -219,7 +219,7 @@ func (s *Service) Ensure(ctx context.Context, r Registration) (Result, error) {
 	wanted, changes := f.differs(r)
 	result := Result{Host: f.host, Changes: changes}
 	if len(changes) > 0 {
-		if result.Host, err = s.client.UpdateVMHost(ctx, f.host.ID, wanted); err != nil {
+		if result.Host, err = s.client.UpdateVMHost(ctx, permit, f.host.ID, wanted); err != nil {
 			return Result{}, fmt.Errorf("updating %s of VM host %s: %w", strings.Join(changes, ", "), f.host.Name, err)
 		}
 	}
@@ -240,8 +240,8 @@ func (s *Service) refresh(ctx context.Context, result Result) (Result, error) {
 }
 
 // Remove takes a VM host out of MAAS; the VMs on it stay where they are. One that is gone is no error.
-func (s *Service) Remove(ctx context.Context, id int) error {
-	if err := s.client.DeleteVMHost(ctx, id); err != nil && !errors.Is(err, maas.NotFound) {
+func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error {
+	if err := s.client.DeleteVMHost(ctx, permit, id); err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("removing VM host %d: %w", id, err)
 	}
 	return nil

@@ -73,7 +73,7 @@ func (b *bed) as(key string) *maas.Client {
 
 func (b *bed) ensure(r vmhosts.Registration) vmhosts.Result {
 	b.t.Helper()
-	result, err := b.Ensure(b.t.Context(), r)
+	result, err := b.Ensure(b.t.Context(), maas.Unrecorded("a test"), r)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -217,13 +217,13 @@ func TestSeveralCandidatesAreAnError(t *testing.T) {
 	r := node("1")
 	for range 2 {
 		params := maas.VMHostParams{Name: r.Name, VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project}}
-		if _, err := b.client.CreateLXDHost(t.Context(), params); err != nil {
+		if _, err := b.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), params); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := b.writes()
 	var ambiguous *vmhosts.AmbiguousError
-	if _, err := b.Ensure(t.Context(), r); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
 		t.Errorf("%v, %d writes", err, b.writes()-before)
 	}
 }
@@ -232,7 +232,7 @@ func TestAHostThatMAASCannotReachIsLookedAtAgain(t *testing.T) {
 	b := newBed(t)
 	b.maas.BreakVMHost("node-1", true, false)
 	for range 2 {
-		result, err := b.Ensure(t.Context(), node("1"))
+		result, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), node("1"))
 		if !errors.Is(err, maas.Unavailable) || vmhosts.ResourcesKnown(result.Host) || len(b.hosts()) != 1 {
 			t.Fatalf("unreachable: %+v, %v, %d hosts", result, err, len(b.hosts()))
 		}
@@ -246,7 +246,7 @@ func TestAHostThatMAASCannotReachIsLookedAtAgain(t *testing.T) {
 func TestPlainUsersAreRefused(t *testing.T) {
 	b := newBed(t)
 	service := vmhosts.NewService(b.as("joe:token:secret"))
-	if _, err := service.Ensure(t.Context(), node("1")); !errors.Is(err, maas.Forbidden) {
+	if _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), node("1")); !errors.Is(err, maas.Forbidden) {
 		t.Errorf("a plain user: %v", err)
 	}
 }
@@ -255,7 +255,7 @@ func TestRemoveIsDoneWhenTheHostIsGone(t *testing.T) {
 	b := newBed(t)
 	id := b.ensure(node("1")).Host.ID
 	for range 2 {
-		if err := b.Remove(t.Context(), id); err != nil {
+		if err := b.Remove(t.Context(), maas.Unrecorded("a test"), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestAKnownHostIsFoundWithoutReadingAllHosts(t *testing.T) {
 			t.Errorf("asked for all hosts: %s %s", call.Method, call.Query)
 		}
 	}
-	if err := b.Remove(t.Context(), r.ID); err != nil {
+	if err := b.Remove(t.Context(), maas.Unrecorded("a test"), r.ID); err != nil {
 		t.Fatal(err)
 	}
 	if again := b.ensure(r); !again.Created || len(b.hosts()) != 2 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package machine
+package ownership
 
 import (
 	"encoding/json"
@@ -52,7 +52,7 @@ func (r record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (r record) service(t *testing.T) *Service {
+func (r record) prover(t *testing.T) *Prover {
 	t.Helper()
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
@@ -61,7 +61,7 @@ func (r record) service(t *testing.T) *Service {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return NewService(inventory.New(client, inventory.Options{}), nil)
+	return NewProver(inventory.New(client, inventory.Options{}))
 }
 
 // From Allocated on, MAAS's record decides; a name proves whose a VM is only while no user has acquired it. Where MAAS takes the agent name off
@@ -107,7 +107,7 @@ func TestIsOurs(t *testing.T) {
 		"bare metal that has the VM's name":           {vm, record{machine: maas.Machine{SystemID: ourID, Status: maas.StatusReady, Hostname: ourVM}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.maas.service(t).IsOurs(t.Context(), tc.id, &tc.maas.machine)
+			got, err := tc.maas.prover(t).IsOurs(t.Context(), tc.id, &tc.maas.machine)
 			if err != nil || got != tc.want {
 				t.Errorf("ours: %v, %v; want %v", got, err, tc.want)
 			}
@@ -118,9 +118,37 @@ func TestIsOurs(t *testing.T) {
 // That a list is empty proves nothing.
 func TestAnEmptyListLeavesUndecidedWhoseAMachineIs(t *testing.T) {
 	r := record{machine: maas.Machine{SystemID: ourID, Status: maas.StatusDeployed, Owner: "admin"}, agent: ourName, lies: true}
-	ours, err := r.service(t).IsOurs(t.Context(), Identity{AgentName: ourName}, &r.machine)
+	ours, err := r.prover(t).IsOurs(t.Context(), Identity{AgentName: ourName}, &r.machine)
 	var undecided *UndecidedError
 	if ours || !errors.As(err, &undecided) {
 		t.Errorf("ours: %v, %v; want that it is undecided", ours, err)
+	}
+}
+
+func TestIsOursInReleaseByWhatMAASHasNow(t *testing.T) {
+	id := Identity{OwnerID: "owner", Annotations: map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}}
+	other := func(key, value string) map[string]string {
+		annotations := map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}
+		annotations[key] = value
+		return annotations
+	}
+	for name, tc := range map[string]struct {
+		machine maas.Machine
+		want    bool
+	}{
+		"with our annotations":        {maas.Machine{Owner: "admin", WorkloadAnnotations: id.Annotations}, true},
+		"without annotations":         {maas.Machine{Owner: "admin"}, false},
+		"that nobody owns":            {maas.Machine{WorkloadAnnotations: id.Annotations}, false},
+		"of another cluster":          {maas.Machine{Owner: "admin", WorkloadAnnotations: other(AnnotationOwner, "other")}, false},
+		"of another MaasMachine":      {maas.Machine{Owner: "admin", WorkloadAnnotations: other(AnnotationMachine, "ns.n")}, false},
+		"with more annotations of us": {maas.Machine{Owner: "admin", WorkloadAnnotations: other("capmaas-cluster", "c")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.machine.SystemID, tc.machine.Status = "abc123", maas.StatusDeployed
+			now, ours, err := record{machine: tc.machine}.prover(t).IsOursInRelease(t.Context(), id, "abc123")
+			if err != nil || ours != tc.want || now.Status != maas.StatusDeployed {
+				t.Errorf("ours: %v, %+v, %v; want %v", ours, now, err, tc.want)
+			}
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -64,7 +65,7 @@ func newPool(t *testing.T) *pool {
 // allocate takes a machine; the answer is its hostname.
 func (p *pool) allocate(constraints maas.AllocateParams) (*maas.Machine, error) {
 	p.t.Helper()
-	return p.Allocate(p.t.Context(), Identity{AgentName: "capmaas/owner/m"}, constraints)
+	return p.Allocate(p.t.Context(), maas.Unrecorded("a test"), ownership.Identity{AgentName: "capmaas/owner/m"}, constraints)
 }
 
 // took wants to get a certain machine, and gives it back.
@@ -79,14 +80,14 @@ func (p *pool) took(hostname string, constraints maas.AllocateParams) {
 
 func (p *pool) release(m *maas.Machine) {
 	p.t.Helper()
-	if err := p.Release(p.t.Context(), m, maas.EraseDefault); err != nil {
+	if err := p.Release(p.t.Context(), maas.Unrecorded("a test"), m, maas.EraseDefault); err != nil {
 		p.t.Fatal(err)
 	}
 	p.await("it is back", func() bool {
 		seen, _ := p.maas.Machine(m.SystemID)
 		return seen.Status == "Ready"
 	})
-	p.GivenBack(m.SystemID)
+	p.BackInPool(m.SystemID)
 }
 
 func (p *pool) await(what string, done func() bool) {
@@ -121,14 +122,14 @@ func TestAMachineThatFailedIsNotAllocatedWhileItIsLeftAlone(t *testing.T) {
 	p.took("metal-a", maas.AllocateParams{})
 	failed := p.fail("metal-a", "m1")
 	p.took("metal-b", maas.AllocateParams{})
-	p.now = p.now.Add(firstPause - time.Second)
+	p.now = p.now.Add(cooldowns.First - time.Second)
 	p.took("metal-b", maas.AllocateParams{})
-	if !p.IsLeftAlone(failed.SystemID) {
+	if !p.IsCoolingDown(failed.SystemID) {
 		t.Error("it is not known to be left alone")
 	}
 	p.now = p.now.Add(time.Second)
 	p.took("metal-a", maas.AllocateParams{})
-	if p.IsLeftAlone(failed.SystemID) {
+	if p.IsCoolingDown(failed.SystemID) {
 		t.Error("it is still known to be left alone")
 	}
 }
@@ -139,20 +140,20 @@ func TestWithoutAnotherMachineNoneFits(t *testing.T) {
 	if m, err := p.allocate(maas.AllocateParams{}); !errors.Is(err, maas.Conflict) {
 		t.Fatalf("allocated %+v: %v, want %s", m, err, maas.Conflict)
 	}
-	until := p.now.Add(firstPause)
-	want := []LeftAlone{{a.SystemID, "metal-a", 1, until}, {b.SystemID, "metal-b", 1, until}}
+	until := p.now.Add(cooldowns.First)
+	want := []CoolingDown{{a.SystemID, "metal-a", 1, until}, {b.SystemID, "metal-b", 1, until}}
 	if a.SystemID > b.SystemID {
 		want[0], want[1] = want[1], want[0]
 	}
-	if diff := cmp.Diff(want, p.LeftAlone(maas.AllocateParams{})); diff != "" {
+	if diff := cmp.Diff(want, p.CoolingDown(maas.AllocateParams{})); diff != "" {
 		t.Errorf("what is left alone differs (-want +got):\n%s", diff)
 	}
 	for zone, hostname := range map[string]string{"zone-a": "metal-a", "zone-b": "metal-b"} {
-		if list := p.LeftAlone(maas.AllocateParams{Zone: zone}); len(list) != 1 || list[0].Hostname != hostname {
+		if list := p.CoolingDown(maas.AllocateParams{Zone: zone}); len(list) != 1 || list[0].Hostname != hostname {
 			t.Errorf("in %s are left alone: %v", zone, list)
 		}
 	}
-	if list := p.LeftAlone(maas.AllocateParams{Pool: "other"}); len(list) != 0 {
+	if list := p.CoolingDown(maas.AllocateParams{Pool: "other"}); len(list) != 0 {
 		t.Errorf("in another resource pool are left alone: %v", list)
 	}
 }
@@ -163,15 +164,15 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.KeepOut(m, "owner", "10.0.0.5")
+	p.Exclude(m, "owner", "10.0.0.5")
 	p.release(m)
 	p.took("metal-b", maas.AllocateParams{})
-	p.LetIn(m.SystemID, "the owner before, which took longer to end")
+	p.Include(m.SystemID, "the owner before, which took longer to end")
 	p.took("metal-b", maas.AllocateParams{})
-	p.LetIn(m.SystemID, "owner")
+	p.Include(m.SystemID, "owner")
 	p.took("metal-a", maas.AllocateParams{})
-	p.KeepOut(m, "owner", "10.0.0.5")
-	p.now = p.now.Add(keptOut)
+	p.Exclude(m, "owner", "10.0.0.5")
+	p.now = p.now.Add(excludedFor)
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(time.Second)
 	p.took("metal-a", maas.AllocateParams{})
@@ -180,7 +181,7 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 func TestAMachineOfChoiceIsNeverLeftAlone(t *testing.T) {
 	p := newPool(t)
 	failed := p.fail("metal-a", "m1")
-	if claimed, err := p.Claim(t.Context(), Identity{AgentName: "m2"}, failed.SystemID); err != nil || claimed.SystemID != failed.SystemID {
+	if claimed, err := p.Claim(t.Context(), maas.Unrecorded("a test"), ownership.Identity{AgentName: "m2"}, failed.SystemID); err != nil || claimed.SystemID != failed.SystemID {
 		t.Errorf("claimed %+v: %v", claimed, err)
 	}
 }
@@ -188,20 +189,25 @@ func TestAMachineOfChoiceIsNeverLeftAlone(t *testing.T) {
 func TestADeployedMachineIsForgiven(t *testing.T) {
 	p := newPool(t)
 	failed := p.fail("metal-a", "m1")
-	p.Forgive(failed.SystemID)
+	p.ClearFailures(failed.SystemID)
 	p.took("metal-a", maas.AllocateParams{})
 }
 
+// all are the machines that cool down, in the pool or not.
+func all(s *Service) []CoolingDown {
+	return s.failures.coolingDown(func(*failure) bool { return true })
+}
+
 func TestEachFurtherFailureDoublesThePause(t *testing.T) {
-	f := newFailures()
+	s := NewService(nil, nil)
 	now := time.Unix(100000, 0)
-	f.clock = func() time.Time { return now }
+	s.SetClock(func() time.Time { return now })
 	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
 	var got []time.Duration
 	for _, who := range []string{"m1", "m2", "m3", "m4", "m5", "m6"} {
-		f.failed(m, who)
-		f.givenBack(m.SystemID)
-		until := f.now()[0].Until
+		s.Failed(m, who)
+		s.BackInPool(m.SystemID)
+		until := all(s)[0].Until
 		got = append(got, until.Sub(now))
 		now = until
 	}
@@ -209,46 +215,45 @@ func TestEachFurtherFailureDoublesThePause(t *testing.T) {
 	if diff := cmp.Diff([]time.Duration{10 * minute, 20 * minute, 40 * minute, 80 * minute, 120 * minute, 120 * minute}, got); diff != "" {
 		t.Errorf("the pauses differ (-want +got):\n%s", diff)
 	}
-	now = now.Add(remembered + time.Second)
-	f.failed(m, "m7")
-	if list := f.now(); len(list) != 1 || list[0].Failures != 1 {
+	now = now.Add(cooldowns.Remembered + time.Second)
+	s.Failed(m, "m7")
+	if list := all(s); len(list) != 1 || list[0].Failures != 1 {
 		t.Errorf("a day later a failure is one of several: %+v", list)
 	}
-	now = now.Add(firstPause + remembered + time.Second)
-	if list := f.now(); len(list) != 0 || len(f.byID) != 0 {
-		t.Errorf("it is never forgotten: %+v, %+v", list, f.byID)
+	now = now.Add(cooldowns.First + cooldowns.Remembered + time.Second)
+	if list := all(s); len(list) != 0 || len(s.failures.machines) != 0 {
+		t.Errorf("it is never forgotten: %+v, %+v", list, s.failures.machines)
 	}
 }
 
 // A MaasMachine tells of its machine each time it looks, and may keep it for hours: that is one failure, and the pause begins when
 // the machine is back in the pool.
 func TestThePauseBeginsInThePool(t *testing.T) {
-	f := newFailures()
+	s := NewService(nil, nil)
 	began := time.Unix(100000, 0)
 	now := began
-	f.clock = func() time.Time { return now }
+	s.SetClock(func() time.Time { return now })
 	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
 	for ; now.Before(began.Add(3 * time.Hour)); now = now.Add(5 * time.Minute) {
-		f.failed(m, "m1")
-		if list := f.now(); len(list) != 1 || list[0].Failures != 1 || !list[0].held {
+		s.Failed(m, "m1")
+		if list := all(s); len(list) != 1 || list[0].Failures != 1 {
 			t.Fatalf("after %v: %+v", now.Sub(began), list)
 		}
 	}
-	s := &Service{failures: f}
-	if list := s.LeftAlone(maas.AllocateParams{}); len(list) != 0 {
+	if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 0 {
 		t.Errorf("a machine that is not in the pool is told of: %+v", list)
 	}
 	back := now
 	for range 3 { // Until its network is as before, say.
-		f.givenBack(m.SystemID)
-		if list := s.LeftAlone(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(firstPause)) {
+		s.BackInPool(m.SystemID)
+		if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(cooldowns.First)) {
 			t.Errorf("back at %v: %+v", back, list)
 		}
 		now = now.Add(time.Second)
 	}
-	f.givenBack("unknown")
-	if len(f.byID) != 1 {
-		t.Errorf("a machine that did not fail is remembered: %+v", f.byID)
+	s.BackInPool("unknown")
+	if len(s.failures.machines) != 1 {
+		t.Errorf("a machine that did not fail is cooldowns.Remembered: %+v", s.failures.machines)
 	}
 }
 
@@ -258,7 +263,7 @@ func TestAllocateTellsOfAVMOnAHostThatIsNew(t *testing.T) {
 	if names, err := p.VMHostNames(t.Context()); err != nil || len(names) != 0 {
 		t.Fatal(names, err)
 	}
-	if _, err := p.client.CreateLXDHost(t.Context(), maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: "10.77.0.11:8443"}, Name: "lxd-a"}); err != nil {
+	if _, err := p.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: "10.77.0.11:8443"}, Name: "lxd-a"}); err != nil {
 		t.Fatal(err)
 	}
 	p.await("MAAS knows what the host has", func() bool {
@@ -279,7 +284,7 @@ func TestAllocateTellsOfAVMOnAHostThatIsNew(t *testing.T) {
 		if instead == nil {
 			continue
 		}
-		if err := p.Release(t.Context(), instead.VM, maas.EraseDefault); err != nil {
+		if err := p.Release(t.Context(), maas.Unrecorded("a test"), instead.VM, maas.EraseDefault); err != nil {
 			t.Fatal(err)
 		}
 	}

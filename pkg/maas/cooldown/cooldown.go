@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cooldown keeps what failed from being tried again for a while, longer after each further failure.
+package cooldown
+
+import (
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Limits are how long something cools down.
+type Limits struct {
+	// First is the cooldown after the first failure. Each further one doubles it, up to Longest.
+	First, Longest time.Duration
+	// Remembered is for how long after its cooldown a further failure still counts as one in a row.
+	Remembered time.Duration
+}
+
+// Cooldowns are what failed lately, by key. It is safe for concurrent use, and forgotten with the process.
+type Cooldowns[K comparable] struct {
+	limits  Limits
+	mu      sync.Mutex
+	entries map[K]Entry
+	clock   func() time.Time
+}
+
+// Entry is one thing that cools down.
+type Entry struct {
+	// Failures is how often it failed in a row.
+	Failures int
+	Until    time.Time
+}
+
+// New returns Cooldowns in which nothing has failed.
+func New[K comparable](limits Limits) *Cooldowns[K] {
+	return &Cooldowns[K]{limits: limits, entries: map[K]Entry{}, clock: time.Now}
+}
+
+// SetClock has cooldowns measured by another clock.
+func (c *Cooldowns[K]) SetClock(now func() time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock = now
+}
+
+// Fail counts a failure and begins a cooldown.
+func (c *Cooldowns[K]) Fail(key K) { c.begin(key, 1) }
+
+// Restart begins the cooldown of something that failed anew, without a further failure.
+func (c *Cooldowns[K]) Restart(key K) { c.begin(key, 0) }
+
+func (c *Cooldowns[K]) begin(key K, failures int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, e := c.clock(), c.entries[key]
+	if c.isForgotten(e, now) {
+		e = Entry{}
+	}
+	if e.Failures += failures; e.Failures == 0 {
+		return
+	}
+	e.Until = now.Add(maas.Doubled(c.limits.First, c.limits.Longest, e.Failures))
+	c.entries[key] = e
+}
+
+func (c *Cooldowns[K]) isForgotten(e Entry, now time.Time) bool {
+	return now.Sub(e.Until) > c.limits.Remembered
+}
+
+// Clear forgets the failures of something that succeeded.
+func (c *Cooldowns[K]) Clear(key K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.entries, key)
+}
+
+// Get returns the cooldown of something, and whether it is not over.
+func (c *Cooldowns[K]) Get(key K) (e Entry, cooling bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e = c.entries[key]
+	return e, c.clock().Before(e.Until)
+}
+
+// Known reports whether something failed, and not so long ago that it is forgotten.
+func (c *Cooldowns[K]) Known(key K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, known := c.entries[key]
+	if known && c.isForgotten(e, c.clock()) {
+		delete(c.entries, key)
+		return false
+	}
+	return known
+}

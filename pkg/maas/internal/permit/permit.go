@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package permit is what a call that changes MAAS needs. It is internal, so that package record alone makes permits for calls that it has
+// recorded.
+package permit
+
+import "time"
+
+// Permit allows calls that change MAAS. The zero value allows none.
+type Permit struct {
+	given  bool
+	before time.Time // the zero time: no limit
+}
+
+// Before returns a permit for calls that are sent before a time.
+func Before(at time.Time) Permit { return Permit{given: true, before: at} }
+
+// AnyTime returns a permit for calls that may have their effect late, or twice.
+func AnyTime() Permit { return Permit{given: true} }
+
+// IsGiven reports whether p allows any call.
+func (p Permit) IsGiven() bool { return p.given }
+
+// SendBefore returns the time after which no call is sent, and whether there is one.
+func (p Permit) SendBefore() (at time.Time, limited bool) { return p.before, !p.before.IsZero() }

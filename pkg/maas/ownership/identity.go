@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ownership proves which machines of MAAS are ours.
+//
+// MAAS's own record of who acquired a machine decides (agent_name), which MAAS sets in the very call that acquires the machine. Hostnames and
+// workload annotations can be changed by other users of MAAS: they prove something only while no other user can have acquired the machine.
+package ownership
+
+import "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+
+// Workload annotations in MAAS, which allows no slashes in their names. People read them; they prove a machine ours once its release began.
+const (
+	// AnnotationOwner holds the owner id of the cluster.
+	AnnotationOwner = "capmaas-owner"
+	// AnnotationMachine holds namespace and name of the MaasMachine, with a dot between.
+	AnnotationMachine = "capmaas-machine"
+	// AnnotationCluster holds the cluster's name.
+	AnnotationCluster = "capmaas-cluster"
+	// AnnotationManagement holds the UID of the kube-system namespace of the management cluster that marked the machine last.
+	AnnotationManagement = "capmaas-management"
+)
+
+// Identity is how a machine is known to be ours.
+type Identity struct {
+	// OwnerID is the cluster's, AgentName is made of it and the machine's name.
+	OwnerID, AgentName string
+	// Hostname is that of the VM; "" for bare metal.
+	Hostname string
+	// Annotations are the workload annotations that the machine gets.
+	Annotations map[string]string
+}
+
+// AgentName is what MAAS records when a machine is acquired for a MaasMachine.
+func AgentName(ownerID, name string) string { return "capmaas/" + ownerID + "/" + name }
+
+// HasAnnotations reports whether the machine has all annotations of this identity. After `clusterctl move` that of the management cluster is
+// another's.
+func (id Identity) HasAnnotations(machine *maas.Machine) bool {
+	for key, value := range id.Annotations {
+		if machine.WorkloadAnnotations[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// isAnnotated reports whether a machine has the annotations that tell owner and machine.
+func (id Identity) isAnnotated(machine *maas.Machine) bool {
+	return machine.WorkloadAnnotations[AnnotationOwner] == id.OwnerID &&
+		machine.WorkloadAnnotations[AnnotationMachine] == id.Annotations[AnnotationMachine]
+}
+
+// HasHostname reports whether a machine is a VM with the hostname that we give.
+func HasHostname(machine *maas.Machine, hostname string) bool {
+	return hostname != "" && machine.Pod != nil && machine.Hostname == hostname
+}
+
+// ProvenByAnnotations reports whether annotations of ours prove a machine: its release failed after MAAS took the agent name off it, or it is a
+// VM of ours that was marked broken, which begins a release that never ends. MAAS takes the annotations off only when the release is done, and
+// no other user can acquire the machine before that.
+func ProvenByAnnotations(machine *maas.Machine, hostname string) bool {
+	return machine.Status == maas.StatusReleasingFailed || (machine.Status == maas.StatusBroken && HasHostname(machine, hostname))
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// bed is a MaasMachine in an API server.
+type bed struct {
+	*testing.T
+	client client.Client
+}
+
+func newBed(t *testing.T, funcs interceptor.Funcs) *bed {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := infrav1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "uid"}}
+	return &bed{t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(m).WithInterceptorFuncs(funcs).Build()}
+}
+
+// now returns the object as Kubernetes has it.
+func (b *bed) now() *infrav1.MaasMachine {
+	b.Helper()
+	m := &infrav1.MaasMachine{}
+	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: "default", Name: "m"}, m); err != nil {
+		b.Fatal(err)
+	}
+	return m
+}
+
+// open is the beginning of a reconcile.
+func (b *bed) open() (*Record, *infrav1.MaasMachine) {
+	b.Helper()
+	m := b.now()
+	r, err := Open(b.client, m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, m
+}
+
+// pending are the operations that Kubernetes has as pending.
+func (b *bed) pending() (ops []Op) {
+	b.Helper()
+	data, err := Of(b.now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range data.Pending {
+		ops = append(ops, p.Op)
+	}
+	return ops
+}
+
+func (b *bed) wantPending(want ...Op) {
+	b.Helper()
+	if diff := cmp.Diff(want, b.pending()); diff != "" {
+		b.Errorf("pending (-want +got):\n%s", diff)
+	}
+}
+
+// touch changes the object, as somebody else does.
+func (b *bed) touch(change func(*infrav1.MaasMachine)) {
+	b.Helper()
+	m := b.now()
+	change(m)
+	if err := b.client.Update(b.Context(), m); err != nil {
+		b.Fatal(err)
+	}
+}
+
+var lost = &maas.Error{Kind: maas.Unavailable}
+
+func TestACallIsRecordedBeforeAndTakenOffWhenItsOutcomeIsCertain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		op   Op
+		err  error
+		left []Op
+	}{
+		"a change that was done":      {Deploy, nil, nil},
+		"a change that was refused":   {Deploy, &maas.Error{Kind: maas.Conflict}, nil},
+		"a change that was not sent":  {Deploy, &maas.Error{Kind: maas.Unavailable, NotSent: true}, nil},
+		"a change that was lost":      {Deploy, lost, []Op{Deploy}},
+		"a machine that was acquired": {Allocate, nil, []Op{Allocate}},
+		"a machine that was refused":  {Allocate, &maas.Error{Kind: maas.Conflict}, nil},
+		"a machine that may come":     {Allocate, lost, []Op{Allocate}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, interceptor.Funcs{})
+			r, _ := b.open()
+			err := r.Call(t.Context(), tc.op, func(_ context.Context, permit maas.Permit) error {
+				b.wantPending(tc.op)
+				if before, limited := permit.SendBefore(); !limited || time.Until(before) > sendWithin {
+					t.Errorf("it may be sent until %v", before)
+				}
+				return tc.err
+			})
+			if !errors.Is(err, tc.err) {
+				t.Errorf("the error is %v", err)
+			}
+			b.wantPending(tc.left...)
+		})
+	}
+}
+
+func TestAnEarlierCallWhoseOutcomeIsUnknownStaysPending(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	for _, result := range []error{lost, nil} {
+		r, _ := b.open()
+		if err := r.Call(t.Context(), Link, func(context.Context, maas.Permit) error { return result }); !errors.Is(err, result) {
+			t.Fatal(err)
+		}
+	}
+	b.wantPending(Link)
+}
+
+func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	r, _ := b.open()
+	done := func(context.Context, maas.Permit) error {
+		b.touch(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })
+		return nil
+	}
+	if err := r.Call(t.Context(), Allocate, done); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Store(t.Context(), (*Data).Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPending()
+	if m := b.now(); m.Spec.SystemID != "abc" || m.Labels["of"] != "others" {
+		t.Errorf("stored is %+v", m)
+	}
+}
+
+func TestNothingIsAskedForOnAnObjectThatOthersHaveChanged(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	r, _ := b.open()
+	b.touch(func(m *infrav1.MaasMachine) { m.Spec.SystemID = "theirs" })
+	err := r.Call(t.Context(), Allocate, func(context.Context, maas.Permit) error { t.Error("MAAS was asked"); return nil })
+	if !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v, want a conflict", err)
+	}
+	b.wantPending()
+	if r.MayAcquire() {
+		t.Error("the call counts as pending")
+	}
+}
+
+// What another manager has recorded since must survive what this one stores.
+func TestWhatOthersHaveRecordedStays(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	stale, _ := b.open()
+	other, _ := b.open()
+	if err := other.Call(t.Context(), Compose, func(context.Context, maas.Permit) error { return lost }); !errors.Is(err, lost) {
+		t.Fatal(err)
+	}
+	if err := stale.Store(t.Context(), func(d *Data) { d.AddHost("1/a") }); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPending(Compose)
+	if data, _ := Of(b.now()); len(data.Hosts) != 1 {
+		t.Errorf("recorded is %+v", data)
+	}
+
+	stale, _ = b.open()
+	b.touch(func(m *infrav1.MaasMachine) { m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["2/b"]}` })
+	stale.DropHost("1/a")
+	if err := stale.Close(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v, want a conflict", err)
+	}
+	if data, _ := Of(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
+		t.Errorf("recorded is %+v", data)
+	}
+}
+
+func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	r, m := b.open()
+	r.Enter("deploying", time.Now())
+	b.touch(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := Of(b.now()); !data.In("deploying") {
+		t.Errorf("recorded is %+v", data)
+	}
+	if r.LeaveOut(); m.Annotations[infrav1.RecordAnnotation] != "" {
+		t.Error("a patch from here on would write the record")
+	}
+}
+
+// A manager that was stopped after it recorded a call may wake up when another one has taken over: MAAS is not asked any more, and what is
+// recorded, which may be the other's by now, stays.
+func TestAManagerThatStoodStillAfterItsNoteAsksMAASForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{Patch: func(
+			ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption,
+		) error {
+			err := c.Patch(ctx, object, patch, options...)
+			<-time.After(sendWithin + time.Second)
+			return err
+		}})
+		api, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer api.Close()
+		r, _ := b.open()
+		err = r.Call(t.Context(), Release, func(ctx context.Context, permit maas.Permit) error {
+			_, err := api.ReleaseMachine(ctx, permit, "abc", maas.ReleaseParams{})
+			return err
+		})
+		if !errors.Is(err, maas.Unavailable) || maas.NotSent(err) {
+			t.Errorf("the error is %v; what could not be sent at once must count as of unknown outcome", err)
+		}
+		b.wantPending(Release)
+	})
+}
+
+func TestARecordThatCantBeReadIsNotBegunAnew(t *testing.T) {
+	t.Parallel()
+	m := &infrav1.MaasMachine{}
+	m.Annotations = map[string]string{infrav1.RecordAnnotation: "{"}
+	if r, err := Open(nil, m); err == nil {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestAPhaseBeginsWhenItIsFirstSeen(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := &infrav1.MaasMachine{}
+	for _, step := range []struct {
+		phase string
+		at    time.Duration
+		want  time.Duration
+	}{
+		{"commissioning", 0, 0},
+		{"commissioning", time.Minute, time.Minute},
+		{"deploying", 2 * time.Minute, 0},
+		{"deploying", 12 * time.Minute, 10 * time.Minute},
+		{"", 13 * time.Minute, 0},
+		{"deploying", 20 * time.Minute, 0},
+	} {
+		// Only the annotation is kept from one reconcile to the next.
+		data, err := Of(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := data.Enter(step.phase, start.Add(step.at)); got != step.want {
+			t.Errorf("%v after the start it is %v in phase %q, want %v", step.at, got, step.phase, step.want)
+		}
+		setAnnotation(m, data.text())
+	}
+}
+
+// A call counts from when this process first saw it: the clock of the one that recorded it may be wrong by minutes in either direction.
+func TestACallIsPendingForTheSettleTimeWhateverItsClockSays(t *testing.T) {
+	const settleTime = 4 * time.Minute
+	for name, skew := range map[string]time.Duration{"right": 0, "behind": -5 * time.Minute, "ahead": 9 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s Settling
+				at := func(d time.Duration) *Record {
+					text, _ := json.Marshal(Data{Pending: []Pending{{Op: Allocate, At: metav1.NewTime(time.Now().Add(d))}}})
+					m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{infrav1.RecordAnnotation: string(text)}}}
+					r, err := Open(nil, m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r
+				}
+				r := at(skew)
+				if left := s.Left(r, settleTime); left != settleTime {
+					t.Errorf("at first %s are left, want all of the settle time", left)
+				}
+				<-time.After(settleTime - time.Second)
+				if left := s.Left(r, settleTime); left != time.Second {
+					t.Errorf("a second before the end %s are left", left)
+				}
+				<-time.After(time.Second)
+				if left := s.Left(r, settleTime); left > 0 {
+					t.Errorf("afterwards %s are left", left)
+				}
+				if left := s.Left(at(-settleTime-maxClockSkew-time.Second), settleTime); left > 0 {
+					t.Errorf("an old call counts for %s", left)
+				}
+			})
+		})
+	}
+}
+
+func TestTheZeroPermitAllowsNothing(t *testing.T) {
+	t.Parallel()
+	api, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	if err := api.DeleteMachine(t.Context(), maas.Permit{}, "abc"); !maas.NotSent(err) {
+		t.Errorf("the error is %v, want one of a call that was not sent", err)
+	}
+}
