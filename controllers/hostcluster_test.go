@@ -307,6 +307,55 @@ func TestAHostThatCannotBeToldIsSwitchedOffBeforeItLeavesMAAS(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// A Machine's nodeRef keeps the name that its Node had first, which another machine's Node may have by now.
+func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
+	w, cluster := hostWorld(t)
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(a)
+	former := w.joined(a)
+	if err := w.client.Delete(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
+	other := w.newNode(former.Name, "maas://zone-b/other")
+	node := w.newNode("renamed", a.Spec.ProviderID)
+	w.registers(node, "10.77.0.11:8443")
+	for _, n := range []*corev1.Node{other, node} {
+		w.saysOnNode(n, corev1.ConditionTrue, "Registered", "")
+	}
+	if err := w.client.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the node is told to retire", a, func(ctx context.Context) bool {
+		w.nudge(a)
+		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
+		return retiring
+	})
+	if hosts := w.hosts(); len(hosts) != 1 {
+		t.Errorf("MAAS has %d hosts before the initializer has stopped", len(hosts))
+	}
+	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+	w.await("host-a is gone", a, func(ctx context.Context) bool {
+		w.nudge(a)
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(a), &infrav1.MaasMachine{}))
+	})
+	if hosts := w.hosts(); len(hosts) != 0 {
+		t.Errorf("left in MAAS: %+v", hosts)
+	}
+	if _, retiring := w.annotation(other, infrav1.LXDHostRetireAnnotation); retiring {
+		t.Error("another machine's node is told to retire")
+	}
+	w.deleteCluster(cluster)
+}
+
+// newNode plays a kubelet that names its machine itself.
+func (w *world) newNode(name, providerID string) *corev1.Node {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
+	w.create(node)
+	w.t.Cleanup(func() { _ = w.client.Delete(context.Background(), node) })
+	return node
+}
+
 // Calico gives an interface of each pod of each node one MAC address, upon which MAAS takes two VM hosts for ones of one machine.
 func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 	w, cluster := hostWorld(t)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -267,21 +266,33 @@ func (r *MaasMachineReconciler) readNode(ctx context.Context, l *life) (*corev1.
 	if err != nil {
 		return nil, nil, fmt.Errorf("connecting to the host cluster: %w", err)
 	}
-	node := &corev1.Node{}
-	err = workload.Get(ctx, client.ObjectKey{Name: l.Machine.Machine.Status.NodeRef.Name}, node)
-	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes); err != nil {
 		return nil, nil, fmt.Errorf("reading the Node: %w", err)
 	}
-	return node, workload, nil
+	return ownNode(nodes.Items, l.MaasMachine.Spec.ProviderID, l.Machine.Machine.Status.NodeRef.Name), workload, nil
+}
+
+// ownNode is the machine's among the Nodes, or nil: the one with its provider ID, for Cluster API keeps the name that its Node had first. A Node
+// that was deleted and that its kubelet registered again has no provider ID.
+func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
+	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID })
+	if at < 0 {
+		at = slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" })
+	}
+	if at < 0 {
+		return nil
+	}
+	return &nodes[at]
 }
 
 // identity is what the VM hosts on the node are known by. MAAS's addresses count only where the Node does not tell its own: MAAS may have mixed them up.
 func (n *hostNode) identity(l *life) vmhosts.Node {
 	id := vmhosts.Node{
 		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
+	}
+	if n.Node != nil {
+		id.Name = n.Node.Name
 	}
 	if n.Node != nil && len(n.Status.Addresses) > 0 {
 		id.Addresses = nil
