@@ -41,6 +41,9 @@ const (
 	controlPlanes = 3
 	// foreign is the name of what somebody else put into a node's LXD.
 	foreign = "foreign"
+	// initializerSecret and a node's name make the name of its key pair, in Kubernetes and in LXD.
+	initializerSecret = "lxd-initializer-"
+	renameTimeout     = time.Minute
 )
 
 // TestHostCluster is one life, because what it costs is to come up.
@@ -51,7 +54,9 @@ func TestHostCluster(t *testing.T) {
 	h.step("comes up", h.comesUp)
 	h.step("refuses nodes that MAAS would mix up", h.refusesCalico)
 	h.step("grows", h.grows)
-	h.step("keeps a machine with a VM", h.keepsMachineWithVM)
+	vm := h.composeOnWorker()
+	h.step("keeps the VM host of a node that is renamed", func() { h.renamesNode(vm) })
+	h.step("keeps a machine with a VM", func() { h.keepsMachineWithVM(vm) })
 	h.step("survives a restart of LXD", h.survivesRestart)
 	h.step("gets another certificate", h.rotatesCertificate)
 	theirs := h.plant()
@@ -422,7 +427,7 @@ func (h *hostCluster) rotatesCertificate() {
 	if err != nil {
 		h.Fatal(err)
 	}
-	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-" + node.Name, Namespace: "capmaas-system"}}
+	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: initializerSecret + node.Name, Namespace: "capmaas-system"}}
 	if err := workload.Delete(h.Context(), keys); err != nil {
 		h.Fatal(err)
 	}
@@ -475,22 +480,85 @@ func (h *hostCluster) scaleWorkers(replicas int32) {
 	}
 }
 
-// keepsMachineWithVM: a host is not taken from under a VM, whoever's that is, and then goes.
-func (h *hostCluster) keepsMachineWithVM() {
+// worker is the one that is there, and its VM host.
+func (h *hostCluster) worker() (infrav1.MaasMachine, maas.VMHost) {
 	h.Helper()
 	_, workers := h.MaasMachines()
-	worker := workers[0]
 	hosts, err := h.maas.ListVMHosts(h.Context())
 	if err != nil {
 		h.Fatal(err)
 	}
-	host := vmhosts.OnMachine(hosts, worker.Spec.SystemID)[0]
+	return workers[0], vmhosts.OnMachine(hosts, workers[0].Spec.SystemID)[0]
+}
+
+// composeOnWorker makes somebody else's VM there.
+func (h *hostCluster) composeOnWorker() (vm string) {
+	h.Helper()
+	_, host := h.worker()
 	vm, err := h.maas.Compose(h.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
 		Hostname: foreign, Cores: 1, Memory: 1024, Storage: "root:8", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
 	})
 	if err != nil {
 		h.Fatal(err)
 	}
+	return vm
+}
+
+// renamesNode: a node that comes back under another name is the same VM host with the same VM, and its key of the earlier name opens nothing.
+func (h *hostCluster) renamesNode(vm string) {
+	h.Helper()
+	worker, host := h.worker()
+	hosts, err := h.maas.ListVMHosts(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	node := h.Box.HostNodes()[slices.IndexFunc(h.Box.HostNodes(), func(n sandbox.HostNode) bool { return n.SystemID == worker.Spec.SystemID })]
+	before, err := h.lxd(node.Name).GetCertificateFingerprints()
+	if err != nil || len(before) != 1 {
+		h.Fatalf("%s trusts %v (%v), want one certificate", node.Name, before, err)
+	}
+	name := "renamed-" + node.Name
+	if err := h.Box.RenameNode(h.Within(renameTimeout), node, name); err != nil {
+		h.Fatal(err)
+	}
+	h.hosts(len(hosts))
+	hosts[slices.IndexFunc(hosts, func(other maas.VMHost) bool { return other.ID == host.ID })].Name = name
+	h.checkSame(hosts)
+	trusted, err := h.lxd(name).GetCertificates()
+	if err != nil || len(trusted) != 1 || trusted[0].Name != initializerSecret+name || trusted[0].Fingerprint == before[0] {
+		h.Errorf("%s trusts %+v (%v), want the certificate of its new name alone", name, trusted, err)
+	}
+	on, err := h.maas.ListMachines(h.Context(), maas.MachineFilter{VMHosts: []string{name}})
+	if err != nil || len(on) != 1 || on[0].SystemID != vm {
+		h.Errorf("MAAS has %+v on %s (%v), want VM %s", on, name, err, vm)
+	}
+	h.checkInstance(name, foreign)
+	h.checkLeftBehind(worker, node.Name)
+}
+
+// checkLeftBehind: of a node's earlier name there is nothing in the host cluster, and Cluster API keeps to it.
+func (h *hostCluster) checkLeftBehind(worker infrav1.MaasMachine, former string) {
+	h.Helper()
+	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Wait("the key pair of the earlier name to go", func() (bool, string, error) {
+		keys := &corev1.Secret{}
+		err := workload.Get(h.Context(), ctrlclient.ObjectKey{Namespace: "capmaas-system", Name: initializerSecret + former}, keys)
+		return apierrors.IsNotFound(err), fmt.Sprint(keys.OwnerReferences), ctrlclient.IgnoreNotFound(err)
+	})
+	machines := h.Machines()
+	of := machines[slices.IndexFunc(machines, func(m clusterv1.Machine) bool { return m.Spec.InfrastructureRef.Name == worker.Name })]
+	if of.Status.NodeRef.Name != former {
+		h.Errorf("Machine %s has the Node %s, want %s, which was its first", of.Name, of.Status.NodeRef.Name, former)
+	}
+}
+
+// keepsMachineWithVM: a host is not taken from under a VM, whoever's that is, and then goes, whatever its node is called now.
+func (h *hostCluster) keepsMachineWithVM(vm string) {
+	h.Helper()
+	worker, host := h.worker()
 	h.scaleWorkers(0)
 	h.Wait("the machine to say what VM it waits for", func() (bool, string, error) {
 		err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKeyFromObject(&worker), &worker)
@@ -505,8 +573,28 @@ func (h *hostCluster) keepsMachineWithVM() {
 	if err := h.maas.DeleteMachine(h.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		h.Fatal(err)
 	}
+	h.removeNode(worker, host.Name)
 	h.hosts(controlPlanes)
-	h.awaitLeft("nothing in the LXD of the machine that was released", nil, func() []string { return h.leftOf(host.Name) })
+	h.awaitLeft("nothing in the LXD of the machine that was released", nil, func() []string { return h.leftOf(worker.Status.Hostname) })
+}
+
+// removeNode does what Cluster API leaves to a person when the machine of a renamed node is gone.
+func (h *hostCluster) removeNode(of infrav1.MaasMachine, name string) {
+	h.Helper()
+	h.Wait("the machine of node "+name+" to go", func() (bool, string, error) {
+		err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKeyFromObject(&of), &of)
+		return apierrors.IsNotFound(err), sandbox.Conditions(of.Status.Conditions), ctrlclient.IgnoreNotFound(err)
+	})
+	if said, err := h.saysOf(name); err != nil || said.Reason != infrav1.LXDHostRetiredReason {
+		h.Errorf("the machine went, and its node %s says %s (%v), want %s", name, said.Reason, err, infrav1.LXDHostRetiredReason)
+	}
+	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	if err != nil {
+		h.Fatal(err)
+	}
+	if err := workload.Delete(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		h.Fatal(err)
+	}
 }
 
 // awaitLeft waits until the daemons, which tell of what happens a moment later, have told that just this is left.

@@ -51,6 +51,12 @@ func (s *Sandbox) HostNodes() []HostNode {
 	return slices.SortedFunc(maps.Values(s.hostNodes), func(a, b HostNode) int { return cmp.Compare(a.Name, b.Name) })
 }
 
+// RenameNode has a worker of a host cluster come back under another name: another Node, with the same provider ID and address, and with new pods.
+// It returns when the node is up.
+func (s *Sandbox) RenameNode(ctx context.Context, node HostNode, name string) error {
+	return s.guests.RenameNode(ctx, node.SystemID, name)
+}
+
 // LXD is the daemon on a machine, also while the machine is powered off, or nil where none is installed.
 func (s *Sandbox) LXD(systemID string) *lxd.Daemon {
 	return s.guests.LXD(systemID)
@@ -98,10 +104,12 @@ func (s *Sandbox) runHostNode(ctx context.Context, node guest.Node) (stop func()
 	s.hostMutex.Lock()
 	podNetwork := s.podNetwork
 	s.hostMutex.Unlock()
-	if node.LXD != nil {
+	if node.LXD != nil && !node.Renamed { // The CNI plugin's interfaces outlive the kubelet.
 		if err := startPodNetwork(ctx, node, podNetwork); err != nil {
 			return nil, err
 		}
+	}
+	if node.LXD != nil {
 		options.HostPaths = map[string]string{snapDir: node.LXD.Dir()}
 	}
 	k, err := kubelet.Start(ctx, options)

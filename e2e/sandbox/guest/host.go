@@ -36,10 +36,14 @@ type host struct {
 	// virtualIP is announced while the API server runs; zero: none.
 	virtualIP netip.Addr
 	lxd       *lxd.Daemon // nil before the first boot has installed it
+
+	renames chan rename // for the node that runs
 }
 
 func newHost(g *Guests, m simulator.MachineSnapshot) *host {
-	return &host{guests: g, systemID: m.SystemID, logger: g.logger.WithValues("machine", m.Hostname, "systemID", m.SystemID)}
+	return &host{
+		guests: g, systemID: m.SystemID, logger: g.logger.WithValues("machine", m.Hostname, "systemID", m.SystemID), renames: make(chan rename),
+	}
 }
 
 // powerOn boots the machine, unless it runs.
@@ -115,14 +119,30 @@ func (h *host) runNode(ctx context.Context, member *member, m simulator.MachineS
 	if err := h.awaitEndpoint(ctx, member); err != nil {
 		return err
 	}
+	down, err := h.bringUp(ctx, member, m, false)
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			down()
+			return nil
+		case r := <-h.renames:
+			down()
+			if err = member.cluster.rename(member, r.name); err == nil {
+				down, err = h.bringUp(ctx, member, m, true)
+			}
+			r.done <- err
+		}
+	}
+	return err
+}
+
+// bringUp registers the node, and starts what runs on it.
+func (h *host) bringUp(ctx context.Context, member *member, m simulator.MachineSnapshot, renamed bool) (down func(), err error) {
 	if err := member.cluster.setUp(member); err != nil {
-		return err
+		return nil, err
 	}
 	h.logger.Info("The node runs", "node", member.node)
-	down := h.nodeUp(ctx, member, m)
-	<-ctx.Done()
-	down()
-	return nil
+	return h.nodeUp(ctx, member, m, renamed), nil
 }
 
 // cloudInit runs kubeadm where the user data says so.

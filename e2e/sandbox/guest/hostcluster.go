@@ -31,6 +31,8 @@ type Node struct {
 	CA     []byte
 	// LXD of the machine, or nil where none is installed or it did not start.
 	LXD *lxd.Daemon
+	// Renamed says that the node was up before under another name, since the machine has booted.
+	Renamed bool
 }
 
 // backing is the real control plane behind the API servers of a host cluster.
@@ -89,14 +91,14 @@ func (b *backing) stop() error {
 }
 
 // nodeUp reports a node of a host cluster. What it returns is called before the node goes down.
-func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot) (down func()) {
+func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot, renamed bool) (down func()) {
 	b, tell := m.cluster.backing, h.guests.options.OnNode
 	if b == nil || tell == nil {
 		return func() {}
 	}
 	node := Node{
 		Name: m.node, SystemID: machine.SystemID, Hostname: machine.Hostname,
-		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(),
+		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(), Renamed: renamed,
 	}
 	if len(m.addresses) > 0 { // Those of its first boot: MAAS takes the addresses of pods for the machine's own, too.
 		node.Address = m.addresses[0]
