@@ -64,7 +64,7 @@ type MaasClusterReconciler struct {
 	settling   record.Settling
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=get;list;watch;patch;adopt
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch;adopt
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
@@ -241,12 +241,8 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	now := &infrav1.MaasCluster{} // A reconcile that did not know of the deletion yet may have noted its MAAS since.
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(maasCluster), now); err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading the MaasCluster again: %w", err)
-	}
-	if original == nil && now.Annotations[infrav1.MAASAnnotation] != "" {
-		if id := now.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
+	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
+		if id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
 			p := lostOwnerID(maasCluster, "")
 			setFalse(maasCluster, infrav1.DNSReadyCondition, p.reason, "%s", p.message)
 			return ctrl.Result{RequeueAfter: p.retryAfter}, nil
@@ -257,10 +253,11 @@ func (r *MaasClusterReconciler) reconcileDelete(ctx context.Context, cluster *cl
 			return p.result(err)
 		}
 	}
-	r.Scopes.Release(maasCluster)
-	removed := controllerutil.RemoveFinalizer(maasCluster, infrav1.ClusterFinalizer)
-	if removed {
-		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
+	// What was recorded since the object was read, by a reconcile that did not know of the deletion yet, must be seen first: that is a conflict.
+	if err := rec.Write(ctx, func(c client.Object) { controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer) }); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.Scopes.Release(maasCluster)
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
 }

@@ -5,13 +5,11 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,7 +107,7 @@ func (r *MaasClusterReconciler) reconcileVirtualIP(ctx context.Context, s *scope
 		}
 	}
 	if recorded == "" {
-		if err := r.recordVirtualIP(ctx, s, address); err != nil {
+		if err := recordVirtualIP(ctx, s, rec, address); err != nil {
 			return err
 		}
 	}
@@ -138,27 +136,15 @@ func (r *MaasClusterReconciler) heldByItsOwn(ctx context.Context, s *scope.Clust
 	return "", nil
 }
 
-// recordVirtualIP stores the address as the endpoint, if spec.virtualIP is still what it was reserved for. A user may have removed it a
-// moment ago, and then nothing would say that the endpoint is to be given back.
-func (r *MaasClusterReconciler) recordVirtualIP(ctx context.Context, s *scope.Cluster, address string) error {
-	now := &infrav1.MaasCluster{}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.MaasCluster), now); err != nil {
-		return fmt.Errorf("reading the MaasCluster: %w", err)
-	}
-	changed := &notReadyError{infrav1.NotReadyReason, "the MaasCluster was changed just now; it is looked at anew", time.Second}
-	if !equality.Semantic.DeepEqual(now.Spec.VirtualIP, s.MaasCluster.Spec.VirtualIP) {
-		return changed
-	}
-	before := now.DeepCopy()
-	now.Spec.ControlPlaneEndpoint = infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
-	err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+// recordVirtualIP stores the address as the endpoint, if the MaasCluster is as it was read. A user may have removed spec.virtualIP a moment ago, and
+// then nothing would say that the endpoint is to be given back.
+func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, address string) error {
+	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
+	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
-		return changed
+		return &notReadyError{infrav1.NotReadyReason, "the MaasCluster was changed just now; it is looked at anew", time.Second}
 	}
-	if err != nil {
-		return fmt.Errorf("recording the virtual IP: %w", err)
-	}
-	return nil
+	return err
 }
 
 // ours is the address that is wanted, or any where none is, among those that are reserved under the cluster's name.

@@ -303,84 +303,11 @@ func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patcher, m *
 	}
 	summarize(m, !m.DeletionTimestamp.IsZero(), types...)
 	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)
+	if patcher.record != nil && patcher.record.Release != nil {
+		m.Status.Release = patcher.record.Release
+	}
 	owned := append([]string{infrav1.ReadyCondition}, types...)
 	return patcher.store(ctx, m, owned)
-}
-
-// life is one machine on its way through the steps of one reconcile.
-type life struct {
-	*scope.Machine
-	record *record.Record
-	// maas is what MAAS has; nil until a step found or acquired it.
-	maas *maas.Machine
-	// left is the static address that another object of ours has left on the machine; "" where there is none.
-	left string
-	// released means that the machine goes back to the pool, though it was to be a VM: it was not composed for us.
-	released bool
-	// proven means that this reconcile saw MAAS's own word that the machine is ours.
-	proven bool
-}
-
-// step is one thing that must be so before the next. It returns stop if the reconcile ends here: it waits for something, and the
-// condition says for what.
-type step func(ctx context.Context, l *life) (outcome, error)
-
-type outcome struct {
-	stop  bool
-	after time.Duration // when to look again at the latest
-}
-
-var proceed = outcome{}
-
-func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
-
-// reconcileNormal is the life of a machine up to the Node.
-func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
-	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
-	if waiting := notYet(m); waiting != nil {
-		cantSee(m.maasMachine, *waiting)
-		return ctrl.Result{RequeueAfter: waiting.retryAfter}, nil
-	}
-	s, err := r.scope(ctx, m)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	l := &life{Machine: s, record: m.record}
-	out, err := through(ctx, l, r.look, r.claimAddress, r.adopt, r.recoverVM, r.acquire, r.becomeReady, r.claim, r.bridge, r.address, r.deploy, r.mark, r.observe)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	if out.stop {
-		return ctrl.Result{RequeueAfter: out.after}, nil
-	}
-	// From here on the machine runs; what goes wrong is not the machine's.
-	out, err = through(ctx, l, r.attach, r.node)
-	if err != nil {
-		return explain(err).result(err)
-	}
-	spare, err := r.removeSpare(ctx, l)
-	if err != nil {
-		return explain(err).result(err)
-	}
-	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
-}
-
-// sooner is the shorter of two times to wait; 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
-}
-
-// through does one step after the other until one stops or fails.
-func through(ctx context.Context, l *life, steps ...step) (outcome, error) {
-	for _, do := range steps {
-		if out, err := do(ctx, l); err != nil || out.stop {
-			return out, err
-		}
-	}
-	return proceed, nil
 }
 
 // notYet returns what must be there before MAAS is asked for anything.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +36,9 @@ const (
 	maxNamed = 5
 )
 
+// retired is the phase in which the machine's node is no VM host any more, and its release has not begun.
+const retired = "retired"
+
 // bridge gives a machine that becomes a VM host the bridge that VMs are attached to, where it has none: MAAS sets it up when it deploys the machine.
 func (r *MaasMachineReconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	if !isHost(l) || !deployable(l.maas) {
@@ -55,9 +57,9 @@ func (r *MaasMachineReconciler) bridge(ctx context.Context, l *life) (outcome, e
 	return waitAtMost(unknownRetry), err
 }
 
-// leaveVMHosts takes the machine of a host cluster out of service as a VM host before it is released: no new VM comes there,
+// hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: no new VM comes there,
 // those that are there are waited for, the initializer takes back what it set up, and MAAS forgets the host.
-func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outcome, error) {
+func (r *MaasMachineReconciler) hostRetirement(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || !isHost(l) {
 		return proceed, nil
 	}
@@ -89,10 +91,11 @@ func (r *MaasMachineReconciler) leaveVMHosts(ctx context.Context, l *life) (outc
 		return waitAtMost(vmsRetry), nil
 	}
 	// A node that has retired waits for others, whose API may be gone meanwhile.
-	if len(hosts) > 0 || conditions.GetReason(l.MaasMachine, infrav1.MachineDeployedCondition) != infrav1.LXDHostRetiredReason {
+	if len(hosts) > 0 || !l.record.In(retired) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
 		}
+		l.record.Enter(retired, time.Now())
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {

@@ -18,7 +18,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
+
+// endpoint has the API endpoint's DNS record lead to this control plane, as soon as it can serve.
+func (r *MaasMachineReconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() {
+		return proceed, nil
+	}
+	m := l.MaasMachine
+	switch l.Endpoint() {
+	case scope.EndpointExternal:
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ExternalEndpointReason)
+		return proceed, nil
+	case scope.EndpointVirtualIP:
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.VirtualIPReason)
+		return proceed, nil
+	}
+	published, _, err := publishEndpoint(ctx, r.Client, l.Cluster)
+	if err != nil {
+		p := explain(err)
+		setUnknown(m, infrav1.DNSAttachedCondition, p.reason, p.message)
+		return proceed, err
+	}
+	m.Status.DNSAttached = slices.Contains(published, endpointAddress(m))
+	if m.Status.DNSAttached {
+		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ReadyReason)
+	} else {
+		setFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "%s does not lead to this machine yet", l.EndpointName())
+	}
+	return proceed, nil
+}
 
 // nodeWatch names the watch on the Nodes of a workload cluster.
 const nodeWatch = "maasmachine-watchNodes"

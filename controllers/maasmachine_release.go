@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -20,6 +20,22 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
+
+var (
+	// backInPool are the states of a machine that is not allocated.
+	backInPool = sets.New(maas.StatusNew, maas.StatusReady)
+	// onItsWay are the states that end in one of those.
+	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
+)
+
+// release gives the machine back, and waits until MAAS says that this is done.
+func (r *MaasMachineReconciler) release(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil {
+		return proceed, nil
+	}
+	r.report(l)
+	return r.releaseBareMetal(ctx, l)
+}
 
 const (
 	// firstReleaseRetry is the pause after the first try that failed. Each further one doubles it, up to maxReleaseRetry.
@@ -81,23 +97,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	if pause := r.pauseAfterFailure(l, time.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
 	}
-	if try := l.MaasMachine.Status.Release; try != nil && try.FailedTime != nil {
-		// A further try may have failed meanwhile, and would be repeated without a pause.
-		if stale, err := r.isStale(ctx, l.MaasMachine); err != nil || stale {
-			return waitAtMost(unknownRetry), err
-		}
-	}
 	return r.releaseNow(ctx, l)
-}
-
-// isStale reports whether a MaasMachine has changed since it was read. It lists, because the manager has no right to get single ones.
-func (r *MaasMachineReconciler) isStale(ctx context.Context, m *infrav1.MaasMachine) (bool, error) {
-	now := &infrav1.MaasMachineList{}
-	err := r.APIReader.List(ctx, now, client.InNamespace(m.Namespace), client.MatchingFields{metav1.ObjectNameField: m.Name})
-	if err != nil {
-		return false, fmt.Errorf("reading the MaasMachine again: %w", err)
-	}
-	return len(now.Items) != 1 || now.Items[0].ResourceVersion != m.ResourceVersion, nil
 }
 
 // isOursToRelease proves that the machine is ours. Once its release was asked for, the agent name may be gone though the machine is
@@ -106,7 +106,7 @@ func (r *MaasMachineReconciler) isOursToRelease(ctx context.Context, l *life) (o
 	failed := l.maas.Status == maas.StatusReleasingFailed
 	if !failed {
 		ours, err = l.Machines.IsOurs(ctx, l.Identity(), l.maas)
-		if err != nil || ours || !l.record.In(releasing) {
+		if err != nil || ours || !releaseBegan(l) {
 			return ours, err
 		}
 	}
@@ -156,7 +156,7 @@ func (r *MaasMachineReconciler) releaseNow(ctx context.Context, l *life) (outcom
 		if err != nil {
 			return proceed, err
 		}
-		noteRelease(m, time.Now())
+		noteRelease(l, time.Now())
 		notDeployed(m, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID)
 		return waitAtMost(safetyRetry), nil
 	}
@@ -166,7 +166,7 @@ func (r *MaasMachineReconciler) releaseNow(ctx context.Context, l *life) (outcom
 // startRelease asks MAAS for the release.
 func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	noteFailure(l) // While the state and the condition still tell of it.
+	r.noteFailure(l) // While its state and phase still tell of it.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
 	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
 		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
@@ -183,7 +183,7 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 		return err
 	}
 	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.
-	noteRelease(m, time.Now())
+	noteRelease(l, time.Now())
 	if unerased {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
 			"the disks of machine %s (%s) could not be erased; it is released without, as spec.release.erase says", l.maas.Hostname, l.maas.SystemID)
@@ -192,17 +192,23 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	return nil
 }
 
-// releasing is the phase from the first request for the release on.
-const releasing = "releasing"
+// Phases from the first request for the release on: MAAS does what it was asked for, or erases disks.
+const (
+	releasing   = "releasing"
+	diskErasing = "erasing-disks"
+)
+
+// releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
+func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing) }
 
 // watchRelease says that MAAS releases the machine, and emits a warning event if that takes too long. It returns how long to wait before the next look.
 func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
-	erased := erasingReasons.Has(conditions.GetReason(m, infrav1.MachineDeployedCondition))
-	if m.Status.Release == nil || m.Status.Release.FailedTime != nil || erased {
-		noteRelease(m, now) // The answer to the release was lost, or its record; or only now the machine is to be switched off.
+	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
+		noteRelease(l, now) // The answer to the release was lost, or its record; or only now the machine is to be switched off.
 	}
-	limit := m.Status.Release.StartTime.Add(releaseLimit(m.Status.Release.Erase, l.maas.Storage))
+	l.record.Enter(releasing, now)
+	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
 	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
 	if left := limit.Sub(now); left > 0 {
 		notDeployed(m, infrav1.ReleasingReason, "%s", what)
@@ -214,9 +220,6 @@ func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Durati
 	return safetyRetry
 }
 
-// erasingReasons are what is said while MAAS erases disks.
-var erasingReasons = sets.New(infrav1.ErasingDisksReason, infrav1.EraseOverdueReason)
-
 // releaseLimit is how long a machine may be Releasing. MAAS itself gives up after 5 minutes; but where its settings have disks erased,
 // too, a machine that is to be erased is Releasing meanwhile.
 func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
@@ -227,22 +230,23 @@ func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 }
 
 // noteRelease notes a new try. Failures count as long as the same is tried.
-func noteRelease(m *infrav1.MaasMachine, now time.Time) {
-	try := &infrav1.MachineReleaseStatus{Erase: m.Spec.Release.Mode(), StartTime: ptrTime(now)}
-	if last := m.Status.Release; last != nil && last.Erase == try.Erase {
+func noteRelease(l *life, now time.Time) {
+	try := &infrav1.MachineReleaseStatus{Erase: l.MaasMachine.Spec.Release.Mode(), StartTime: ptrTime(now)}
+	if last := l.record.Release; last != nil && last.Erase == try.Erase {
 		try.Failures = last.Failures
 	}
-	m.Status.Release = try
+	l.record.Release = try
 }
 
 // watchErase says since when MAAS has been erasing. MAAS has no time limit for that: a machine that does not boot would be erased for
 // ever. So a warning event is emitted if it takes too long. The erase is not aborted, because the disks may be slow.
 func (r *MaasMachineReconciler) watchErase(l *life, now time.Time) {
 	m := l.MaasMachine
-	if m.Status.Release == nil || m.Status.Release.FailedTime != nil {
-		noteRelease(m, now) // The answer to the release was lost, or its record.
+	if try := l.record.Release; try == nil || try.FailedTime != nil {
+		noteRelease(l, now) // The response to the release was lost.
 	}
-	try := m.Status.Release
+	l.record.Enter(diskErasing, now)
+	try := l.record.Release
 	what := fmt.Sprintf("MAAS erases the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, clock(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
 	if now.Before(limit) {
@@ -268,17 +272,18 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 // user has decided: that is tried at once.
 func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
-	if m.Status.Release == nil && l.record.In(releasing) {
-		noteRelease(m, now) // It is our try that failed, but its record was lost, or is not read yet.
+	if l.record.Release == nil && releaseBegan(l) {
+		noteRelease(l, now) // It is our try that failed, and its response was lost.
 	}
-	try := m.Status.Release
+	try := l.record.Release
 	reason, what, remedy := failedRelease(l.maas.Status, try)
 	if reason == "" || try == nil {
 		return 0
 	}
 	isNew := try.FailedTime == nil
 	if isNew {
-		try.Failures, try.FailedTime = try.Failures+1, ptrTime(now)
+		try = &infrav1.MachineReleaseStatus{Erase: try.Erase, StartTime: try.StartTime, Failures: try.Failures + 1, FailedTime: ptrTime(now)}
+		l.record.Release = try
 	}
 	next := try.FailedTime.Add(releaseRetry(try.Failures))
 	message := fmt.Sprintf("MAAS could not %s machine %s (failures: %d); its events in MAAS say why. It is tried again at %s%s",
@@ -327,4 +332,31 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func ptrTime(t time.Time) *metav1.Time {
 	stored := metav1.NewTime(t).Rfc3339Copy() // As it is read back.
 	return &stored
+}
+
+// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address that another user
+// gave the machine stays.
+func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
+	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
+	if address == "" || !machine.HasAddress(l.maas, address) {
+		return proceed, nil
+	}
+	restored := false
+	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
+		restored, err = l.Machines.RestoreNetwork(ctx, permit, l.maas.SystemID, address)
+		return err
+	})
+	switch {
+	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
+		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
+	case err == nil && !restored:
+		return waitAtMost(unknownRetry), nil // Likewise, and that was seen already.
+	}
+	return proceed, err
+}
+
+// waitForUnlock says that a user has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
+func waitForUnlock(l *life) outcome {
+	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS, and its deletion goes on", l.maas.SystemID)
+	return waitAtMost(mendRetry)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,31 +75,24 @@ func newPatcher(object client.Object, c client.Client) (p *patcher, unreadable, 
 	return &patcher{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 
-// store patches the object with the conditions that are its reconciler's. It is no error if the object went with its last finalizer.
+// store patches the object with the conditions that are its reconciler's.
 func (p *patcher) store(ctx context.Context, object client.Object, owned []string) error {
+	if !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0 {
+		return nil // It went with its last finalizer.
+	}
 	var failed error
 	if p.record != nil {
-		if object.GetDeletionTimestamp().IsZero() || len(object.GetFinalizers()) > 0 {
-			failed = p.record.Close(ctx)
-		}
+		failed = p.record.Close(ctx)
 		p.record.LeaveOut()
 	}
 	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
-	return errors.Join(failed, ignoreGone(p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}), object))
+	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}))
 }
 
 // watched reports whether an object is ours to reconcile. The reconcilers call it, because watches on other objects wake them past the
 // predicates of their own kind.
 func watched(object client.Object, filter string) bool {
 	return filter == "" || labels.HasWatchLabel(object, filter)
-}
-
-// ignoreGone drops what a patch says when the object went with its last finalizer.
-func ignoreGone(err error, object client.Object) error {
-	if object.GetDeletionTimestamp().IsZero() || len(object.GetFinalizers()) > 0 {
-		return err
-	}
-	return kerrors.FilterOut(err, apierrors.IsNotFound)
 }
 
 // annotate sets an annotation, or removes it where the value is "".

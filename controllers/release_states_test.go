@@ -145,19 +145,21 @@ func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
 		erase  infrav1.EraseMode
 		passed time.Duration
 		before string // the reason so far
+		phase  string
 		want   string
 	}{
-		"it takes a while":                    {infrav1.EraseNone, releaseAllowance - time.Second, infrav1.ReleasingReason, infrav1.ReleasingReason},
-		"it takes too long":                   {infrav1.EraseNone, releaseAllowance, infrav1.ReleasingReason, infrav1.ReleaseOverdueReason},
-		"it may be erasing":                   {infrav1.EraseFull, releaseAllowance + eraseAllowance, infrav1.ReleasingReason, infrav1.ReleasingReason},
-		"erasing takes too long":              {infrav1.EraseFull, 24 * time.Hour, infrav1.ReleasingReason, infrav1.ReleaseOverdueReason},
-		"the disks were being erased so long": {infrav1.EraseNone, 24 * time.Hour, infrav1.EraseOverdueReason, infrav1.ReleasingReason},
+		"it takes a while":                    {infrav1.EraseNone, releaseAllowance - time.Second, infrav1.ReleasingReason, releasing, infrav1.ReleasingReason},
+		"it takes too long":                   {infrav1.EraseNone, releaseAllowance, infrav1.ReleasingReason, releasing, infrav1.ReleaseOverdueReason},
+		"it may be erasing":                   {infrav1.EraseFull, releaseAllowance + eraseAllowance, infrav1.ReleasingReason, releasing, infrav1.ReleasingReason},
+		"erasing takes too long":              {infrav1.EraseFull, 24 * time.Hour, infrav1.ReleasingReason, releasing, infrav1.ReleaseOverdueReason},
+		"the disks were being erased so long": {infrav1.EraseNone, 24 * time.Hour, infrav1.EraseOverdueReason, diskErasing, infrav1.ReleasingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &infrav1.MaasMachine{Spec: erasing(tc.erase)}
-			m.Status.Release = &infrav1.MachineReleaseStatus{Erase: tc.erase, StartTime: ptrTime(now.Add(-tc.passed))}
 			notDeployed(m, tc.before, "so far")
 			l := lifeOf(t, m)
+			l.record.Release = &infrav1.MachineReleaseStatus{Erase: tc.erase, StartTime: ptrTime(now.Add(-tc.passed))}
+			l.record.Enter(tc.phase, now.Add(-tc.passed))
 			l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusReleasing, Storage: 1e6}
 			recorder := events.NewFakeRecorder(10)
 			r := &MaasMachineReconciler{Recorder: recorder}
@@ -191,7 +193,7 @@ func TestFailedRescueModePauses(t *testing.T) {
 		t.Errorf("the first try waits %v", pause)
 	}
 	for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
-		noteRelease(m, now)
+		noteRelease(l, now)
 		if pause := r.pauseAfterFailure(l, now); pause != want {
 			t.Errorf("the next try waits %v, want %v", pause, want)
 		}
@@ -199,7 +201,7 @@ func TestFailedRescueModePauses(t *testing.T) {
 	if got := conditions.GetReason(m, infrav1.MachineDeployedCondition); got != infrav1.RescueModeFailedReason {
 		t.Errorf("the reason is %s", got)
 	}
-	if m.Status.Release.FailedTime.Time != metav1.NewTime(now).Rfc3339Copy().Time {
-		t.Errorf("the failure is noted at %v", m.Status.Release.FailedTime)
+	if l.record.Release.FailedTime.Time != metav1.NewTime(now).Rfc3339Copy().Time {
+		t.Errorf("the failure is noted at %v", l.record.Release.FailedTime)
 	}
 }

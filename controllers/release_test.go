@@ -202,8 +202,8 @@ func TestAFailedReleaseIsTriedAgain(t *testing.T) {
 // pauseIsOver makes the last failure an old one.
 func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
 	w.t.Helper()
-	w.patchStatus(m, func() {
-		m.Status.Release.FailedTime = ptr.To(metav1.NewTime(m.Status.Release.FailedTime.Add(-maxReleaseRetry)))
+	w.changeRecord(m, func(d *record.Data) {
+		d.Release.FailedTime = ptr.To(metav1.NewTime(d.Release.FailedTime.Add(-maxReleaseRetry)))
 	})
 }
 
@@ -216,8 +216,8 @@ func TestErasingThatDoesNotEndIsTold(t *testing.T) {
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
 	w.eventually(m, "overdue", func() bool {
 		// A try that begins anew begins now.
-		if release := m.Status.Release; release != nil && time.Since(release.StartTime.Time) < time.Hour {
-			w.patchStatus(m, func() { release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
+		if release := recorded(t, m).Release; release != nil && time.Since(release.StartTime.Time) < time.Hour {
+			w.changeRecord(m, func(d *record.Data) { d.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
 		}
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.EraseOverdueReason
 	})
@@ -280,6 +280,15 @@ func (w *world) annotate(object client.Object, key string, value *string) {
 	if err := w.client.Patch(w.t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// changeRecord changes what is recorded, and has the object reconciled.
+func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.Data)) {
+	w.t.Helper()
+	data := recorded(w.t, m)
+	change(data)
+	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(w.t, *data)))
+	w.poke(m)
 }
 
 // A machine that looks free may still become ours, while an allocation of it whose response was lost can take effect.
@@ -350,8 +359,8 @@ func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	l.record.Enter(releasing, now)
 	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}
 	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
-	if got := r.pauseAfterFailure(l, now); got != time.Minute || m.Status.Release == nil || m.Status.Release.Failures != 1 {
-		t.Errorf("the pause is %v after %+v", got, m.Status.Release)
+	if got := r.pauseAfterFailure(l, now); got != time.Minute || l.record.Release == nil || l.record.Release.Failures != 1 {
+		t.Errorf("the pause is %v after %+v", got, l.record.Release)
 	}
 }
 
@@ -376,19 +385,19 @@ func TestPauseAfterFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &infrav1.MaasMachine{Spec: erasing(tc.spec)}
-			m.Status.Release = tc.try.DeepCopy()
 			l := lifeOf(t, m)
+			l.record.Release = tc.try.DeepCopy()
 			l.maas = &maas.Machine{SystemID: "abc", Status: tc.status}
 			r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10)}
 			if got := r.pauseAfterFailure(l, now); got != tc.want {
 				t.Errorf("the pause is %v, want %v", got, tc.want)
 			}
-			if m.Status.Release != nil && m.Status.Release.Failures != tc.failures {
-				t.Errorf("%d failures are noted, want %d", m.Status.Release.Failures, tc.failures)
+			if l.record.Release != nil && l.record.Release.Failures != tc.failures {
+				t.Errorf("%d failures are noted, want %d", l.record.Release.Failures, tc.failures)
 			}
-			noteRelease(m, now)
+			noteRelease(l, now)
 			again := m.Spec.Release.Mode() == ptr.Deref(tc.try, infrav1.MachineReleaseStatus{}).Erase
-			if try := m.Status.Release; try.FailedTime != nil || (try.Failures > 0) != (again && tc.failures > 0) {
+			if try := l.record.Release; try.FailedTime != nil || (try.Failures > 0) != (again && tc.failures > 0) {
 				t.Errorf("the next try is noted as %+v", try)
 			}
 		})

@@ -158,7 +158,7 @@ func wasProvisioned(m *infrav1.MaasMachine) bool {
 // settle says in the conditions that the machine does not run, and why, and returns when to look again.
 func (r *MaasMachineReconciler) settle(l *life, v verdict) outcome {
 	m, after := l.MaasMachine, safetyRetry
-	limit := map[string]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[v.phase]
+	limit := r.limit(v.phase)
 	if limit == 0 {
 		v.phase = ""
 	}
@@ -180,4 +180,15 @@ func (r *MaasMachineReconciler) settle(l *life, v verdict) outcome {
 		m.Status.Addresses = nil
 	}
 	return waitAtMost(after)
+}
+
+// limit is how long a phase may take; 0 is for ever.
+func (r *MaasMachineReconciler) limit(phase string) time.Duration {
+	return map[string]time.Duration{commissioning: r.CommissionTimeout, deploying: r.DeployTimeout}[phase]
+}
+
+// isOverdue reports whether MAAS should have ended the machine's phase by now.
+func (r *MaasMachineReconciler) isOverdue(l *life) bool {
+	p := l.record.Phase
+	return p != nil && r.limit(p.Name) > 0 && time.Since(p.Since.Time) >= r.limit(p.Name)
 }

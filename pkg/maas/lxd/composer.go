@@ -22,14 +22,38 @@ type Composer interface {
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: look for it by VMSpec.Hostname.
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
-	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS does not have it any more, and then has it verified.
+	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS does not have it any more, and then looks for it on its host: Find.
 	Decompose(ctx context.Context, permit maas.Permit, vm VM) error
 	// Place is a note on a host, for VM.Place: one line without commas, to be kept for as long as a VM may be there.
 	Place(host Host) string
-	// Verify checks that a VM that MAAS does not have any more is gone from the place where it was, too. It also checks for a VM that may have
-	// been made there, though MAAS does not know it. back is the VM when it is not gone: now MAAS has it again. *LaterError: come back;
-	// *UnverifiedError: the host could not be looked at. A host that is gone has no VMs.
-	Verify(ctx context.Context, vm VM) (back *VM, err error)
+	// Find looks for a VM on the host in VM.Place, where it was or may have been made, though MAAS does not know it. The error says that MAAS
+	// can't be asked. A host that is gone has no VMs.
+	Find(ctx context.Context, vm VM) (Presence, error)
+}
+
+// State is what is known of a VM on a host.
+type State int
+
+const (
+	// Gone means that the host does not have it.
+	Gone State = iota
+	// Present means that the host has it, and by now MAAS has it again.
+	Present
+	// Pending means that MAAS is still looking, or waits for others who look. Look again after Presence.After.
+	Pending
+	// Unreachable means that MAAS can't look at the host, for the reason in Presence.Why. Look again after Presence.After.
+	Unreachable
+)
+
+// Presence is what is known of a VM on a host.
+type Presence struct {
+	State State
+	Host  string // the VM host's name
+	VM    *VM    // the one that is Present
+	After time.Duration
+	Why   error // MAAS's error
+	// Never means that it will stay Unreachable: MAAS has no VM hosts any more, or does not let the key's user look at them (maas.Forbidden).
+	Never bool
 }
 
 // Host is an LXD host that VMs can be placed on.
@@ -118,7 +142,7 @@ type VM struct {
 	Host     string
 	HostID   int
 	Project  string // "" where none was asked for
-	// Place is where it was, as Composer.Place noted it. Place and Namesakes are for Verify alone.
+	// Place is where it was, as Composer.Place noted it. Place and Namesakes are for Find alone.
 	Place string
 	// Namesakes reports whether there were several VMs of this name: MAAS may have taken this one in under another. SystemID, where it is set,
 	// is then that of one that is as it should be.

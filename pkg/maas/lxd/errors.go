@@ -4,7 +4,6 @@ package lxd
 
 import (
 	"fmt"
-	"time"
 )
 
 // ErrorType tells the errors of LXD VMs apart.
@@ -41,21 +40,3 @@ func (e *LXDError) Error() string {
 
 // Unwrap gives MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
-
-// UnverifiedError says why it is not known whether a host still has a VM. It wraps the error of MAAS.
-type UnverifiedError struct {
-	Host string // the VM host
-	// After is when to try again.
-	After time.Duration
-	// Never: MAAS has no VM hosts any more, so that it will never be told.
-	Never bool
-	cause error
-}
-
-// Error says which host, and what MAAS says.
-func (e *UnverifiedError) Error() string {
-	return fmt.Sprintf("looking at VM host %s: %v", e.Host, e.cause)
-}
-
-// Unwrap gives MAAS's error.
-func (e *UnverifiedError) Unwrap() error { return e.cause }

@@ -101,7 +101,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	return vm, nil
 }
 
-// DeleteVM removes a VM. MAAS says that it is gone also when it is not gone from its host: see VerifyVM.
+// DeleteVM removes a VM. MAAS says that it is gone also when it is not gone from its host: see FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
 	return s.composer.Decompose(ctx, permit, vm)
 }
@@ -109,9 +109,9 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error
 // Place is a note on a host where a VM is or may be; see Composer.Place.
 func (s *Service) Place(host Host) string { return s.composer.Place(host) }
 
-// VerifyVM checks that a VM that MAAS does not have is gone from its place, too; see Composer.Verify.
-func (s *Service) VerifyVM(ctx context.Context, vm VM) (back *VM, err error) {
-	return s.composer.Verify(ctx, vm)
+// FindVM looks for a VM on its host; see Composer.Find.
+func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
+	return s.composer.Find(ctx, vm)
 }
 
 // DistributeAcrossAZs returns the hosts that a number of equal VMs of a new cluster would be placed on, in this order.

@@ -44,7 +44,7 @@ func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
 func (h *hosts) Place(host Host) string { return host.Name }
 
-func (h *hosts) Verify(context.Context, VM) (*VM, error) { return nil, nil }
+func (h *hosts) Find(context.Context, VM) (Presence, error) { return Presence{}, nil }
 
 // compose places and composes one VM.
 func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {

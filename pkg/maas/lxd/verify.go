@@ -23,10 +23,9 @@ func parsePlace(place string) (id int, name string) {
 	return id, name
 }
 
-// Verify has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then for the VM by its name. What MAAS finds on a host and does not
-// know becomes a machine of the VM's name, or of any name where that is taken. It is commissioned, and has no owner. Forbidden: the key's user
-// may not have MAAS look.
-func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
+// Find has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then looks for the VM by its name. What MAAS finds on a host and does
+// not know becomes a machine of the VM's name, or of any name where that is taken. It is commissioned, and has no owner.
+func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
 	since := v.looks.askedSince(vm.Hostname, vm.Place)
 	var hosts []int
 	failed := v.lookAt(ctx, vm.Place, func(id int) error {
@@ -36,24 +35,29 @@ func (v *vmHosts) Verify(ctx context.Context, vm VM) (*VM, error) {
 			return err
 		})
 	})
+	_, name := parsePlace(vm.Place)
 	var later *LaterError
-	if errors.As(failed, &later) || isOurOwn(failed) {
-		return nil, failed
+	switch {
+	case errors.As(failed, &later):
+		return Presence{State: Pending, Host: name, After: later.After}, nil
+	case errors.Is(failed, maas.Forbidden):
+		return unreachable(name, failed), nil
+	case isOurOwn(failed):
+		return Presence{}, failed
 	}
 	// Also after a failure: another caller may have had MAAS look. And it tells a host that can't be reached from a MAAS that can't be.
 	back, err := v.findBack(ctx, vm, hosts)
-	if err != nil {
-		return nil, err
-	}
-	if back != nil {
+	switch {
+	case err != nil:
+		return Presence{}, err
+	case back != nil:
 		v.looks.forget(vm.Hostname) // Whether it is gone when it was deleted again, a later look must tell. Its deletion knows it by its name in MAAS.
-		return back, nil
-	}
-	if failed != nil {
-		return nil, unverified(vm, failed)
+		return Presence{State: Present, Host: back.Host, VM: back}, nil
+	case failed != nil:
+		return unreachable(name, failed), nil
 	}
 	v.looks.forget(vm.Hostname)
-	return nil, nil
+	return Presence{State: Gone, Host: name}, nil
 }
 
 // findBack finds a VM by its name, and one that may have got another by what it is called on its host.
@@ -142,12 +146,14 @@ func isOurOwn(err error) bool {
 	return errors.Is(err, maas.Forbidden) || errors.Is(err, maas.Unauthorized) || maas.NotSent(err) || errors.Is(err, context.Canceled)
 }
 
-func unverified(vm VM, failed error) error {
-	_, name := parsePlace(vm.Place)
-	err := &UnverifiedError{Host: name, After: firstLookRetry, Never: errors.Is(failed, maas.Gone), cause: failed}
+func unreachable(host string, failed error) Presence {
+	p := Presence{
+		State: Unreachable, Host: host, After: firstLookRetry, Why: failed,
+		Never: errors.Is(failed, maas.Gone) || errors.Is(failed, maas.Forbidden),
+	}
 	var look *lookFailedError
 	if errors.As(failed, &look) {
-		err.After = look.after
+		p.After = look.after
 	}
-	return err
+	return p
 }

@@ -16,18 +16,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// verified retries until Verify knows whether a VM is gone.
-func verified(t *testing.T, composer Composer, vm VM) (back *VM, err error) {
+// found retries until Find knows whether a VM is gone.
+func found(t *testing.T, composer Composer, vm VM) (p Presence, err error) {
 	t.Helper()
 	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		back, err = composer.Verify(ctx, vm)
-		var later *LaterError
-		return !errors.As(err, &later), nil
+		p, err = composer.Find(ctx, vm)
+		return p.State != Pending, nil
 	})
 	if timedOut != nil {
 		t.Fatalf("it is never told: %v", err)
 	}
-	return back, err
+	return p, err
 }
 
 func (r fuzzedRegion) host(t *testing.T, composer Composer) Host {
@@ -39,7 +38,7 @@ func (r fuzzedRegion) host(t *testing.T, composer Composer) Host {
 	return hosts[0]
 }
 
-func TestVerify(t *testing.T) {
+func TestFind(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault       *simulator.Fault
 		losing      bool   // the host keeps what MAAS deletes
@@ -47,17 +46,17 @@ func TestVerify(t *testing.T) {
 		place       string // "": as it was noted
 		back        bool
 		want        maas.Kind
-		unverified  bool
+		unreached   bool // it is said of the host, not of MAAS
 	}{
 		"gone":                              {},
 		"kept by its host":                  {losing: true, back: true},
 		"noted by its host's name alone":    {losing: true, place: "0/host", back: true},
 		"on a host that has another id now": {losing: true, place: "77/host", back: true},
 		"on a host that is gone":            {losing: true, place: "77/other"},
-		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unverified: true},
-		"without the right to look":         {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden},
-		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}, want: maas.Gone, unverified: true},
-		"while the refresh is no answer":    {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unverified: true},
+		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unreached: true},
+		"without the right to look":         {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden, unreached: true},
+		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}, want: maas.Gone, unreached: true},
+		"while the refresh is no answer":    {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unreached: true},
 		"while MAAS is away":                {fault: &simulator.Fault{DropBefore: true}, want: maas.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,17 +81,17 @@ func TestVerify(t *testing.T) {
 			if vm.Place = tc.place; vm.Place == "" {
 				vm.Place = composer.Place(host)
 			}
-			back, err := verified(t, composer, vm)
-			var unverified *UnverifiedError
-			if (back != nil) != tc.back || errors.As(err, &unverified) != tc.unverified || (err != nil) != (tc.want != "") {
-				t.Fatalf("back %v, error %v", back, err)
+			p, err := found(t, composer, vm)
+			if (p.State == Present) != tc.back || (p.State == Unreachable) != tc.unreached || (err != nil) != (tc.want != "" && !tc.unreached) {
+				t.Fatalf("got %+v, error %v", p, err)
 			}
-			if unverified != nil && unverified.Never != (tc.want == maas.Gone) {
-				t.Errorf("it will never be told: %v", unverified.Never)
+			if p.Never != (tc.want == maas.Gone || tc.want == maas.Forbidden) {
+				t.Errorf("it will never be told: %v", p.Never)
 			}
-			if err != nil && !errors.Is(err, tc.want) {
-				t.Errorf("the error is %v, want %s", err, tc.want)
+			if tc.want != "" && !errors.Is(errors.Join(err, p.Why), tc.want) {
+				t.Errorf("the error is %v, why %v, want %s", err, p.Why, tc.want)
 			}
+			back := p.VM
 			if back != nil && (back.SystemID == vm.SystemID || back.Hostname != vm.Hostname || back.HostID != host.ID) {
 				t.Errorf("%+v came back", back)
 			}
@@ -118,8 +117,8 @@ func TestALookWaitsForACompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back, err := verified(t, other, VM{Hostname: "old", Place: other.Place(host)}); err != nil || back != nil {
-		t.Errorf("verifying another VM: %v, %v", back, err)
+	if p, err := found(t, other, VM{Hostname: "old", Place: other.Place(host)}); err != nil || p.State != Gone {
+		t.Errorf("looking for another VM: %+v, %v", p, err)
 	}
 	if err := <-composed; err != nil {
 		t.Errorf("the compose was disturbed: %v", err)
@@ -153,7 +152,8 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	}
 	spare := VM{SystemID: own.SystemID, Hostname: "vm", Place: composer.Place(hosts[0]), Namesakes: true}
 	for _, lost := range []bool{true, false} {
-		back, err := verified(t, composer, spare)
+		p, err := found(t, composer, spare)
+		back := p.VM
 		if err != nil || back == nil || back.SystemID == own.SystemID || back.Hostname == "vm" || back.HostID != hosts[0].ID {
 			t.Fatalf("%+v came back: %v", back, err)
 		}
@@ -163,8 +163,8 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 		}
 		region.sim.BreakVMHost(hosts[0].Name, false, false)
 	}
-	if back, err := verified(t, composer, spare); err != nil || back != nil {
-		t.Errorf("%+v came back: %v", back, err)
+	if p, err := found(t, composer, spare); err != nil || p.State != Gone {
+		t.Errorf("it came back: %+v, %v", p, err)
 	}
 	if m, err := region.inventory.Client().GetMachine(t.Context(), own.SystemID); err != nil || m.Hostname != "vm" {
 		t.Errorf("the VM that is as it should be: %+v, %v", m, err)

@@ -138,7 +138,7 @@ func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas
 	return nil
 }
 
-// DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.VerifyVM.
+// DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}
 	if machine.Pod != nil {

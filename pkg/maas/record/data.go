@@ -25,6 +25,8 @@ type Data struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Cleanup is what was found out about a VM that is deleted, or that an earlier try made.
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
+	// Release is the last try to release the machine. The status shows it.
+	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
 }
 
 // Pending is a call that was recorded and is not known to be over.
@@ -98,8 +100,10 @@ func (d *Data) Enter(phase string, now time.Time) time.Duration {
 	return 0
 }
 
-// In reports whether the object is in a phase.
-func (d *Data) In(phase string) bool { return d.Phase != nil && d.Phase.Name == phase }
+// In reports whether the object is in one of these phases.
+func (d *Data) In(phases ...string) bool {
+	return d.Phase != nil && slices.Contains(phases, d.Phase.Name)
+}
 
 // CleanupSoFar returns what was found out so far.
 func (d *Data) CleanupSoFar() Cleanup {

@@ -55,7 +55,7 @@ func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.
 	now := time.Now()
 	earlier := slices.Clone(r.Pending)
 	r.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
-	if err := r.write(ctx, also...); err != nil {
+	if err := r.Write(ctx, also...); err != nil {
 		r.Pending = earlier
 		return err
 	}
@@ -65,7 +65,7 @@ func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.
 	}
 	noted := r.Pending
 	r.Pending = earlier // What became of this call is known, if not of an earlier one.
-	forgotten := r.write(ctx)
+	forgotten := r.Write(ctx)
 	if apierrors.IsConflict(forgotten) {
 		// On an object that others have changed it stays: it may be theirs.
 		r.Pending, forgotten = noted, nil
@@ -80,7 +80,7 @@ func without(pending []Pending, op Op) []Pending {
 // Store stores at once what change records, and what also changes in the object, whoever else has changed them.
 func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(client.Object)) error {
 	change(&r.Data)
-	err := r.write(ctx, also...)
+	err := r.Write(ctx, also...)
 	for range maxConflicts {
 		if !apierrors.IsConflict(err) {
 			break
@@ -108,7 +108,7 @@ func (r *Record) Close(ctx context.Context) error {
 	if r.text() == r.stored {
 		return nil
 	}
-	err := r.write(ctx)
+	err := r.Write(ctx)
 	for range maxConflicts {
 		if !apierrors.IsConflict(err) {
 			break
@@ -125,9 +125,9 @@ func (r *Record) Close(ctx context.Context) error {
 	return err
 }
 
-// write stores the record, and what also changes, if the object is as this reconcile read it; otherwise the error is a conflict. A manager that
-// was stopped, and wakes up when another one has taken over, must not ask for what that one has done.
-func (r *Record) write(ctx context.Context, also ...func(client.Object)) error {
+// Write stores the record, and what also changes, if the object is as this reconcile read it; otherwise the error is a conflict. A cache may lag, and
+// a manager that was stopped, and wakes up when another one has taken over, must not do what that one has done.
+func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 	version, err := r.writeAt(ctx, r.object.GetResourceVersion(), also...)
 	if err == nil {
 		r.object.SetResourceVersion(version)

@@ -150,7 +150,7 @@ func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostPatience: time.Minute}
 	m := &infrav1.MaasMachine{Spec: vm}
-	why := &lxd.UnverifiedError{Host: "h", After: time.Second}
+	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
 	began := time.Now()
 	for _, step := range []struct {
 		after time.Duration

@@ -5,9 +5,7 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +15,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -31,9 +28,9 @@ import (
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
 
-// claimAddress finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
+// address finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
 // has no address waits without one.
-func (r *MaasMachineReconciler) claimAddress(ctx context.Context, l *life) (outcome, error) {
+func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if m.Spec.StaticIPPoolRef == nil {
 		m.Status.StaticIP = m.Spec.StaticIP
@@ -188,8 +185,8 @@ func (r *MaasMachineReconciler) staticAddress(ctx context.Context, m *infrav1.Ma
 	return cmp.Or(address, m.Status.StaticIP), err
 }
 
-// address connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
-func (r *MaasMachineReconciler) address(ctx context.Context, l *life) (outcome, error) {
+// network connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
+func (r *MaasMachineReconciler) network(ctx context.Context, l *life) (outcome, error) {
 	nics := l.NICs(l.MaasMachine.Status.StaticIP)
 	left := leftAddress(l)
 	if !deployable(l.maas) || (left == "" && machine.Connected(l.maas, nics)) {
@@ -256,74 +253,6 @@ func noteAutomaticAddress(l *life) {
 			}
 		}
 	}
-}
-
-// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address that another user
-// gave the machine stays.
-func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
-	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
-	if address == "" || !machine.HasAddress(l.maas, address) {
-		return proceed, nil
-	}
-	restored := false
-	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
-		restored, err = l.Machines.RestoreNetwork(ctx, permit, l.maas.SystemID, address)
-		return err
-	})
-	switch {
-	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
-		return waitAtMost(capacityRetry), nil // Somebody took the machine just now; look again.
-	case err == nil && !restored:
-		return waitAtMost(unknownRetry), nil // Likewise, and that was seen already.
-	}
-	return proceed, err
-}
-
-// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool. MAAS is asked no more: the
-// machine may be another user's.
-const returning = "returning-address"
-
-// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
-func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *belongings, how string) (ctrl.Result, error) {
-	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	if !returned {
-		return ctrl.Result{RequeueAfter: safetyRetry}, nil
-	}
-	r.deleted(m.maasMachine, how)
-	return ctrl.Result{}, nil
-}
-
-// returnAddress deletes the claim, and reports whether it is gone. Until the machine is gone, its address must not be given to another.
-func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Record) (bool, error) {
-	if m.Spec.StaticIPPoolRef == nil {
-		return true, nil
-	}
-	claim := &ipamv1.IPAddressClaim{}
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
-	if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(claim, m)) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
-	}
-	if !rec.In(returning) {
-		if err := rec.Store(ctx, func(d *record.Data) { d.Enter(returning, time.Now()) }); err != nil {
-			return false, err
-		}
-	}
-	if claim.DeletionTimestamp.IsZero() {
-		uid := claim.UID
-		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &uid})
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("deleting IPAddressClaim %s: %w", claim.Name, err)
-		}
-	}
-	notDeployed(m, infrav1.ReturningIPAddressReason, "%s %s takes %s back: IPAddressClaim %s is being deleted",
-		claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, cmp.Or(m.Status.StaticIP, "the address"), claim.Name)
-	return false, nil
 }
 
 // addressReason sorts the ways in which a static address can't be given.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// allocation takes a machine from the pool.
+func (r *MaasMachineReconciler) allocation(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	constraints := l.Constraints()
+	var err error
+	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
+		return proceed, err
+	}
+	done, err := l.Turn(ctx, turns.Machines, turns.Acquire)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	var allocated *maas.Machine
+	var instead *machine.ComposedInsteadError
+	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
+		allocated, err = l.Machines.Allocate(ctx, permit, l.Identity(), constraints)
+		if errors.As(err, &instead) {
+			return nil // It is ours until it is given back.
+		}
+		return err
+	}, l.noteOwner)
+	switch {
+	case instead != nil:
+		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
+	case errors.Is(err, maas.Conflict):
+		return noMachine(l, err, l.Machines.CoolingDown(constraints)), nil
+	case err != nil:
+		return proceed, err
+	}
+	return proceed, r.acquired(ctx, l, allocated, "Allocated")
+}
+
+// noMachine says that MAAS has no machine that fits, and which ones are skipped. Another one may become free meanwhile.
+func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
+	after, message := capacityRetry, maas.Message(err)
+	if len(cooling) > 0 {
+		after = min(after, max(time.Until(cooling[0].Until), time.Second))
+		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", told(cooling), message)
+	}
+	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
+	return waitAtMost(after)
+}
+
+// maxTold is how many of the skipped machines a condition names.
+const maxTold = 5
+
+func told(cooling []machine.CoolingDown) string {
+	var parts []string
+	for _, m := range cooling[:min(len(cooling), maxTold)] {
+		parts = append(parts, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, clock(m.Until)))
+	}
+	if more := len(cooling) - maxTold; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// fit makes sure that a machine of choice is as the spec wants it, before it is claimed.
+func (r *MaasMachineReconciler) fit(_ context.Context, l *life) (outcome, error) {
+	if l.maas.Status != maas.StatusReady {
+		return proceed, nil
+	}
+	if misfit := machine.Misfit(l.maas, l.Constraints()); misfit != "" {
+		notDeployed(l.MaasMachine, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit)
+		return waitAtMost(mendRetry), nil
+	}
+	return proceed, nil
+}
+
+// claim takes a machine that is free: a VM that was composed, a machine of choice, or one that another user released before it was
+// deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
+func (r *MaasMachineReconciler) claim(ctx context.Context, l *life) (outcome, error) {
+	if l.maas.Status != maas.StatusReady {
+		l.record.Acquired() // What became of it is known.
+		return proceed, nil
+	}
+	return r.claimNow(ctx, l, l.maas.SystemID)
+}
+
+// claimNow has MAAS give us a machine. A late claim of bare metal could meet a machine that was given back, so that it is noted before.
+func (r *MaasMachineReconciler) claimNow(ctx context.Context, l *life, systemID string) (outcome, error) {
+	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	err = r.change(ctx, l, record.Claim, func(ctx context.Context, permit maas.Permit) error {
+		claimed, err := l.Machines.Claim(ctx, permit, l.Identity(), systemID)
+		if err == nil {
+			l.maas, l.proven = claimed, true
+		}
+		return err
+	}, l.noteOwner)
+	if err == nil {
+		l.record.Acquired()
+		return proceed, nil
+	}
+	if errors.Is(err, maas.Conflict) {
+		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
+		return waitAtMost(capacityRetry), nil // The inventory wakes us when it has another state.
+	}
+	return proceed, err
+}
+
+// noteOwner notes which cluster asks for the machine.
+func (l *life) noteOwner(m client.Object) { annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID()) }

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// bareMetalSteps bring a machine of MAAS's pool up to where it runs.
+func (r *MaasMachineReconciler) bareMetalSteps() []step {
+	return []step{
+		r.lookup, r.address, r.adoption, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation, r.observation,
+	}
+}
+
+// vmSteps bring a VM up to where it runs.
+func (r *MaasMachineReconciler) vmSteps() []step {
+	return []step{
+		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.readiness, r.claim, r.network, r.deployment, r.annotation,
+		r.observation, r.vmObservation,
+	}
+}
+
+// bareMetalDeletion gives a machine back to MAAS's pool.
+func (r *MaasMachineReconciler) bareMetalDeletion() []step {
+	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release}
+}
+
+// vmDeletion deletes a VM, and makes sure that its host no longer has it.
+func (r *MaasMachineReconciler) vmDeletion() []step {
+	return []step{r.endpointRemoval, r.deletionLookup, r.vmRemoval, r.vmVerification}
+}
+
+// runningSteps follow when the machine runs; what goes wrong there is not the machine's.
+func (r *MaasMachineReconciler) runningSteps() []step { return []step{r.endpoint, r.node} }
+
+// life is one machine on its way through the steps of one reconcile.
+type life struct {
+	*scope.Machine
+	record *record.Record
+	// maas is what MAAS has; nil until a step found or acquired it.
+	maas *maas.Machine
+	// left is the static address that another object of ours has left on the machine; "" where there is none.
+	left string
+	// released means that the machine goes back to the pool, though it was to be a VM: it was not composed for us.
+	released bool
+	// proven means that this reconcile saw MAAS's own word that the machine is ours.
+	proven bool
+}
+
+// step is one thing that must be so before the next. It can be done again at any moment, and does nothing where it is so already. It returns stop if
+// the reconcile ends here: it waits for something, and the condition says for what.
+type step func(ctx context.Context, l *life) (outcome, error)
+
+type outcome struct {
+	stop  bool
+	after time.Duration // when to look again at the latest
+}
+
+var proceed = outcome{}
+
+func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
+
+// reconcileNormal brings a machine up to its Node.
+func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
+	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
+	if waiting := notYet(m); waiting != nil {
+		cantSee(m.maasMachine, *waiting)
+		return ctrl.Result{RequeueAfter: waiting.retryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l, steps := &life{Machine: s, record: m.record}, r.bareMetalSteps()
+	if l.IsLXD() {
+		steps = r.vmSteps()
+	}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	return r.reconcileRunning(ctx, l)
+}
+
+// reconcileRunning does what is left to do when the machine runs.
+func (r *MaasMachineReconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
+	out, err := through(ctx, l, r.runningSteps())
+	spare := proceed
+	if err == nil && l.IsLXD() {
+		spare, err = r.spareRemoval(ctx, l)
+	}
+	if err != nil {
+		return explain(err).result(err)
+	}
+	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
+}
+
+// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
+// when MAAS says that this is so, the object goes too.
+func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
+	if nothingAcquired(m.maasMachine) {
+		return r.finishDeletion(ctx, m, "nothing had been acquired in MAAS")
+	}
+	if m.record.In(returning) {
+		return r.finishDeletion(ctx, m, givenBack)
+	}
+	if m.maasCluster == nil {
+		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
+			"the MaasCluster is gone, and with it the credentials to give back machine %s", m.maasMachine.Spec.SystemID)
+		return ctrl.Result{RequeueAfter: mendRetry}, nil
+	}
+	if m.original != nil {
+		return r.finishDeletion(ctx, m, "the cluster is a copy; what is in MAAS is left to the original's")
+	}
+	if p := ownerProblem(m); p != nil {
+		cantSee(m.maasMachine, *p)
+		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l, steps := &life{Machine: s, record: m.record}, r.bareMetalDeletion()
+	if l.IsLXD() {
+		steps = r.vmDeletion()
+	}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	return r.finishDeletion(ctx, m, givenBack)
+}
+
+// sooner is the shorter of two times to wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// through does one step after the other until one stops or fails.
+func through(ctx context.Context, l *life, steps []step) (outcome, error) {
+	for _, do := range steps {
+		if out, err := do(ctx, l); err != nil || out.stop {
+			return out, err
+		}
+	}
+	return proceed, nil
+}
+
+// change has MAAS change the machine. A change of bare metal is recorded, together with what also changes in the object: MAAS may go on with a
+// call after the client stopped waiting for the response, and the machine may be back in the pool by then, or another user's.
+func (r *MaasMachineReconciler) change(
+	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
+	if l.IsLXD() && !l.released {
+		return do(ctx, record.ChangeVM.Permit())
+	}
+	return l.record.Call(ctx, op, do, also...)
+}
