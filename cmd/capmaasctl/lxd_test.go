@@ -32,11 +32,7 @@ type lxdBed struct {
 func newLXDBed(t *testing.T) lxdBed {
 	t.Helper()
 	daemon := lxdtest.Start(t, lxd.Options{})
-	client, err := lxdclient.ConnectLXDUnixWithContext(t.Context(), daemon.Socket(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lxdBed{daemon, client}
+	return lxdBed{daemon, lxdtest.Connect(t, daemon.Socket())}
 }
 
 // check runs `check lxd` with a pool in a directory, which needs nothing of the machine.

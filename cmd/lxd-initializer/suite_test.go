@@ -422,26 +422,19 @@ func (n *testNode) secret() *corev1.Secret {
 // any more, on a busy machine, after a client of it was killed.
 func (n *testNode) local() lxdclient.InstanceServer {
 	n.t.Helper()
-	server, silent, err := n.connect()
-	if silent {
+	server, err := lxd.Connect(n.t.Context(), n.lxd.Socket())
+	if errors.Is(err, context.DeadlineExceeded) {
 		n.t.Log("LXD is silent, and is restarted")
 		if err := n.lxd.Restart(n.t.Context()); err != nil {
 			n.t.Fatal(err)
 		}
-		server, _, err = n.connect()
+		return lxdtest.Connect(n.t, n.lxd.Socket())
 	}
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.t.Cleanup(server.Disconnect)
 	return server
-}
-
-func (n *testNode) connect() (server lxdclient.InstanceServer, silent bool, err error) {
-	ctx, cancel := context.WithCancel(n.t.Context())
-	n.t.Cleanup(cancel)
-	timer := time.AfterFunc(time.Minute, cancel)
-	server, err = lxdclient.ConnectLXDUnixWithContext(ctx, n.lxd.Socket(), nil)
-	return server, !timer.Stop(), err
 }
 
 // trusted are the fingerprints that the node's LXD trusts.

@@ -250,11 +250,7 @@ func (h *hostCluster) lxd(node string) client.InstanceServer {
 	h.Helper()
 	for _, running := range h.Box.HostNodes() {
 		if running.Name == node {
-			server, err := client.ConnectLXDUnix(running.LXD.Socket(), nil)
-			if err != nil {
-				h.Fatal(err)
-			}
-			return server
+			return lxdtest.Connect(h.T, running.LXD.Socket())
 		}
 	}
 	h.Fatalf("no node %s runs", node)

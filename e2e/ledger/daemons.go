@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,8 +12,10 @@ import (
 	"sync"
 	"time"
 
-	lxd "github.com/canonical/lxd/client"
+	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 )
 
 // followInterval is how often new daemons are looked for.
@@ -28,25 +31,22 @@ type Daemons struct {
 	done    sync.WaitGroup
 
 	mutex  sync.Mutex
-	active map[string]*lxd.EventListener // by socket
-	events map[string][]Event            // by node
+	active map[string]*lxdclient.EventListener // by socket
+	events map[string][]Event                  // by node
 }
 
 // FollowDaemons follows all daemons that it is told of: their unix sockets, by the names of their nodes. What is there
 // when a daemon is found counts as made. The caller ends it with Close.
 func FollowDaemons(sockets func() map[string]string) *Daemons {
-	ended := make(chan struct{})
-	d := &Daemons{
-		sockets: sockets, end: sync.OnceFunc(func() { close(ended) }),
-		active: map[string]*lxd.EventListener{}, events: map[string][]Event{},
-	}
+	ctx, end := context.WithCancel(context.Background())
+	d := &Daemons{sockets: sockets, end: end, active: map[string]*lxdclient.EventListener{}, events: map[string][]Event{}}
 	d.done.Go(func() {
 		tick := time.NewTicker(followInterval)
 		defer tick.Stop()
 		for {
-			d.look()
+			d.look(ctx)
 			select {
-			case <-ended:
+			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
@@ -64,7 +64,7 @@ func (d *Daemons) Close() {
 	}
 }
 
-func (d *Daemons) look() {
+func (d *Daemons) look(ctx context.Context) {
 	now := d.sockets()
 	for socket, listener := range d.active {
 		if !listener.IsActive() || !slices.Contains(slices.Collect(maps.Values(now)), socket) {
@@ -76,17 +76,17 @@ func (d *Daemons) look() {
 		if d.active[socket] != nil {
 			continue
 		}
-		if listener, err := d.listen(node, socket); err == nil { // else it is starting, or ending
+		if listener, err := d.listen(ctx, node, socket); err == nil { // else it is starting, or ending
 			d.active[socket] = listener
 		}
 	}
 }
 
 // listen listens first, and then asks what is there: what is made meanwhile is noted twice, and not missed.
-func (d *Daemons) listen(node, socket string) (*lxd.EventListener, error) {
-	client, err := lxd.ConnectLXDUnix(socket, nil)
+func (d *Daemons) listen(ctx context.Context, node, socket string) (*lxdclient.EventListener, error) {
+	client, err := lxd.Connect(ctx, socket)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the LXD of %s: %w", node, err)
+		return nil, err
 	}
 	listener, err := client.GetEventsAllProjects()
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *Daemons) listen(node, socket string) (*lxd.EventListener, error) {
 	return listener, nil
 }
 
-func (d *Daemons) noteExisting(node string, client lxd.InstanceServer) error {
+func (d *Daemons) noteExisting(node string, client lxdclient.InstanceServer) error {
 	certificates, err := client.GetCertificateFingerprints()
 	if err != nil {
 		return fmt.Errorf("listing the certificates of %s: %w", node, err)

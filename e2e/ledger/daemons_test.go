@@ -29,10 +29,7 @@ import (
 // What was made before and after it was followed is reported, and what is removed again is not.
 func TestDaemonsTellsWhatIsLeft(t *testing.T) {
 	daemon := lxdtest.Start(t, lxd.Options{})
-	server, err := client.ConnectLXDUnix(daemon.Socket(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := lxdtest.Connect(t, daemon.Socket())
 	before, after := trust(t, server), ""
 	book := ledger.FollowDaemons(func() map[string]string { return map[string]string{"one": daemon.Socket()} })
 	defer book.Close()
@@ -100,21 +97,11 @@ func create(t *testing.T, server client.InstanceServer) {
 	operation, err := server.CreateInstance(api.InstancesPost{
 		Name: "vm", Source: api.InstanceSource{Type: "none"}, InstancePut: api.InstancePut{Devices: disk},
 	})
-	finish(t, operation, err)
+	lxdtest.Finish(t, operation, err)
 }
 
 func remove(t *testing.T, server client.InstanceServer) {
 	t.Helper()
 	operation, err := server.DeleteInstance("vm")
-	finish(t, operation, err)
-}
-
-func finish(t *testing.T, operation client.Operation, err error) {
-	t.Helper()
-	if err == nil {
-		err = operation.WaitContext(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, operation, err)
 }

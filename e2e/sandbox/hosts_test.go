@@ -5,6 +5,7 @@ package sandbox_test
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
@@ -119,11 +121,7 @@ func (f *hostFlow) checkLXD(t *testing.T) {
 	if node.LXD == nil || node.LXD != f.LXD(node.SystemID) {
 		t.Fatalf("the node's LXD is %p, the machine's %p", node.LXD, f.LXD(node.SystemID))
 	}
-	server, err := lxdclient.ConnectLXDUnix(node.LXD.Socket(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Disconnect()
+	server := lxdtest.Connect(t, node.LXD.Socket())
 	state, err := server.GetNetworkState("br0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +147,8 @@ func (f *hostFlow) checkReachable(t *testing.T, server lxdclient.InstanceServer,
 	if err := server.UpdateServer(put, etag); err != nil {
 		t.Fatal(err)
 	}
-	remote, err := lxdclient.ConnectLXD("https://"+address, &lxdclient.ConnectionArgs{
-		Proxy: f.config.Proxy, TLSServerCert: settings.Environment.Certificate, SkipGetServer: true,
+	remote, err := lxdclient.ConnectLXDWithContext(t.Context(), "https://"+address, &lxdclient.ConnectionArgs{
+		HTTPClient: &http.Client{Timeout: lxd.CallTimeout}, Proxy: f.config.Proxy, TLSServerCert: settings.Environment.Certificate, SkipGetServer: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -254,11 +252,7 @@ func (f *hostFlow) checkPower(t *testing.T) {
 	if got := f.LXD(f.machine.SystemID); got != daemon {
 		t.Error("the machine has another LXD than before")
 	}
-	server, err := lxdclient.ConnectLXDUnix(daemon.Socket(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Disconnect()
+	lxdtest.Connect(t, daemon.Socket())
 }
 
 // awaitDown waits until no server responds as the cluster any more.
@@ -281,7 +275,7 @@ func (f *hostFlow) checkEnd(t *testing.T) {
 	if got := f.LXD(f.machine.SystemID); got != nil {
 		t.Error("a released machine has LXD")
 	}
-	if _, err := lxdclient.ConnectLXDUnix(daemon.Socket(), nil); err == nil {
+	if _, err := lxd.Connect(t.Context(), daemon.Socket()); err == nil {
 		t.Error("the LXD of a released machine answers")
 	}
 }

@@ -16,21 +16,12 @@ import (
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
 )
 
 // waitTimeout bounds every wait for LXD in these tests.
 const waitTimeout = time.Minute
-
-// connect gives a client of the tests' own.
-func connect(t *testing.T, socket string) lxd.InstanceServer {
-	t.Helper()
-	client, err := lxd.ConnectLXDUnixWithContext(t.Context(), socket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Disconnect)
-	return client
-}
 
 func connectNode(t *testing.T, socket string) *Node {
 	t.Helper()
@@ -182,7 +173,7 @@ func wantKept(t *testing.T, before, after belongings) {
 // writesDuring gives the actions of LXD's lifecycle events while do runs.
 func writesDuring(t *testing.T, socket string, do func()) []string {
 	t.Helper()
-	client := connect(t, socket)
+	client := lxdtest.Connect(t, socket)
 	listener, err := client.GetEventsAllProjects()
 	if err != nil {
 		t.Fatal(err)

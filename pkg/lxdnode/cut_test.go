@@ -66,7 +66,7 @@ func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config
 func TestPrepareIsResumedWhereverItWasCutOff(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	between := startProxy(t, d.Socket())
 	n := &Node{socket: between.socket}
 	cuts := map[string]func(http.Handler, http.ResponseWriter, *http.Request){"before": cutBefore, "after": cutAfter}
@@ -175,7 +175,7 @@ func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
 			if err := d.Restart(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			client := connect(t, d.Socket())
+			client := lxdtest.Connect(t, d.Socket())
 			wantResumed(t, n, client, config)
 			remove(t, client, config)
 		})
@@ -194,7 +194,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 		// The daemon dies as soon as it shows the pool, which is before the pool is made.
 		var wait sync.WaitGroup
 		wait.Go(func() {
-			client := connect(t, d.Socket())
+			client := lxdtest.Connect(t, d.Socket())
 			for t.Context().Err() == nil {
 				if _, _, err := client.GetStoragePool(config.StoragePool); !notFound(err) {
 					break
@@ -216,7 +216,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 	if err := d.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	report, err := n.Prepare(t.Context(), config)
 	if err != nil {
 		if e := stepError(t, err, StepPool); !e.Permanent {
@@ -236,7 +236,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 func TestTwoThatPrepareOneNodeAtOnceAgree(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	config := everything("two")
 	config.StorageBackend, config.StorageSizeGB = "btrfs", 2
 	errs := make([]error, 2)

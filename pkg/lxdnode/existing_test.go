@@ -27,7 +27,7 @@ type node struct {
 func startNode(t *testing.T) *node {
 	t.Helper()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	return &node{connectNode(t, d.Socket()), connect(t, d.Socket()), d}
+	return &node{connectNode(t, d.Socket()), lxdtest.Connect(t, d.Socket()), d}
 }
 
 func TestWhatIsThereIsUsedOrReportedAndNeverChanged(t *testing.T) {
@@ -371,7 +371,7 @@ type listener struct {
 func startListener(t *testing.T) *listener {
 	t.Helper()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	return &listener{&node{connectNode(t, d.Socket()), connect(t, d.Socket()), d}, named("listen")}
+	return &listener{&node{connectNode(t, d.Socket()), lxdtest.Connect(t, d.Socket()), d}, named("listen")}
 }
 
 // prepare wants the address's check in a state.

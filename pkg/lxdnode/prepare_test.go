@@ -27,7 +27,7 @@ import (
 func TestFreshNodeIsPreparedOnce(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	n, client := connectNode(t, d.Socket()), connect(t, d.Socket())
+	n, client := connectNode(t, d.Socket()), lxdtest.Connect(t, d.Socket())
 	config := goodConfig()
 	before := inventory(t, client)
 
@@ -99,7 +99,7 @@ func wantFreshNode(t *testing.T, before, after belongings) {
 }
 
 func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	keys, stranger := newKeys(t, "node"), newKeys(t, "somebody")
 	trust := func(name string, keys Keys, want bool) {
 		t.Helper()

@@ -148,7 +148,7 @@ func TestPoolsOfEveryDriverAreMadeTheSameWay(t *testing.T) {
 					t.Fatalf("got %+v, %v", report, err)
 				}
 			}
-			pool, _, err := connect(t, d.Socket()).GetStoragePool(config.StoragePool)
+			pool, _, err := lxdtest.Connect(t, d.Socket()).GetStoragePool(config.StoragePool)
 			if err != nil || pool.Config["size"] != "2GB" {
 				t.Errorf("got %+v, %v", pool, err)
 			}
@@ -267,15 +267,10 @@ func TestServerThatCannotBeAVMHostIsLeftAlone(t *testing.T) {
 func TestMemberOfAClusterIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	setConfig(t, client, listenKey, "10.0.2.15:8443")
 	op, err := client.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
-	if err == nil {
-		err = op.Wait()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, op, err)
 	n := connectNode(t, d.Socket())
 	if facts, err := n.Facts(t.Context()); err != nil || !facts.Clustered || facts.ServerName != "member" {
 		t.Errorf("got %+v, %v", facts, err)
@@ -294,7 +289,7 @@ func TestMemberOfAClusterIsLeftAlone(t *testing.T) {
 func TestWritesThatCollideAreDoneAgain(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
-	client := connect(t, d.Socket())
+	client := lxdtest.Connect(t, d.Socket())
 	between := startProxy(t, d.Socket())
 	n := &Node{socket: between.socket}
 	// Another client writes whenever the step is about to, twice.

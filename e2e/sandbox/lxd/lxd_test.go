@@ -49,12 +49,7 @@ func TestMain(m *testing.M) {
 
 func connect(t *testing.T, d *lxd.Daemon) lxdclient.InstanceServer {
 	t.Helper()
-	server, err := lxdclient.ConnectLXDUnix(d.Socket(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Disconnect)
-	return server
+	return lxdtest.Connect(t, d.Socket())
 }
 
 // listen has a daemon serve its network.
@@ -212,23 +207,13 @@ func makeMachine(t *testing.T, project lxdclient.InstanceServer) {
 			},
 		},
 	})
-	finish(t, operation, err)
-}
-
-func finish(t *testing.T, operation lxdclient.Operation, err error) {
-	t.Helper()
-	if err == nil {
-		err = operation.WaitContext(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, operation, err)
 }
 
 func setState(t *testing.T, project lxdclient.InstanceServer, action, want string) {
 	t.Helper()
 	operation, err := project.UpdateInstanceState("vm", api.InstanceStatePut{Action: action, Force: true, Timeout: 30}, "")
-	finish(t, operation, err)
+	lxdtest.Finish(t, operation, err)
 	expectState(t, project, want)
 }
 
@@ -278,7 +263,7 @@ func TestRunsVirtualMachines(t *testing.T) {
 
 	setState(t, project, "stop", "Stopped")
 	operation, err := project.DeleteInstance("vm")
-	finish(t, operation, err)
+	lxdtest.Finish(t, operation, err)
 }
 
 func TestKeepsWhatItHadWhilePoweredOff(t *testing.T) {

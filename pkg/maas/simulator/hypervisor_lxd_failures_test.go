@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
@@ -231,12 +230,7 @@ func (b *lxdBed) makeGuest(card map[string]string) {
 		Name: "guest", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
 		InstancePut: api.InstancePut{Config: map[string]string{"limits.cpu": "0-1", "limits.memory": "2GiB"}, Devices: devices},
 	})
-	if err == nil {
-		err = op.WaitContext(b.t.Context())
-	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lxdtest.Finish(b.t, op, err)
 }
 
 func TestVMThatIsDeletedWhileItStartsIsGone(t *testing.T) {
@@ -333,10 +327,7 @@ func TestLXDHostOnAnUnknownMachine(t *testing.T) {
 func (b *lxdBed) connectTo() {
 	b.t.Helper()
 	var err error
-	if b.server, err = lxdclient.ConnectLXDUnix(b.daemon.Socket(), nil); err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(b.server.Disconnect)
+	b.server = lxdtest.Connect(b.t, b.daemon.Socket())
 	b.configure("core.https_address", b.address)
 	if b.certificate, b.key, err = newKeyPair(); err != nil {
 		b.t.Fatal(err)

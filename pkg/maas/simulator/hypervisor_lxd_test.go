@@ -242,12 +242,7 @@ func TestLXDHostBecomesAMemberOfACluster(t *testing.T) {
 	}
 	refresh("none", "host")
 	op, err := b.server.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
-	if err == nil {
-		err = op.Wait()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, op, err)
 	refresh("member", "member")
 	b.do(post, path, "op", "compose", "hostname", "vm2", "cores", "1", "memory", "1024", "storage", "root:1", "skip_commissioning", "true").object(t)
 	if m := b.named("vm2"); m.VMHost != "member" {

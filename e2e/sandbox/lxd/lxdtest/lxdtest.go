@@ -4,8 +4,11 @@
 package lxdtest
 
 import (
+	"context"
 	"os"
 	"testing"
+
+	lxdclient "github.com/canonical/lxd/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
 )
@@ -40,4 +43,28 @@ func Start(t testing.TB, o lxd.Options) *lxd.Daemon {
 		}
 	})
 	return d
+}
+
+// Connect returns a client of the daemon at a unix socket, whose calls are bounded as those of lxd.Connect. It is disconnected when the test ends.
+func Connect(t testing.TB, socket string) lxdclient.InstanceServer {
+	t.Helper()
+	client, err := lxd.Connect(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Disconnect)
+	return client
+}
+
+// Finish waits until LXD has done what a call began, and fails the test if the call or what it began failed.
+func Finish(t testing.TB, operation lxdclient.Operation, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), lxd.CallTimeout)
+	defer cancel()
+	if err := operation.WaitContext(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
