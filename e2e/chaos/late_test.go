@@ -46,13 +46,13 @@ func givenBackTooEarly(t *testing.T, op string, number int) {
 	late := &lateCall{op: op, asked: make(chan struct{}), done: make(chan struct{})}
 	box.MAAS.ChooseFaults(late.choose)
 	box.MAAS.SetHook(late.hook)
-	if err := box.ApplyYAML(ctx, strings.NewReader(strings.ReplaceAll(clusterYAML, "NAME", name))); err != nil {
+	if err := box.ApplyYAML(ctx, strings.NewReader(sandbox.Plain{Key: key}.Manifest())); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.meet(ctx, key); err != nil {
 		t.Fatal(err)
 	}
-	m := member{Namespace: namespace, Name: name + "-m1", Cluster: name, StaticIP: fmt.Sprintf("10.77.2.%d", 10+number)}
+	m := member{Name: name + "-m1", Cluster: name, StaticIP: fmt.Sprintf("10.77.2.%d", 10+number)}
 	if err := a.create(ctx, m); err != nil {
 		t.Fatal(err)
 	}

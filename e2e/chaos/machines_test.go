@@ -3,13 +3,11 @@
 package chaos_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"text/template"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +23,6 @@ import (
 
 // member is one machine's life.
 type member struct {
-	Namespace     string
 	Name, Cluster string
 	ControlPlane  bool
 	VM            bool
@@ -46,7 +43,7 @@ const mostStatic = 500
 // newMember rolls the dice for a machine.
 func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	m := member{
-		Namespace: namespace, Name: fmt.Sprintf("%s-m%d", cluster, number), Cluster: cluster,
+		Name: fmt.Sprintf("%s-m%d", cluster, number), Cluster: cluster,
 		ControlPlane: roll.IntN(2) == 0, VM: roll.IntN(100) < 55, Stays: roll.IntN(3) == 0,
 	}
 	if roll.IntN(3) == 0 {
@@ -78,38 +75,22 @@ func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) 
 	return m
 }
 
-// There is no bootstrap provider: whether a Kubernetes cluster comes of it does not matter.
-var memberYAML = template.Must(template.New("member").Parse(`
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasMachine
-metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
-spec:
-  image: u-2204-k8s-1.35
-  resourcePool: capi
-  provisioningMode: {{if .VM}}lxd{{else}}bare-metal{{end}}
-  minCPU: 2
-  minMemory: 4096
-  minDiskSize: 20
-  {{if .StaticIP}}staticIP: {{.StaticIP}}{{end}}
-  {{if .Commission}}lxdConfig: {commission: true}{{end}}
-  {{if .Erase}}release: {erase: {{.Erase}}}{{end}}
----
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Machine
-metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {cluster.x-k8s.io/cluster-name: {{.Cluster}}{{if .ControlPlane}}, cluster.x-k8s.io/control-plane: ""{{end}}}}
-spec:
-  clusterName: {{.Cluster}}
-  version: v1.35.0
-  bootstrap: {dataSecretName: {{.Cluster}}}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: {{.Name}}}
-`))
-
-func (m member) manifest() (string, error) {
-	var out bytes.Buffer
-	if err := memberYAML.Execute(&out, m); err != nil {
-		return "", fmt.Errorf("writing the manifest of %s: %w", m.Name, err)
+func (m member) plain() sandbox.PlainMachine {
+	mode := "bare-metal"
+	if m.VM {
+		mode = "lxd"
 	}
-	return out.String(), nil
+	spec := "image: u-2204-k8s-1.35, resourcePool: capi, minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
+	if m.StaticIP != "" {
+		spec += ", staticIP: " + m.StaticIP
+	}
+	if m.Commission {
+		spec += ", lxdConfig: {commission: true}"
+	}
+	if m.Erase != "" {
+		spec += fmt.Sprintf(", release: {erase: %s}", m.Erase)
+	}
+	return sandbox.PlainMachine{Name: m.Name, Worker: !m.ControlPlane, Spec: spec}
 }
 
 // create makes the objects, and what fails before.
@@ -119,12 +100,9 @@ func (a *assault) create(ctx context.Context, m member) error {
 			return err
 		}
 	}
-	manifest, err := m.manifest()
-	if err != nil {
-		return err
-	}
 	a.figures.add("machine lives", 1)
-	return box.ApplyYAML(ctx, strings.NewReader(manifest))
+	plain := sandbox.Plain{Key: client.ObjectKey{Namespace: namespace, Name: m.Cluster}}
+	return box.ApplyYAML(ctx, strings.NewReader(plain.Machines(m.plain())))
 }
 
 // failNext lets the next machine that does something fail.

@@ -66,15 +66,13 @@ stringData: {endpoint: URL, apiKey: "KEY"}
 `
 
 // manifestOf is a cluster without machines.
-func manifestOf(name string, does meddling) string {
-	credentials := ""
-	manifest := clusterYAML
-	if does == lesserKey {
-		credentials = ", credentialsRef: {name: NAME-maas}"
-		manifest = secretYAML + "---" + manifest
+func manifestOf(key client.ObjectKey, does meddling) string {
+	plain := sandbox.Plain{Key: key}
+	if does != lesserKey {
+		return plain.Manifest()
 	}
-	return strings.NewReplacer("NAME", name, "dnsDomain: maas.sim", "dnsDomain: maas.sim"+strings.ReplaceAll(credentials, "NAME", name),
-		"URL", box.MAASURL, "KEY", box.MAASAPIKey).Replace(manifest)
+	plain.Credentials = key.Name + "-maas"
+	return strings.NewReplacer("NAME", key.Name, "URL", box.MAASURL, "KEY", box.MAASAPIKey).Replace(secretYAML) + plain.Manifest()
 }
 
 // meddle does it, while machines are deleted where that must not go wrong meanwhile. It returns when all is as it was.
@@ -210,20 +208,12 @@ func (a *assault) invade(ctx context.Context, key client.ObjectKey, does meddlin
 	}
 	forged := client.ObjectKey{Namespace: tenant, Name: key.Name}
 	twin := victim
-	twin.Namespace, twin.Fails = tenant, ""
 	if does == madeOwner {
 		// The hash in a name that does not fit into a label is made of the owner id and the name.
 		owner, twin.Name = owner+"/"+victim.Name, strings.ReplaceAll(victim.Name, ".", "-")
 	}
-	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + tenant + "}\n---" + strings.NewReplacer(
-		"NAME", key.Name, "namespace: default", "namespace: "+tenant,
-		"kind: MaasCluster\nmetadata: {", fmt.Sprintf("kind: MaasCluster\nmetadata: {annotations: {%s: %q}, ", infrav1.OwnerIDAnnotation, owner),
-	).Replace(clusterYAML)
-	machine, err := twin.manifest()
-	if err != nil {
-		return err
-	}
-	err = box.ApplyYAML(ctx, strings.NewReader(manifest+"---"+machine))
+	err = box.ApplyYAML(ctx, strings.NewReader("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+tenant+"}\n"+
+		sandbox.Plain{Key: forged, OwnerID: owner}.Manifest(twin.plain())))
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		a.figures.add("owner ids that may not be chosen", 1)
 	} else if err != nil {

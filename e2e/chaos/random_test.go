@@ -31,25 +31,6 @@ const (
 	agreeWithin = 2 * time.Minute
 )
 
-const clusterYAML = `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: NAME, namespace: default}
-spec:
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasCluster
-metadata: {name: NAME, namespace: default}
-spec: {dnsDomain: maas.sim}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME}}
-type: cluster.x-k8s.io/secret
-stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
-`
-
 // assault is all that is done to MAAS and to the clusters.
 type assault struct {
 	t         *testing.T
@@ -176,7 +157,7 @@ func (a *assault) lead(ctx context.Context, name string, number int) {
 
 func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) error {
 	does := meddlingWith(number)
-	if err := box.ApplyYAML(ctx, strings.NewReader(manifestOf(key.Name, does))); err != nil {
+	if err := box.ApplyYAML(ctx, strings.NewReader(manifestOf(key, does))); err != nil {
 		return err
 	}
 	if err := a.meet(ctx, key); err != nil {

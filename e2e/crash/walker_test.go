@@ -80,7 +80,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 			w.cleanUp(t, key)
 		}
 	})
-	if err := box.ApplyYAML(within(t, shortTimeout), strings.NewReader(kind.manifest(w.namespace, name, w.address))); err != nil {
+	if err := box.ApplyYAML(within(t, shortTimeout), strings.NewReader(kind.manifest(key, w.address))); err != nil {
 		t.Fatal(err)
 	}
 	w.waitReady(t, kind, key)

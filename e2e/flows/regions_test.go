@@ -42,40 +42,6 @@ subnets: [{cidr: 10.88.0.0/24, gateway: 10.88.0.1, dhcp: true, dynamic_ranges: [
 images: [{name: ubuntu/jammy}]
 vm_hosts: [{name: lxd-cellar, zone: cellar, cores: 16, memory: 65536, storage_pools: [{name: default, type: zfs, size: 500}]}]
 `
-
-	// withCredentials is a cluster of one VM that boots into nothing: whether a cluster comes of it does not matter here.
-	withCredentials = `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: NAME, namespace: default}
-spec:
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasCluster
-metadata: {name: NAME, namespace: default}
-spec: {dnsDomain: maas.sim, credentialsRef: {name: NAME-maas}}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME}}
-type: cluster.x-k8s.io/secret
-stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasMachine
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
-spec: {provisioningMode: lxd, image: ubuntu/jammy}
----
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Machine
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
-spec:
-  clusterName: NAME
-  version: v1.35.0
-  bootstrap: {dataSecretName: NAME}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: NAME}
-`
 )
 
 // deletionTimeout is within which a cluster is deleted.
@@ -146,7 +112,7 @@ func TestCredentialsPerCluster(t *testing.T) {
 	l := life.Begin(t, box, "here")
 	setCredentials(l, "here", box.MAASURL, box.MAASAPIKey)
 	setCredentials(l, "there", there.endpoint, oldKey)
-	l.Create(strings.ReplaceAll(withCredentials, "NAME", "here"))
+	l.Create(withCredentials(l.Key))
 	applyCluster(l, key)
 	waitProvisioned(l, l.Key)
 	waitProvisioned(l, key)
@@ -205,6 +171,11 @@ func TestCredentialsPerCluster(t *testing.T) {
 	}
 }
 
+// withCredentials is a cluster of one VM.
+func withCredentials(key client.ObjectKey) string {
+	return sandbox.Plain{Key: key, Credentials: key.Name + "-maas"}.Manifest(sandbox.PlainMachine{Spec: "provisioningMode: lxd, image: ubuntu/jammy"})
+}
+
 // applyCluster makes a cluster that is not a life's own; the test deletes it.
 func applyCluster(l *life.Life, key client.ObjectKey) {
 	l.Helper()
@@ -215,7 +186,7 @@ func applyCluster(l *life.Life, key client.ObjectKey) {
 			l.Errorf("cleaning up: %v", err)
 		}
 	})
-	if err := box.ApplyYAML(l.Within(time.Minute), strings.NewReader(strings.ReplaceAll(withCredentials, "NAME", key.Name))); err != nil {
+	if err := box.ApplyYAML(l.Within(time.Minute), strings.NewReader(withCredentials(key))); err != nil {
 		l.Fatal(err)
 	}
 }

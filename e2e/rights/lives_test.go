@@ -66,39 +66,6 @@ kind: TestIPPool
 metadata: {name: NAME, namespace: default}
 spec: {addresses: [10.77.0.60, 10.77.0.61]}
 `
-	// own is a cluster with credentials of its own, of one VM that boots into nothing.
-	own = `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: NAME, namespace: default}
-spec:
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasCluster
-metadata: {name: NAME, namespace: default}
-spec: {dnsDomain: maas.sim, credentialsRef: {name: NAME-maas}}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME}}
-type: cluster.x-k8s.io/secret
-stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasMachine
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
-spec: {provisioningMode: lxd, image: ubuntu/jammy}
----
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Machine
-metadata: {name: NAME, namespace: default, labels: {cluster.x-k8s.io/cluster-name: NAME, cluster.x-k8s.io/control-plane: ""}}
-spec:
-  clusterName: NAME
-  version: v1.35.0
-  bootstrap: {dataSecretName: NAME}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: NAME}
-`
 )
 
 // leadClass leads a cluster of the ClusterClass, and ends the manager's process in the middle: the next one takes the lease over.
@@ -115,7 +82,8 @@ func leadClass(l *life.Life) {
 func leadOwn(l *life.Life) {
 	good := l.Box.MAASAPIKey
 	setKey(l, good)
-	l.Apply(strings.ReplaceAll(own, "NAME", l.Key.Name))
+	own := sandbox.Plain{Key: l.Key, Credentials: l.Key.Name + "-maas"}
+	l.Apply(own.Manifest(sandbox.PlainMachine{Spec: "provisioningMode: lxd, image: ubuntu/jammy"}))
 	waitReady(l)
 	setKey(l, good+"0")
 	waitConditions(l, infrav1.ReadyCondition, false, infrav1.CredentialsInvalidReason)

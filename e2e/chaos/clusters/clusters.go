@@ -72,7 +72,7 @@ func New(t *testing.T, box *sandbox.Sandbox, options Options, machines ...Machin
 			}
 		}
 	})
-	c.apply(c.fill(clusterYAML))
+	c.apply(c.plain().Manifest())
 	maasCluster := &infrav1.MaasCluster{}
 	c.Wait("the API endpoint to have a name", func() (bool, string, error) {
 		err := box.Client.Get(t.Context(), c.Key, maasCluster)
@@ -90,7 +90,7 @@ func New(t *testing.T, box *sandbox.Sandbox, options Options, machines ...Machin
 func (c *Cluster) Add(machines ...Machine) {
 	c.Helper()
 	for _, m := range machines {
-		c.apply(c.manifest(m))
+		c.apply(c.plain().Machines(m.plain()))
 	}
 }
 

@@ -3,8 +3,11 @@
 package clusters
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
 )
 
 // Machine describes a machine of a cluster.
@@ -24,58 +27,13 @@ type Machine struct {
 	Cores int
 }
 
-const (
-	defaultCores = 2
-	clusterYAML  = `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: NAME, namespace: NAMESPACE}
-spec:
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: NAME}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasCluster
-metadata: {name: NAME, namespace: NAMESPACE}
-spec: {dnsDomain: maas.sim}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: NAME, namespace: NAMESPACE, labels: {cluster.x-k8s.io/cluster-name: NAME}}
-type: cluster.x-k8s.io/secret
-stringData: {value: "#cloud-config\n{}\n", format: cloud-config}
-`
-	machineYAML = `---
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
-kind: MaasMachine
-metadata: {name: MACHINE, namespace: NAMESPACE, labels: {LABELS}}
-spec: {SPEC}
----
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Machine
-metadata: {name: MACHINE, namespace: NAMESPACE, labels: {LABELS}}
-spec:
-  clusterName: NAME
-  version: v1.35.0
-  bootstrap: {dataSecretName: NAME}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: MACHINE}
-`
-)
+const defaultCores = 2
 
-// fill puts in the cluster's names.
-func (c *Cluster) fill(text string) string {
-	return strings.NewReplacer("NAMESPACE", c.Key.Namespace, "NAME", c.Key.Name).Replace(text)
-}
+// plain is what the cluster is made from.
+func (c *Cluster) plain() sandbox.Plain { return sandbox.Plain{Key: c.Key} }
 
-func (c *Cluster) manifest(m Machine) string {
-	labels := "cluster.x-k8s.io/cluster-name: NAME"
-	if !m.Worker {
-		labels += `, cluster.x-k8s.io/control-plane: ""`
-	}
-	cores := m.Cores
-	if cores == 0 {
-		cores = defaultCores
-	}
-	spec := fmt.Sprintf("image: u-2204-k8s-1.35, minCPU: %d, minMemory: 2048, minDiskSize: 20", cores)
+func (m Machine) plain() sandbox.PlainMachine {
+	spec := fmt.Sprintf("image: u-2204-k8s-1.35, minCPU: %d, minMemory: 2048, minDiskSize: 20", cmp.Or(m.Cores, defaultCores))
 	if m.VM {
 		spec += ", provisioningMode: lxd"
 	}
@@ -88,6 +46,5 @@ func (c *Cluster) manifest(m Machine) string {
 	if len(m.Tags) > 0 {
 		spec += fmt.Sprintf(", tags: [%s]", strings.Join(m.Tags, ", "))
 	}
-	text := strings.NewReplacer("MACHINE", m.Name, "LABELS", labels, "SPEC", spec).Replace(machineYAML)
-	return c.fill(text)
+	return sandbox.PlainMachine{Name: m.Name, Worker: m.Worker, Spec: spec}
 }
