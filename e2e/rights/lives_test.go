@@ -3,10 +3,8 @@
 package rights_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,8 +22,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/rights"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -39,112 +35,58 @@ const (
 	vmHost = "lxd-a1"
 )
 
-const (
-	// class is a cluster of the ClusterClass: a control plane in a VM, with an address of a pool, behind a virtual IP; a worker on bare
-	// metal, with an address of a pool.
-	class = `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: NAME, namespace: default}
-spec:
-  clusterNetwork: {pods: {cidrBlocks: [10.244.0.0/16]}, services: {cidrBlocks: [10.96.0.0/12]}}
-  topology:
-    classRef: {name: capmaas}
-    version: v1.35.0
-    controlPlane: {replicas: 1}
-    workers: {machineDeployments: [{class: default-worker, name: md-0, replicas: 1}]}
-    variables:
-    - {name: dnsDomain, value: maas.sim}
-    - {name: image, value: u-2204-k8s-1.35}
-    - {name: lxdConfig, value: {}}
-    - {name: virtualIP, value: {address: 10.77.0.90}}
-    - {name: staticIPPoolRef, value: {apiGroup: ipam.test.capmaas.io, kind: TestIPPool, name: NAME}}
-    - {name: workerStaticIPPoolRef, value: {apiGroup: ipam.test.capmaas.io, kind: TestIPPool, name: NAME}}
----
-apiVersion: ipam.test.capmaas.io/v1alpha1
-kind: TestIPPool
-metadata: {name: NAME, namespace: default}
-spec: {addresses: [10.77.0.60, 10.77.0.61]}
-`
-)
+// leadOwn leads a cluster that needs all rights of the manager but those for what its Nodes are: it has credentials of its own, and one VM that boots
+// into nothing, with an address of a pool. On its way the manager's process ends, so that the next one takes the lease over, and VMs are lost.
+func leadOwn(l *life.Life) {
+	makeOwn(l)
+	loseVMs(l)
+	removeOwn(l)
+}
 
-// leadClass leads a cluster of the ClusterClass, and ends the manager's process in the middle: the next one takes the lease over.
-func leadClass(l *life.Life) {
-	l.Apply(strings.ReplaceAll(class, "NAME", l.Key.Name))
+func makeOwn(l *life.Life) {
+	l.Helper()
+	for _, object := range []client.Object{credentials(l), pool(l)} {
+		if err := l.Box.Client.Create(l.Within(shortTimeout), object); err != nil {
+			l.Fatal(err)
+		}
+	}
+	own := sandbox.Plain{Key: l.Key, Credentials: l.Key.Name + "-maas"}
+	ref := ipam.Ref(l.Key.Name)
+	l.Apply(own.Manifest(sandbox.PlainMachine{Spec: fmt.Sprintf(
+		"provisioningMode: lxd, image: ubuntu/jammy, staticIPPoolRef: {apiGroup: %s, kind: %s, name: %s}", ref.APIGroup, ref.Kind, ref.Name)}))
 	if err := l.Box.Kubelet.Kill(sandbox.ManagerContainer); err != nil {
 		l.Error(err)
 	}
-	l.Available(2)
-	l.Delete()
-}
-
-// leadOwn leads a cluster with its own credentials, which are wrong for a while, and which loses two VMs and is paused.
-func leadOwn(l *life.Life) {
-	good := l.Box.MAASAPIKey
-	setKey(l, good)
-	own := sandbox.Plain{Key: l.Key, Credentials: l.Key.Name + "-maas"}
-	l.Apply(own.Manifest(sandbox.PlainMachine{Spec: "provisioningMode: lxd, image: ubuntu/jammy"}))
-	waitReady(l)
-	setKey(l, good+"0")
-	waitConditions(l, infrav1.ReadyCondition, false, infrav1.CredentialsInvalidReason)
-	setKey(l, good)
-	waitReady(l)
-	loseVMs(l)
-	pause(l, true)
-	pause(l, false)
-	l.Delete()
-	if err := l.Box.Client.Delete(l.Context(), credentials(l, "")); err != nil {
-		l.Error(err)
-	}
-}
-
-// credentials is the Secret that the cluster's credentialsRef names. It has the label by which a change of it is noticed at once.
-func credentials(l *life.Life, key string) *corev1.Secret {
-	l.Helper()
-	return &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: l.Key.Namespace, Name: l.Key.Name + "-maas", Labels: map[string]string{clusterv1.ClusterNameLabel: l.Key.Name},
-		},
-		Data: map[string][]byte{scope.EndpointKey: []byte(l.Box.MAASURL), scope.APIKeyKey: []byte(key)},
-	}
-}
-
-// setKey writes the Secret with the credentials.
-func setKey(l *life.Life, key string) {
-	l.Helper()
-	raw, err := json.Marshal(credentials(l, key))
-	if err != nil {
-		l.Fatal(err)
-	}
-	if err := l.Box.ApplyYAML(l.Within(shortTimeout), bytes.NewReader(raw)); err != nil {
-		l.Fatal(err)
-	}
-}
-
-// waitConditions waits until the cluster and its only machine, which both have the cluster's name, have a condition that holds, or
-// does not for a reason.
-func waitConditions(l *life.Life, kind string, holds bool, reason string) {
-	l.Helper()
-	l.Wait(fmt.Sprintf("%s to be %t", kind, holds), func() (bool, string, error) {
+	l.Wait("cluster and machine to be ready", func() (bool, string, error) {
 		cluster, machine := &infrav1.MaasCluster{}, &infrav1.MaasMachine{}
 		for _, object := range []client.Object{cluster, machine} {
 			if err := l.Box.Client.Get(l.Context(), l.Key, object); err != nil {
 				return false, err.Error(), client.IgnoreNotFound(err)
 			}
 		}
-		done := true
-		for _, object := range []conditions.Getter{cluster, machine} {
-			c := conditions.Get(object, kind)
-			done = done && c != nil && (c.Status == metav1.ConditionTrue) == holds && (holds || c.Reason == reason)
-		}
+		done := conditions.IsTrue(cluster, infrav1.ReadyCondition) && conditions.IsTrue(machine, infrav1.ReadyCondition)
 		return done, sandbox.Conditions(append(cluster.Status.Conditions, machine.Status.Conditions...)), nil
 	})
 }
 
-func waitReady(l *life.Life) {
+func removeOwn(l *life.Life) {
 	l.Helper()
-	waitConditions(l, infrav1.ReadyCondition, true, "")
+	l.Delete()
+	for _, object := range []client.Object{credentials(l), pool(l)} {
+		if err := l.Box.Client.Delete(l.Context(), object); err != nil {
+			l.Error(err)
+		}
+	}
+}
+
+func pool(l *life.Life) client.Object { return ipam.NewPool(l.Key.Namespace, l.Key.Name, "10.77.0.60") }
+
+// credentials is the Secret that the cluster's credentialsRef names.
+func credentials(l *life.Life) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Key.Namespace, Name: l.Key.Name + "-maas"},
+		Data:       map[string][]byte{scope.EndpointKey: []byte(l.Box.MAASURL), scope.APIKeyKey: []byte(l.Box.MAASAPIKey)},
+	}
 }
 
 // loseVMs has two VMs in MAAS that carry the cluster's mark and that no object claims, until an audit has told of them: of the second one
@@ -191,16 +133,8 @@ func loseVMs(l *life.Life) {
 	})
 }
 
-// pause pauses the cluster, or has it go on.
-func pause(l *life.Life, paused bool) {
-	l.Helper()
-	l.Change(func(cluster *clusterv1.Cluster) { cluster.Spec.Paused = ptr.To(paused) })
-	waitConditions(l, clusterv1.PausedCondition, paused, clusterv1.NotPausedReason)
-}
-
 // leadHost leads a host cluster of one machine, and compares what the initializer may do there with what it did.
 func leadHost(l *life.Life) {
-	lxdtest.Require(l.T)
 	manifest, err := l.Box.Flavor("lxd-host", map[string]string{
 		"NAMESPACE": l.Key.Namespace, "CLUSTER_NAME": l.Key.Name, "KUBERNETES_VERSION": "v1.35.0",
 		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35", "LXD_STORAGE_BACKEND": "dir",
