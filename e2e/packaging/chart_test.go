@@ -365,23 +365,6 @@ func TestReleasesInTwoNamespacesDontCollide(t *testing.T) {
 	}
 }
 
-func TestImageReference(t *testing.T) {
-	digest := "sha256:" + strings.Repeat("1f", 32)
-	for want, image := range map[string]values{
-		"capmaas-manager:v0.1.0":    nil,
-		"r.example.com:5000/m:v9":   {"repository": "r.example.com:5000/m", "tag": "v9"},
-		"r.example.com/m@" + digest: {"repository": "r.example.com/m", "tag": "v9", "digest": digest},
-	} {
-		v := values{}
-		if image != nil {
-			v["image"] = image
-		}
-		if got := deployment(t, v).Spec.Template.Spec.Containers[0].Image; got != want {
-			t.Errorf("image is %s, want %s", got, want)
-		}
-	}
-}
-
 func deployment(t *testing.T, v values) *appsv1.Deployment {
 	t.Helper()
 	found := ofKind(mustRender(t, v), "Deployment")
@@ -393,74 +376,20 @@ func deployment(t *testing.T, v values) *appsv1.Deployment {
 	return d
 }
 
-func TestManagersArguments(t *testing.T) {
-	for name, tt := range map[string]struct {
-		values values
-		want   []string
-	}{
-		"defaults": {nil, []string{
-			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)",
-			"--health-addr=:9440", "--diagnostics-address=:8443",
-			"--maas-config-dir=/etc/capmaas", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
-			"--initializer-image=capmaas-lxd-initializer:v0.1.0", "--initializer-image-pull-policy=IfNotPresent",
-			"--log-level=info", "--log-format=json",
-		}},
-		"everything": {everything, []string{
-			"--leader-elect", "--leader-election-namespace=$(POD_NAMESPACE)", "--watch-filter=blue",
-			"--health-addr=127.0.0.1:19440", "--diagnostics-address=127.0.0.1:18443", "--insecure-diagnostics",
-			"--maas-config-dir=/etc/capmaas", "--maas-config-namespaces=team-a,team-b", "--concurrency=10", "--poll-active=5s", "--poll-idle=1m", "--sync-period=10m",
-			"--initializer-image=registry.example.com:5000/capmaas/lxd-initializer:v7", "--initializer-image-pull-policy=Always",
-			"--log-level=info", "--log-format=json", "--v=2",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			manager := deployment(t, tt.values).Spec.Template.Spec.Containers[0]
-			if manager.Name != "manager" {
-				t.Errorf("the container is named %s; clusterctl wants manager", manager.Name)
-			}
-			if diff := cmp.Diff(tt.want, manager.Args); diff != "" {
-				t.Errorf("arguments (-want +got):\n%s", diff)
-			}
-		})
+// What is given of the credentials is made, and what is not is the user's: the manager's volumes name both. The golden renderings have all and nothing given.
+func TestHalfOfTheCredentials(t *testing.T) {
+	v := values{"maas": values{"endpoint": "https://m/MAAS", "existingSecret": "s"}}
+	objects := mustRender(t, v)
+	if made := append(ofKind(objects, "Secret"), ofKind(objects, "ConfigMap")...); len(made) != 1 || made[0].GetName() != "capmaas-config" {
+		t.Errorf("the chart makes %v, want ConfigMap capmaas-config", made)
 	}
-	args := deployment(t, values{"watchNamespace": "team-a"}).Spec.Template.Spec.Containers[0].Args
-	if !slices.Contains(args, "--namespace=team-a") {
-		t.Errorf("the manager is not told to watch one namespace: %v", args)
-	}
-}
-
-// The manager's volumes name the objects that the chart makes, or those of the user.
-func TestCredentials(t *testing.T) {
-	for name, tt := range map[string]struct {
-		values            values
-		secret, configMap string
-		made              int
-	}{
-		"none yet":   {nil, "maas-credentials", "capmaas-config", 0},
-		"by value":   {values{"maas": values{"endpoint": "https://m/MAAS", "apiKey": "a:b:c"}}, "maas-credentials", "capmaas-config", 2},
-		"existing":   {values{"maas": values{"existingSecret": "s", "existingConfigMap": "c"}}, "s", "c", 0},
-		"half given": {values{"maas": values{"endpoint": "https://m/MAAS", "existingSecret": "s"}}, "s", "capmaas-config", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := mustRender(t, tt.values)
-			made := append(ofKind(objects, "Secret"), ofKind(objects, "ConfigMap")...)
-			if len(made) != tt.made {
-				t.Errorf("the chart makes %d objects with credentials, want %d", len(made), tt.made)
-			}
-			for _, o := range made {
-				if name := o.GetName(); name != tt.secret && name != tt.configMap {
-					t.Errorf("the chart makes %s %s, which the manager does not read", o.GetKind(), name)
-				}
-			}
-			for _, volume := range deployment(t, tt.values).Spec.Template.Spec.Volumes {
-				if volume.Secret != nil && (volume.Secret.SecretName != tt.secret || !*volume.Secret.Optional) {
-					t.Errorf("the manager reads Secret %s (optional: %t), want %s, optional", volume.Secret.SecretName, *volume.Secret.Optional, tt.secret)
-				}
-				if volume.ConfigMap != nil && (volume.ConfigMap.Name != tt.configMap || !*volume.ConfigMap.Optional) {
-					t.Errorf("the manager reads ConfigMap %s (optional: %t), want %s, optional", volume.ConfigMap.Name, *volume.ConfigMap.Optional, tt.configMap)
-				}
-			}
-		})
+	for _, volume := range deployment(t, v).Spec.Template.Spec.Volumes {
+		if volume.Secret != nil && (volume.Secret.SecretName != "s" || !*volume.Secret.Optional) {
+			t.Errorf("the manager reads Secret %s (optional: %t), want s, optional", volume.Secret.SecretName, *volume.Secret.Optional)
+		}
+		if volume.ConfigMap != nil && (volume.ConfigMap.Name != "capmaas-config" || !*volume.ConfigMap.Optional) {
+			t.Errorf("the manager reads ConfigMap %s (optional: %t), want capmaas-config, optional", volume.ConfigMap.Name, *volume.ConfigMap.Optional)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func withHooks(t *testing.T, v values) []*unstructured.Unstructured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := mustRender(t, v)
+	objects := mustParse(t, []byte(rendered.Manifest))
 	for _, hook := range rendered.Hooks {
 		objects = append(objects, mustParse(t, []byte(hook.Manifest))...)
 	}
