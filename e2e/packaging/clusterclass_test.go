@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,18 +40,42 @@ func classFile(t *testing.T) []byte {
 	return content
 }
 
-// newClass makes the ClusterClass in a namespace of its own, and waits until its variables can be used.
+// newClass makes the ClusterClass in a namespace of its own, for a test that changes it, and waits until its variables can be used.
 func newClass(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = newNamespace(t)
+	createClass(t, namespace)
+	awaitClass(t, namespace, "capmaas")
+	return namespace
+}
+
+func createClass(t *testing.T, namespace string) {
+	t.Helper()
 	for _, o := range mustParse(t, classFile(t)) {
 		o.SetNamespace(namespace)
 		if err := management.strict.Create(t.Context(), o); err != nil {
 			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	awaitClass(t, namespace, "capmaas")
-	return namespace
+}
+
+// classes is the namespace of the class that tests share, which makeClass makes.
+const classes = "classes"
+
+var makeClass sync.Once
+
+// sharedClass is the namespace of a class that no test changes. It serves Clusters of all namespaces. Its tests are parallel: they run when those that take
+// the CRDs away, and all templates with them, are done.
+func sharedClass(t *testing.T) (namespace string) {
+	t.Helper()
+	makeClass.Do(func() {
+		if err := createNamespace(t.Context(), classes, nil); err != nil {
+			t.Fatal(err)
+		}
+		createClass(t, classes)
+	})
+	awaitClass(t, classes, "capmaas")
+	return classes
 }
 
 // awaitClass waits until a ClusterClass can be used.
@@ -86,7 +111,7 @@ func variables(t *testing.T, content string) []clusterv1.ClusterVariable {
 	return result
 }
 
-// newCluster is a Cluster of the class; with overrides, a second MachineDeployment has them.
+// newCluster is a Cluster of the class that tests share, in another namespace; with overrides, a second MachineDeployment has them.
 func newCluster(t *testing.T, namespace, vars, overrides string) *clusterv1.Cluster {
 	t.Helper()
 	deployments := []clusterv1.MachineDeploymentTopology{{Class: "default-worker", Name: "md-0", Replicas: ptr.To[int32](1)}}
@@ -99,7 +124,7 @@ func newCluster(t *testing.T, namespace, vars, overrides string) *clusterv1.Clus
 	return &clusterv1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c1"},
 		Spec: clusterv1.ClusterSpec{Topology: clusterv1.Topology{
-			ClassRef:     clusterv1.ClusterClassRef{Name: "capmaas"},
+			ClassRef:     clusterv1.ClusterClassRef{Name: "capmaas", Namespace: sharedClass(t)},
 			Version:      "v1.35.0",
 			ControlPlane: clusterv1.ControlPlaneTopology{Replicas: ptr.To[int32](1)},
 			Workers:      clusterv1.WorkersTopology{MachineDeployments: deployments},
@@ -111,7 +136,7 @@ func newCluster(t *testing.T, namespace, vars, overrides string) *clusterv1.Clus
 // createTopology creates a Cluster of the class.
 func createTopology(t *testing.T, vars string) *clusterv1.Cluster {
 	t.Helper()
-	cluster := newCluster(t, newClass(t), vars, "")
+	cluster := newCluster(t, newNamespace(t), vars, "")
 	if err := management.strict.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +352,7 @@ lxdChannel: latest/edge
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := newCluster(t, newClass(t), tt.variables, tt.overrides)
+			cluster := newCluster(t, newNamespace(t), tt.variables, tt.overrides)
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
@@ -387,7 +412,7 @@ func TestWorkersOfAllClasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := newMixedCluster(t, newClass(t), `{dnsDomain: maas, image: i, lxdConfig: {}, workerLXDConfig: {storage: {pool: slow}},
+			cluster := newMixedCluster(t, newNamespace(t), `{dnsDomain: maas, image: i, lxdConfig: {}, workerLXDConfig: {storage: {pool: slow}},
 				controlPlane: {release: {erase: full}, deployInMemory: true}, worker: {release: {erase: quick}, deployInMemory: true}, workerMode: `+tt.mode+"}")
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
@@ -408,24 +433,10 @@ func TestWorkersOfAllClasses(t *testing.T) {
 	}
 }
 
-// A class may serve Clusters of other namespaces: what is made from its templates is where the Cluster is.
-func TestClassOfAnotherNamespace(t *testing.T) {
-	t.Parallel()
-	class := newClass(t)
-	cluster := newCluster(t, newNamespace(t), "{dnsDomain: maas, image: i}", "")
-	cluster.Spec.Topology.ClassRef.Namespace = class
-	if err := management.strict.Create(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(fields(t, "dnsDomain: maas"), observe(t, reconciled(t, cluster)).cluster); diff != "" {
-		t.Errorf("MaasCluster.spec (-want +got):\n%s", diff)
-	}
-}
-
 // A control plane of as many machines as replicas has to be rolled one by one.
 func TestControlPlaneMaxSurge(t *testing.T) {
 	t.Parallel()
-	namespace := newClass(t)
+	namespace := newNamespace(t)
 	for name, tt := range map[string]struct{ variables, want string }{
 		"by default": {"{dnsDomain: maas, image: i}", "1"},
 		"none":       {"{dnsDomain: maas, image: i, controlPlaneMaxSurge: 0}", "0"},
@@ -453,7 +464,7 @@ func TestControlPlaneMaxSurge(t *testing.T) {
 // API servers listen where the endpoint leads to, be it a name or a virtual IP. What is before an endpoint of one's own has its own port.
 func TestAPIServerPort(t *testing.T) {
 	t.Parallel()
-	namespace := newClass(t)
+	namespace := newNamespace(t)
 	for name, tt := range map[string]struct{ variables, cluster string }{
 		"a name":       {"", "dnsDomain: maas, controlPlaneEndpoint: {port: 8443}"},
 		"a virtual IP": {", virtualIP: {address: 10.77.0.20}", "dnsDomain: maas, virtualIP: {address: 10.77.0.20}, controlPlaneEndpoint: {port: 8443}"},
@@ -483,7 +494,7 @@ func TestAPIServerPort(t *testing.T) {
 // Machines that MAAS is still making, or that reboot, are not replaced; a Cluster may have its own checks, or none.
 func TestMachineHealthChecks(t *testing.T) {
 	t.Parallel()
-	cluster := newMixedCluster(t, newClass(t), "{dnsDomain: maas, image: i}")
+	cluster := newMixedCluster(t, newNamespace(t), "{dnsDomain: maas, image: i}")
 	cluster.Spec.Topology.ControlPlane.HealthCheck.Checks.NodeStartupTimeoutSeconds = ptr.To[int32](60)
 	for i := range cluster.Spec.Topology.Workers.MachineDeployments {
 		if md := &cluster.Spec.Topology.Workers.MachineDeployments[i]; md.Name == "other" {
@@ -541,7 +552,7 @@ func refusals(t *testing.T, err error) []string {
 // variable and says what would be good.
 func TestBadVariablesAreRefused(t *testing.T) {
 	t.Parallel()
-	namespace := newClass(t)
+	namespace := newNamespace(t)
 	const good = "dnsDomain: maas, image: i"
 	for name, tt := range map[string]struct {
 		variables string // beside the required ones, or without them in braces
@@ -644,7 +655,7 @@ func checkRefused(t *testing.T, cluster *clusterv1.Cluster, field, remedy string
 func TestEndpointVariablesStay(t *testing.T) {
 	t.Parallel()
 	const port = "apiServerPort: 8443"
-	cluster := newCluster(t, newClass(t), "{dnsDomain: maas, image: i, "+port+", controlPlaneEndpoint: {host: api.example.com}}", "")
+	cluster := newCluster(t, newNamespace(t), "{dnsDomain: maas, image: i, "+port+", controlPlaneEndpoint: {host: api.example.com}}", "")
 	if err := management.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -676,7 +687,7 @@ func TestEndpointVariablesStay(t *testing.T) {
 // the Cluster's condition says so in their words.
 func TestVariablesThatDoNotFitTogether(t *testing.T) {
 	t.Parallel()
-	namespace := newClass(t)
+	namespace := newNamespace(t)
 	for name, tt := range map[string]struct{ variables, remedy string }{
 		"an address and a pool": {
 			"staticIP: 10.77.0.50, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}", "staticIP and staticIPPoolRef are mutually exclusive",
@@ -713,7 +724,7 @@ func TestVariablesThatDoNotFitTogether(t *testing.T) {
 // Virtual machines of other clusters may run on the nodes of a host cluster.
 func TestHostClusterStaysOne(t *testing.T) {
 	t.Parallel()
-	cluster := newCluster(t, newClass(t), "{dnsDomain: maas, image: i, lxdControlPlaneCluster: true}", "")
+	cluster := newCluster(t, newNamespace(t), "{dnsDomain: maas, image: i, lxdControlPlaneCluster: true}", "")
 	if err := management.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}

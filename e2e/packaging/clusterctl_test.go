@@ -40,7 +40,7 @@ var flavors = map[string]string{
 // buildManifests builds the program behind `make manifests`, once.
 var buildManifests = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(management.dir, "manifests")
-	build := exec.Command("go", "build", "-o", program, "./hack/manifests")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./hack/manifests")
 	build.Dir, build.Stderr = sources, os.Stderr
 	return program, build.Run()
 })
@@ -368,6 +368,7 @@ func checkMachines(t *testing.T, whose, mode, want string, got map[string]any) {
 // kube-vip comes onto the control planes in the same way with a ClusterClass as without, with the image that was asked for, and onto
 // no other cluster's.
 func TestKubeVIPIsTheSameByFlavorAndByClass(t *testing.T) {
+	t.Parallel()
 	const image = "registry.example.com/kube-vip:v1"
 	flavor := observe(t, createFlavor(t, repository(t), kubeVIPFlavor, map[string]string{
 		"MAAS_DNS_DOMAIN": "maas", "MAAS_IMAGE": "custom/u-2404-k8s", "KUBE_VIP_IMAGE": image,

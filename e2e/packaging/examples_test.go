@@ -69,9 +69,9 @@ func TestExamples(t *testing.T) {
 // What the class, and with it docs/variables.md, gives as an example of a variable is accepted.
 func TestExamplesOfVariables(t *testing.T) {
 	t.Parallel()
-	namespace := newClass(t)
+	namespace := newNamespace(t)
 	class := &clusterv1.ClusterClass{}
-	if err := management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "capmaas"}, class); err != nil {
+	if err := management.Get(t.Context(), client.ObjectKey{Namespace: sharedClass(t), Name: "capmaas"}, class); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range class.Spec.Variables {

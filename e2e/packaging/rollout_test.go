@@ -92,10 +92,11 @@ func machineDeployment(topology *clusterv1.Topology, name string) *clusterv1.Mac
 	return &deployments[slices.IndexFunc(deployments, func(md clusterv1.MachineDeploymentTopology) bool { return md.Name == name })]
 }
 
-// mixed creates a Cluster with machines of all kinds, and returns it when its machines are asked for.
+// mixed creates a Cluster with machines of all kinds, of the class in its namespace, and returns it when its machines are asked for.
 func mixed(t *testing.T, namespace string) *clusterv1.Cluster {
 	t.Helper()
 	cluster := newMixedCluster(t, namespace, "{dnsDomain: maas, image: i, lxdConfig: {}}")
+	cluster.Spec.Topology.ClassRef.Namespace = namespace
 	if err := management.strict.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ var (
 // which the policy on templates lets pass. Each step adds to those before it. What the documents say of each variable is true.
 func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
-	cluster := newMixedCluster(t, newClass(t), "{dnsDomain: maas, image: i, lxdConfig: {}}")
+	cluster := newMixedCluster(t, newNamespace(t), "{dnsDomain: maas, image: i, lxdConfig: {}}")
 	cluster.Spec.Topology.ControlPlane.Replicas = ptr.To[int32](3)
 	if err := management.strict.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
