@@ -32,8 +32,7 @@ const (
 // install makes the provider known to clusterctl, and installs and upgrades it in the east.
 func (s *shell) install(t *testing.T) {
 	repository := filepath.Join(s.dir, "repository")
-	writeRelease(t, repository, version)
-	writeRelease(t, repository, nextVersion)
+	writeReleases(t, repository, version, nextVersion)
 	s.configure(t, configuration(t, repository))
 	if got, want := s.run(t, "known"), filepath.Join(repository, "infrastructure-maas"); !strings.Contains(got, want) || strings.Contains(got, "spectrocloud") {
 		t.Errorf("clusterctl takes the provider from %s, want from %s", got, want)
@@ -61,21 +60,28 @@ func (s *shell) install(t *testing.T) {
 	}
 }
 
-// writeRelease writes a release as `make manifests` does, with values that fit the sandbox in the east.
-func writeRelease(t *testing.T, repository, version string) {
+// writeReleases writes releases as `make manifests` does, with values that fit the sandbox in the east.
+func writeReleases(t *testing.T, repository string, versions ...string) {
 	t.Helper()
 	values, err := yaml.Marshal(east.Values())
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
+	dir := t.TempDir()
+	file, program := filepath.Join(dir, "values.yaml"), filepath.Join(dir, "manifests")
 	if err := os.WriteFile(file, values, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write := exec.CommandContext(t.Context(), "go", "run", "./hack/manifests", "--out", repository, "--version", version, "--values", file)
-	write.Dir = repositoryRoot
-	if out, err := write.CombinedOutput(); err != nil {
-		t.Fatalf("hack/manifests: %v\n%s", err, out)
+	commands := [][]string{{"go", "build", "-ldflags=-s -w", "-o", program, "./hack/manifests"}}
+	for _, version := range versions {
+		commands = append(commands, []string{program, "--out", repository, "--version", version, "--values", file})
+	}
+	for _, arguments := range commands {
+		command := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
+		command.Dir = repositoryRoot
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("hack/manifests: %v\n%s", err, out)
+		}
 	}
 }
 

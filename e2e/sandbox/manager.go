@@ -159,7 +159,8 @@ func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
 func (s *Sandbox) buildTo(ctx context.Context, name, program string) *build {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &build{program: program, cancel: cancel, done: make(chan struct{})}
-	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", b.program, "./cmd/"+name)
+	// Without what debuggers read: that takes half the time of linking, in each sandbox.
+	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", b.program, "./cmd/"+name)
 	command.Dir, command.Env = s.root, append(slices.Clone(s.env), "CGO_ENABLED=0")
 	go func() {
 		defer close(b.done)
