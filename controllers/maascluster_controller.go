@@ -78,7 +78,7 @@ func (r *MaasClusterReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	limited := limitWorkers(r, &options)
 	var err error
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasCluster{}, builder.WithPredicates(moreThanAcquiring)).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(ignoreBookkeeping)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).

@@ -134,7 +134,7 @@ func TestAVMOnAHostThatCantBeReachedIsLookedForWhenItCan(t *testing.T) {
 // A replacement must not wait for a dead host for ever; neither must a restart of the manager begin to wait anew.
 func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.hostPatience = 2 * time.Second })
+	w := newWorld(t, func(w *world) { w.hostTimeout = 2 * time.Second })
 	m := w.deployedVM()
 	host, name := m.Status.LXDHost, m.Status.Hostname
 	w.maas.BreakVMHost(host, true, false)
@@ -148,7 +148,7 @@ func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
 
 func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
-	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostPatience: time.Minute}
+	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
 	m := &infrav1.MaasMachine{Spec: vm}
 	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
 	began := time.Now()
@@ -275,7 +275,7 @@ func TestAMAASWithoutVMHostsHasNothingToVerify(t *testing.T) {
 // While MAAS is away nothing is given up, however long that takes.
 func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.hostPatience = time.Millisecond })
+	w := newWorld(t, func(w *world) { w.hostTimeout = time.Millisecond })
 	m := w.deployedVM()
 	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", DropBefore: true}); err != nil {
 		t.Fatal(err)

@@ -71,10 +71,10 @@ type MaasMachineReconciler struct {
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
 	// condition says that it is too long. 0: for ever.
 	CommissionTimeout, DeployTimeout time.Duration
-	// HostPatience is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
+	// HostUnreachableTimeout is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
 	// reboots should be back by then; what replaces a control plane on a dead host waits for as long, for its KubeadmControlPlane waits
 	// for the deletion.
-	HostPatience time.Duration
+	HostUnreachableTimeout time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
@@ -99,7 +99,7 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	options.ReconciliationTimeout = reconcileTimeout
 	limited := limitWorkers(r, &options)
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasMachine{}, builder.WithPredicates(moreThanAcquiring)).
+		For(&infrav1.MaasMachine{}, builder.WithPredicates(ignoreBookkeeping)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
 		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
@@ -116,9 +116,9 @@ func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.M
 	return nil
 }
 
-// moreThanAcquiring lets pass what changed more than our notes. That MAAS is being asked for a machine comes and goes with each try, and
+// ignoreBookkeeping lets pass what changed more than our notes. That MAAS is being asked for a machine comes and goes with each try, and
 // would make the next try follow at once.
-var moreThanAcquiring = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+var ignoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 	return resync || !equality.Semantic.DeepEqual(withoutNotes(e.ObjectOld), withoutNotes(e.ObjectNew))
 }}
@@ -182,7 +182,7 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	if !watched(maasMachine, r.WatchFilter) || movedAway(maasMachine) {
 		return ctrl.Result{}, nil
 	}
-	m, err := r.belongings(ctx, maasMachine)
+	m, err := r.owners(ctx, maasMachine)
 	if err != nil || m == nil {
 		return ctrl.Result{}, err
 	}
@@ -211,8 +211,8 @@ func (r *MaasMachineReconciler) Reconcile(ctx context.Context, req ctrl.Request)
 	return r.reconcileNormal(ctx, m)
 }
 
-// belongings are the objects that a MaasMachine belongs to.
-type belongings struct {
+// owners are the objects that a MaasMachine belongs to.
+type owners struct {
 	machine     *clusterv1.Machine
 	cluster     *clusterv1.Cluster
 	maasCluster *infrav1.MaasCluster // nil while, or once, there is none
@@ -221,8 +221,8 @@ type belongings struct {
 	record      *record.Record // of maasMachine
 }
 
-// belongings finds the owners; nil means that they are not there yet. What is being deleted is looked after without them, too.
-func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *infrav1.MaasMachine) (*belongings, error) {
+// owners finds the owners; nil means that they are not there yet. What is being deleted is looked after without them, too.
+func (r *MaasMachineReconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachine) (*owners, error) {
 	machine, err := util.GetOwnerMachine(ctx, r.Client, maasMachine.ObjectMeta)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading the owner Machine: %w", err)
@@ -235,7 +235,7 @@ func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *inf
 		machine = &clusterv1.Machine{Spec: clusterv1.MachineSpec{ClusterName: maasMachine.Labels[clusterv1.ClusterNameLabel]}}
 		machine.Namespace, machine.Labels = maasMachine.Namespace, maasMachine.Labels
 	}
-	m := &belongings{machine: machine, maasMachine: maasMachine}
+	m := &owners{machine: machine, maasMachine: maasMachine}
 	m.cluster, err = util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
 	if apierrors.IsNotFound(err) && !maasMachine.DeletionTimestamp.IsZero() {
 		m.cluster, err = &clusterv1.Cluster{}, nil
@@ -253,7 +253,7 @@ func (r *MaasMachineReconciler) belongings(ctx context.Context, maasMachine *inf
 
 // original returns the MaasCluster that the machine's was copied from; or, where the copy has an owner id of its own by now, the one whose machine
 // this is a copy of.
-func (r *MaasMachineReconciler) original(ctx context.Context, m *belongings) (*infrav1.MaasCluster, error) {
+func (r *MaasMachineReconciler) original(ctx context.Context, m *owners) (*infrav1.MaasCluster, error) {
 	original, err := copiedFrom(ctx, r.Client, m.maasCluster)
 	noted := m.maasMachine.Annotations[infrav1.OwnerIDAnnotation]
 	if err != nil || original != nil || noted == m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] {
@@ -287,7 +287,7 @@ func (r *MaasMachineReconciler) maasCluster(ctx context.Context, cluster *cluste
 }
 
 // scope puts the objects together with the view of their MAAS.
-func (r *MaasMachineReconciler) scope(ctx context.Context, m *belongings) (*scope.Machine, error) {
+func (r *MaasMachineReconciler) scope(ctx context.Context, m *owners) (*scope.Machine, error) {
 	cluster, err := r.Scopes.Cluster(ctx, m.cluster, m.maasCluster)
 	if err != nil {
 		return nil, err
@@ -310,8 +310,8 @@ func (r *MaasMachineReconciler) patch(ctx context.Context, patcher *patcher, m *
 	return patcher.store(ctx, m, owned)
 }
 
-// notYet returns what must be there before MAAS is asked for anything.
-func notYet(m *belongings) *problem {
+// blocker returns what must be there before MAAS is asked for anything.
+func blocker(m *owners) *problem {
 	deployed := m.maasMachine.Spec.ProviderID != "" && m.maasMachine.Spec.SystemID != ""
 	if m.maasCluster != nil && m.original == nil {
 		if p := ownerProblem(m); p != nil {
@@ -331,7 +331,7 @@ func notYet(m *belongings) *problem {
 	case deployed:
 		return nil
 	case m.machine.Spec.Bootstrap.DataSecretName == nil:
-		return &problem{reason: infrav1.WaitingForBootstrapDataReason, message: "the bootstrap provider has not made the user data yet"}
+		return &problem{reason: infrav1.WaitingForBootstrapDataReason, message: "waiting for the bootstrap data Secret"}
 	}
 	return nil
 }
@@ -354,15 +354,15 @@ func (r *MaasMachineReconciler) stopped(ctx context.Context, m *infrav1.MaasMach
 		log = log.V(1) // Of a thousand machines most wait for their turn.
 	}
 	log.Info("Can't go on", "reason", p.reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
-	cantSee(m, p)
+	markDeployedUnknown(m, p)
 	if p.reason == infrav1.MAASBusyReason {
 		r.controller.DeferNextReconcileForObject(m, time.Now().Add(p.retryAfter)) // What is said here changes the object, which would wake us at once.
 	}
 	return p.result(err)
 }
 
-// cantSee says why it is not known whether the machine is deployed. What was deployed before may well be so still.
-func cantSee(m *infrav1.MaasMachine, p problem) {
+// markDeployedUnknown says why it is not known whether the machine is deployed. What was deployed before may well be so still.
+func markDeployedUnknown(m *infrav1.MaasMachine, p problem) {
 	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
 		setUnknown(m, infrav1.MachineDeployedCondition, p.reason, p.message)
 		return

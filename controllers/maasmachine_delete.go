@@ -43,7 +43,7 @@ func (r *MaasMachineReconciler) endpointRemoval(ctx context.Context, l *life) (o
 }
 
 // finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
-func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *belongings, how string) (ctrl.Result, error) {
+func (r *MaasMachineReconciler) finishDeletion(ctx context.Context, m *owners, how string) (ctrl.Result, error) {
 	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)

@@ -25,20 +25,20 @@ func (r *MaasMachineReconciler) readiness(_ context.Context, l *life) (outcome, 
 	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
 		return proceed, nil
 	}
-	if v := r.judge(l); v.then != deployIt {
-		return r.settleSeen(l, v), nil
+	if v := r.assess(l); v.then != deployIt {
+		return r.reportFailure(l, v), nil
 	}
 	l.record.Enter("", time.Now())
 	return proceed, nil
 }
 
-func (r *MaasMachineReconciler) judge(l *life) verdict {
-	return judge(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
+func (r *MaasMachineReconciler) assess(l *life) assessment {
+	return assess(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
 }
 
-// settleSeen says why a machine that MAAS has does not run, and remembers it if it failed.
-func (r *MaasMachineReconciler) settleSeen(l *life, v verdict) outcome {
-	out := r.settle(l, v)
+// reportFailure says why a machine that MAAS has does not run, and remembers it if it failed.
+func (r *MaasMachineReconciler) reportFailure(l *life, v assessment) outcome {
+	out := r.reportState(l, v)
 	r.noteFailure(l)
 	return out
 }
@@ -68,7 +68,7 @@ func (r *MaasMachineReconciler) prove(ctx context.Context, l *life) (bool, error
 		return false, err
 	}
 	if !ours {
-		r.settle(l, notOurs(l.maas, wasProvisioned(l.MaasMachine)))
+		r.reportState(l, notOurs(l.maas, wasProvisioned(l.MaasMachine)))
 	}
 	l.proven = ours
 	return ours, nil
@@ -143,15 +143,15 @@ func (r *MaasMachineReconciler) annotate(ctx context.Context, l *life) error {
 func (r *MaasMachineReconciler) observation(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	r.report(l)
-	if v := r.judge(l); v.then != itRuns {
-		return r.settleSeen(l, v), nil
+	if v := r.assess(l); v.then != itRuns {
+		return r.reportFailure(l, v), nil
 	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
 	}
 	if len(addresses) == 0 {
-		return r.settleSeen(l, noAddress), nil
+		return r.reportFailure(l, noAddress), nil
 	}
 	l.record.Enter("", time.Now())
 	l.Machines.ClearFailures(l.maas.SystemID)

@@ -32,7 +32,7 @@ func (r *MaasMachineReconciler) lookup(ctx context.Context, l *life) (outcome, e
 		return out, err
 	}
 	if l.maas == nil {
-		return r.settle(l, gone), nil
+		return r.reportState(l, gone), nil
 	}
 	return proceed, nil
 }
@@ -64,7 +64,7 @@ func (r *MaasMachineReconciler) readMachine(l *life, interest inventory.Interest
 
 // hold waits for a person: the machine is neither lost nor let go meanwhile.
 func hold(m *infrav1.MaasMachine, reason, format string, args ...any) outcome {
-	cantSee(m, problem{reason: reason, message: fmt.Sprintf(format, args...)})
+	markDeployedUnknown(m, problem{reason: reason, message: fmt.Sprintf(format, args...)})
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	return waitAtMost(mendRetry)
 }
@@ -98,7 +98,7 @@ func (r *MaasMachineReconciler) deletionLookup(ctx context.Context, l *life) (ou
 	case err != nil:
 		return proceed, err
 	case foreign != nil:
-		return r.leaveAlone(l, foreign)
+		return r.notOursAnyMore(l, foreign)
 	case len(found) == 0:
 		return r.awaitSettled(l), nil
 	}
@@ -202,8 +202,8 @@ func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *ma
 	})
 }
 
-// leaveAlone emits an event which says that the machine is another user's now, and does not change it.
-func (r *MaasMachineReconciler) leaveAlone(l *life, m *maas.Machine) (outcome, error) {
+// notOursAnyMore emits an event which says that the machine is another user's now, and does not change it.
+func (r *MaasMachineReconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
 		"machine %s (%s) is not ours any more; it is left as it is", m.Hostname, m.SystemID)
 	return proceed, nil

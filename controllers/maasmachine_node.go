@@ -45,7 +45,7 @@ func (r *MaasMachineReconciler) endpoint(ctx context.Context, l *life) (outcome,
 	if m.Status.DNSAttached {
 		setTrue(m, infrav1.DNSAttachedCondition, infrav1.ReadyReason)
 	} else {
-		setFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "%s does not lead to this machine yet", l.EndpointName())
+		setFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "DNS record %s does not contain this machine's address yet", l.EndpointName())
 	}
 	return proceed, nil
 }

@@ -90,7 +90,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 	case l.maas.Status != before:
 		return waitAtMost(unknownRetry), nil // It is another case by now.
 	case !ours:
-		return r.leaveAlone(l, l.maas)
+		return r.notOursAnyMore(l, l.maas)
 	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
@@ -123,17 +123,17 @@ func (r *MaasMachineReconciler) isOursToRelease(ctx context.Context, l *life) (o
 
 // held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
 var held = map[maas.Status]struct{ reason, says string }{
-	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by somebody: its release goes on when that has ended"},
+	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by another user: its release continues when that ends"},
 	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
-		"was commissioned by somebody, and that failed: commission it again in MAAS, and its deletion goes on"},
+		"was commissioned by another user, and that failed: commission it again in MAAS to let its deletion continue"},
 	maas.StatusFailedTesting: {infrav1.TestingFailedReason,
-		"failed its tests, and would be given to others: override their result in MAAS, and its deletion goes on"},
+		"failed its tests, and other users could get it: override their result in MAAS to let its deletion continue"},
 	maas.StatusRescueMode: {infrav1.RescueModeReason,
-		"is in rescue mode, and somebody may be working there: exit it in MAAS, and its deletion goes on"},
-	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason, "enters rescue mode: exit it in MAAS, and its deletion goes on"},
-	maas.StatusExitingRescueMode:  {infrav1.RescueModeReason, "exits rescue mode; then its release goes on"},
-	maas.StatusMissing:            {infrav1.MachineMissingReason, "is missing, says MAAS: delete it there, and its deletion goes on"},
-	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it there, and its deletion goes on"},
+		"is in rescue mode, and another user may work on it: exit rescue mode in MAAS to let its deletion continue"},
+	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason, "enters rescue mode: exit rescue mode in MAAS to let its deletion continue"},
+	maas.StatusExitingRescueMode:  {infrav1.RescueModeReason, "exits rescue mode; then its release continues"},
+	maas.StatusMissing:            {infrav1.MachineMissingReason, "is reported as Missing by MAAS: delete it in MAAS to let its deletion continue"},
+	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it in MAAS to let its deletion continue"},
 }
 
 // releaseNow has the machine released, or brought to a state from which MAAS releases it.
@@ -357,6 +357,6 @@ func (r *MaasMachineReconciler) restoreNetwork(ctx context.Context, l *life) (ou
 
 // waitForUnlock says that a user has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
 func waitForUnlock(l *life) outcome {
-	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS, and its deletion goes on", l.maas.SystemID)
+	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
 	return waitAtMost(mendRetry)
 }

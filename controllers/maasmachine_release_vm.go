@@ -44,7 +44,7 @@ func (r *MaasMachineReconciler) vmRemoval(ctx context.Context, l *life) (outcome
 		return proceed, err
 	}
 	if !ours {
-		return r.leaveAlone(l, l.maas)
+		return r.notOursAnyMore(l, l.maas)
 	}
 	if l.maas.Locked {
 		return waitForUnlock(l), nil
@@ -177,9 +177,9 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, found lxd.Presence, now
 		check.UnreachableSince, check.Tries = ptrTime(now), 0
 	}
 	check.Tries++
-	limit := check.UnreachableSince.Add(r.HostPatience)
+	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
 	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
-		message := fmt.Sprintf("MAAS deleted VM %s, and can't look whether VM host %s is rid of it: %s; this is tried until %s",
+		message := fmt.Sprintf("VM %s is deleted in MAAS, and MAAS can't check that VM host %s no longer has it: %s; retrying until %s",
 			vm, found.Host, maas.Message(found.Why), clock(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
@@ -205,7 +205,7 @@ func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place str
 	if err != nil {
 		return proceed, err
 	}
-	message := fmt.Sprintf("VM host %s still had VM %s, which MAAS had called deleted; it is deleted again (times: %d)", back.Host, back.Hostname, times)
+	message := fmt.Sprintf("VM host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
 	r.warnOnce(m, infrav1.VMCameBackReason, message)
 	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
 	return waitAtMost(vmRetry(times)), nil

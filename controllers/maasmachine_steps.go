@@ -71,10 +71,10 @@ var proceed = outcome{}
 func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
 
 // reconcileNormal brings a machine up to its Node.
-func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *belongings) (ctrl.Result, error) {
+func (r *MaasMachineReconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Result, error) {
 	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
-	if waiting := notYet(m); waiting != nil {
-		cantSee(m.maasMachine, *waiting)
+	if waiting := blocker(m); waiting != nil {
+		markDeployedUnknown(m.maasMachine, *waiting)
 		return ctrl.Result{RequeueAfter: waiting.retryAfter}, nil
 	}
 	s, err := r.scope(ctx, m)
@@ -110,7 +110,7 @@ func (r *MaasMachineReconciler) reconcileRunning(ctx context.Context, l *life) (
 
 // reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
 // when MAAS says that this is so, the object goes too.
-func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongings) (ctrl.Result, error) {
+func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Result, error) {
 	if nothingAcquired(m.maasMachine) {
 		return r.finishDeletion(ctx, m, "nothing had been acquired in MAAS")
 	}
@@ -126,7 +126,7 @@ func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *belongin
 		return r.finishDeletion(ctx, m, "the cluster is a copy; what is in MAAS is left to the original's")
 	}
 	if p := ownerProblem(m); p != nil {
-		cantSee(m.maasMachine, *p)
+		markDeployedUnknown(m.maasMachine, *p)
 		return ctrl.Result{RequeueAfter: p.retryAfter}, nil
 	}
 	s, err := r.scope(ctx, m)

@@ -87,7 +87,7 @@ func wasAskedFor(m *infrav1.MaasMachine) bool {
 }
 
 // ownerProblem is why it can't be proven what in MAAS belongs to a machine; nil where it can.
-func ownerProblem(m *belongings) *problem {
+func ownerProblem(m *owners) *problem {
 	id, noted := m.maasCluster.Annotations[infrav1.OwnerIDAnnotation], m.maasMachine.Annotations[infrav1.OwnerIDAnnotation]
 	switch {
 	case id != "" && !maas.ValidOwnerID(id):

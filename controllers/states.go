@@ -36,8 +36,8 @@ const (
 	deploying     = "deploying"
 )
 
-// verdict is what a machine's state in MAAS means.
-type verdict struct {
+// assessment is what a machine's state in MAAS means.
+type assessment struct {
 	then   consequence
 	reason string
 	// says goes on after "machine ID".
@@ -48,63 +48,63 @@ type verdict struct {
 	lost bool
 }
 
-var released = verdict{then: replace, reason: infrav1.MachineReleasedReason, says: "was released in MAAS", lost: true}
+var released = assessment{then: replace, reason: infrav1.MachineReleasedReason, says: "was released in MAAS", lost: true}
 
-// states has a verdict for each state, for a machine that never ran (first) and for one that was provisioned (later). Docs:
+// states has a assessment for each state, for a machine that never ran (first) and for one that was provisioned (later). Docs:
 // docs/machine-states.md.
-var states = map[maas.Status]struct{ first, later verdict }{
+var states = map[maas.Status]struct{ first, later assessment }{
 	maas.StatusNew: {
-		verdict{then: moving, reason: infrav1.CommissioningReason, says: "is not commissioned yet", phase: commissioning}, released},
+		assessment{then: moving, reason: infrav1.CommissioningReason, says: "is not commissioned yet", phase: commissioning}, released},
 	maas.StatusCommissioning: {
-		verdict{then: moving, reason: infrav1.CommissioningReason, says: "is being commissioned", phase: commissioning}, released},
-	maas.StatusFailedCommissioning: both(verdict{then: replace, reason: infrav1.CommissioningFailedReason, lost: true,
+		assessment{then: moving, reason: infrav1.CommissioningReason, says: "is being commissioned", phase: commissioning}, released},
+	maas.StatusFailedCommissioning: both(assessment{then: replace, reason: infrav1.CommissioningFailedReason, lost: true,
 		says: "could not be commissioned; its script results in MAAS say why"}),
 	maas.StatusTesting: {
-		verdict{then: moving, reason: infrav1.TestingReason, says: "is being tested", phase: commissioning},
-		verdict{then: moving, reason: infrav1.TestingReason, says: "is being tested by somebody, and goes back to what it did"}},
+		assessment{then: moving, reason: infrav1.TestingReason, says: "is being tested", phase: commissioning},
+		assessment{then: moving, reason: infrav1.TestingReason, says: "is being tested by another user; when the test ends, it returns to its earlier state"}},
 	maas.StatusFailedTesting: {
-		verdict{then: replace, reason: infrav1.TestingFailedReason, says: "failed its tests; their results in MAAS say why"},
-		verdict{then: person, reason: infrav1.TestingFailedReason,
-			says: "failed the tests that somebody ran: override their result in MAAS, or delete the Machine"}},
-	maas.StatusReady:     {verdict{then: deployIt}, released},
-	maas.StatusAllocated: {verdict{then: deployIt}, released},
+		assessment{then: replace, reason: infrav1.TestingFailedReason, says: "failed its tests; their results in MAAS say why"},
+		assessment{then: person, reason: infrav1.TestingFailedReason,
+			says: "failed tests that another user ran: override their result in MAAS, or delete the Machine"}},
+	maas.StatusReady:     {assessment{then: deployIt}, released},
+	maas.StatusAllocated: {assessment{then: deployIt}, released},
 	maas.StatusReserved: {
-		verdict{then: person, reason: infrav1.MachineReservedReason, says: "is reserved by somebody in MAAS"},
-		verdict{then: replace, reason: infrav1.MachineReservedReason, says: "was released, and reserved by somebody in MAAS", lost: true}},
-	maas.StatusDeploying: both(verdict{then: moving, reason: infrav1.DeployingReason, says: "is being deployed", phase: deploying}),
-	maas.StatusDeployed:  both(verdict{then: itRuns}),
-	maas.StatusFailedDeployment: both(verdict{then: replace, reason: infrav1.DeployFailedReason,
+		assessment{then: person, reason: infrav1.MachineReservedReason, says: "is reserved by another user in MAAS"},
+		assessment{then: replace, reason: infrav1.MachineReservedReason, says: "was released, and is reserved by another user in MAAS", lost: true}},
+	maas.StatusDeploying: both(assessment{then: moving, reason: infrav1.DeployingReason, says: "is being deployed", phase: deploying}),
+	maas.StatusDeployed:  both(assessment{then: itRuns}),
+	maas.StatusFailedDeployment: both(assessment{then: replace, reason: infrav1.DeployFailedReason,
 		says: "could not be deployed; its events in MAAS say why"}),
-	maas.StatusReleasing:   {verdict{then: moving, reason: infrav1.ReleasingReason, says: "is being released by somebody"}, released},
-	maas.StatusDiskErasing: {verdict{then: moving, reason: infrav1.ErasingDisksReason, says: "is being erased by somebody"}, released},
-	maas.StatusReleasingFailed: both(verdict{then: replace, reason: infrav1.ReleaseFailedReason, lost: true,
-		says: "was released by somebody, and MAAS could not do it"}),
-	maas.StatusFailedDiskErasing: both(verdict{then: replace, reason: infrav1.EraseFailedReason, lost: true,
-		says: "was released by somebody, and its disks could not be erased"}),
+	maas.StatusReleasing:   {assessment{then: moving, reason: infrav1.ReleasingReason, says: "is being released by another user"}, released},
+	maas.StatusDiskErasing: {assessment{then: moving, reason: infrav1.ErasingDisksReason, says: "is being erased by another user"}, released},
+	maas.StatusReleasingFailed: both(assessment{then: replace, reason: infrav1.ReleaseFailedReason, lost: true,
+		says: "was released by another user, and MAAS failed to release it"}),
+	maas.StatusFailedDiskErasing: both(assessment{then: replace, reason: infrav1.EraseFailedReason, lost: true,
+		says: "was released by another user, and MAAS failed to erase its disks"}),
 	// MAAS releases what is marked broken.
-	maas.StatusBroken:                 both(verdict{then: replace, reason: infrav1.MachineBrokenReason, says: "is marked broken in MAAS", lost: true}),
-	maas.StatusMissing:                both(verdict{then: replace, reason: infrav1.MachineMissingReason, says: "is missing, says MAAS"}),
-	maas.StatusRetired:                both(verdict{then: replace, reason: infrav1.MachineRetiredReason, says: "is retired in MAAS", lost: true}),
-	maas.StatusEnteringRescueMode:     both(verdict{then: moving, reason: infrav1.RescueModeReason, says: "enters rescue mode"}),
-	maas.StatusRescueMode:             both(verdict{then: person, reason: infrav1.RescueModeReason, says: "is in rescue mode: exit it in MAAS"}),
-	maas.StatusExitingRescueMode:      both(verdict{then: moving, reason: infrav1.RescueModeReason, says: "exits rescue mode"}),
+	maas.StatusBroken:                 both(assessment{then: replace, reason: infrav1.MachineBrokenReason, says: "is marked broken in MAAS", lost: true}),
+	maas.StatusMissing:                both(assessment{then: replace, reason: infrav1.MachineMissingReason, says: "is reported as Missing by MAAS"}),
+	maas.StatusRetired:                both(assessment{then: replace, reason: infrav1.MachineRetiredReason, says: "is retired in MAAS", lost: true}),
+	maas.StatusEnteringRescueMode:     both(assessment{then: moving, reason: infrav1.RescueModeReason, says: "enters rescue mode"}),
+	maas.StatusRescueMode:             both(assessment{then: person, reason: infrav1.RescueModeReason, says: "is in rescue mode: exit it in MAAS"}),
+	maas.StatusExitingRescueMode:      both(assessment{then: moving, reason: infrav1.RescueModeReason, says: "exits rescue mode"}),
 	maas.StatusFailedToEnterRescue:    both(rescueFailed),
 	maas.StatusFailedToExitRescueMode: both(rescueFailed),
 }
 
-var rescueFailed = verdict{then: person, reason: infrav1.RescueModeFailedReason,
+var rescueFailed = assessment{then: person, reason: infrav1.RescueModeFailedReason,
 	says: "did not get into rescue mode or out of it: exit rescue mode in MAAS"}
 
 var (
 	// gone is for a machine that MAAS does not have.
-	gone = verdict{then: replace, reason: infrav1.MachineMissingReason, says: "is not in MAAS any more: delete the Machine", lost: true}
+	gone = assessment{then: replace, reason: infrav1.MachineMissingReason, says: "is not in MAAS any more: delete the Machine", lost: true}
 	// noAddress: MAAS reports the addresses a moment after Deployed.
-	noAddress = verdict{then: moving, reason: infrav1.DeployingReason, says: "has no address", phase: deploying}
+	noAddress = assessment{then: moving, reason: infrav1.DeployingReason, says: "has no address", phase: deploying}
 )
 
 // notOurs is for a machine that was not acquired for this MaasMachine. Its MAAS user may be ours: other clusters and people use the same.
-func notOurs(m *maas.Machine, ran bool) verdict {
-	v := verdict{then: person, reason: infrav1.MachineNotOursReason, lost: true,
+func notOurs(m *maas.Machine, ran bool) assessment {
+	v := assessment{then: person, reason: infrav1.MachineNotOursReason, lost: true,
 		says: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not touched", m.Owner)}
 	if ran {
 		v.then = replace
@@ -113,10 +113,12 @@ func notOurs(m *maas.Machine, ran bool) verdict {
 	return v
 }
 
-func both(v verdict) struct{ first, later verdict } { return struct{ first, later verdict }{v, v} }
+func both(v assessment) struct{ first, later assessment } {
+	return struct{ first, later assessment }{v, v}
+}
 
-// judge returns what a machine's state means. ran means that it was provisioned before, vm that it is a VM which we composed.
-func judge(m *maas.Machine, ran, vm bool) verdict {
+// assess returns what a machine's state means. ran means that it was provisioned before, vm that it is a VM which we composed.
+func assess(m *maas.Machine, ran, vm bool) assessment {
 	state, known := states[m.Status]
 	v := state.first
 	if ran {
@@ -124,14 +126,14 @@ func judge(m *maas.Machine, ran, vm bool) verdict {
 	}
 	switch {
 	case !known:
-		v = verdict{then: person, reason: infrav1.MachineNotUsableReason, says: fmt.Sprintf("is in state %q, which is not known here", m.StatusName)}
+		v = assessment{then: person, reason: infrav1.MachineNotUsableReason, says: fmt.Sprintf("is in state %q, which is not known here", m.StatusName)}
 	case m.Status == maas.StatusNew && !ran && !vm:
 		// MAAS commissions by itself what it composes, and nothing else.
-		v = verdict{then: person, reason: infrav1.NotCommissionedReason, says: "is New: commission it in MAAS"}
+		v = assessment{then: person, reason: infrav1.NotCommissionedReason, says: "is New: commission it in MAAS"}
 	case v.then == itRuns && m.PowerState == maas.PowerOff:
-		v = verdict{then: person, reason: infrav1.PoweredOffReason, says: "is deployed, but powered off"}
+		v = assessment{then: person, reason: infrav1.PoweredOffReason, says: "is deployed, but powered off"}
 	case v.then == deployIt && m.Locked:
-		v = verdict{then: person, reason: infrav1.MachineLockedReason, says: "is locked, and can't be deployed: unlock it in MAAS"}
+		v = assessment{then: person, reason: infrav1.MachineLockedReason, says: "is locked, and can't be deployed: unlock it in MAAS"}
 	}
 	if v.then == replace {
 		v.says += ": delete the Machine"
@@ -142,11 +144,11 @@ func judge(m *maas.Machine, ran, vm bool) verdict {
 	return v
 }
 
-// overdue returns the verdict at the deadline of a phase. Nothing is aborted, nor given back: an operator may want to look at the
+// overdue returns the assessment at the deadline of a phase. Nothing is aborted, nor given back: an operator may want to look at the
 // machine, and MAAS may end after all.
-func (v verdict) overdue(limit time.Duration) verdict {
+func (v assessment) overdue(limit time.Duration) assessment {
 	reasons := map[string]string{commissioning: infrav1.CommissioningTimedOutReason, deploying: infrav1.DeployTimedOutReason}
-	return verdict{then: person, reason: reasons[v.phase], phase: v.phase,
+	return assessment{then: person, reason: reasons[v.phase], phase: v.phase,
 		says: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.says, limit)}
 }
 
@@ -155,8 +157,8 @@ func wasProvisioned(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
 }
 
-// settle says in the conditions that the machine does not run, and why, and returns when to look again.
-func (r *MaasMachineReconciler) settle(l *life, v verdict) outcome {
+// reportState says in the conditions that the machine does not run, and why, and returns when to look again.
+func (r *MaasMachineReconciler) reportState(l *life, v assessment) outcome {
 	m, after := l.MaasMachine, safetyRetry
 	limit := r.limit(v.phase)
 	if limit == 0 {

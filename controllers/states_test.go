@@ -28,7 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// said is what a test compares of a verdict.
+// said is what a test compares of a assessment.
 type said struct {
 	Reason string
 	Then   consequence
@@ -104,7 +104,7 @@ func TestEachStateOfMAASHasItsReasonAndConsequence(t *testing.T) {
 			for flags := range 8 {
 				locked, ran, vm := flags&1 != 0, flags&2 != 0, flags&4 != 0
 				m := &maas.Machine{Status: maas.Status(number), StatusName: state.name, Locked: locked, PowerState: power}
-				got := judge(m, ran, vm)
+				got := assess(m, ran, vm)
 				name := fmt.Sprintf("%s locked=%v power=%s provisioned=%v vm=%v", state.name, locked, power, ran, vm)
 				if diff := cmp.Diff(state.wanted(m, ran, vm), said{got.reason, got.then, got.phase, got.lost}); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -125,7 +125,7 @@ func TestEachStateOfMAASHasItsReasonAndConsequence(t *testing.T) {
 
 func TestAStateThatIsNotKnownIsForAPerson(t *testing.T) {
 	for _, ran := range []bool{false, true} {
-		got := judge(&maas.Machine{Status: 99, StatusName: "Dancing"}, ran, true)
+		got := assess(&maas.Machine{Status: 99, StatusName: "Dancing"}, ran, true)
 		if got.reason != infrav1.MachineNotUsableReason || got.then != person || !strings.Contains(got.says, "Dancing") {
 			t.Errorf("provisioned=%v: %+v", ran, got)
 		}
@@ -167,19 +167,19 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 	} {
 		recorder := events.NewFakeRecorder(10)
 		r := &MaasMachineReconciler{Recorder: recorder, CommissionTimeout: limit, DeployTimeout: limit}
-		v := judge(&maas.Machine{Status: tc.status}, false, true)
+		v := assess(&maas.Machine{Status: tc.status}, false, true)
 		m := &infrav1.MaasMachine{}
 		l := lifeOf(t, m)
-		if out := r.settle(l, v); out.after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
+		if out := r.reportState(l, v); out.after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
 			t.Errorf("%v at the start: %+v, %+v", tc.status, out, m.Status.Conditions)
 		}
 		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit + time.Minute))}
-		if out := r.settle(l, v); out.after <= 0 || out.after > time.Minute {
+		if out := r.reportState(l, v); out.after <= 0 || out.after > time.Minute {
 			t.Errorf("%v a minute before the deadline: looks again after %v", tc.status, out.after)
 		}
 		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit))}
 		for range 3 {
-			if out := r.settle(l, v); out.after != safetyRetry || m.Status.FailureReason != "" ||
+			if out := r.reportState(l, v); out.after != safetyRetry || m.Status.FailureReason != "" ||
 				!conditions.IsFalse(m, infrav1.MachineDeployedCondition) || conditions.GetReason(m, infrav1.MachineDeployedCondition) != tc.reason {
 				t.Errorf("%v after the deadline: %+v, %+v", tc.status, out, m.Status)
 			}
@@ -187,7 +187,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		if n := len(recorder.Events); n != 1 {
 			t.Errorf("%v: %d events, want 1", tc.status, n)
 		}
-		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.settle(l, v).after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
+		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.reportState(l, v).after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
 			t.Errorf("%v without deadlines: %+v", tc.status, m.Status.Conditions)
 		}
 	}

@@ -148,7 +148,7 @@ type world struct {
 	scopes          *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
-	hostPatience                     time.Duration // the manager's
+	hostTimeout                      time.Duration // the manager's
 	stopManager                      func()
 	nudged                           *rate.Sometimes
 }
@@ -183,7 +183,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	}
 	w := &world{
 		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
-		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region, hostPatience: 5 * time.Minute,
+		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region, hostTimeout: 5 * time.Minute,
 		nudged: &rate.Sometimes{Interval: 5 * time.Second},
 	}
 	for _, c := range change {
@@ -273,7 +273,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	machineReconciler := &MaasMachineReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
 		ClusterCache: clusterCache, CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout,
-		HostPatience: w.hostPatience,
+		HostUnreachableTimeout: w.hostTimeout,
 	}
 	for _, err := range []error{
 		mgr.Add(runnable(registry.Start)),

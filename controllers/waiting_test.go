@@ -32,7 +32,7 @@ func TestWhatAMachineWaitsFor(t *testing.T) {
 		"the user data, though it has a provider ID": {spec: infrav1.MaasMachineSpec{ProviderID: providerID}, provisioned: true, want: infrav1.WaitingForBootstrapDataReason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &belongings{
+			m := &owners{
 				cluster: &clusterv1.Cluster{}, machine: &clusterv1.Machine{}, maasMachine: &infrav1.MaasMachine{Spec: tc.spec}, maasCluster: &infrav1.MaasCluster{},
 			}
 			m.maasCluster.Annotations = map[string]string{infrav1.OwnerIDAnnotation: "abcdefghijkl"}
@@ -41,7 +41,7 @@ func TestWhatAMachineWaitsFor(t *testing.T) {
 				m.machine.Spec.Bootstrap.DataSecretName = ptr.To("data")
 			}
 			got := ""
-			if waiting := notYet(m); waiting != nil {
+			if waiting := blocker(m); waiting != nil {
 				got = waiting.reason
 			}
 			if got != tc.want {

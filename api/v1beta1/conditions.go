@@ -187,16 +187,16 @@ const (
 	// MachineDoesNotFitReason: the machine that spec.systemID names is not like the spec wants it.
 	MachineDoesNotFitReason = "MachineDoesNotFit"
 
-	// MachineNotOursReason: the machine belongs to somebody else. It is not touched.
+	// MachineNotOursReason: the machine belongs to another user. It is not changed.
 	MachineNotOursReason = "MachineNotOurs"
 
-	// MachineReleasedReason: somebody released the machine in MAAS after it was provisioned.
+	// MachineReleasedReason: another user released the machine in MAAS after it was provisioned.
 	MachineReleasedReason = "MachineReleased"
 
-	// MachineReservedReason: somebody reserved the machine in MAAS.
+	// MachineReservedReason: another user reserved the machine in MAAS.
 	MachineReservedReason = "MachineReserved"
 
-	// MachineBrokenReason: somebody marked the machine broken in MAAS, which releases it.
+	// MachineBrokenReason: another user marked the machine broken in MAAS, which releases it.
 	MachineBrokenReason = "MachineBroken"
 
 	// MachineRetiredReason: the machine is retired in MAAS.
@@ -233,7 +233,7 @@ const (
 	// ReleaseFailedReason: MAAS could not release the machine. It is tried again as after EraseFailed.
 	ReleaseFailedReason = "ReleaseFailed"
 
-	// VerifyingVMReason: MAAS does not have the VM any more, and looks whether its host is rid of it, too.
+	// VerifyingVMReason: the VM is deleted in MAAS, and MAAS checks that its VM host no longer has it.
 	VerifyingVMReason = "VerifyingVM"
 
 	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing intervals.
@@ -288,7 +288,7 @@ const (
 
 // Reasons of MachineDeployed while the machine of a host cluster is deleted.
 const (
-	// VMsOnHostReason: VMs of clusters run on the machine. Its deletion goes on when they are gone.
+	// VMsOnHostReason: VMs of clusters run on the machine. Its deletion continues when they are gone.
 	VMsOnHostReason = "VMsOnHost"
 
 	// RetiringReason: the node is taken out of service as a VM host.

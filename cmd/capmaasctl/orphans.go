@@ -135,7 +135,7 @@ func (a *audit) removeAll(ctx context.Context, list []orphan, o options, s surro
 			continue
 		}
 		done, err := remover.Remove(ctx, one.SystemID)
-		var left *orphans.LeftAlone
+		var left *orphans.KeptError
 		switch {
 		case err == nil:
 			one.Outcome, one.Message = outcomeRemoved, done

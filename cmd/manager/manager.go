@@ -188,7 +188,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	return (&controllers.MaasMachineReconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
-		CommissionTimeout: opts.commissionTimeout, DeployTimeout: opts.deployTimeout, HostPatience: opts.vmHostPatience,
+		CommissionTimeout: opts.commissionTimeout, DeployTimeout: opts.deployTimeout, HostUnreachableTimeout: opts.vmHostUnreachableTimeout,
 		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: opts.watchFilter,
 	}).SetupWithManager(ctx, mgr, concurrency)
 }

@@ -26,7 +26,7 @@ type options struct {
 	settleTime                 time.Duration
 	commissionTimeout          time.Duration
 	deployTimeout              time.Duration
-	vmHostPatience             time.Duration
+	vmHostUnreachableTimeout   time.Duration
 	orphanAuditInterval        time.Duration
 	initializer                controllers.Initializer
 	connectRetry               time.Duration
@@ -44,10 +44,10 @@ func defaultOptions() options {
 		maasConfigDir: "/etc/capmaas",
 		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 4 * time.Minute, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
 		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
-		vmHostPatience:      5 * time.Minute,
-		orphanAuditInterval: 10 * time.Minute,
-		initializer:         controllers.Initializer{PullPolicy: "IfNotPresent"},
-		concurrency:         10, kubeQPS: 100, kubeBurst: 200,
+		vmHostUnreachableTimeout: 5 * time.Minute,
+		orphanAuditInterval:      10 * time.Minute,
+		initializer:              controllers.Initializer{PullPolicy: "IfNotPresent"},
+		concurrency:              10, kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
 }
@@ -58,9 +58,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.healthAddr, "health-addr", o.healthAddr, "Address of /healthz and /readyz.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 
-	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Only one of several managers works at a time.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Enable leader election: of several managers, one reconciles at a time.")
 	fs.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace, "Namespace of the Lease that the leader holds. Default: the pod's.")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long others wait for a leader that is silent.")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long the others wait for a leader that does not renew its lease.")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "Time between two tries to get or renew the lease.")
 
@@ -69,26 +69,26 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
 	fs.StringSliceVar(&o.maasConfigNamespaces, "maas-config-namespaces", o.maasConfigNamespaces,
 		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. Default: all namespaces.")
-	fs.DurationVar(&o.pollActive, "poll-active", o.pollActive, "How often MAAS is asked for the machines that are on their way.")
+	fs.DurationVar(&o.pollActive, "poll-active", o.pollActive, "How often MAAS is asked for machines that are changing.")
 	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
 	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
-		"How long a machine may turn up in MAAS after the answer to a request for one was lost. It counts from before the request, for whose answer "+
-			"the manager waits up to 150 s.")
+		"How long to wait for the effect of a MAAS request whose response was lost before repeating it. It counts from before the request, for whose "+
+			"response the manager waits up to 150 s.")
 	fs.DurationVar(&o.commissionTimeout, "commission-timeout", o.commissionTimeout,
 		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.deployTimeout, "deploy-timeout", o.deployTimeout,
 		"How long MAAS may deploy a machine before its condition says DeployTimedOut. 0: for ever.")
-	fs.DurationVar(&o.vmHostPatience, "vm-host-patience", o.vmHostPatience,
+	fs.DurationVar(&o.vmHostUnreachableTimeout, "vm-host-unreachable-timeout", o.vmHostUnreachableTimeout,
 		"How long the deletion of a VM waits for a VM host that MAAS can't look at. What replaces a control plane on a dead host waits for it.")
 	fs.DurationVar(&o.orphanAuditInterval, "orphan-audit-interval", o.orphanAuditInterval,
-		"How often all machines in MAAS are looked at for those that are marked as ours and that no object claims. 0: never.")
-	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often the connection to a workload cluster that does not answer yet is tried.")
-	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which is put into host clusters.")
+		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
+	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often connecting to a workload cluster that does not respond yet is retried.")
+	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
 	fs.StringVar(&o.initializer.PullPolicy, "initializer-image-pull-policy", o.initializer.PullPolicy, "Always, IfNotPresent or Never.")
 	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time, beside those that wait for MAAS.")
-	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Most requests per second to the Kubernetes API.")
-	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Most requests at once to the Kubernetes API.")
+	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Maximum requests per second to the Kubernetes API.")
+	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Maximum burst of requests to the Kubernetes API.")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error.")
 	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "json or text.")
 }

@@ -150,7 +150,7 @@ func (s *Sandbox) chartValues() map[string]any {
 				// What is slow in a real MAAS is faster here, and so are machines.
 				"--workload-connect-retry=1s",
 				"--settle-time=" + s.scaled(settleTime).String(),
-				"--vm-host-patience=15s",
+				"--vm-host-unreachable-timeout=15s",
 			},
 		},
 	}

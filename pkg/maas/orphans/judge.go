@@ -48,15 +48,15 @@ func (f *Finding) AgentName() string {
 func (c *Claims) Audit(machines []*maas.Machine) []Finding {
 	var found []Finding
 	for _, m := range machines {
-		if f, innocent := c.Judge(m); innocent == "" {
+		if f, notOrphan := c.Judge(m); notOrphan == "" {
 			found = append(found, f)
 		}
 	}
 	return found
 }
 
-// Judge reports whether a machine is an orphan: innocent is "" then, else it says why it is none.
-func (c *Claims) Judge(m *maas.Machine) (f Finding, innocent string) {
+// Judge reports whether a machine is an orphan: notOrphan is "" then, else it says why it is none.
+func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 	f, ok := c.recognize(m)
 	if !ok {
 		return f, "it does not carry a mark of this management cluster"

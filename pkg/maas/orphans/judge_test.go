@@ -111,16 +111,16 @@ func TestWhatIsAnOrphan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := NewClaims(here, tc.watched, []Cluster{alive, frozen, {Namespace: "ns", Name: "new"}}, tc.objects)
-			found, innocent := claims.Judge(tc.machine)
+			found, notOrphan := claims.Judge(tc.machine)
 			got := no
 			switch {
-			case innocent == "" && found.Doubt == "":
+			case notOrphan == "" && found.Doubt == "":
 				got = proven
-			case innocent == "":
+			case notOrphan == "":
 				got = doubtful
 			}
 			if got != tc.want {
-				t.Fatalf("it is %q (innocent: %q, doubt: %q), want %q", got, innocent, found.Doubt, tc.want)
+				t.Fatalf("it is %q (notOrphan: %q, doubt: %q), want %q", got, notOrphan, found.Doubt, tc.want)
 			}
 			if got != no && (len(found.Proof) < 2 || slices.Contains(found.Proof, "")) {
 				t.Errorf("the proof is %q; want whose it is and that nothing claims it", found.Proof)
@@ -134,11 +134,11 @@ func TestWhatIsAnOrphan(t *testing.T) {
 
 func TestWithoutItsOwnIDAManagementClusterKnowsNothingByThatMark(t *testing.T) {
 	claims := NewClaims("", "", []Cluster{alive}, nil)
-	if f, innocent := claims.Judge(metal("owner9", "a", annotate(ownership.AnnotationManagement, ""))); innocent == "" {
+	if f, notOrphan := claims.Judge(metal("owner9", "a", annotate(ownership.AnnotationManagement, ""))); notOrphan == "" {
 		t.Errorf("a machine without the mark is taken for one with it: %v", f)
 	}
-	if f, innocent := claims.Judge(metal("owner1", "a")); innocent != "" || f.Doubt == "" {
-		t.Errorf("a mark that can't be told apart is no reason for doubt: %v %q", f, innocent)
+	if f, notOrphan := claims.Judge(metal("owner1", "a")); notOrphan != "" || f.Doubt == "" {
+		t.Errorf("a mark that can't be told apart is no reason for doubt: %v %q", f, notOrphan)
 	}
 }
 
@@ -153,9 +153,9 @@ func TestProofNamesTheMarks(t *testing.T) {
 		{vm("owner1", "a"), []string{"lxd-a", maas.HostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
 		{metal("owner9", "a"), []string{ownership.AnnotationManagement + "=" + here, "owner9"}},
 	} {
-		found, innocent := claims.Judge(tc.machine)
-		if innocent != "" {
-			t.Errorf("%s is innocent: %s", tc.machine.Hostname, innocent)
+		found, notOrphan := claims.Judge(tc.machine)
+		if notOrphan != "" {
+			t.Errorf("%s is notOrphan: %s", tc.machine.Hostname, notOrphan)
 		}
 		all := strings.Join(found.Proof, "\n")
 		for _, want := range tc.want {
@@ -196,9 +196,9 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 			annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), ""},
 		"a broken VM of somebody": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob")), "capmaas/owner1/a"},
 	} {
-		found, innocent := claims.Judge(tc.machine)
-		if innocent != "" || found.AgentName() != tc.want {
-			t.Errorf("%s: %q (innocent: %q), want %q", name, found.AgentName(), innocent, tc.want)
+		found, notOrphan := claims.Judge(tc.machine)
+		if notOrphan != "" || found.AgentName() != tc.want {
+			t.Errorf("%s: %q (notOrphan: %q), want %q", name, found.AgentName(), notOrphan, tc.want)
 		}
 	}
 }

@@ -25,13 +25,13 @@ const (
 // byHand: a person has an orphan removed, and sees whether it is.
 var byHand = maas.Unrecorded("a person runs this and sees what became of it")
 
-// LeftAlone says why a machine was not removed though it looked like an orphan before.
-type LeftAlone struct {
+// KeptError says why a machine was not removed though it looked like an orphan before.
+type KeptError struct {
 	Why string
 }
 
 // Error gives the reason.
-func (e *LeftAlone) Error() string { return "it is left alone: " + e.Why }
+func (e *KeptError) Error() string { return "it is kept: " + e.Why }
 
 // Remover removes orphans from one MAAS.
 type Remover struct {
@@ -43,7 +43,7 @@ type Remover struct {
 }
 
 // Remove proves once more that a machine is an orphan, and then releases it or, where it is a VM that was composed for us, deletes it. It
-// returns what it did. Errors are *LeftAlone where nothing was done.
+// returns what it did. Errors are *KeptError where nothing was done.
 func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	m, err := r.Client.GetMachine(ctx, systemID)
 	if errors.Is(err, maas.NotFound) {
@@ -68,21 +68,21 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	finding, innocent := claims.Judge(m)
+	finding, notOrphan := claims.Judge(m)
 	switch {
-	case innocent != "":
-		return Finding{}, &LeftAlone{innocent}
+	case notOrphan != "":
+		return Finding{}, &KeptError{notOrphan}
 	case finding.Doubt != "" && !slices.Contains(r.Vouched, finding.OwnerID):
-		return Finding{}, &LeftAlone{finding.Doubt}
+		return Finding{}, &KeptError{finding.Doubt}
 	case m.Locked:
-		return Finding{}, &LeftAlone{"it is locked in MAAS"}
+		return Finding{}, &KeptError{"it is locked in MAAS"}
 	}
 	stands, err := Recorded(ctx, r.Client, []Finding{finding})
 	if err != nil {
 		return Finding{}, err
 	}
 	if len(stands) == 0 {
-		return Finding{}, &LeftAlone{fmt.Sprintf("MAAS did not record that %s acquired it; its owner in MAAS is %q", finding.AgentName(), m.Owner)}
+		return Finding{}, &KeptError{fmt.Sprintf("MAAS did not record that %s acquired it; its owner in MAAS is %q", finding.AgentName(), m.Owner)}
 	}
 	return finding, nil
 }

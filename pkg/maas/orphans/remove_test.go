@@ -287,7 +287,7 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 			b := newBed(t)
 			m := left(b)
 			done, err := b.remove(m.SystemID)
-			var alone *LeftAlone
+			var alone *KeptError
 			if !errors.As(err, &alone) || alone.Why == "" || done != "" {
 				t.Errorf("want it left alone, with the reason; got %q, %v", done, err)
 			}
