@@ -5,9 +5,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -15,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -74,16 +73,9 @@ func summarize(of conditions.Setter, deleting bool, types ...string) {
 // maxForeign bounds what is taken from others, in bytes.
 const maxForeign = 512
 
-// brief makes of what others say something for a condition: on one line, and short. A Node, an IPAM provider and the API server of a host cluster
-// are not ours; too long a message could not be stored, and no other either.
-func brief(text string) string {
-	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
-	text = strings.Join(words, " ")
-	if len(text) > maxForeign {
-		text = strings.ToValidUTF8(text[:maxForeign], "") + "..."
-	}
-	return text
-}
+// brief makes of what others say something for a condition. A Node, an IPAM provider and the API server of a host cluster are not ours; too long a
+// message could not be stored, and no other either.
+func brief(said string) string { return text.OneLine(said, maxForeign) }
 
 func deletionMessage(of conditions.Getter, types []string) string {
 	for _, condition := range types {

@@ -201,7 +201,7 @@ func desiredNodes(cluster *clusterv1.Cluster) int {
 // notYetHost says why a machine is no VM host yet; "" when it is one. What the initializer says on the Node goes first.
 func (r *MaasClusterReconciler) notYetHost(ctx context.Context, workload client.Reader, hosts []maas.VMHost, m *infrav1.MaasMachine) string {
 	on := vmhosts.OnMachine(hosts, m.Spec.SystemID)
-	if slices.ContainsFunc(on, vmhosts.ResourcesKnown) {
+	if slices.ContainsFunc(on, maas.VMHost.ResourcesKnown) {
 		return ""
 	}
 	machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)

@@ -16,7 +16,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -129,7 +128,7 @@ func (r *MaasClusterReconciler) heldByItsOwn(ctx context.Context, s *scope.Clust
 			continue
 		}
 		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
-		if seen != nil && slices.ContainsFunc(seen.IPAddresses, func(ip string) bool { return dns.SameAddress(ip, address) }) {
+		if seen != nil && slices.ContainsFunc(seen.IPAddresses, func(ip string) bool { return maas.SameAddress(ip, address) }) {
 			return address, nil
 		}
 	}
@@ -149,7 +148,7 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 
 // ours is the address that is wanted, or any where none is, among those that are reserved under the cluster's name.
 func ours(reserved []string, wanted string) string {
-	at := slices.IndexFunc(reserved, func(address string) bool { return wanted == "" || dns.SameAddress(address, wanted) })
+	at := slices.IndexFunc(reserved, func(address string) bool { return wanted == "" || maas.SameAddress(address, wanted) })
 	if at < 0 {
 		return ""
 	}
@@ -159,7 +158,7 @@ func ours(reserved []string, wanted string) string {
 // meets reports whether an address is what is wanted.
 func meets(address string, wanted *infrav1.VirtualIP) bool {
 	if wanted.Address != "" {
-		return dns.SameAddress(address, wanted.Address)
+		return maas.SameAddress(address, wanted.Address)
 	}
 	ip, err := netip.ParseAddr(address)
 	subnet, bad := netip.ParsePrefix(wanted.Subnet)

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -68,14 +68,11 @@ func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
 const maxTold = 5
 
 func told(cooling []machine.CoolingDown) string {
-	var parts []string
-	for _, m := range cooling[:min(len(cooling), maxTold)] {
-		parts = append(parts, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, clock(m.Until)))
+	var names []string
+	for _, m := range cooling {
+		names = append(names, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, clock(m.Until)))
 	}
-	if more := len(cooling) - maxTold; more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(parts, ", ")
+	return text.List(names, maxTold)
 }
 
 // fit makes sure that a machine of choice is as the spec wants it, before it is claimed.

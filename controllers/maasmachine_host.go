@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -87,7 +87,7 @@ func (r *MaasMachineReconciler) hostRetirement(ctx context.Context, l *life) (ou
 		return proceed, err
 	}
 	if len(vms) > 0 {
-		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), shorten(vms))
+		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
 		return waitAtMost(vmsRetry), nil
 	}
 	// A node that has retired waits for others, whose API may be gone meanwhile.
@@ -133,7 +133,7 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 		return proceed, nil
 	}
 	slices.Sort(waiting)
-	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "out of service; waiting for other machines of the host cluster: %s", shorten(waiting))
+	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "out of service; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed))
 	return waitAtMost(retireRetry), nil
 }
 
@@ -184,13 +184,6 @@ func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) 
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-func shorten(names []string) string {
-	if len(names) <= maxNamed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
 // retireNode has the initializer on the node stop, and waits until it says that it did: a host that registers itself again while

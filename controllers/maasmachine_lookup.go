@@ -19,7 +19,7 @@ import (
 )
 
 // lookup reads what the inventory knows of a machine that was acquired before.
-func (r *MaasMachineReconciler) lookup(ctx context.Context, l *life) (outcome, error) {
+func (r *MaasMachineReconciler) lookup(_ context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if m.Spec.SystemID == "" {
 		return proceed, nil

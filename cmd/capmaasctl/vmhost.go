@@ -125,7 +125,7 @@ func (c *checks) condition(h maas.VMHost, o options, unusable error) {
 		return
 	}
 	c.ok("vm-host-reachable", "MAAS has reached its LXD %s", h.Version)
-	if !vmhosts.ResourcesKnown(h) {
+	if !h.ResourcesKnown() {
 		c.failed("vm-host-resources", "they come a minute after the registration; else refresh the VM host in MAAS",
 			"MAAS does not know its cores and memory yet")
 		return
@@ -258,7 +258,7 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 
 // awaitResources gives MAAS the time to learn what a host that it reaches has. It returns what MAAS knew last.
 func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) maas.VMHost {
-	if host.Version == "" || vmhosts.ResourcesKnown(host) {
+	if host.Version == "" || host.ResourcesKnown() {
 		return host
 	}
 	// What it ends with is in the host; that it took too long is no error of its own.
@@ -268,7 +268,7 @@ func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) 
 			return errors.Is(err, maas.NotFound), nil
 		}
 		host = now
-		return vmhosts.ResourcesKnown(host), nil
+		return host.ResourcesKnown(), nil
 	})
 	return host
 }

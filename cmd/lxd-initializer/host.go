@@ -152,7 +152,7 @@ func (p *pass) checkMachine(context.Context) error {
 // checkResources: MAAS composes VMs only once it knows what the host has.
 func (p *pass) checkResources(context.Context) error {
 	p.metrics.host(p.host)
-	if vmhosts.ResourcesKnown(p.host) {
+	if p.host.ResourcesKnown() {
 		return nil
 	}
 	return &problem{

@@ -14,15 +14,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/logging"
 )
 
 // kubeTimeout bounds a request to the Kubernetes API.
@@ -43,7 +42,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	log, err := newLogger(opts.logLevel, opts.logFormat)
+	log, err := logging.New(opts.logLevel, opts.logFormat)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -91,25 +90,4 @@ func kubeConfig() (*rest.Config, error) {
 		return clientcmd.BuildConfigFromFlags("", file)
 	}
 	return rest.InClusterConfig()
-}
-
-// newLogger makes a logr.Logger over zap: level is debug, info or error, format is json or text.
-func newLogger(level, format string) (logr.Logger, error) {
-	config := zap.NewProductionConfig()
-	config.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
-	config.Sampling = nil
-	config.DisableStacktrace = true
-	if format == "text" {
-		config.Encoding = "console"
-	}
-	parsed, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("reading the log level: %w", err)
-	}
-	config.Level = zap.NewAtomicLevelAt(parsed)
-	logger, err := config.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
-	}
-	return zapr.NewLogger(logger), nil
 }

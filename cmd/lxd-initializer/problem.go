@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -60,7 +60,7 @@ func problemOf(err error) *problem {
 		api        *maas.Error
 		ambiguous  *vmhosts.AmbiguousError
 	)
-	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: oneLine(err), cause: err}
+	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: text.Lines(err), cause: err}
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -111,10 +111,4 @@ func (p *problem) ofMAAS(err *maas.Error) {
 			p.message = "MAAS can't use LXD on this node: " + err.Message
 		}
 	}
-}
-
-// oneLine keeps joined errors apart.
-func oneLine(err error) string {
-	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' })
-	return strings.Join(lines, "; ")
 }

@@ -16,11 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
+	"github.com/capmaas/cluster-api-provider-maas/internal/logging"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -53,7 +49,7 @@ func main() {
 
 // run serves until ctx ends.
 func run(ctx context.Context, c config) error {
-	log, err := newLogger(c.logLevel)
+	log, err := logging.New(c.logLevel, "json")
 	if err != nil {
 		return err
 	}
@@ -112,20 +108,4 @@ func loadRegion(file string) (*simulator.Region, error) {
 	}
 	defer f.Close()
 	return simulator.LoadRegion(f)
-}
-
-// newLogger writes JSON lines to standard error.
-func newLogger(level string) (logr.Logger, error) {
-	parsed, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level: %w", err)
-	}
-	cfg := zap.NewProductionConfig()
-	cfg.Level = zap.NewAtomicLevelAt(parsed)
-	cfg.Sampling = nil
-	logger, err := cfg.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("starting the log: %w", err)
-	}
-	return zapr.NewLogger(logger), nil
 }

@@ -10,12 +10,11 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/logging"
 )
 
 // version is set when the binary is built.
@@ -40,7 +39,7 @@ func main() {
 		fmt.Println(version)
 		return
 	}
-	log, err := newLogger(opts.logLevel, opts.logFormat)
+	log, err := logging.New(opts.logLevel, opts.logFormat)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -67,29 +66,4 @@ func run(ctx context.Context, opts options) error {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil
-}
-
-// newLogger makes a logr.Logger over zap: level is debug, info or error, format is json or text.
-func newLogger(level, format string) (logr.Logger, error) {
-	config := zap.NewProductionConfig()
-	config.EncoderConfig.EncodeTime = zapcore.RFC3339TimeEncoder
-	config.Sampling = nil
-	config.DisableStacktrace = true
-	switch format {
-	case "json":
-	case "text":
-		config.Encoding = "console"
-	default:
-		return logr.Logger{}, fmt.Errorf("--log-format is json or text, not %q", format)
-	}
-	parsed, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level is debug, info or error, not %q", level)
-	}
-	config.Level = zap.NewAtomicLevelAt(parsed)
-	logger, err := config.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
-	}
-	return zapr.NewLogger(logger), nil
 }

@@ -209,7 +209,7 @@ func (h *hostCluster) checkRegistered(hosts []maas.VMHost) {
 			h.Errorf("MAAS has %d VM hosts on %s, want one", len(on), m.Name)
 			continue
 		}
-		if host := on[0]; !vmhosts.ResourcesKnown(host) || host.Zone.Name != m.Status.FailureDomain || host.Pool.Name != pool {
+		if host := on[0]; !host.ResourcesKnown() || host.Zone.Name != m.Status.FailureDomain || host.Pool.Name != pool {
 			h.Errorf("the VM host on %s (in zone %s) is %+v", m.Name, m.Status.FailureDomain, host)
 		}
 	}

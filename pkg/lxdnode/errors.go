@@ -5,12 +5,15 @@ package lxdnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
+
+// maxSaid bounds what is taken from LXD's own words, in bytes.
+const maxSaid = 1024
 
 // Error is a step that failed, in words for the people who run the node.
 type Error struct {
@@ -68,14 +71,14 @@ func asError(step, doing string, err error) *Error {
 	var status api.StatusError
 	switch {
 	case errors.As(err, &status):
-		return &Error{Step: step, Problem: doing + ": LXD says: " + oneLine(err), cause: err}
+		return &Error{Step: step, Problem: doing + ": LXD says: " + text.OneLine(err.Error(), maxSaid), cause: err}
 	case errors.Is(err, errConflict):
 		return &Error{Step: step, Problem: doing + ": " + errConflict.Error(), cause: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Step: step, Problem: doing + ": LXD took too long", cause: err,
 			Remedy: "what was asked for may still be under way; LXD's log says what it waits for"}
 	}
-	return &Error{Step: step, Problem: doing + ": no answer from LXD: " + oneLine(err), cause: err}
+	return &Error{Step: step, Problem: doing + ": no answer from LXD: " + text.OneLine(err.Error(), maxSaid), cause: err}
 }
 
 // unanswered reports whether LXD did not respond at all, so that asking it for more is useless for now.
@@ -85,5 +88,3 @@ func unanswered(err error) bool {
 }
 
 func notFound(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
-
-func oneLine(err error) string { return strings.Join(strings.Fields(fmt.Sprint(err)), " ") }

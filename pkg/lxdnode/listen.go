@@ -15,6 +15,8 @@ import (
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
 const (
@@ -191,7 +193,7 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 		e.Permanent = true
 		return e
 	}
-	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address, oneLine(cause))
+	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address, text.OneLine(cause.Error(), maxSaid))
 	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to another port",
 		wanted.port, SettingListen)
 	return e

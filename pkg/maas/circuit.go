@@ -24,14 +24,14 @@ const (
 	lastProbe  = 30 * time.Second
 )
 
-// sign is what the end of a call tells about MAAS.
-type sign int
+// outcome is what the end of a call tells about MAAS.
+type outcome int
 
 const (
 	// unclear: the caller gave up, or MAAS passed on that something behind it can't be reached.
-	unclear sign = iota
-	// answered: MAAS is there, whatever it said.
-	answered
+	unclear outcome = iota
+	// responded: MAAS is there, whatever it said.
+	responded
 	// silent: there was no answer, or none that MAAS would give.
 	silent
 )
@@ -42,16 +42,16 @@ type circuit struct {
 	gauge  prometheus.Gauge
 	turned chan struct{} // it opened or closed
 
-	mu      sync.Mutex
-	closing bool      // the client is not used any more
-	heard   time.Time // when MAAS last answered
-	row     int       // calls in a row that stayed without an answer
-	since   time.Time // when the first of them was sent
-	open    bool
-	why     string    // what the call met that made it open
-	probing bool      // a probe is under way
-	probes  int       // probes in a row that stayed without an answer
-	next    time.Time // when the next probe is due
+	mu           sync.Mutex
+	closing      bool      // the client is not used any more
+	lastResponse time.Time // when MAAS last responded
+	failures     int       // calls in a row that stayed without a response
+	since        time.Time // when the first of them was sent
+	open         bool
+	why          string    // what the call met that made it open
+	probing      bool      // a probe is under way
+	probes       int       // probes in a row that stayed without an answer
+	next         time.Time // when the next probe is due
 }
 
 func newCircuit(apiURL string) *circuit {
@@ -88,42 +88,42 @@ func (c *circuit) message() string {
 	return fmt.Sprintf("MAAS has not answered since %s: %s", c.since.UTC().Format(time.RFC3339), c.why)
 }
 
-// says is what a probe in vain is told, as all are whose calls are not sent.
-func (c *circuit) says() string {
+// currentMessage is what a probe in vain is told, as all are whose calls are not sent.
+func (c *circuit) currentMessage() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.message()
 }
 
 // leave tells how a call ended that was sent at a certain time.
-func (c *circuit) leave(probe bool, sent time.Time, ended sign, why string) {
+func (c *circuit) leave(probe bool, sent time.Time, ended outcome, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if probe {
 		c.probing = false
 	}
 	switch {
-	case ended == answered:
+	case ended == responded:
 		c.turn(false)
-		c.heard, c.row, c.probes = time.Now(), 0, 0
+		c.lastResponse, c.failures, c.probes = time.Now(), 0, 0
 	case probe:
 		if ended == silent {
 			c.probes++
 		}
 		c.await()
-	case c.open, ended == unclear, sent.Before(c.heard):
+	case c.open, ended == unclear, sent.Before(c.lastResponse):
 		// What was sent before MAAS's last answer says nothing of how MAAS is since.
 	default:
-		c.fell(sent, why)
+		c.recordFailure(sent, why)
 	}
 }
 
-// fell counts a call that stayed without an answer.
-func (c *circuit) fell(sent time.Time, why string) {
-	if c.row == 0 {
+// recordFailure counts a call that stayed without an answer.
+func (c *circuit) recordFailure(sent time.Time, why string) {
+	if c.failures == 0 {
 		c.since = sent
 	}
-	if c.row++; c.row < silentCalls {
+	if c.failures++; c.failures < silentCalls {
 		return
 	}
 	c.why, c.probes = why, 0
@@ -175,11 +175,11 @@ func (c *circuit) end() {
 	dropCircuit(c.apiURL)
 }
 
-// sign tells what the end of a call says about MAAS.
-func (c call) sign(caller context.Context, err *Error) sign {
+// outcome tells what the end of a call says about MAAS.
+func (c call) outcome(caller context.Context, err *Error) outcome {
 	switch {
 	case err == nil:
-		return answered
+		return responded
 	case caller.Err() != nil, errors.Is(err, errTooLate):
 		return unclear
 	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTooLong)):
@@ -188,7 +188,7 @@ func (c call) sign(caller context.Context, err *Error) sign {
 		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:
 		return silent // A MAAS that can't even be read is of no use: its database is gone, for example.
 	case err.Status != http.StatusServiceUnavailable && (err.Kind != Unavailable || err.Status >= 300):
-		return answered
+		return responded
 	case c.method == http.MethodGet:
 		return silent
 	}

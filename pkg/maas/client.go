@@ -80,8 +80,8 @@ func (c *Client) Close() {
 // back; open is false while calls are sent.
 func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
 
-// Turned returns a channel that receives when MAAS stops answering, or answers again.
-func (c *Client) Turned() <-chan struct{} { return c.circuit.turned }
+// StateChanged returns a channel that receives when MAAS stops answering, or answers again.
+func (c *Client) StateChanged() <-chan struct{} { return c.circuit.turned }
 
 // call is one request to MAAS.
 type call struct {
@@ -157,13 +157,13 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	}
 	sent = time.Now()
 	err = c.attempt(caller, call, out)
-	if ended = call.sign(caller, err); err == nil {
+	if ended = call.outcome(caller, err); err == nil {
 		return nil
 	}
 	err = err.presentable(append(call.secrets(), c.secret))
 	why = err.Message
 	if probe && ended == silent {
-		err.Message = c.circuit.says()
+		err.Message = c.circuit.currentMessage()
 	}
 	return err
 }

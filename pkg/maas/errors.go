@@ -11,7 +11,8 @@ import (
 	"sort"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
 // Kind tells errors of MAAS apart. It is itself an error, so that callers can ask errors.Is(err, maas.NotFound).
@@ -173,19 +174,14 @@ func (e *Error) presentable(secrets []string) *Error {
 	return e
 }
 
-func presentable(text string, secrets []string) string {
-	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
-	text = strings.Join(words, " ")
+func presentable(said string, secrets []string) string {
+	said = text.OneLine(said, len(said)) // A secret may be broken over lines.
 	for _, secret := range append(secrets, rightSecret) {
 		if secret != "" {
-			text, _, _ = strings.Cut(text, secret[:min(len(secret), tellingPart)])
+			said, _, _ = strings.Cut(said, secret[:min(len(secret), tellingPart)])
 		}
 	}
-	text = strings.TrimSpace(text)
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "..."
-	}
-	return text
+	return text.OneLine(said, maxMessage)
 }
 
 func joinFields(fields map[string][]string) string {

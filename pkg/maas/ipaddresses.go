@@ -70,3 +70,13 @@ func isBetween(ip netip.Addr, start, end string) bool {
 	last, bad := netip.ParseAddr(end)
 	return err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
 }
+
+// SameAddress reports whether two texts are the same IP address, however it is written.
+func SameAddress(a, b string) bool {
+	left, err := netip.ParseAddr(a)
+	if err != nil {
+		return false
+	}
+	right, err := netip.ParseAddr(b)
+	return err == nil && left == right
+}

@@ -62,6 +62,11 @@ func (c *Client) GetVMHost(ctx context.Context, hostID int) (VMHost, error) {
 	return c.vmHostCall(ctx, call{method: http.MethodGet}, hostID)
 }
 
+// ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
+func (h VMHost) ResourcesKnown() bool {
+	return h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0
+}
+
 // VMHostPower is how MAAS reaches an LXD host.
 type VMHostPower struct {
 	PowerAddress string `json:"power_address"` // host:port, or a URL

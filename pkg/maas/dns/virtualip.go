@@ -132,7 +132,7 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 		return err
 	}
 	for _, address := range record.Reserved() {
-		if recorded != "" && !SameAddress(address, recorded) {
+		if recorded != "" && !maas.SameAddress(address, recorded) {
 			continue
 		}
 		if err := s.release(ctx, permit, fqdn, address, recorded != ""); err != nil {
@@ -179,14 +179,4 @@ func ignore(err error, kind maas.Kind) error {
 		return nil
 	}
 	return err
-}
-
-// SameAddress reports whether two texts are the same IP address, however it is written.
-func SameAddress(a, b string) bool {
-	left, err := netip.ParseAddr(a)
-	if err != nil {
-		return false
-	}
-	right, err := netip.ParseAddr(b)
-	return err == nil && left == right
 }

@@ -51,7 +51,7 @@ func (i *Inventory) pause(ctx context.Context, failures int) bool {
 		return false
 	case <-timer.C:
 		return true
-	case <-i.client.Turned():
+	case <-i.client.StateChanged():
 		return true
 	case <-wake:
 		return sleep(ctx, gather)

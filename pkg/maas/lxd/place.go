@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
@@ -289,20 +291,12 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	})
 	parts := make([]string, 0, len(order))
 	for _, why := range order {
-		names := shorten(refused[why])
+		slices.Sort(refused[why]) // The same ones are named each time.
+		names := text.List(refused[why], maxHostsNamed)
 		if why.why == coolingDown {
 			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
 		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, names))
 	}
 	return &LXDError{Type: kind, Message: fmt.Sprintf("%d VM host(s): %s", len(hosts), strings.Join(parts, ", "))}
-}
-
-// shorten names some of the hosts, the same ones each time.
-func shorten(names []string) string {
-	slices.Sort(names)
-	if len(names) <= maxHostsNamed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxHostsNamed], ", "), len(names)-maxHostsNamed)
 }

@@ -67,7 +67,7 @@ func toHost(h maas.VMHost, at time.Time) Host {
 		},
 		Largest:   Resources{Cores: h.Total.Cores, Memory: h.Total.Memory, Disk: int(h.Total.LocalStorage / gigabyte)},
 		Used:      Resources{Cores: h.Used.Cores, Memory: h.Used.Memory, Disk: int(h.Used.LocalStorage / gigabyte)},
-		Reachable: h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0,
+		Reachable: h.ResourcesKnown(),
 		SeenAt:    at,
 	}
 	if len(h.Architectures) > 0 {

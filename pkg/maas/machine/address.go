@@ -95,16 +95,7 @@ func interfacesOf(machine *maas.Machine) []*maas.Interface {
 }
 
 func hasStatic(link maas.Link, address string) bool {
-	return link.Mode == maas.LinkModeStatic && sameAddress(link.IPAddress, address)
-}
-
-func sameAddress(a, b string) bool {
-	left, err := netip.ParseAddr(a)
-	if err != nil {
-		return false
-	}
-	right, err := netip.ParseAddr(b)
-	return err == nil && left == right
+	return link.Mode == maas.LinkModeStatic && maas.SameAddress(link.IPAddress, address)
 }
 
 // Connected reports whether the machine's interfaces are as they shall be. It asks MAAS for nothing.

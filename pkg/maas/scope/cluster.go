@@ -261,7 +261,7 @@ func (c *Cluster) Host() string {
 // Cluster's.
 func (c *Cluster) EndpointDiffers() bool {
 	host := c.Cluster.Spec.ControlPlaneEndpoint.Host
-	return host != "" && !strings.EqualFold(host, c.Host()) && !dns.SameAddress(host, c.Host())
+	return host != "" && !strings.EqualFold(host, c.Host()) && !maas.SameAddress(host, c.Host())
 }
 
 // APIServerPort is the port of the endpoint: the user's, that of the endpoint that the Cluster came with, its API servers', or the default.

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -80,7 +81,7 @@ func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
 
 // oneLine makes joined errors fit into a condition.
 func oneLine(err error) error {
-	return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	return errors.New(text.Lines(err))
 }
 
 // secretConfig reads the Secret that a field of a MaasCluster names.

@@ -247,11 +247,6 @@ func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error 
 	return nil
 }
 
-// ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
-func ResourcesKnown(h maas.VMHost) bool {
-	return h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0
-}
-
 // OnMachine returns the VM hosts that MAAS shows on a machine; there is at most one for each LXD project.
 func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 	var on []maas.VMHost

@@ -145,7 +145,7 @@ func TestEnsureRegistersOnceAndThenOnlyReads(t *testing.T) {
 	}
 	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		h, err := b.client.GetVMHost(ctx, created.Host.ID)
-		return vmhosts.ResourcesKnown(h), err
+		return h.ResourcesKnown(), err
 	})
 	if err != nil {
 		t.Fatalf("MAAS never learned the host's resources: %v", err)
@@ -233,7 +233,7 @@ func TestAHostThatMAASCannotReachIsLookedAtAgain(t *testing.T) {
 	b.maas.BreakVMHost("node-1", true, false)
 	for range 2 {
 		result, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), node("1"))
-		if !errors.Is(err, maas.Unavailable) || vmhosts.ResourcesKnown(result.Host) || len(b.hosts()) != 1 {
+		if !errors.Is(err, maas.Unavailable) || result.Host.ResourcesKnown() || len(b.hosts()) != 1 {
 			t.Fatalf("unreachable: %+v, %v, %d hosts", result, err, len(b.hosts()))
 		}
 	}
