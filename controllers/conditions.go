@@ -64,7 +64,7 @@ func summarize(of conditions.Setter, deleting bool, types ...string) {
 		}
 	}
 	if len(types) > 0 && conditions.Get(of, types[0]) == nil {
-		setFalse(of, infrav1.ReadyCondition, infrav1.NotReadyReason, "not looked at yet")
+		setFalse(of, infrav1.ReadyCondition, infrav1.NotReadyReason, "not reconciled yet")
 		return
 	}
 	setTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
@@ -146,9 +146,9 @@ func explain(err error) problem {
 func explainMAAS(err error) problem {
 	switch {
 	case errors.Is(err, maas.Unauthorized):
-		return problem{infrav1.CredentialsInvalidReason, "MAAS does not accept the API key: " + maas.Message(err), mendRetry}
+		return problem{infrav1.CredentialsInvalidReason, "MAAS rejects the API key: " + maas.Message(err), mendRetry}
 	case errors.Is(err, maas.Forbidden):
-		return problem{infrav1.MAASRefusedReason, "MAAS does not allow it (locked, or the key's user is no administrator): " + maas.Message(err), mendRetry}
+		return problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator): " + maas.Message(err), mendRetry}
 	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), capacityRetry}
 	case errors.Is(err, maas.Unavailable):

@@ -141,7 +141,7 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
-		return &notReadyError{infrav1.NotReadyReason, "the MaasCluster was changed just now; it is looked at anew", time.Second}
+		return &notReadyError{infrav1.NotReadyReason, "the MaasCluster has changed; reconciling again", time.Second}
 	}
 	return err
 }
@@ -202,7 +202,7 @@ func (r *MaasClusterReconciler) reserveVirtualIP(ctx context.Context, s *scope.C
 func (r *MaasClusterReconciler) awaitReservation(rec *record.Record) error {
 	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
 		return &notReadyError{infrav1.MAASUnavailableReason,
-			"MAAS did not say what became of the request for a virtual IP; looking for it before asking again", min(left, capacityRetry)}
+			"the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying", min(left, capacityRetry)}
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (r *MaasMachineReconciler) recovery(ctx context.Context, l *life) (outcome,
 func (r *MaasMachineReconciler) creating(ctx context.Context, l *life, _ string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
-		notDeployed(l.MaasMachine, infrav1.CreatingReason, "MAAS did not say what became of the VM; looking for it before asking again")
+		notDeployed(l.MaasMachine, infrav1.CreatingReason, "the response to the request for a VM was lost; checking whether its VM host has it before retrying")
 		return next{outcome: waitAtMost(found.After)}, nil
 	case lxd.Present:
 		out, err := r.adoption(ctx, l)

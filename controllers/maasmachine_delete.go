@@ -22,7 +22,7 @@ import (
 )
 
 // givenBack is why the object of a machine goes.
-const givenBack = "MAAS says that the machine is given back"
+const givenBack = "the machine is released, or its VM deleted, in MAAS"
 
 // nothingAcquired: MAAS was never asked for a machine, or refused, and no VM can have been made without MAAS knowing it.
 func nothingAcquired(m *infrav1.MaasMachine) bool {
@@ -37,7 +37,7 @@ func (r *MaasMachineReconciler) endpointRemoval(ctx context.Context, l *life) (o
 		return proceed, nil
 	}
 	if _, _, err := publishEndpoint(ctx, r.Client, l.Cluster); err != nil {
-		return proceed, fmt.Errorf("taking the machine out of the API endpoint: %w", err)
+		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
 	return proceed, nil
 }
@@ -88,7 +88,7 @@ func (r *MaasMachineReconciler) returnAddress(ctx context.Context, m *infrav1.Ma
 			return false, fmt.Errorf("deleting IPAddressClaim %s: %w", claim.Name, err)
 		}
 	}
-	notDeployed(m, infrav1.ReturningIPAddressReason, "%s %s takes %s back: IPAddressClaim %s is being deleted",
+	notDeployed(m, infrav1.ReturningIPAddressReason, "waiting for %s %s to release %s: IPAddressClaim %s is being deleted",
 		claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, cmp.Or(m.Status.StaticIP, "the address"), claim.Name)
 	return false, nil
 }

@@ -133,7 +133,7 @@ func (r *MaasMachineReconciler) awaitOtherHosts(ctx context.Context, l *life) (o
 		return proceed, nil
 	}
 	slices.Sort(waiting)
-	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "out of service; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed))
+	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed))
 	return waitAtMost(retireRetry), nil
 }
 
@@ -206,7 +206,7 @@ func (r *MaasMachineReconciler) retireNode(ctx context.Context, l *life, node *h
 	if time.Since(asked) > retireTimeout {
 		return r.switchOff(ctx, l)
 	}
-	notDeployed(l.MaasMachine, infrav1.RetiringReason, "the node is taken out of service as a VM host")
+	notDeployed(l.MaasMachine, infrav1.RetiringReason, "waiting for the initializer to take the node out of service as a VM host")
 	return waitAtMost(retireRetry), nil
 }
 
@@ -327,6 +327,6 @@ func (r *MaasMachineReconciler) switchOff(ctx context.Context, l *life) (outcome
 	if err != nil {
 		return proceed, fmt.Errorf("switching the machine off: %w", err)
 	}
-	notDeployed(l.MaasMachine, infrav1.RetiringReason, "the machine is switched off")
+	notDeployed(l.MaasMachine, infrav1.RetiringReason, "switching the machine off before its release")
 	return waitAtMost(retireRetry), nil
 }

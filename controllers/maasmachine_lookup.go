@@ -52,10 +52,10 @@ func (r *MaasMachineReconciler) readMachine(l *life, interest inventory.Interest
 		return waitAtMost(unknownRetry), nil
 	case seen.Hidden:
 		return hold(m, infrav1.MachineHiddenReason,
-			"MAAS has machine %s, and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
+			"MAAS has machine %s and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
 	case seen.Machine == nil && seen.Vanished > 0 && !accepted:
 		return hold(m, infrav1.MachinesVanishedReason,
-			"MAAS says that machine %s is gone, and so are %d machines at once: was MAAS restored or emptied? If they are really gone, set the annotation %s on the MaasCluster",
+			"MAAS reports that machine %s is gone, one of %d at once: check whether MAAS was restored or emptied. If they are really gone, set the annotation %s on the MaasCluster",
 			m.Spec.SystemID, seen.Vanished, infrav1.AcceptVanishedAnnotation), nil
 	}
 	l.maas = seen.Machine
@@ -168,7 +168,7 @@ func (r *MaasMachineReconciler) awaitSettled(l *life) outcome {
 		return proceed
 	}
 	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-		"MAAS did not say what became of the request for a machine; looking for it before asking again")
+		"the response to the request for a machine was lost; checking whether MAAS has it before retrying")
 	return waitAtMost(min(left, capacityRetry))
 }
 
@@ -205,6 +205,6 @@ func (r *MaasMachineReconciler) giveBack(ctx context.Context, l *life, extra *ma
 // notOursAnyMore emits an event which says that the machine is another user's now, and does not change it.
 func (r *MaasMachineReconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
-		"machine %s (%s) is not ours any more; it is left as it is", m.Hostname, m.SystemID)
+		"machine %s (%s) is no longer ours; it is not changed", m.Hostname, m.SystemID)
 	return proceed, nil
 }

@@ -69,10 +69,10 @@ func (r *MaasMachineReconciler) claimOf(ctx context.Context, m *infrav1.MaasMach
 		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
 	case !metav1.IsControlledBy(claim, m):
 		notDeployed(m, infrav1.IPAddressClaimNotOursReason,
-			"IPAddressClaim %s, which has the name of this machine, belongs to something else: delete it, or delete the Machine to get another name", claim.Name)
+			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get another name", claim.Name)
 		return nil, waitAtMost(mendRetry), nil
 	case !claim.DeletionTimestamp.IsZero():
-		notDeployed(m, infrav1.WaitingForIPAddressReason, "IPAddressClaim %s is being deleted; when it is gone, a new one is made", claim.Name)
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "waiting for IPAddressClaim %s to be deleted before creating a new one", claim.Name)
 		return nil, waitAtMost(safetyRetry), nil
 	}
 	return claim, proceed, nil
@@ -98,7 +98,7 @@ func (r *MaasMachineReconciler) makeClaim(ctx context.Context, m *infrav1.MaasMa
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making IPAddressClaim %s: %w", claim.Name, err)
 	}
-	notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not given an address yet", claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
+	notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 	return nil
 }
 
@@ -122,13 +122,13 @@ func (r *MaasMachineReconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipam
 	pool := claim.Spec.PoolRef
 	reason, message := refusal(claim)
 	if reason == "" {
-		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not given an address yet", pool.Kind, pool.Name)
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
 		if claim.Status.AddressRef.Name != "" {
 			return waitAtMost(capacityRetry), nil // Nothing tells when the IPAddress is there.
 		}
 		return waitAtMost(safetyRetry), r.checkPool(&pool)
 	}
-	text := brief(fmt.Sprintf("%s %s gives no address: %s %s", pool.Kind, pool.Name, reason, message))
+	text := brief(fmt.Sprintf("%s %s refuses to assign an address: %s %s", pool.Kind, pool.Name, reason, message))
 	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
 	}

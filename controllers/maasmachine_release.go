@@ -72,7 +72,7 @@ func (r *MaasMachineReconciler) releaseBareMetal(ctx context.Context, l *life) (
 		l.Machines.BackInPool(l.maas.SystemID)
 		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-				"MAAS did not say what became of a request for machine %s; it may still be acquired or changed", l.maas.SystemID)
+				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
 			return waitAtMost(min(left, capacityRetry)), nil
 		}
 		return r.restoreNetwork(ctx, l)
@@ -186,7 +186,7 @@ func (r *MaasMachineReconciler) startRelease(ctx context.Context, l *life) error
 	noteRelease(l, time.Now())
 	if unerased {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
-			"the disks of machine %s (%s) could not be erased; it is released without, as spec.release.erase says", l.maas.Hostname, l.maas.SystemID)
+			"MAAS failed to erase the disks of machine %s (%s); it is released without erasing, as spec.release.erase asks", l.maas.Hostname, l.maas.SystemID)
 	}
 	notDeployed(m, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
 	return nil
@@ -214,7 +214,7 @@ func (r *MaasMachineReconciler) watchRelease(l *life, now time.Time) time.Durati
 		notDeployed(m, infrav1.ReleasingReason, "%s", what)
 		return min(left, safetyRetry)
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: look at its power and its events in MAAS", what, clock(limit))
+	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what, clock(limit))
 	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
 	notDeployed(m, infrav1.ReleaseOverdueReason, "%s", message)
 	return safetyRetry
@@ -247,13 +247,13 @@ func (r *MaasMachineReconciler) watchErase(l *life, now time.Time) {
 	}
 	l.record.Enter(diskErasing, now)
 	try := l.record.Release
-	what := fmt.Sprintf("MAAS erases the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, clock(try.StartTime.Time))
+	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, clock(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
 	if now.Before(limit) {
 		notDeployed(m, infrav1.ErasingDisksReason, "%s", what)
 		return
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: look at its console and its events in MAAS, and abort it there to have it tried again",
+	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it there to retry",
 		what, clock(limit))
 	r.warnOnce(m, infrav1.EraseOverdueReason, message)
 	notDeployed(m, infrav1.EraseOverdueReason, "%s", message)
@@ -286,7 +286,7 @@ func (r *MaasMachineReconciler) pauseAfterFailure(l *life, now time.Time) time.D
 		l.record.Release = try
 	}
 	next := try.FailedTime.Add(releaseRetry(try.Failures))
-	message := fmt.Sprintf("MAAS could not %s machine %s (failures: %d); its events in MAAS say why. It is tried again at %s%s",
+	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at %s%s",
 		what, l.maas.SystemID, try.Failures, clock(next), remedy)
 	if isNew {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
@@ -303,7 +303,7 @@ func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reaso
 	switch status {
 	case maas.StatusFailedDiskErasing:
 		if try != nil && try.Erase != infrav1.EraseNone {
-			remedy = "; or set spec.release.erase to something else (none gives it back without erasing it)"
+			remedy = "; or change spec.release.erase (none releases it without erasing)"
 		}
 		return infrav1.EraseFailedReason, "erase the disks of", remedy
 	case maas.StatusReleasingFailed:

@@ -170,7 +170,7 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, found lxd.Presence, now
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
-			"whether VM %s is gone from its host can't be told: MAAS lets only administrators look: %s", vm, maas.Message(found.Why))
+			"can't check that VM %s is gone from its VM host, because only administrators of MAAS can refresh VM hosts: %s", vm, maas.Message(found.Why))
 		return proceed
 	}
 	if check.UnreachableSince == nil {
@@ -186,11 +186,11 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, found lxd.Presence, now
 		l.record.Cleanup = &check
 		return waitAtMost(max(min(found.After, left), time.Second))
 	}
-	remedy := fmt.Sprintf("When it can, refresh the VM host in MAAS: a VM that is left turns up there as machine %s, and `capmaasctl orphans` finds it", vm)
+	remedy := fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it", vm)
 	if found.Never {
-		remedy = "This MAAS has no VM hosts any more: look on the LXD host itself, and delete the VM there"
+		remedy = "This MAAS no longer has VM hosts: check the LXD host itself, and delete the VM there"
 	}
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS can't look at since %s: %s. %s",
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS has not been able to check since %s: %s. %s",
 		vm, found.Host, clock(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
@@ -254,8 +254,8 @@ func (r *MaasMachineReconciler) running(ctx context.Context, l *life, place stri
 	if err != nil {
 		return next{}, err
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had made a VM for an earlier try, which MAAS "+
-		"had called a failure; MAAS had taken it in as %s (%s), and it is deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had created a second VM although MAAS "+
+		"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
 	return next{outcome: waitAtMost(vmRetry(times))}, nil
 }
 

@@ -112,14 +112,14 @@ func (r *MaasMachineReconciler) reconcileRunning(ctx context.Context, l *life) (
 // when MAAS says that this is so, the object goes too.
 func (r *MaasMachineReconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Result, error) {
 	if nothingAcquired(m.maasMachine) {
-		return r.finishDeletion(ctx, m, "nothing had been acquired in MAAS")
+		return r.finishDeletion(ctx, m, "nothing was acquired in MAAS")
 	}
 	if m.record.In(returning) {
 		return r.finishDeletion(ctx, m, givenBack)
 	}
 	if m.maasCluster == nil {
 		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
-			"the MaasCluster is gone, and with it the credentials to give back machine %s", m.maasMachine.Spec.SystemID)
+			"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)
 		return ctrl.Result{RequeueAfter: mendRetry}, nil
 	}
 	if m.original != nil {

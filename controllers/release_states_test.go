@@ -59,7 +59,7 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 			w.beginDeletion(m)
 			w.refused(m, infrav1.MachineDeployedCondition, reason)
 			w.eventually(m, "told what is waited for", func() bool {
-				return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "goes on")
+				return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "continue")
 			})
 			if ops := w.operations(); len(ops) != 0 {
 				t.Errorf("MAAS was asked for %v", ops)

@@ -58,12 +58,12 @@ var states = map[maas.Status]struct{ first, later assessment }{
 	maas.StatusCommissioning: {
 		assessment{then: moving, reason: infrav1.CommissioningReason, says: "is being commissioned", phase: commissioning}, released},
 	maas.StatusFailedCommissioning: both(assessment{then: replace, reason: infrav1.CommissioningFailedReason, lost: true,
-		says: "could not be commissioned; its script results in MAAS say why"}),
+		says: "failed commissioning; see its script results in MAAS"}),
 	maas.StatusTesting: {
 		assessment{then: moving, reason: infrav1.TestingReason, says: "is being tested", phase: commissioning},
 		assessment{then: moving, reason: infrav1.TestingReason, says: "is being tested by another user; when the test ends, it returns to its earlier state"}},
 	maas.StatusFailedTesting: {
-		assessment{then: replace, reason: infrav1.TestingFailedReason, says: "failed its tests; their results in MAAS say why"},
+		assessment{then: replace, reason: infrav1.TestingFailedReason, says: "failed its tests; see their results in MAAS"},
 		assessment{then: person, reason: infrav1.TestingFailedReason,
 			says: "failed tests that another user ran: override their result in MAAS, or delete the Machine"}},
 	maas.StatusReady:     {assessment{then: deployIt}, released},
@@ -74,7 +74,7 @@ var states = map[maas.Status]struct{ first, later assessment }{
 	maas.StatusDeploying: both(assessment{then: moving, reason: infrav1.DeployingReason, says: "is being deployed", phase: deploying}),
 	maas.StatusDeployed:  both(assessment{then: itRuns}),
 	maas.StatusFailedDeployment: both(assessment{then: replace, reason: infrav1.DeployFailedReason,
-		says: "could not be deployed; its events in MAAS say why"}),
+		says: "failed to deploy; see its events in MAAS"}),
 	maas.StatusReleasing:   {assessment{then: moving, reason: infrav1.ReleasingReason, says: "is being released by another user"}, released},
 	maas.StatusDiskErasing: {assessment{then: moving, reason: infrav1.ErasingDisksReason, says: "is being erased by another user"}, released},
 	maas.StatusReleasingFailed: both(assessment{then: replace, reason: infrav1.ReleaseFailedReason, lost: true,
@@ -93,11 +93,11 @@ var states = map[maas.Status]struct{ first, later assessment }{
 }
 
 var rescueFailed = assessment{then: person, reason: infrav1.RescueModeFailedReason,
-	says: "did not get into rescue mode or out of it: exit rescue mode in MAAS"}
+	says: "failed to enter or exit rescue mode: exit rescue mode in MAAS"}
 
 var (
 	// gone is for a machine that MAAS does not have.
-	gone = assessment{then: replace, reason: infrav1.MachineMissingReason, says: "is not in MAAS any more: delete the Machine", lost: true}
+	gone = assessment{then: replace, reason: infrav1.MachineMissingReason, says: "is no longer in MAAS: delete the Machine", lost: true}
 	// noAddress: MAAS reports the addresses a moment after Deployed.
 	noAddress = assessment{then: moving, reason: infrav1.DeployingReason, says: "has no address", phase: deploying}
 )
@@ -105,7 +105,7 @@ var (
 // notOurs is for a machine that was not acquired for this MaasMachine. Its MAAS user may be ours: other clusters and people use the same.
 func notOurs(m *maas.Machine, ran bool) assessment {
 	v := assessment{then: person, reason: infrav1.MachineNotOursReason, lost: true,
-		says: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not touched", m.Owner)}
+		says: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not changed", m.Owner)}
 	if ran {
 		v.then = replace
 		v.says += ": delete the Machine"
@@ -126,7 +126,7 @@ func assess(m *maas.Machine, ran, vm bool) assessment {
 	}
 	switch {
 	case !known:
-		v = assessment{then: person, reason: infrav1.MachineNotUsableReason, says: fmt.Sprintf("is in state %q, which is not known here", m.StatusName)}
+		v = assessment{then: person, reason: infrav1.MachineNotUsableReason, says: fmt.Sprintf("is in the unknown state %q", m.StatusName)}
 	case m.Status == maas.StatusNew && !ran && !vm:
 		// MAAS commissions by itself what it composes, and nothing else.
 		v = assessment{then: person, reason: infrav1.NotCommissionedReason, says: "is New: commission it in MAAS"}

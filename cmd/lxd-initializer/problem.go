@@ -88,7 +88,7 @@ func (p *problem) ofMAAS(err *maas.Error) {
 	switch err.Kind {
 	case maas.Unauthorized:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-		p.message = "MAAS does not accept the API key: give a valid one, and check that the clocks agree"
+		p.message = "MAAS rejects the API key: give a valid one, and check that the clocks agree"
 	case maas.Forbidden:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
 		p.message = "MAAS registers VM hosts for administrators only: give the API key of one"
