@@ -64,15 +64,15 @@ func (r *MaasMachineReconciler) composeOn(ctx context.Context, l *life, host lxd
 		return lxd.VM{}, err
 	}
 	defer done()
-	place := placer.Place(host)
-	known := slices.Contains(l.record.Hosts, place) // An earlier try may have made one there all the same.
-	l.record.AddHost(place)
+	ref := placer.HostRef(host)
+	known := slices.Contains(l.record.Hosts, ref) // An earlier try may have made one there all the same.
+	l.record.AddHost(ref)
 	var vm lxd.VM
 	called := false
 	err = l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
 		called = true
 		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && wasNotComposed(err) && !known {
-			l.record.DropHost(place)
+			l.record.DropHost(ref)
 		}
 		return err
 	}, l.noteOwner)

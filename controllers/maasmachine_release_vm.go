@@ -67,16 +67,16 @@ func (r *MaasMachineReconciler) deleteVM(ctx context.Context, l *life, vm *maas.
 
 // noteDeletion notes that a VM is deleted, and where it is: afterwards MAAS can't tell.
 func noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
-	place := ""
+	ref := ""
 	if vm.Pod != nil {
-		place = l.Machines.LXD().Place(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
+		ref = l.Machines.LXD().HostRef(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
 	}
-	if l.record.In(releasing) && (place == "" || slices.Contains(l.record.Hosts, place)) {
+	if l.record.In(releasing) && (ref == "" || slices.Contains(l.record.Hosts, ref)) {
 		return nil
 	}
 	return l.record.Store(ctx, func(d *record.Data) {
-		if place != "" {
-			d.AddHost(place)
+		if ref != "" {
+			d.AddHost(ref)
 		}
 		d.Enter(releasing, time.Now())
 	})
@@ -96,7 +96,7 @@ type search struct {
 	own       string // the host that the machine runs on; it is left out
 	systemID  string // of the VM that the machine runs in
 	namesakes bool   // the VM may have got another name in MAAS
-	follow    func(ctx context.Context, l *life, place string, found lxd.Presence) (next, error)
+	follow    func(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error)
 }
 
 // next is what follows from a look at one host.
@@ -108,26 +108,26 @@ type next struct {
 
 // everywhere looks at the hosts one by one, until one makes it stop.
 func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
-	for _, place := range l.record.Hosts {
-		if place == s.own {
+	for _, ref := range l.record.Hosts {
+		if ref == s.own {
 			continue
 		}
 		if pause := pauseOf(l.record.CleanupSoFar(), time.Now()); pause > 0 {
 			return waitAtMost(pause), nil
 		}
-		vm := lxd.VM{SystemID: s.systemID, Hostname: l.Identity().Hostname, Place: place, Namesakes: s.namesakes}
+		vm := lxd.VM{SystemID: s.systemID, Hostname: l.Identity().Hostname, HostRef: ref, Namesakes: s.namesakes}
 		found, err := l.Machines.LXD().FindVM(ctx, vm)
 		if err != nil {
 			return proceed, fmt.Errorf("looking for VM %s on its VM host: %w", vm.Hostname, err)
 		}
 		then := next{done: true}
 		if found.State != lxd.Gone {
-			if then, err = s.follow(ctx, l, place, found); err != nil || then.stop || then.found {
+			if then, err = s.follow(ctx, l, ref, found); err != nil || then.stop || then.found {
 				return then.outcome, err
 			}
 		}
 		if then.done {
-			l.record.DropHost(place)
+			l.record.DropHost(ref)
 		}
 	}
 	return proceed, nil
@@ -140,7 +140,7 @@ func (r *MaasMachineReconciler) vmVerification(ctx context.Context, l *life) (ou
 		return proceed, nil
 	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
-		l.record.AddHost(l.Machines.LXD().Place(lxd.Host{Name: host}))
+		l.record.AddHost(l.Machines.LXD().HostRef(lxd.Host{Name: host}))
 	}
 	check := l.record.CleanupSoFar()
 	if !check.Namesakes && len(l.record.Hosts) > 1 {
@@ -150,7 +150,7 @@ func (r *MaasMachineReconciler) vmVerification(ctx context.Context, l *life) (ou
 	return search{namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
 }
 
-func (r *MaasMachineReconciler) deleting(ctx context.Context, l *life, place string, found lxd.Presence) (next, error) {
+func (r *MaasMachineReconciler) deleting(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
 		if l.record.CleanupSoFar().CameBack == 0 {
@@ -159,7 +159,7 @@ func (r *MaasMachineReconciler) deleting(ctx context.Context, l *life, place str
 		}
 		return next{outcome: waitAtMost(found.After)}, nil
 	case lxd.Present:
-		out, err := r.cameBack(ctx, l, place, found.VM)
+		out, err := r.cameBack(ctx, l, ref, found.VM)
 		return next{outcome: out}, err
 	}
 	return next{outcome: r.hostUnreachable(l, found, time.Now()), done: true}, nil
@@ -199,9 +199,9 @@ func (r *MaasMachineReconciler) hostUnreachable(l *life, found lxd.Presence, now
 
 // cameBack deletes a VM that was found again, and says so. If its host refuses, the deletion is retried at growing intervals, without a
 // limit: MAAS has the VM, so it is not lost, and an operator must mend the host.
-func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place string, back *lxd.VM) (outcome, error) {
+func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, ref string, back *lxd.VM) (outcome, error) {
 	m := l.MaasMachine
-	times, err := r.deleteAgain(ctx, l, place, back)
+	times, err := r.deleteAgain(ctx, l, ref, back)
 	if err != nil {
 		return proceed, err
 	}
@@ -212,9 +212,9 @@ func (r *MaasMachineReconciler) cameBack(ctx context.Context, l *life, place str
 }
 
 // deleteAgain deletes a VM that was found again, and returns how often that was. It is ours by its name, or by that on its host.
-func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, place string, back *lxd.VM) (times int, err error) {
+func (r *MaasMachineReconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
 	check := l.record.CleanupSoFar()
-	if now := l.Machines.LXD().Place(lxd.Host{ID: back.HostID, Name: back.Host}); now != place {
+	if now := l.Machines.LXD().HostRef(lxd.Host{ID: back.HostID, Name: back.Host}); now != ref {
 		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(now) }); err != nil {
 			return 0, err
 		}
@@ -235,7 +235,7 @@ func (r *MaasMachineReconciler) spareRemoval(ctx context.Context, l *life) (outc
 	if l.maas.Pod == nil {
 		return proceed, nil
 	}
-	own := l.Machines.LXD().Place(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
+	own := l.Machines.LXD().HostRef(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
 	out, err := search{own: own, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
 	if err == nil && !out.stop {
 		l.record.Cleanup = nil
@@ -243,14 +243,14 @@ func (r *MaasMachineReconciler) spareRemoval(ctx context.Context, l *life) (outc
 	return out, err
 }
 
-func (r *MaasMachineReconciler) running(ctx context.Context, l *life, place string, found lxd.Presence) (next, error) {
+func (r *MaasMachineReconciler) running(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
 		return next{outcome: waitAtMost(found.After)}, nil
 	case lxd.Unreachable:
 		return next{outcome: waitAtMost(safetyRetry)}, nil
 	}
-	times, err := r.deleteAgain(ctx, l, place, found.VM)
+	times, err := r.deleteAgain(ctx, l, ref, found.VM)
 	if err != nil {
 		return next{}, err
 	}

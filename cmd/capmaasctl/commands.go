@@ -39,15 +39,15 @@ func (c command) title() string {
 
 var commands = []command{{
 	name: "lxd", program: "lxd-test", canApply: true, needsLXD: true, look: checkLXD,
-	about: "Looks whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.\n" +
+	about: "Check whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.\n" +
 		"Run it on the node, as root or as a member of the group lxd. With --apply it makes what is missing.",
 }, {
 	name: "vm-host", program: "vmhost-test", canApply: true, needsMAAS: true, needsVMHost: true, look: checkVMHost,
-	about: "Looks whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.\n" +
+	about: "Check whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.\n" +
 		"With --apply, on the node itself, it registers it, or brings its registration up to date.",
 }, {
 	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, look: checkMAAS,
-	about: "Looks whether MAAS answers, is of a version with VM hosts, takes the API key, and has what clusters need.\n" +
+	about: "Check whether MAAS answers, is of a version with VM hosts, takes the API key, and has what clusters need.\n" +
 		"With --test-vm-host it looks at a node's registration too. It changes nothing.",
 }, {
 	name: "orphans", needsMAAS: true, find: findOrphans,

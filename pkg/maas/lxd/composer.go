@@ -24,9 +24,9 @@ type Composer interface {
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
 	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS does not have it any more, and then looks for it on its host: Find.
 	Decompose(ctx context.Context, permit maas.Permit, vm VM) error
-	// Place is a note on a host, for VM.Place: one line without commas, to be kept for as long as a VM may be there.
-	Place(host Host) string
-	// Find looks for a VM on the host in VM.Place, where it was or may have been made, though MAAS does not know it. The error says that MAAS
+	// HostRef is how a host is recorded, for VM.HostRef: one line without commas, to be kept for as long as a VM may be there.
+	HostRef(host Host) string
+	// Find looks for a VM on the host in VM.HostRef, where it was or may have been made, though MAAS does not know it. The error says that MAAS
 	// can't be asked. A host that is gone has no VMs.
 	Find(ctx context.Context, vm VM) (Presence, error)
 }
@@ -142,8 +142,8 @@ type VM struct {
 	Host     string
 	HostID   int
 	Project  string // "" where none was asked for
-	// Place is where it was, as Composer.Place noted it. Place and Namesakes are for Find alone.
-	Place string
+	// HostRef is where it was, as Composer.HostRef writes it. HostRef and Namesakes are for Find alone.
+	HostRef string
 	// Namesakes reports whether there were several VMs of this name: MAAS may have taken this one in under another. SystemID, where it is set,
 	// is then that of one that is as it should be.
 	Namesakes bool

@@ -43,7 +43,7 @@ func FuzzConstraints(f *testing.F) {
 			t.Skip("the API server refuses it")
 		}
 		region := newRegion(t, fuzzRegion)
-		composer := NewVMHostComposer(region.inventory, NewLooks())
+		composer := NewVMHostComposer(region.inventory, NewHostRefresher())
 		hosts, err := composer.Hosts(t.Context())
 		if err != nil || len(hosts) != 1 {
 			t.Fatalf("hosts %v: %v", hosts, err)
@@ -110,7 +110,7 @@ func FuzzPlacement(f *testing.F) {
 			hosts = append(hosts, toHost(h, time.Time{}))
 		}
 		spec := VMSpec{Hostname: "vm", Resources: Resources{int(cores), int(memory), int(disk)}, Zone: zone, StoragePool: pool}
-		chosen, err := Place(hosts, spec, []Peer{{VM: "other", Host: "a", Zone: "a"}})
+		chosen, err := placed(hosts, spec, []Peer{{VM: "other", Host: "a", Zone: "a"}})
 		var placement *LXDError
 		if err != nil {
 			if !errors.As(err, &placement) || placement.Message == "" {
@@ -122,7 +122,7 @@ func FuzzPlacement(f *testing.F) {
 			t.Errorf("%+v can't take %+v", chosen, spec)
 		}
 		slices.Reverse(hosts)
-		if again, err := Place(hosts, spec, []Peer{{VM: "other", Host: "a", Zone: "a"}}); err != nil || again.ID != chosen.ID {
+		if again, err := placed(hosts, spec, []Peer{{VM: "other", Host: "a", Zone: "a"}}); err != nil || again.ID != chosen.ID {
 			t.Errorf("host %d, and with the hosts the other way round %d (%v)", chosen.ID, again.ID, err)
 		}
 	})

@@ -36,13 +36,8 @@ const (
 	RequireApart
 )
 
-// Place chooses the host for a VM: first hosts that can't take it are filtered out, then the best is taken. It is pure:
-// the same input gives the same answer, in whatever order hosts and peers come. The error is an *LXDError that says why
-// each host was refused.
-func Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
-	return place(hosts, &spec, countPeers(peers))
-}
-
+// place chooses the host for a VM: first hosts that can't take it are filtered out, then the best is taken. It is pure: the same input gives the
+// same result, in whatever order hosts and peers come. The error is an *LXDError that says why each host was refused.
 func place(hosts []Host, spec *VMSpec, near *neighbours) (Host, error) {
 	best := -1
 	for i := range hosts {

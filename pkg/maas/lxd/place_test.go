@@ -11,6 +11,11 @@ import (
 	"time"
 )
 
+// placed is where a VM goes beside its peers.
+func placed(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
+	return place(hosts, &spec, countPeers(peers))
+}
+
 func host(name, zone string, change ...func(*Host)) Host {
 	h := Host{
 		ID: len(name) + int(name[len(name)-1]), Name: name, Zone: zone, Pool: "default", Reachable: true,
@@ -89,9 +94,9 @@ func TestPlaceChooses(t *testing.T) {
 		"no host whose resources MAAS lacks yet": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false }), a2}, small, nil, "a2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Place(tc.hosts, tc.spec, tc.peers)
+			got, err := placed(tc.hosts, tc.spec, tc.peers)
 			if err != nil {
-				t.Fatalf("Place: %v", err)
+				t.Fatalf("HostRef: %v", err)
 			}
 			if got.Name != tc.want {
 				t.Errorf("Place chose %s, want %s", got.Name, tc.want)
@@ -138,10 +143,10 @@ func TestPlaceRefuses(t *testing.T) {
 		"the pool is wrong":             {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Place(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})
+			_, err := placed(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})
 			var refused *LXDError
 			if !errors.As(err, &refused) || refused.Type != tc.kind {
-				t.Fatalf("Place: %#v, want an LXDError of type %s", err, tc.kind)
+				t.Fatalf("HostRef: %#v, want an LXDError of type %s", err, tc.kind)
 			}
 			if !strings.Contains(refused.Message, tc.says) {
 				t.Errorf("the message is %q, want it to say %q", refused.Message, tc.says)

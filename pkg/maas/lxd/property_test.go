@@ -216,11 +216,11 @@ func TestTheOrderOfHostsAndPeersDoesNotMatter(t *testing.T) {
 			}
 		}
 		spec, peers := randomSpec(r, hosts), randomPeers(r, hosts)
-		first, wrong := Place(hosts, spec, peers)
+		first, wrong := placed(hosts, spec, peers)
 		for range 5 {
 			r.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 			r.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
-			again, err := Place(hosts, spec, peers)
+			again, err := placed(hosts, spec, peers)
 			if again.Name != first.Name {
 				t.Fatalf("the answer was %q and is %q", first.Name, again.Name)
 			}
@@ -237,7 +237,7 @@ func TestARefusalSaysWhyForEveryHost(t *testing.T) {
 	refusals := 0
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
 		hosts := randomFleet(r)
-		_, err := Place(hosts, randomSpec(r, hosts), randomPeers(r, hosts))
+		_, err := placed(hosts, randomSpec(r, hosts), randomPeers(r, hosts))
 		if err == nil {
 			return
 		}
@@ -265,10 +265,10 @@ func TestAnotherHostNeverHurts(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
 		hosts := randomFleet(r)
 		spec, peers := randomSpec(r, hosts), randomPeers(r, hosts)
-		_, before := Place(hosts, spec, peers)
+		_, before := placed(hosts, spec, peers)
 		fewer, _ := DistributeAcrossAZs(hosts, spec, 20)
 		more := append(slices.Clone(hosts), randomHost(r, len(hosts)+1))
-		if _, err := Place(more, spec, peers); before == nil && err != nil {
+		if _, err := placed(more, spec, peers); before == nil && err != nil {
 			t.Errorf("with another host nothing fits: %v", err)
 		}
 		if chosen, _ := DistributeAcrossAZs(more, spec, 20); len(chosen) < len(fewer) {
@@ -301,7 +301,7 @@ func BenchmarkPlace(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := Place(hosts, spec, peers); err != nil {
+				if _, err := placed(hosts, spec, peers); err != nil {
 					b.Fatal(err)
 				}
 			}

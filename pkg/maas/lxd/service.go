@@ -106,8 +106,8 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error
 	return s.composer.Decompose(ctx, permit, vm)
 }
 
-// Place is a note on a host where a VM is or may be; see Composer.Place.
-func (s *Service) Place(host Host) string { return s.composer.Place(host) }
+// HostRef is how a host is recorded where a VM is or may be; see Composer.HostRef.
+func (s *Service) HostRef(host Host) string { return s.composer.HostRef(host) }
 
 // FindVM looks for a VM on its host; see Composer.Find.
 func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {

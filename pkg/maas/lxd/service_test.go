@@ -42,7 +42,7 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 
 func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
-func (h *hosts) Place(host Host) string { return host.Name }
+func (h *hosts) HostRef(host Host) string { return host.Name }
 
 func (h *hosts) Find(context.Context, VM) (Presence, error) { return Presence{}, nil }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Place notes id and name of a VM host. A host that was registered anew has the same name and another id; one whose name
+// HostRef is id and name of a VM host. A host that was registered anew has the same name and another id; one whose name
 // was changed keeps its id. ID 0 is one whose id is not known.
-func (v *vmHosts) Place(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
+func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
-func parsePlace(place string) (id int, name string) {
+func parseHostRef(place string) (id int, name string) {
 	digits, name, _ := strings.Cut(place, "/")
 	id, _ = strconv.Atoi(digits) // 0: looked for by its name.
 	return id, name
@@ -26,16 +26,16 @@ func parsePlace(place string) (id int, name string) {
 // Find has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then looks for the VM by its name. What MAAS finds on a host and does
 // not know becomes a machine of the VM's name, or of any name where that is taken. It is commissioned, and has no owner.
 func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
-	since := v.looks.askedSince(vm.Hostname, vm.Place)
+	since := v.looks.askedSince(vm.Hostname, vm.HostRef)
 	var hosts []int
-	failed := v.lookAt(ctx, vm.Place, func(id int) error {
+	failed := v.lookAt(ctx, vm.HostRef, func(id int) error {
 		hosts = append(hosts, id)
 		return v.looks.look(ctx, v.key(ctx, id), since, func(ctx context.Context) error {
 			_, err := v.inventory.Client().RefreshVMHost(ctx, id)
 			return err
 		})
 	})
-	_, name := parsePlace(vm.Place)
+	_, name := parseHostRef(vm.HostRef)
 	var later *LaterError
 	switch {
 	case errors.As(failed, &later):
@@ -121,7 +121,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 // lookAt looks at the host of a place, wherever it is registered now. A host that MAAS does not have is no error. maas.Gone: this MAAS has no VM
 // hosts any more, and can't look at any.
 func (v *vmHosts) lookAt(ctx context.Context, place string, look func(id int) error) error {
-	id, name := parsePlace(place)
+	id, name := parseHostRef(place)
 	if id != 0 {
 		if err := look(id); !errors.Is(err, maas.NotFound) {
 			return err

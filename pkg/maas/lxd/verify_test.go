@@ -62,7 +62,7 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1))
-			composer := NewVMHostComposer(region.inventory, NewLooks())
+			composer := NewVMHostComposer(region.inventory, NewHostRefresher())
 			host := region.host(t, composer)
 			vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
 			if err != nil {
@@ -78,8 +78,8 @@ func TestFind(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if vm.Place = tc.place; vm.Place == "" {
-				vm.Place = composer.Place(host)
+			if vm.HostRef = tc.place; vm.HostRef == "" {
+				vm.HostRef = composer.HostRef(host)
 			}
 			p, err := found(t, composer, vm)
 			if (p.State == Present) != tc.back || (p.State == Unreachable) != tc.unreached || (err != nil) != (tc.want != "" && !tc.unreached) {
@@ -103,7 +103,7 @@ func TestFind(t *testing.T) {
 func TestALookWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
-	looks := NewLooks()
+	looks := NewHostRefresher()
 	one, other := NewVMHostComposer(region.inventory, looks), NewVMHostComposer(region.inventory, looks)
 	host := region.host(t, one)
 	composed := make(chan error, 1)
@@ -117,7 +117,7 @@ func TestALookWaitsForACompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := found(t, other, VM{Hostname: "old", Place: other.Place(host)}); err != nil || p.State != Gone {
+	if p, err := found(t, other, VM{Hostname: "old", HostRef: other.HostRef(host)}); err != nil || p.State != Gone {
 		t.Errorf("looking for another VM: %+v, %v", p, err)
 	}
 	if err := <-composed; err != nil {
@@ -136,7 +136,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	text := strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s, commission: 24h", 1)
 	text = strings.Replace(text, "vm_hosts: [", "vm_hosts: [{name: second, cores: 8, memory: 16384, storage_pools: [{name: default, size: 100000}]}, ", 1)
 	region := newRegion(t, text)
-	composer := NewVMHostComposer(region.inventory, NewLooks())
+	composer := NewVMHostComposer(region.inventory, NewHostRefresher())
 	hosts, err := composer.Hosts(t.Context())
 	if err != nil || len(hosts) != 2 {
 		t.Fatalf("hosts %v: %v", hosts, err)
@@ -150,7 +150,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spare := VM{SystemID: own.SystemID, Hostname: "vm", Place: composer.Place(hosts[0]), Namesakes: true}
+	spare := VM{SystemID: own.SystemID, Hostname: "vm", HostRef: composer.HostRef(hosts[0]), Namesakes: true}
 	for _, lost := range []bool{true, false} {
 		p, err := found(t, composer, spare)
 		back := p.VM

@@ -27,11 +27,11 @@ const (
 // vmHosts composes through MAAS's VM hosts (MAAS 3.0 to 3.7).
 type vmHosts struct {
 	inventory *inventory.Inventory
-	looks     *Looks
+	looks     *HostRefresher
 }
 
 // NewVMHostComposer composes through MAAS's VM hosts. All composers must share the looks.
-func NewVMHostComposer(inventory *inventory.Inventory, looks *Looks) Composer {
+func NewVMHostComposer(inventory *inventory.Inventory, looks *HostRefresher) Composer {
 	return &vmHosts{inventory: inventory, looks: looks}
 }
 

@@ -20,7 +20,7 @@ type Data struct {
 	Pending []Pending `json:"pending,omitempty"`
 	// Phase is what the machine is in now; nil where nothing is measured.
 	Phase *Phase `json:"phase,omitempty"`
-	// Hosts are the VM hosts that the VM is on, or may be on because MAAS did not say what became of a compose, as lxd.Composer.Place
+	// Hosts are the VM hosts that the VM is on, or may be on because MAAS did not say what became of a compose, as lxd.Composer.HostRef
 	// writes them.
 	Hosts []string `json:"hosts,omitempty"`
 	// Cleanup is what was found out about a VM that is deleted, or that an earlier try made.

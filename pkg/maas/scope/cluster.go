@@ -49,7 +49,7 @@ type Factory struct {
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
 	// All identities share these: VM hosts are the same for all, by whatever URL they see them.
-	looks        *lxd.Looks
+	looks        *lxd.HostRefresher
 	reservations *lxd.Reservations
 }
 
@@ -173,7 +173,7 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 		return region
 	}
 	if f.regions == nil {
-		f.regions, f.looks, f.reservations = map[string]*Region{}, lxd.NewLooks(), lxd.NewReservations()
+		f.regions, f.looks, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
 	}
 	f.regions[id] = &Region{
 		Inventory: inventory, where: config.Where(), turns: &f.turns,

@@ -43,56 +43,56 @@ type LaterError struct {
 // Error says what is waited for.
 func (e *LaterError) Error() string { return e.what }
 
-// Looks keeps apart what MAAS does on its hosts. It must be shared by all who compose or look there.
+// HostRefresher has MAAS look at its hosts, and keeps such looks apart from composes there. It must be shared by all who compose or look there.
 //
 // MAAS must not look at a host while it composes a VM there. A look takes over a VM that is half made as one that it did not know: it
 // is commissioned, and the compose is refused because its name is taken (MAAS retries a transaction that meets another, and then finds the
 // name). Asked for by MAAS's UI, which looks before its transaction begins, it even deletes the machine with its new VM.
-type Looks struct {
+type HostRefresher struct {
 	mu     sync.Mutex
-	hosts  map[HostKey]*lookedAt
+	hosts  map[HostKey]*hostState
 	asked  map[string]time.Time         // when a caller first asked whether a VM is gone, by VM and place
 	silent *cooldown.Cooldowns[HostKey] // the hosts that did not answer MAAS, and did not since
 }
 
-// lookedAt is one host.
-type lookedAt struct {
+// hostState is one host.
+type hostState struct {
 	composing, deleting int // calls under way
 	looking             bool
-	wanted              time.Time     // when a look was last asked for; zero: none is
+	requestedAt         time.Time     // when a look was last asked for; zero: none is
 	newest              time.Time     // the latest since of those who asked
-	over                chan struct{} // closed when the look that is wanted or under way has ended
+	done                chan struct{} // closed when the look that is wanted or under way has ended
 	seen                time.Time     // when the last look that succeeded began
 	failures            int           // in a row
 	failure             error         // the last look's
 	next                time.Time     // when to look again after a failure
 }
 
-// NewLooks makes one that knows of nothing.
-func NewLooks() *Looks {
-	return &Looks{
-		hosts: map[HostKey]*lookedAt{}, asked: map[string]time.Time{},
+// NewHostRefresher makes one that knows of nothing.
+func NewHostRefresher() *HostRefresher {
+	return &HostRefresher{
+		hosts: map[HostKey]*hostState{}, asked: map[string]time.Time{},
 		silent: cooldown.New[HostKey](cooldown.Limits{First: cooldowns.First, Longest: cooldowns.First}),
 	}
 }
 
 // host returns a host. The caller holds l.mu.
-func (l *Looks) host(key HostKey) *lookedAt {
+func (l *HostRefresher) host(key HostKey) *hostState {
 	if l.hosts[key] == nil {
-		l.hosts[key] = &lookedAt{}
+		l.hosts[key] = &hostState{}
 	}
 	return l.hosts[key]
 }
 
 // compose waits until a VM may be composed on a host; done must be called after it was. *LaterError: MAAS looks at the host for long.
-func (l *Looks) compose(ctx context.Context, host HostKey) (done func(), err error) {
+func (l *HostRefresher) compose(ctx context.Context, host HostKey) (done func(), err error) {
 	defer maas.Idle(ctx)()
 	patience := time.NewTimer(composeWait)
 	defer patience.Stop()
 	for {
 		busy := l.beginCompose(host)
 		if busy == nil {
-			return func() { l.change(host, func(h *lookedAt) { h.composing-- }) }, nil
+			return func() { l.change(host, func(h *hostState) { h.composing-- }) }, nil
 		}
 		select {
 		case <-busy:
@@ -105,12 +105,12 @@ func (l *Looks) compose(ctx context.Context, host HostKey) (done func(), err err
 }
 
 // beginCompose notes that a VM is composed. If that is not possible now, it returns a channel that is closed when it may be tried again.
-func (l *Looks) beginCompose(host HostKey) (busy <-chan struct{}) {
+func (l *HostRefresher) beginCompose(host HostKey) (busy <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.host(host)
-	if h.looking || (!h.wanted.IsZero() && time.Since(h.wanted) < wantLasts) {
-		return h.over
+	if h.looking || (!h.requestedAt.IsZero() && time.Since(h.requestedAt) < wantLasts) {
+		return h.done
 	}
 	h.composing++
 	return nil
@@ -118,20 +118,20 @@ func (l *Looks) beginCompose(host HostKey) (busy <-chan struct{}) {
 
 // remove notes that a VM is being deleted on a host; done must be called after it was. No deletion waits for another: it is only for looks to be
 // fewer. What was asked about the VM before counts no more.
-func (l *Looks) remove(host HostKey, vm string) (done func()) {
+func (l *HostRefresher) remove(host HostKey, vm string) (done func()) {
 	l.forget(vm)
-	l.change(host, func(h *lookedAt) { h.deleting++ })
-	return func() { l.change(host, func(h *lookedAt) { h.deleting-- }) }
+	l.change(host, func(h *hostState) { h.deleting++ })
+	return func() { l.change(host, func(h *hostState) { h.deleting-- }) }
 }
 
-func (l *Looks) change(host HostKey, do func(*lookedAt)) {
+func (l *HostRefresher) change(host HostKey, do func(*hostState)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	do(l.host(host))
 }
 
 // askedSince is when it was first asked whether a VM is gone from a place. A look that began later tells.
-func (l *Looks) askedSince(vm, place string) time.Time {
+func (l *HostRefresher) askedSince(vm, place string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -148,7 +148,7 @@ func (l *Looks) askedSince(vm, place string) time.Time {
 }
 
 // forget drops what was asked about a VM.
-func (l *Looks) forget(vm string) {
+func (l *HostRefresher) forget(vm string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key := range l.asked {
@@ -170,7 +170,7 @@ func (e *lookFailedError) Unwrap() error { return e.cause }
 
 // look makes sure that a host was looked at by a look that began after since: by another caller's, or with do. *LaterError: not yet;
 // *lookFailedError: do failed, here or elsewhere a moment ago.
-func (l *Looks) look(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
+func (l *HostRefresher) look(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
 	began, err := l.beginLook(host, since)
 	if began.IsZero() {
 		return err
@@ -184,7 +184,7 @@ func (l *Looks) look(ctx context.Context, host HostKey, since time.Time, do func
 }
 
 // beginLook returns when the look began that the caller has to do, or zero and why there is none to do.
-func (l *Looks) beginLook(host HostKey, since time.Time) (time.Time, error) {
+func (l *HostRefresher) beginLook(host HostKey, since time.Time) (time.Time, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, now := l.host(host), time.Now()
@@ -199,10 +199,10 @@ func (l *Looks) beginLook(host HostKey, since time.Time) (time.Time, error) {
 	case h.looking:
 		return later(lookRetry)
 	}
-	if h.over == nil {
-		h.over = make(chan struct{})
+	if h.done == nil {
+		h.done = make(chan struct{})
 	}
-	h.wanted = now
+	h.requestedAt = now
 	if since.After(h.newest) {
 		h.newest = since
 	}
@@ -217,11 +217,11 @@ func (l *Looks) beginLook(host HostKey, since time.Time) (time.Time, error) {
 	return now, nil
 }
 
-func (l *Looks) endLook(host HostKey, began time.Time, err error) {
-	l.change(host, func(h *lookedAt) {
-		h.looking, h.wanted = false, time.Time{}
-		close(h.over)
-		h.over = nil
+func (l *HostRefresher) endLook(host HostKey, began time.Time, err error) {
+	l.change(host, func(h *hostState) {
+		h.looking, h.requestedAt = false, time.Time{}
+		close(h.done)
+		h.done = nil
 		if err == nil {
 			h.seen, h.failures, h.failure, h.next = began, 0, nil, time.Time{}
 			l.silent.Clear(host)
@@ -240,7 +240,7 @@ func (l *Looks) endLook(host HostKey, began time.Time, err error) {
 
 // tell marks the hosts that did not answer MAAS when it last looked. They are skipped for a while: what replaces a VM that went down with its
 // host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
-func (l *Looks) tell(hosts []Host) {
+func (l *HostRefresher) tell(hosts []Host) {
 	for i := range hosts {
 		if e, cooling := l.silent.Get(hosts[i].Key()); cooling {
 			hosts[i].coolDown(e.Until, toAnswer)

@@ -24,7 +24,7 @@ var one, two = Host{ID: 1, Name: "host"}, Host{ID: 2, Name: "other"}
 
 // eye counts the looks, and checks that nothing is composed meanwhile.
 type eye struct {
-	*Looks
+	*HostRefresher
 	t  *testing.T
 	mu sync.Mutex
 	// began are the times at which looks began.
@@ -35,7 +35,7 @@ type eye struct {
 
 func newEye(t *testing.T) *eye {
 	t.Helper()
-	return &eye{Looks: NewLooks(), t: t}
+	return &eye{HostRefresher: NewHostRefresher(), t: t}
 }
 
 func (e *eye) see(context.Context) error {
