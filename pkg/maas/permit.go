@@ -16,7 +16,8 @@ import (
 type Permit = permit.Permit
 
 // Unrecorded returns a permit for calls that no object records: those of tools that a person runs, of the initializer on a node, and of tests.
-// why says, to who reads the code, why a lost response does no harm there. The reconcilers don't use it.
+// why says, to who reads the code, why a lost response does no harm there. The
+// reconcilers don't use it: TestTheManagerHasNoWayAroundTheRecord.
 func Unrecorded(why string) Permit {
 	_ = why
 	return permit.AnyTime()

@@ -6,6 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -327,5 +331,31 @@ func TestTheZeroPermitAllowsNothing(t *testing.T) {
 	defer api.Close()
 	if err := api.DeleteMachine(t.Context(), maas.Permit{}, "abc"); !maas.NotSent(err) {
 		t.Errorf("the error is %v, want one of a call that was not sent", err)
+	}
+}
+
+// Tools that a person runs have a way around the record; what the manager is made of has none.
+func TestTheManagerHasNoWayAroundTheRecord(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..", "..")
+	allowed := map[string]bool{"pkg/maas/permit.go": true, "pkg/maas/orphans/remove.go": true}
+	for _, dir := range []string{"controllers", "pkg", "internal", filepath.Join("cmd", "manager")} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if uses := strings.Contains(string(source), "Unrecorded("); uses != allowed[filepath.ToSlash(name)] {
+				t.Errorf("%s uses maas.Unrecorded: %v", name, uses)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
