@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+const (
+	// SystemIDIndex finds MaasMachines by spec.systemID in the cache.
+	SystemIDIndex = "spec.systemID"
+	// reconcileTimeout leaves time for a compose, a claim and a deployment, each of which waits for its turn and for MAAS for some minutes at most.
+	reconcileTimeout = 15 * time.Minute
+)
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/status,verbs=patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *MaasMachineReconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachine")
+	scheme := mgr.GetScheme()
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.MaasMachine{}, SystemIDIndex, systemIDOf); err != nil {
+		return fmt.Errorf("indexing MaasMachines by systemID: %w", err)
+	}
+	clusterToMachines, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasMachineList{}, scheme)
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to MaasMachines: %w", err)
+	}
+	options.ReconciliationTimeout = reconcileTimeout
+	limited := limitWorkers(r, &options)
+	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasMachine{}, builder.WithPredicates(ignoreBookkeeping)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
+		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
+		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
+			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
+		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
+		WithOptions(options).
+		Build(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
+	}
+	return nil
+}
+
+// ignoreBookkeeping lets pass what changed more than our notes. That MAAS is being asked for a machine comes and goes with each try, and
+// would make the next try follow at once.
+var ignoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
+	return resync || !equality.Semantic.DeepEqual(withoutNotes(e.ObjectOld), withoutNotes(e.ObjectNew))
+}}
+
+// withoutNotes is an object without the notes, and without what changes with each write.
+func withoutNotes(object client.Object) client.Object {
+	object = object.DeepCopyObject().(client.Object)
+	object.SetResourceVersion("")
+	object.SetManagedFields(nil)
+	annotations := object.GetAnnotations()
+	delete(annotations, infrav1.RecordAnnotation)
+	delete(annotations, infrav1.StaticIPAnnotation)
+	object.SetAnnotations(annotations)
+	return object
+}
+
+func systemIDOf(object client.Object) []string {
+	if id := object.(*infrav1.MaasMachine).Spec.SystemID; id != "" {
+		return []string{id}
+	}
+	return nil
+}
+
+func (r *MaasMachineReconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell whose machine changed in MAAS", "systemID", systemID)
+		return nil
+	}
+	return requests(list.Items)
+}
+
+// maasClusterToMachines wakes the machines of a cluster, for they wait for its credentials, endpoint and DNS record.
+func (r *MaasMachineReconciler) maasClusterToMachines(ctx context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[clusterv1.ClusterNameLabel]
+	if name == "" {
+		return nil
+	}
+	machines, err := clusterMachines(ctx, r.Client, object.GetNamespace(), name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which machines wait for the MaasCluster")
+		return nil
+	}
+	return requests(machines)
+}
+
+func requests(machines []infrav1.MaasMachine) []reconcile.Request {
+	list := make([]reconcile.Request, 0, len(machines))
+	for i := range machines {
+		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines[i])})
+	}
+	return list
+}
