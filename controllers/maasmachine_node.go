@@ -50,6 +50,18 @@ func (r *MaasMachineReconciler) endpoint(ctx context.Context, l *life) (outcome,
 	return proceed, nil
 }
 
+// endpointRemoval takes the machine's address out of the DNS record before the machine goes. When the whole cluster goes, the record
+// goes with it.
+func (r *MaasMachineReconciler) endpointRemoval(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
+		return proceed, nil
+	}
+	if _, _, err := publishEndpoint(ctx, r.Client, l.Cluster); err != nil {
+		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
+	}
+	return proceed, nil
+}
+
 // nodeWatch names the watch on the Nodes of a workload cluster.
 const nodeWatch = "maasmachine-watchNodes"
 

@@ -127,17 +127,6 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 	return deployed, nil
 }
 
-// Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.
-func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas.Machine, erase maas.Erase) error {
-	released, err := s.inventory.Client().ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
-	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
-		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
-	}
-	s.inventory.Wrote(released)
-	return nil
-}
-
 // DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}

@@ -10,6 +10,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
+// Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.
+func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas.Machine, erase maas.Erase) error {
+	released, err := s.inventory.Client().ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
+	if err != nil {
+		s.inventory.Distrust(machine.SystemID)
+		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
+	}
+	s.inventory.Wrote(released)
+	return nil
+}
+
 // RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address would stay
 // taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is looked at once more
 // right before. It returns false, and changes nothing, when another user has taken the machine since: its address is theirs then.
