@@ -78,6 +78,9 @@ func (r *MaasMachineReconciler) composeOn(ctx context.Context, l *life, host lxd
 	}, l.noteOwner)
 	if !called {
 		placer.Cancel(spec.Hostname)
+		if !known {
+			l.record.DropHost(ref)
+		}
 	}
 	return vm, err
 }

@@ -84,7 +84,7 @@ func (d *Data) MayAcquire() bool {
 
 // Acquired forgets the pending calls that acquire something: what became of them is known.
 func (d *Data) Acquired() {
-	d.Pending = slices.DeleteFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() })
+	d.Pending = slices.DeleteFunc(slices.Clone(d.Pending), func(p Pending) bool { return p.Op.acquires() })
 }
 
 // Enter returns for how long the object has been in a phase, and records when it enters one. "" is no phase.

@@ -77,8 +77,9 @@ func without(pending []Pending, op Op) []Pending {
 	return slices.DeleteFunc(slices.Clone(pending), func(p Pending) bool { return p.Op == op })
 }
 
-// Store stores at once what change records, and what also changes in the object, whoever else has changed them.
+// Store stores at once what change records, and what also changes in the object, whoever else has changed them. After an error nothing is changed.
 func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(client.Object)) error {
+	before := r.Data
 	change(&r.Data)
 	err := r.Write(ctx, also...)
 	for range maxConflicts {
@@ -87,15 +88,19 @@ func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(cli
 		}
 		var live client.Object
 		if live, err = r.read(ctx); err != nil {
-			return err
+			break
 		}
 		if r.stored != live.GetAnnotations()[infrav1.RecordAnnotation] {
-			if err := r.rebase(live); err != nil {
-				return err
+			if err = r.rebase(live); err != nil {
+				break
 			}
+			before = r.Data
 			change(&r.Data)
 		}
 		err = r.writeOver(ctx, live, also...)
+	}
+	if err != nil {
+		r.Data = before // Or Close would store the half of it: that a call is over, and not what it acquired.
 	}
 	return err
 }

@@ -161,6 +161,35 @@ func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
 	}
 }
 
+// A machine whose system id could not be stored stays pending: otherwise nothing would name it, and the object could go without it.
+func TestWhatCouldNotBeStoredStaysPending(t *testing.T) {
+	t.Parallel()
+	var down error
+	b := newBed(t, interceptor.Funcs{Patch: func(
+		ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption,
+	) error {
+		if down != nil {
+			return down
+		}
+		return c.Patch(ctx, object, patch, options...)
+	}})
+	r, m := b.open()
+	if err := r.Call(t.Context(), Allocate, func(context.Context, maas.Permit) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	down = errors.New("the API server is away")
+	if err := r.Store(t.Context(), (*Data).Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); !errors.Is(err, down) {
+		t.Fatal(err)
+	}
+	if down = nil; m.Spec.SystemID != "" || !r.MayAcquire() {
+		t.Errorf("here it counts as stored: %+v, %+v", m.Spec, r.Data)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPending(Allocate)
+}
+
 func TestNothingIsAskedForOnAnObjectThatOthersHaveChanged(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, interceptor.Funcs{})
