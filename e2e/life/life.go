@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	createTimeout = 4 * time.Minute
+	// createTimeout leaves time for Cluster API to notice a connection to a control plane that went, which takes it minutes.
+	createTimeout = 8 * time.Minute
 	deleteTimeout = 3 * time.Minute
 	shortTimeout  = 3 * time.Minute
 )

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,11 +37,21 @@ func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, mach
 	})
 }
 
-// Conditions says in one line which conditions are not true, and why.
+// whenTrue are Cluster API's conditions of which True is what is worth a word.
+var whenTrue = []string{
+	clusterv1.DeletingCondition, clusterv1.PausedCondition, clusterv1.RemediatingCondition, clusterv1.ScalingUpCondition, clusterv1.ScalingDownCondition,
+	clusterv1.RollingOutCondition, clusterv1.MachineUpdatingCondition,
+}
+
+// Conditions says in one line which conditions are not as they are when all is done, and why.
 func Conditions(all []metav1.Condition) string {
 	var lines []string
 	for _, condition := range all {
-		if condition.Status != metav1.ConditionTrue {
+		want := metav1.ConditionTrue
+		if slices.Contains(whenTrue, condition.Type) {
+			want = metav1.ConditionFalse
+		}
+		if condition.Status != want {
 			lines = append(lines, fmt.Sprintf("%s=%s (%s: %s)", condition.Type, condition.Status, condition.Reason, strings.ReplaceAll(condition.Message, "\n", " ")))
 		}
 	}
