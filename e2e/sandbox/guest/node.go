@@ -202,7 +202,13 @@ func (c *cluster) createStaticPods(m *member) error {
 	return nil
 }
 
+// staticPod is a mirror pod, which a drain leaves where it is.
 func (m *member) staticPod(component string, annotations map[string]string) *corev1.Pod {
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[corev1.MirrorPodAnnotationKey] = component
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem, Name: component + "-" + m.node, Annotations: annotations,
