@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -64,7 +65,7 @@ func TestAMachineWhoseDeploymentFailedIsNotTheNextOne(t *testing.T) {
 	_, clock := w.machineService(cluster)
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	w.poke(first)
 	failed := first.Spec.SystemID
 	seen, _ := w.maas.Machine(failed)
@@ -113,7 +114,7 @@ func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
 	service, _ := w.machineService(cluster)
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	failed := first.Spec.SystemID
 	service.ClearFailures(failed)
 	w.delete(first)
@@ -149,7 +150,7 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 	})
 	w.provisioned(w.newCluster())
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, said{Reason: infrav1.DeployTimedOutReason, Then: person})
+	w.said(first, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	hung := first.Spec.SystemID
 	// The condition says something else by the time that the machine is given back.
 	w.maasCall(http.MethodPost, "machines/"+hung+"/?op=lock", nil)
@@ -174,7 +175,7 @@ func TestAMachineThatFailedIsTakenByWhoAsksForIt(t *testing.T) {
 	w.provisioned(w.newCluster())
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, said{Reason: infrav1.DeployFailedReason, Then: replace})
+	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	failed := first.Spec.SystemID
 	w.delete(first)
 	pinned := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: failed})

@@ -7,17 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -84,75 +78,6 @@ func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Reconciles that wait for MAAS leave their workers to others, however few there are.
-func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 20
-		var computing, most atomic.Int32
-		release := make(chan struct{})
-		options := controller.Options{MaxConcurrentReconciles: 2}
-		r := limitWorkers(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			most.Store(max(most.Load(), computing.Add(1)))
-			computing.Add(-1)
-			outer := maas.Idle(ctx)
-			inner := maas.Idle(ctx) // One wait may be part of another.
-			<-release
-			inner()
-			outer()
-			return reconcile.Result{}, nil
-		}), &options)
-		if options.MaxConcurrentReconciles < many {
-			t.Fatalf("only %d reconciles may be under way", options.MaxConcurrentReconciles)
-		}
-		done := make(chan error, many)
-		for range many {
-			go func() {
-				_, err := r.Reconcile(t.Context(), reconcile.Request{})
-				done <- err
-			}()
-		}
-		synctest.Wait() // All of them wait: none is kept from it by another that does.
-		close(release)
-		for range many {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-		if got := most.Load(); got > 2 {
-			t.Errorf("%d reconciles computed at once, want 2 at most", got)
-		}
-	})
-}
-
-// Who waits for MAAS with something locked, and comes back, must not wait for a worker: those that have them all may wait for the lock.
-func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 20
-		lock := make(chan struct{}, 1)
-		options := controller.Options{MaxConcurrentReconciles: 2}
-		r := limitWorkers(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			lock <- struct{}{}
-			defer func() { <-lock }()
-			resume := maas.Idle(ctx)
-			<-time.After(time.Second)
-			resume()
-			return reconcile.Result{}, nil
-		}), &options)
-		done := make(chan error, many)
-		for range many {
-			go func() {
-				_, err := r.Reconcile(t.Context(), reconcile.Request{})
-				done <- err
-			}()
-		}
-		for range many {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	})
 }
 
 // MAAS was upgraded to 3.8, which has no VM hosts: what runs on them is neither stuck nor called gone without a word.

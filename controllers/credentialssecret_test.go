@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -234,7 +235,7 @@ func TestASecretThatIsNamedWhileItIsFreedIsHeldAgain(t *testing.T) {
 			return c.Patch(ctx, o, patch, options...)
 		},
 	}).Build()
-	r := &CredentialsSecretReconciler{Client: c, APIReader: c}
+	r := &credentialssecret.Reconciler{Client: c, APIReader: c}
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(secret)}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,129 +12,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
-
-// member is a control plane of TestWhoIsInTheEndpoint. Its address is 10.0.0.NAME.
-type member struct {
-	name string
-	// joined: it is a Node. draining: its Machine is being deleted, its MaasMachine not yet.
-	joined, draining bool
-	// stopped is for how long MAAS has been saying that it does not run; 0: it runs.
-	stopped time.Duration
-	// unread: MAAS can't be asked.
-	unread bool
-}
-
-func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.name, Namespace: "ns", UID: "1"}}
-	if m.joined {
-		machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: m.name}
-	}
-	if m.draining {
-		machine.Finalizers = []string{"drain"}
-		machine.DeletionTimestamp = ptr.To(metav1.Now())
-	}
-	maasMachine := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
-		Name: m.name, Namespace: "ns", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name}},
-	}}
-	maasMachine.Spec.ProviderID = "maas://z/" + m.name
-	maasMachine.Status.Initialization.Provisioned = ptr.To(true)
-	maasMachine.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineInternalIP, Address: "10.0.0." + m.name}}
-	deployed := metav1.Condition{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: infrav1.DeployedReason}
-	switch {
-	case m.stopped > 0:
-		deployed.Status, deployed.Reason = metav1.ConditionFalse, infrav1.PoweredOffReason
-		deployed.LastTransitionTime = metav1.NewTime(time.Now().Add(-m.stopped))
-	case m.unread:
-		deployed.Status, deployed.Reason = metav1.ConditionUnknown, infrav1.MAASUnavailableReason
-		deployed.LastTransitionTime = metav1.NewTime(time.Now().Add(-24 * time.Hour))
-	}
-	conditions.Set(&maasMachine, deployed)
-	return machine, maasMachine
-}
-
-func TestWhoIsInTheEndpoint(t *testing.T) {
-	const blip, lasting = endpointHold / 2, 2 * endpointHold
-	for name, tc := range map[string]struct {
-		uninitialized bool
-		members       []member
-		current, want []string
-	}{
-		"a power blip changes nothing": {
-			members: []member{{name: "1", joined: true, stopped: blip}, {name: "2", joined: true}},
-			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
-		"a power blip of all changes nothing": {
-			members: []member{{name: "1", joined: true, stopped: blip}, {name: "2", joined: true, stopped: blip}},
-			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
-		"one that stays off leaves": {
-			members: []member{{name: "1", joined: true, stopped: lasting}, {name: "2", joined: true}},
-			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.2"}},
-		"when all stay off there is nothing to write": {
-			members: []member{{name: "1", joined: true, stopped: lasting}, {name: "2", joined: true, stopped: lasting}},
-			current: []string{"10.0.0.1", "10.0.0.2"}},
-		"one that is off is not added": {
-			members: []member{{name: "1", joined: true, stopped: blip}, {name: "2", joined: true}},
-			current: []string{"10.0.0.2"}, want: []string{"10.0.0.2"}},
-		"one that runs again comes back": {
-			members: []member{{name: "1", joined: true}, {name: "2", joined: true}},
-			current: []string{"10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
-		"while MAAS can't be read all stay": {
-			members: []member{{name: "1", joined: true, unread: true}, {name: "2", joined: true, unread: true}},
-			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
-		"one that is drained leaves": {
-			members: []member{{name: "1", joined: true, draining: true}, {name: "2", joined: true}},
-			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.2"}},
-		"when all are drained there is nothing to write": {
-			members: []member{{name: "1", joined: true, draining: true}}, current: []string{"10.0.0.1"}},
-		"one that never joined does not come in": {
-			members: []member{{name: "1", joined: true, draining: true}, {name: "2"}}, current: []string{"10.0.0.1"}},
-		"the first one, before the cluster is initialized": {
-			uninitialized: true, members: []member{{name: "1"}}, want: []string{"10.0.0.1"}},
-		"after a move others joined already": {
-			uninitialized: true,
-			members:       []member{{name: "1", joined: true}, {name: "2"}}, current: []string{"10.0.0.1"}, want: []string{"10.0.0.1"}},
-		"the first one is replaced before the cluster is initialized": {
-			uninitialized: true,
-			members:       []member{{name: "1", draining: true}, {name: "2"}}, current: []string{"10.0.0.1"}, want: []string{"10.0.0.2"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			builder := fake.NewClientBuilder().WithScheme(newScheme(t))
-			var machines []infrav1.MaasMachine
-			for _, m := range tc.members {
-				machine, maasMachine := m.objects()
-				builder, machines = builder.WithObjects(machine), append(machines, maasMachine)
-			}
-			cluster := &clusterv1.Cluster{}
-			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(!tc.uninitialized)
-			if got := endpointAddresses(t.Context(), builder.Build(), cluster, machines, tc.current); !slices.Equal(got, tc.want) {
-				t.Errorf("the record should hold %v, want %v", got, tc.want)
-			}
-		})
-	}
-}
-
-func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return errors.New("down")
-		},
-	}).Build()
-	_, machine := member{name: "1", joined: true}.objects()
-	current := []string{"10.0.0.1", "10.0.0.2"}
-	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, current); !slices.Equal(got, current) {
-		t.Errorf("the record should hold %v, want %v still", got, current)
-	}
-}
 
 // kubeadm on the replacement needs the endpoint to initialize the cluster.
 func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
@@ -149,13 +33,13 @@ func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
 			spec.FailureDomain = "zone-a"
 			first := w.newMachine("cp-0", true, spec)
 			w.eventually(first, "in DNS", func() bool { return first.Status.DNSAttached })
-			address := endpointAddress(first)
+			address := clusters.EndpointAddress(first)
 			w.delete(first)
 			spec.FailureDomain = "zone-b"
 			second := w.newMachine("cp-1", true, spec)
 			w.eventually(second, "in DNS", func() bool { return second.Status.DNSAttached })
-			if endpointAddress(second) != address {
-				t.Fatalf("the replacement of %s has the address %s: MAAS gives the lowest one that is free", address, endpointAddress(second))
+			if clusters.EndpointAddress(second) != address {
+				t.Fatalf("the replacement of %s has the address %s: MAAS gives the lowest one that is free", address, clusters.EndpointAddress(second))
 			}
 			w.await("the endpoint leads to the replacement", second, func(context.Context) bool {
 				return slices.Equal(w.endpoint(cluster), []string{address})
@@ -172,7 +56,7 @@ func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasM
 		w.deployed(m)
 		w.join(m)
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
-		both = append(both, endpointAddress(m))
+		both = append(both, clusters.EndpointAddress(m))
 	}
 	slices.Sort(both)
 	w.await("both are in the record", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
@@ -221,8 +105,8 @@ func TestPowerOfControlPlanes(t *testing.T) {
 	}
 	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
-	w.offFor(first, 2*endpointHold)
-	left := []string{endpointAddress(second)}
+	w.offFor(first, 2*clusters.EndpointHold)
+	left := []string{clusters.EndpointAddress(second)}
 	w.await("what stays off left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "on"}`)
 	w.await("what runs again came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
@@ -259,7 +143,7 @@ func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	if err := w.client.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	left := []string{endpointAddress(second)}
+	left := []string{clusters.EndpointAddress(second)}
 	w.await("the one that is drained left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 	if now, _ := w.maas.Machine(first.Spec.SystemID); now.Status != "Deployed" {
 		t.Errorf("its machine is %s already", now.Status)
@@ -285,7 +169,7 @@ func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 		t.Errorf("the machine is %s, the endpoint leads to %v", now.Status, w.endpoint(cluster))
 	}
 	w.maas.SetHook(nil)
-	left := []string{endpointAddress(second)}
+	left := []string{clusters.EndpointAddress(second)}
 	w.await("the other is left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 	w.await("the first is gone", first, func(ctx context.Context) bool { return w.isGone(ctx, first) })
 }
@@ -299,24 +183,10 @@ func TestWhatStaysOffLeavesTheEndpointByItself(t *testing.T) {
 	first, second, both := w.pair(cluster)
 	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
-	w.offFor(first, endpointHold-10*time.Second)
+	w.offFor(first, clusters.EndpointHold-10*time.Second)
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {
 		t.Errorf("the endpoint leads to %v already", now)
 	}
-	left := []string{endpointAddress(second)}
+	left := []string{clusters.EndpointAddress(second)}
 	w.await("what stays off left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
-}
-
-func TestEndpointRetryIsTheFirstEndOfAHold(t *testing.T) {
-	var machines []infrav1.MaasMachine
-	for _, m := range []member{{name: "1"}, {name: "2", stopped: time.Minute}, {name: "3", stopped: 2 * time.Minute}, {name: "4", stopped: time.Hour}} {
-		_, machine := m.objects()
-		machines = append(machines, machine)
-	}
-	if got := endpointRetry(machines); got <= endpointHold-3*time.Minute || got > endpointHold-2*time.Minute {
-		t.Errorf("it is looked at again after %v", got)
-	}
-	if got := endpointRetry(machines[:1]); got != 0 {
-		t.Errorf("with all of them running it is looked at again after %v", got)
-	}
 }

@@ -10,16 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
 // hangingList is a proxy before MAAS, behind which the list of all machines takes until it is released.
@@ -82,58 +78,4 @@ func TestAMAASWithoutVMHostsKeepsNoEndpointWaiting(t *testing.T) {
 	m := w.newMachine("cp", true, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	w.eventually(cluster, "served by its control plane", func() bool { return conditions.IsTrue(cluster, infrav1.DNSReadyCondition) })
-}
-
-func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
-	t.Parallel()
-	domain := func(name string, able bool) clusterv1.FailureDomain {
-		return clusterv1.FailureDomain{Name: name, ControlPlane: ptr.To(able), Attributes: map[string]string{infrav1.FailureDomainRoom: "1"}}
-	}
-	isNew := func(name string) clusterv1.FailureDomain {
-		return clusterv1.FailureDomain{Name: name, ControlPlane: ptr.To(true)}
-	}
-	domains := func(list ...clusterv1.FailureDomain) []clusterv1.FailureDomain { return list }
-	for name, tc := range map[string]struct {
-		zones, wanted []string
-		last, want    []clusterv1.FailureDomain
-	}{
-		"nothing was published":             {[]string{"default", "a", "b"}, nil, nil, domains(isNew("a"), isNew("b"))},
-		"all that was published":            {[]string{"default", "a", "b"}, nil, domains(domain("a", true), domain("b", false)), domains(domain("a", true), domain("b", false))},
-		"and the built-in one with it":      {[]string{"default", "a"}, nil, domains(domain("a", false), domain("default", true)), domains(domain("a", false), domain("default", true))},
-		"a new zone":                        {[]string{"default", "a", "b"}, nil, domains(domain("a", false)), domains(domain("a", false), isNew("b"))},
-		"a zone that is gone":               {[]string{"default", "b"}, nil, domains(domain("a", true), domain("b", false)), domains(domain("b", false))},
-		"a zone that is not wanted anymore": {[]string{"default", "a", "b"}, []string{"b"}, domains(domain("a", true), domain("b", false)), domains(domain("b", false))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var zones []maas.Ref
-			for _, zone := range tc.zones {
-				zones = append(zones, maas.Ref{Name: zone})
-			}
-			chosen, _ := chooseZones(zones, tc.wanted, nil)
-			chosen, room := keepZones(chosen, zones, tc.wanted, tc.last)
-			if diff := cmp.Diff(tc.want, failureDomains(chosen, room)); diff != "" {
-				t.Errorf("the failure domains differ (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestUnknownRoomIsLookedForAgainSoon(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		cause error
-		want  time.Duration
-	}{
-		"MAAS lists its machines":  {inventory.ErrPending, pendingRetry},
-		"MAAS can't be read":       {maas.Unavailable, capacityRetry},
-		"MAAS says when":           {&maas.Error{Kind: maas.Unavailable, RetryAfter: 7 * time.Second}, 7 * time.Second},
-		"MAAS has no VM hosts":     {maas.Gone, mendRetry},
-		"something without a type": {http.ErrBodyNotAllowed, capacityRetry},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := (&roomError{tc.cause}).retryAfter(); got != tc.want {
-				t.Errorf("it is looked for again after %s, want %s", got, tc.want)
-			}
-		})
-	}
 }

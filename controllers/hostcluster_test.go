@@ -26,6 +26,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -229,7 +230,7 @@ func (w *world) annotation(node *corev1.Node, name string) (string, bool) {
 
 func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	daemonSet := &appsv1.DaemonSet{}
-	key := client.ObjectKey{Namespace: initializerNamespace, Name: charts.InitializerName}
+	key := client.ObjectKey{Namespace: "capmaas-system", Name: charts.InitializerName}
 	if err := w.client.Get(t.Context(), key, daemonSet); err != nil {
 		t.Fatal(err)
 	}
@@ -249,8 +250,8 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 		t.Errorf("the image is %s", image)
 	}
 	secret, config := &corev1.Secret{}, &corev1.ConfigMap{}
-	for name, object := range map[string]client.Object{credentialsName: secret, endpointName: config} {
-		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: initializerNamespace, Name: name}, object); err != nil {
+	for name, object := range map[string]client.Object{"maas-credentials": secret, "capmaas-config": config} {
+		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "capmaas-system", Name: name}, object); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,7 +281,7 @@ func TestAHostThatCannotBeToldIsSwitchedOffBeforeItLeavesMAAS(t *testing.T) {
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.registers(node, "10.77.0.11:8443")
 	before := node.DeepCopy()
-	node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: time.Now().Add(-2 * retireTimeout).UTC().Format(time.RFC3339)}
+	node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}
 	if err := w.client.Patch(t.Context(), node, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +420,7 @@ func (w *world) retires(m *infrav1.MaasMachine) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
 	w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
 		w.nudge(m)
-		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring && nodeCondition(node).Reason != infrav1.LXDHostRetiredReason {
+		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring && clusters.HostCondition(node).Reason != infrav1.LXDHostRetiredReason {
 			w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 		}
 		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), &infrav1.MaasMachine{}))
@@ -499,14 +500,14 @@ func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
 	node := w.joined(m)
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "not registered in MAAS yet")
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-x", Namespace: initializerNamespace, Labels: charts.InitializerLabels()},
+		ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-x", Namespace: "capmaas-system", Labels: charts.InitializerLabels()},
 		Spec:       corev1.PodSpec{NodeName: node.Name, ServiceAccountName: charts.InitializerName, Containers: []corev1.Container{{Name: "c", Image: "example.com/lxd-initializer:v1"}}},
 	}
 	w.create(pod)
 	w.patchStatus(pod, func() {
 		pod.Status.Phase = corev1.PodPending
 		pod.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-2 * startAllowance)),
+			Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
 		}}
 	})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: ", "does not start", "example.com/lxd-initializer:v1")

@@ -16,11 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -190,54 +187,5 @@ func TestExternalEndpointIsKept(t *testing.T) {
 		if strings.HasPrefix(key.Endpoint, "dnsresources") {
 			t.Errorf("MAAS's DNS was touched: %+v", key)
 		}
-	}
-}
-
-func TestEndpointAddresses(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(newScheme(t)).Build()
-	machine := func(name string, change ...func(*infrav1.MaasMachine)) infrav1.MaasMachine {
-		m := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}}
-		m.Spec.ProviderID = "maas-lxd://z/" + name
-		m.Status.Initialization.Provisioned = ptr.To(true)
-		setTrue(&m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
-		m.Status.Addresses = []clusterv1.MachineAddress{
-			{Type: clusterv1.MachineHostName, Address: name}, {Type: clusterv1.MachineInternalIP, Address: "10.0.0." + name}, {Type: clusterv1.MachineInternalIP, Address: "10.1.0." + name},
-		}
-		for _, c := range change {
-			c(&m)
-		}
-		return m
-	}
-	deleting := func(m *infrav1.MaasMachine) { m.DeletionTimestamp = ptr.To(metav1.Now()) }
-	deploying := func(m *infrav1.MaasMachine) { m.Spec.ProviderID, m.Status = "", infrav1.MaasMachineStatus{} }
-	unseen := func(m *infrav1.MaasMachine) { m.Status = infrav1.MaasMachineStatus{} }
-	worker := func(m *infrav1.MaasMachine) { m.Labels = nil }
-	vanished := func(m *infrav1.MaasMachine) {
-		m.Status.FailureReason, m.Status.Addresses = infrav1.MachineMissingReason, nil
-	}
-	for name, tc := range map[string]struct {
-		initialized bool
-		machines    []infrav1.MaasMachine
-		current     []string
-		want        []string
-	}{
-		"the first one, before the API answers":      {false, []infrav1.MaasMachine{machine("1")}, nil, []string{"10.0.0.1"}},
-		"one that deploys is not there yet":          {false, []infrav1.MaasMachine{machine("1", deploying)}, nil, nil},
-		"workers never":                              {false, []infrav1.MaasMachine{machine("1", worker)}, nil, nil},
-		"one that has not joined waits":              {true, []infrav1.MaasMachine{machine("1"), machine("2")}, []string{"10.0.0.1"}, []string{"10.0.0.1"}},
-		"one that is being deleted leaves":           {true, []infrav1.MaasMachine{machine("1", deleting), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
-		"one that vanished leaves":                   {true, []infrav1.MaasMachine{machine("1", vanished), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
-		"nothing changes while one is not seen":      {true, []infrav1.MaasMachine{machine("1", unseen), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
-		"an address that nobody has leaves":          {true, []infrav1.MaasMachine{machine("1")}, []string{"10.0.0.1", "10.0.0.9"}, []string{"10.0.0.1"}},
-		"with nobody left there is nothing to write": {true, []infrav1.MaasMachine{machine("1", deleting)}, []string{"10.0.0.1"}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cluster := &clusterv1.Cluster{}
-			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(tc.initialized)
-			got := endpointAddresses(t.Context(), c, cluster, tc.machines, tc.current)
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("the record should hold %v, want %v", got, tc.want)
-			}
-		})
 	}
 }

@@ -13,15 +13,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/events"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -144,37 +140,6 @@ func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
 	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
 		t.Errorf("the hosts have %v", vms)
 	}
-}
-
-func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
-	t.Parallel()
-	r := &MaasMachineReconciler{Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
-	m := &infrav1.MaasMachine{Spec: vm}
-	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
-	began := time.Now()
-	for _, step := range []struct {
-		after time.Duration
-		waits bool
-	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
-		l := lifeOf(t, m) // As a new manager reads it.
-		l.Machine = scopeOf(m)
-		out := r.hostUnreachable(l, why, began.Add(step.after))
-		m = &infrav1.MaasMachine{Spec: vm}
-		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
-		if out.stop != step.waits {
-			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
-		}
-	}
-	// MAAS was away for long: one try is not enough.
-	l := lifeOf(t, &infrav1.MaasMachine{Spec: vm})
-	l.Machine = scopeOf(l.MaasMachine)
-	if out := r.hostUnreachable(l, why, began); !out.stop {
-		t.Error("a host is given up after one try")
-	}
-}
-
-func scopeOf(m *infrav1.MaasMachine) *scope.Machine {
-	return &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &infrav1.MaasCluster{}}, MaasMachine: m}
 }
 
 // The note on where the VM was outlives the manager that deleted it, and the status.

@@ -92,7 +92,7 @@ func TestLifeOfAVM(t *testing.T) {
 		if diff := cmp.Diff(want, m.Status.Addresses); diff != "" {
 			t.Errorf("the addresses differ (-want +got):\n%s", diff)
 		}
-		for _, condition := range lxdConditions {
+		for _, condition := range []string{infrav1.LXDHostSelectedCondition, infrav1.LXDResourcesAllocatedCondition, infrav1.LXDVMCreatedCondition, infrav1.LXDVMDeployedCondition} {
 			if !conditions.IsTrue(m, condition) {
 				t.Errorf("%s is %+v", condition, conditions.Get(m, condition))
 			}

@@ -11,97 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
-
-// sizes are a capacity as people write it.
-func sizes(of infrav1.MaasMachineTemplateStatus) map[corev1.ResourceName]string {
-	text := map[corev1.ResourceName]string{}
-	for name, quantity := range of.Capacity {
-		text[name] = quantity.String()
-	}
-	return text
-}
-
-func TestTemplateStatus(t *testing.T) {
-	metal := func(change ...func(*maas.Machine)) *maas.Machine {
-		m := &maas.Machine{
-			Status: maas.StatusReady, CPUCount: 16, Memory: 65536, BootDisk: &maas.Disk{Size: 480_000_000_000}, Architecture: "amd64/generic",
-		}
-		for _, c := range change {
-			c(m)
-		}
-		return m
-	}
-	small := metal(func(m *maas.Machine) { m.CPUCount, m.BootDisk.Size = 8, 960_000_000_000 })
-	arm := metal(func(m *maas.Machine) { m.Architecture = "arm64/generic" })
-	host := func(zone, architecture string) lxd.Host {
-		return lxd.Host{Name: zone, Zone: zone, Architecture: architecture}
-	}
-	type sizesOf = map[corev1.ResourceName]string
-	for name, tc := range map[string]struct {
-		spec         infrav1.MaasMachineSpec
-		machines     []*maas.Machine
-		want         sizesOf
-		architecture infrav1.Architecture
-	}{
-		"a VM is what its spec says": {
-			infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 4, MinMemory: 8192, MinDiskSize: 40}, nil,
-			sizesOf{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "40G"}, "",
-		},
-		"a VM has the default sizes": {
-			infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}, []*maas.Machine{metal()},
-			sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
-		},
-		"a VM is what its hosts are": {
-			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "b"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "arm64",
-		},
-		"a host that MAAS never reached": {
-			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "c"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
-		},
-		"of bare metal the spec says the least": {
-			infrav1.MaasMachineSpec{MinCPU: 4, MinMemory: 8192}, nil, sizesOf{"cpu": "4", "memory": "8Gi"}, "",
-		},
-		"nothing is known": {infrav1.MaasMachineSpec{}, nil, sizesOf{}, ""},
-		"the smallest of each size": {
-			infrav1.MaasMachineSpec{MinCPU: 4}, []*maas.Machine{metal(), small}, sizesOf{"cpu": "8", "memory": "64Gi", "ephemeral-storage": "480G"}, "amd64",
-		},
-		"of those that fit": {
-			infrav1.MaasMachineSpec{MinCPU: 9}, []*maas.Machine{small, metal()}, sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "amd64",
-		},
-		"none fits": {
-			infrav1.MaasMachineSpec{MinCPU: 64}, []*maas.Machine{metal()}, sizesOf{"cpu": "64"}, "",
-		},
-		"several architectures are none": {
-			infrav1.MaasMachineSpec{}, []*maas.Machine{metal(), arm}, sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "",
-		},
-		"another architecture": {
-			infrav1.MaasMachineSpec{}, []*maas.Machine{arm}, sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "arm64",
-		},
-		"Kubernetes' name of it": {
-			infrav1.MaasMachineSpec{}, []*maas.Machine{metal(func(m *maas.Machine) { m.Architecture = "ppc64el/generic" })},
-			sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "ppc64le",
-		},
-		"one that Cluster API has no name for": {
-			infrav1.MaasMachineSpec{}, []*maas.Machine{metal(func(m *maas.Machine) { m.Architecture = "armhf/generic" })},
-			sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "",
-		},
-		"in memory there is no disk": {
-			infrav1.MaasMachineSpec{DeployInMemory: true}, []*maas.Machine{metal()}, sizesOf{"cpu": "16", "memory": "64Gi"}, "amd64",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := templateStatus(tc.spec, offer{tc.machines, []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
-			if diff := cmp.Diff(tc.want, sizes(got)); diff != "" {
-				t.Errorf("the capacity differs (-want +got):\n%s", diff)
-			}
-			if want := (infrav1.NodeInfo{Architecture: tc.architecture, OperatingSystem: "linux"}); got.NodeInfo != want {
-				t.Errorf("a node is %+v, want %+v", got.NodeInfo, want)
-			}
-		})
-	}
-}
 
 func TestTemplatesSayWhatTheirMachinesAreLike(t *testing.T) {
 	t.Parallel()
@@ -128,8 +38,10 @@ func TestTemplatesSayWhatTheirMachinesAreLike(t *testing.T) {
 	for _, name := range []string{"metal-1", "metal-2", "metal-3"} {
 		metal := w.template(name, infrav1.MaasMachineSpec{MinCPU: 2})
 		w.eventually(metal, "described", func() bool { return metal.Status.NodeInfo.Architecture != "" })
-		want := map[corev1.ResourceName]string{"cpu": "8", "memory": "16Gi", "ephemeral-storage": "100G"}
-		if diff := cmp.Diff(want, sizes(metal.Status)); diff != "" {
+		want := corev1.ResourceList{
+			"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "ephemeral-storage": resource.MustParse("100G"),
+		}
+		if diff := cmp.Diff(want, metal.Status.Capacity); diff != "" {
 			t.Errorf("the capacity differs (-want +got):\n%s", diff)
 		}
 	}
@@ -146,7 +58,7 @@ func TestATemplateOfNoClusterSaysWhatItsSpecSays(t *testing.T) {
 	template.Spec.Template.Spec = infrav1.MaasMachineSpec{Image: "ubuntu/jammy", MinCPU: 6}
 	w.create(template)
 	w.eventually(template, "described", func() bool { return len(template.Status.Capacity) > 0 })
-	if diff := cmp.Diff(map[corev1.ResourceName]string{"cpu": "6"}, sizes(template.Status)); diff != "" {
+	if diff := cmp.Diff(corev1.ResourceList{"cpu": resource.MustParse("6")}, template.Status.Capacity); diff != "" {
 		t.Errorf("the capacity differs (-want +got):\n%s", diff)
 	}
 }

@@ -64,7 +64,7 @@ func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
 // staysBlocked checks for a moment that a cluster, which is paused, can't be moved.
 func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
 	w.t.Helper()
-	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*stoppedRetry, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) {
 		// With a context of its own: the client refuses what would not be answered before the deadline.
 		err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster)
 		return err == nil && !blocksMove(cluster), err
@@ -80,7 +80,7 @@ func (w *world) toldBlocked(machine string) {
 	w.await("an event tells of "+machine, w.cluster, func(ctx context.Context) bool {
 		list := &corev1.EventList{}
 		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-			return e.Reason == moveBlockedReason && strings.Contains(e.Message, machine)
+			return e.Reason == "MoveBlocked" && strings.Contains(e.Message, machine)
 		})
 	})
 }
@@ -251,4 +251,9 @@ func TestAMachineThatCouldNotBeAnnotatedOnceIsAnnotatedAgain(t *testing.T) {
 		t.Errorf("the machine is %+v, want it annotated", taken)
 	}
 	w.delete(m)
+}
+
+func blocksMove(c *infrav1.MaasCluster) bool {
+	_, blocks := c.Annotations[clusterctlv1.BlockMoveAnnotation]
+	return blocks
 }

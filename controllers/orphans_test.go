@@ -5,8 +5,6 @@ package controllers
 import (
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,15 +17,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -38,7 +36,7 @@ const thisManagementCluster, anotherManagementCluster = "uid-here", "uid-elsewhe
 // auditBed is a world with more machines, and an auditor whose audits the test calls one by one.
 type auditBed struct {
 	*world
-	*OrphanAuditor
+	*orphanaudit.Auditor
 	events  *events.FakeRecorder
 	metrics *prometheus.Registry
 
@@ -53,35 +51,15 @@ func newAuditBed(t *testing.T) *auditBed {
 	})
 	registry := startRegistry(t)
 	b := &auditBed{world: w, events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry()}
-	b.OrphanAuditor = &OrphanAuditor{
-		Client: w.client, Recorder: b.events, Namespace: w.namespace, Orphans: NewOrphanMetric(), Interval: 10 * time.Millisecond,
+	b.Auditor = &orphanaudit.Auditor{
+		Client: w.client, Recorder: b.events, Namespace: w.namespace, Orphans: orphanaudit.NewMetric(), Clock: clock.RealClock{}, Interval: 10 * time.Millisecond,
 		Scopes: &scope.Factory{
 			Client: w.client, Registry: registry, Manager: scope.ManagerCredentials{Dir: t.TempDir()},
 		},
 		ManagementID: thisManagementCluster,
-		watchlist:    orphans.NewWatchlist(0),
 	}
 	b.metrics.MustRegister(b.Orphans)
 	return b
-}
-
-// startRegistry runs inventories that ask for nothing by themselves.
-func startRegistry(t *testing.T) *inventory.Registry {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	registry := inventory.NewRegistry(inventory.Options{
-		ActiveInterval: time.Hour, IdleInterval: time.Hour, Logger: logr.Discard(), Notify: func(string) {},
-	})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = registry.Start(ctx) // It ends with the context.
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	return registry
 }
 
 // look is one audit, of which the calls to MAAS are answered.
@@ -92,7 +70,7 @@ func (b *auditBed) look() []string {
 	if len(before.Log) > 0 {
 		last = before.Log[len(before.Log)-1].Number
 	}
-	b.audit(logr.NewContext(b.t.Context(), funcr.New(func(_, args string) {
+	b.Audit(logr.NewContext(b.t.Context(), funcr.New(func(_, args string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.log = append(b.log, args)
@@ -238,7 +216,7 @@ func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
 			t.Errorf("%s was lost, and is not reported: %q", m.Spec.SystemID, told)
 		}
 	}
-	if len(told) != 2 || !strings.HasPrefix(told[0], "Warning "+orphanedReason) {
+	if len(told) != 2 || !strings.HasPrefix(told[0], "Warning "+"MachineOrphaned") {
 		t.Errorf("want one warning for each of two orphans, got %q", told)
 	}
 	want := map[string]float64{"bare-metal no": 1, "lxd no": 1, "bare-metal yes": 0, "lxd yes": 0}
@@ -326,30 +304,6 @@ func TestOrphansStayReportedWhileMAASCannotBeRead(t *testing.T) {
 	}
 }
 
-// No cluster may use the manager's MAAS any more where it is for certain namespaces; what they left there is still ours.
-func TestTheManagersOwnMAASIsAuditedWhateverItsNamespaces(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, content := range map[string]string{"config/maasEndpoint": "http://maas/MAAS", "credentials/apiKey": "a:b:c"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, namespaces := range map[string][]string{"for all": nil, "for some": {"infra"}} {
-		registry := startRegistry(t)
-		auditor := &OrphanAuditor{
-			Client: fake.NewClientBuilder().WithScheme(newScheme(t)).Build(),
-			Scopes: &scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Dir: dir, Namespaces: namespaces}},
-		}
-		if regions, errs := auditor.regions(t.Context()); len(regions) != 1 || len(errs) > 0 {
-			t.Errorf("%s: %d MAASes are audited, want the manager's own; %v", name, len(regions), errs)
-		}
-	}
-}
-
 func TestTheAuditorRunsUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)
@@ -387,4 +341,23 @@ func TestAMachineThatAnotherManagementClusterMarkedIsMarkedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("it is marked anew", m, marked)
+}
+
+// startRegistry runs inventories that ask for nothing by themselves.
+func startRegistry(t *testing.T) *inventory.Registry {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	registry := inventory.NewRegistry(inventory.Options{
+		ActiveInterval: time.Hour, IdleInterval: time.Hour, Logger: logr.Discard(), Notify: func(string) {},
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = registry.Start(ctx) // It ends with the context.
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return registry
 }

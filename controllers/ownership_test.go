@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -365,9 +367,9 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	}})
 	registry := inventory.NewRegistry(inventory.Options{ActiveInterval: time.Hour, IdleInterval: time.Hour, Notify: func(string) {}})
 	go func() { _ = registry.Start(t.Context()) }()
-	r := &MaasClusterReconciler{
+	r := &maascluster.Reconciler{
 		Client: lagging, APIReader: base, Scopes: &scope.Factory{Client: lagging, Registry: registry}, ClusterCache: clustercache.NewFakeEmptyClusterCache(),
-		Recorder: events.NewFakeRecorder(100), SettleTime: time.Second,
+		Recorder: events.NewFakeRecorder(100), SettleTime: time.Second, Clock: clock.RealClock{},
 	}
 	before := &infrav1.MaasCluster{}
 	for cluster.Annotations[infrav1.OwnerIDAnnotation] == "" {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,181 +14,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// said is what a test compares of a assessment.
-type said struct {
-	Reason string
-	Then   consequence
-	Phase  string
-	Lost   bool
-}
-
-// maasState is a state of MAAS: its name in objects, in MAAS's filters, and what is said of it on the way to the first deployment and
-// after it.
-type maasState struct {
-	name, short  string
-	first, later said
-}
-
-var (
-	saidReleased = said{"MachineReleased", replace, "", true}
-	saidRuns     = said{"", itRuns, "", false}
-	saidRescue   = said{"RescueMode", moving, "", false}
-	saidStuck    = said{"RescueModeFailed", person, "", false}
-	saidDeploys  = said{"Deploying", moving, deploying, false}
-)
-
-// maasStates are all states of MAAS by their numbers.
-var maasStates = []maasState{
-	{"New", "new", said{"Commissioning", moving, commissioning, false}, saidReleased},
-	{"Commissioning", "commissioning", said{"Commissioning", moving, commissioning, false}, saidReleased},
-	{"Failed commissioning", "failed_commissioning", said{"CommissioningFailed", replace, "", true}, said{"CommissioningFailed", replace, "", true}},
-	{"Missing", "missing", said{"MachineMissing", replace, "", false}, said{"MachineMissing", replace, "", false}},
-	{"Ready", "ready", said{"", deployIt, "", false}, saidReleased},
-	{"Reserved", "reserved", said{"MachineReserved", person, "", false}, said{"MachineReserved", replace, "", true}},
-	{"Deployed", "deployed", saidRuns, saidRuns},
-	{"Retired", "retired", said{"MachineRetired", replace, "", true}, said{"MachineRetired", replace, "", true}},
-	{"Broken", "broken", said{"MachineBroken", replace, "", true}, said{"MachineBroken", replace, "", true}},
-	{"Deploying", "deploying", saidDeploys, saidDeploys},
-	{"Allocated", "allocated", said{"", deployIt, "", false}, saidReleased},
-	{"Failed deployment", "failed_deployment", said{"DeployFailed", replace, "", false}, said{"DeployFailed", replace, "", false}},
-	{"Releasing", "releasing", said{"Releasing", moving, "", false}, saidReleased},
-	{"Releasing failed", "failed_releasing", said{"ReleaseFailed", replace, "", true}, said{"ReleaseFailed", replace, "", true}},
-	{"Disk erasing", "disk_erasing", said{"ErasingDisks", moving, "", false}, saidReleased},
-	{"Failed disk erasing", "failed_disk_erasing", said{"EraseFailed", replace, "", true}, said{"EraseFailed", replace, "", true}},
-	{"Rescue mode", "rescue_mode", said{"RescueMode", person, "", false}, said{"RescueMode", person, "", false}},
-	{"Entering rescue mode", "entering_rescue_mode", saidRescue, saidRescue},
-	{"Failed to enter rescue mode", "failed_entering_rescue_mode", saidStuck, saidStuck},
-	{"Exiting rescue mode", "exiting_rescue_mode", saidRescue, saidRescue},
-	{"Failed to exit rescue mode", "failed_exiting_rescue_mode", saidStuck, saidStuck},
-	{"Testing", "testing", said{"Testing", moving, commissioning, false}, said{"Testing", moving, "", false}},
-	{"Failed testing", "failed_testing", said{"TestingFailed", replace, "", false}, said{"TestingFailed", person, "", false}},
-}
-
-// wanted is what is said of a machine, with what its lock, its power and its mode change about it.
-func (s maasState) wanted(m *maas.Machine, ran, vm bool) said {
-	want := s.first
-	if ran {
-		want = s.later
-	}
-	switch {
-	case s.name == "New" && !ran && !vm:
-		return said{"NotCommissioned", person, "", false}
-	case want.Then == itRuns && m.PowerState == maas.PowerOff:
-		return said{"PoweredOff", person, "", false}
-	case want.Then == deployIt && m.Locked:
-		return said{"MachineLocked", person, "", false}
-	}
-	return want
-}
-
-func TestEachStateOfMAASHasItsReasonAndConsequence(t *testing.T) {
-	if len(maasStates) != 23 || len(states) != len(maasStates) {
-		t.Fatalf("%d states are handled and %d tested, MAAS has 23", len(states), len(maasStates))
-	}
-	for number, state := range maasStates {
-		for _, power := range []string{maas.PowerOn, maas.PowerOff, "unknown", "error"} {
-			for flags := range 8 {
-				locked, ran, vm := flags&1 != 0, flags&2 != 0, flags&4 != 0
-				m := &maas.Machine{Status: maas.Status(number), StatusName: state.name, Locked: locked, PowerState: power}
-				got := assess(m, ran, vm)
-				name := fmt.Sprintf("%s locked=%v power=%s provisioned=%v vm=%v", state.name, locked, power, ran, vm)
-				if diff := cmp.Diff(state.wanted(m, ran, vm), said{got.reason, got.then, got.phase, got.lost}); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", name, diff)
-				}
-				if ran && got.then == deployIt {
-					t.Errorf("%s: what ran must never be deployed again", name)
-				}
-				if (got.then == replace) != strings.Contains(got.says, "delete the Machine") && got.reason != infrav1.TestingFailedReason {
-					t.Errorf("%s: %q does not say the remedy", name, got.says)
-				}
-				if got.then == replace && strings.Contains(got.says, "unlock") != locked {
-					t.Errorf("%s: %q is not about the lock", name, got.says)
-				}
-			}
-		}
-	}
-}
-
-func TestAStateThatIsNotKnownIsForAPerson(t *testing.T) {
-	for _, ran := range []bool{false, true} {
-		got := assess(&maas.Machine{Status: 99, StatusName: "Dancing"}, ran, true)
-		if got.reason != infrav1.MachineNotUsableReason || got.then != person || !strings.Contains(got.says, "Dancing") {
-			t.Errorf("provisioned=%v: %+v", ran, got)
-		}
-	}
-}
-
-func TestDocsNameEachStateWithItsReasons(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "docs", "machine-states.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := map[string]string{}
-	for line := range strings.Lines(string(content)) {
-		if cells := strings.SplitN(line, "|", 3); len(cells) == 3 {
-			rows[strings.TrimSpace(cells[1])] = line
-		}
-	}
-	for _, state := range maasStates {
-		for _, reason := range []string{state.first.Reason, state.later.Reason} {
-			if !strings.Contains(rows[state.name], "`"+reason+"`") && reason != "" {
-				t.Errorf("docs/machine-states.md does not give %s the reason %s: %q", state.name, reason, rows[state.name])
-			}
-		}
-		if rows[state.name] == "" {
-			t.Errorf("docs/machine-states.md lacks %s", state.name)
-		}
-	}
-}
-
-func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
-	limit := 30 * time.Minute
-	for _, tc := range []struct {
-		status maas.Status
-		reason string
-	}{
-		{maas.StatusCommissioning, infrav1.CommissioningTimedOutReason},
-		{maas.StatusTesting, infrav1.CommissioningTimedOutReason},
-		{maas.StatusDeploying, infrav1.DeployTimedOutReason},
-	} {
-		recorder := events.NewFakeRecorder(10)
-		r := &MaasMachineReconciler{Recorder: recorder, CommissionTimeout: limit, DeployTimeout: limit}
-		v := assess(&maas.Machine{Status: tc.status}, false, true)
-		m := &infrav1.MaasMachine{}
-		l := lifeOf(t, m)
-		if out := r.reportState(l, v); out.after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
-			t.Errorf("%v at the start: %+v, %+v", tc.status, out, m.Status.Conditions)
-		}
-		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit + time.Minute))}
-		if out := r.reportState(l, v); out.after <= 0 || out.after > time.Minute {
-			t.Errorf("%v a minute before the deadline: looks again after %v", tc.status, out.after)
-		}
-		l.record.Phase = &record.Phase{Name: v.phase, Since: metav1.NewTime(time.Now().Add(-limit))}
-		for range 3 {
-			if out := r.reportState(l, v); out.after != safetyRetry || m.Status.FailureReason != "" ||
-				!conditions.IsFalse(m, infrav1.MachineDeployedCondition) || conditions.GetReason(m, infrav1.MachineDeployedCondition) != tc.reason {
-				t.Errorf("%v after the deadline: %+v, %+v", tc.status, out, m.Status)
-			}
-		}
-		if n := len(recorder.Events); n != 1 {
-			t.Errorf("%v: %d events, want 1", tc.status, n)
-		}
-		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.reportState(l, v).after != safetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.reason {
-			t.Errorf("%v without deadlines: %+v", tc.status, m.Status.Conditions)
-		}
-	}
+// stateNames are what MAAS calls its states in filters, by their numbers.
+var stateNames = []string{
+	"new", "commissioning", "failed_commissioning", "missing", "ready", "reserved",
+	"deployed", "retired", "broken", "deploying", "allocated", "failed_deployment",
+	"releasing", "failed_releasing", "disk_erasing", "failed_disk_erasing", "rescue_mode", "entering_rescue_mode",
+	"failed_entering_rescue_mode", "exiting_rescue_mode", "failed_exiting_rescue_mode", "testing", "failed_testing",
 }
 
 // control is a tester's hand in the simulator.
@@ -216,10 +56,10 @@ func (w *world) setState(systemID, short string) {
 }
 
 // said waits until the status says of a machine what it should.
-func (w *world) said(m *infrav1.MaasMachine, want said) {
+func (w *world) said(m *infrav1.MaasMachine, want states.Assessment) {
 	w.t.Helper()
 	failure := ""
-	if want.Then == replace {
+	if want.Then == states.Replace {
 		failure = want.Reason
 	}
 	w.eventually(m, fmt.Sprintf("as %+v says", want), func() bool {
@@ -239,17 +79,18 @@ func TestStatesOfAMachineThatRan(t *testing.T) {
 	providerID, addresses := m.Spec.ProviderID, m.Status.Addresses
 	w.maas.ResetCalls()
 	for _, lost := range []bool{false, true} {
-		for _, state := range maasStates {
-			if state.later.Then == itRuns || state.later.Lost != lost {
+		for number, state := range stateNames {
+			later := states.Assess(&maas.Machine{Status: maas.Status(number)}, true, false)
+			if later.Then == states.Runs || later.Lost != lost {
 				continue
 			}
-			w.setState(m.Spec.SystemID, state.short)
-			w.said(m, state.later)
+			w.setState(m.Spec.SystemID, state)
+			w.said(m, later)
 			if m.Spec.ProviderID != providerID || !ptr.Deref(m.Status.Initialization.Provisioned, false) {
-				t.Errorf("%s: the provider ID is %q, initialization %+v", state.name, m.Spec.ProviderID, m.Status.Initialization)
+				t.Errorf("%s: the provider ID is %q, initialization %+v", state, m.Spec.ProviderID, m.Status.Initialization)
 			}
 			if len(m.Status.Addresses) == 0 && !lost {
-				t.Errorf("%s: the addresses are gone", state.name)
+				t.Errorf("%s: the addresses are gone", state)
 			}
 		}
 		w.setState(m.Spec.SystemID, "deployed")
@@ -274,15 +115,16 @@ func TestStatesBeforeTheFirstDeployment(t *testing.T) {
 	id := w.maas.Machines()[0].SystemID
 	w.setState(id, "new")
 	m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: id})
-	w.said(m, said{Reason: infrav1.NotCommissionedReason, Then: person})
-	for _, state := range maasStates[1:] {
-		if state.first.Then == deployIt || state.first.Then == itRuns || state.name == "Deploying" {
+	w.said(m, states.Assessment{Reason: infrav1.NotCommissionedReason, Then: states.Person})
+	for number, state := range stateNames {
+		first := states.Assess(&maas.Machine{Status: maas.Status(number)}, false, false)
+		if first.Then == states.Deploy || first.Then == states.Runs || state == "deploying" {
 			continue
 		}
-		w.setState(id, state.short)
-		w.said(m, state.first)
+		w.setState(id, state)
+		w.said(m, first)
 		if m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false) {
-			t.Errorf("%s: the provider ID is %q, initialization %+v", state.name, m.Spec.ProviderID, m.Status.Initialization)
+			t.Errorf("%s: the provider ID is %q, initialization %+v", state, m.Spec.ProviderID, m.Status.Initialization)
 		}
 	}
 	w.setState(id, "ready")
@@ -347,10 +189,10 @@ func TestADeploymentThatHangs(t *testing.T) {
 	w.provisioned(cluster)
 	before := w.maas.State()
 	m := w.newMachine("m", false, vm)
-	w.said(m, said{Reason: infrav1.DeployTimedOutReason, Then: person})
+	w.said(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	began := recorded(t, m).Phase
 	w.patchStatus(m, func() { m.Status = infrav1.MaasMachineStatus{} })
-	w.said(m, said{Reason: infrav1.DeployTimedOutReason, Then: person})
+	w.said(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	if again := recorded(t, m).Phase; began == nil || again == nil || *again != *began {
 		t.Errorf("the deployment began at %v, and after the status was lost at %v", began, again)
 	}
@@ -374,7 +216,7 @@ func TestCommissioningThatHangs(t *testing.T) {
 	})
 	w.provisioned(w.newCluster())
 	m := w.newMachine("m", false, commissioned)
-	w.said(m, said{Reason: infrav1.CommissioningTimedOutReason, Then: person})
+	w.said(m, states.Assessment{Reason: infrav1.CommissioningTimedOutReason, Then: states.Person})
 	if err := w.maas.SetTimeScale(1000 * timeScale); err != nil {
 		t.Fatal(err)
 	}
@@ -404,10 +246,10 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 			before := w.maas.State()
 			w.control("fail-next", fmt.Sprintf(`{"operation": %q}`, tc.operation))
 			m := w.newMachine("m", false, tc.spec)
-			w.said(m, said{Reason: tc.reason, Then: replace})
+			w.said(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
 			for range 2 {
 				w.poke(m) // Failures stay what they are.
-				w.said(m, said{Reason: tc.reason, Then: replace})
+				w.said(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
 			}
 			w.delete(m)
 			w.unchanged(before)
@@ -444,19 +286,19 @@ func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 		w.deployed(m)
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
 	}
-	stays := []string{endpointAddress(second)}
+	stays := []string{clusters.EndpointAddress(second)}
 	w.setState(first.Spec.SystemID, "broken")
-	w.said(first, said{Reason: infrav1.MachineBrokenReason, Then: replace, Lost: true})
+	w.said(first, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
 	w.await("the endpoint leads to the other", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), stays) })
 	w.setState(second.Spec.SystemID, "broken")
-	w.said(second, said{Reason: infrav1.MachineBrokenReason, Then: replace, Lost: true})
+	w.said(second, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
 	if now := w.endpoint(cluster); !slices.Equal(now, stays) {
 		t.Errorf("without any control plane the endpoint leads to %v", now)
 	}
 	w.poke(cluster)
 	w.setState(first.Spec.SystemID, "deployed")
 	w.eventually(first, "well", func() bool { return first.Status.Ready })
-	leads := []string{endpointAddress(first)}
+	leads := []string{clusters.EndpointAddress(first)}
 	w.await("the endpoint leads to the first", cluster, func(context.Context) bool {
 		now := w.endpoint(cluster)
 		if len(now) == 0 {
@@ -479,10 +321,10 @@ func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 		seen, _ := w.maas.Machine(m.Spec.SystemID)
 		return seen.Status == "Ready"
 	})
-	w.said(m, said{Reason: infrav1.MachineReleasedReason, Then: replace, Lost: true})
+	w.said(m, states.Assessment{Reason: infrav1.MachineReleasedReason, Then: states.Replace, Lost: true})
 	w.allocateAs("somebody", m.Spec.SystemID)
 	w.maasCall(http.MethodPost, id+"?op=deploy", nil)
-	w.said(m, said{Reason: infrav1.MachineNotOursReason, Then: replace, Lost: true})
+	w.said(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Replace, Lost: true})
 	w.delete(m)
 	if theirs, _ := w.maas.Machine(m.Spec.SystemID); theirs.AgentName != "somebody" || !strings.HasPrefix(theirs.Status, "Deploy") {
 		t.Errorf("somebody else's machine is now %+v", theirs)
@@ -503,7 +345,7 @@ func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 		return nil
 	})
 	m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: id})
-	w.said(m, said{Reason: infrav1.MachineNotOursReason, Then: person})
+	w.said(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Person})
 	w.delete(m)
 	if theirs, _ := w.maas.Machine(id); theirs.AgentName != "somebody" || theirs.Status != "Allocated" {
 		t.Errorf("somebody else's machine is now %+v", theirs)

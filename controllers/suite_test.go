@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -40,15 +41,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -119,16 +119,6 @@ func recordText(t testing.TB, data record.Data) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// lifeOf is a machine on its way, without a cluster.
-func lifeOf(t testing.TB, m *infrav1.MaasMachine) *life {
-	t.Helper()
-	opened, err := record.Open(nil, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &life{Machine: &scope.Machine{MaasMachine: m}, record: opened}
 }
 
 // world is one test's management cluster namespace, manager and MAAS.
@@ -254,37 +244,20 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
-	changes := make(chan event.TypedGenericEvent[string], 1024)
-	registry := inventory.NewRegistry(inventory.Options{
-		ActiveInterval: 50 * time.Millisecond, IdleInterval: 200 * time.Millisecond, Logger: log,
-		Notify: func(id string) { changes <- event.TypedGenericEvent[string]{Object: id} },
-	})
-	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: scope.ManagerCredentials{Dir: w.t.TempDir()}, ManagementID: thisManagementCluster}
-	w.scopes = scopes
-	clusterCache := clustercache.NewFakeEmptyClusterCache()
+	options := Options{
+		Namespace: w.namespace, Concurrency: 4, ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
+		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
+		Clock:       clock.RealClock{},
+		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: 500 * time.Millisecond,
+		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
+		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
+	}
 	if w.workload != nil {
-		clusterCache = clustercache.NewFakeClusterCache(w.workload, client.ObjectKey{Namespace: w.namespace, Name: clusterName}, nodeWatch, hostNodeWatch)
+		key := client.ObjectKey{Namespace: w.namespace, Name: clusterName}
+		options.ClusterCache = clustercache.NewFakeClusterCache(w.workload, key, maasmachine.NodeWatch, maascluster.HostNodeWatch)
 	}
-	clusterReconciler := &MaasClusterReconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Recorder: mgr.GetEventRecorder("test"),
-		SettleTime:  500 * time.Millisecond,
-		Initializer: Initializer{Image: "example.com/lxd-initializer:v1"},
-	}
-	machineReconciler := &MaasMachineReconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Changes: changes, SettleTime: 500 * time.Millisecond, Recorder: mgr.GetEventRecorder("test"),
-		ClusterCache: clusterCache, CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout,
-		HostUnreachableTimeout: w.hostTimeout,
-	}
-	for _, err := range []error{
-		mgr.Add(runnable(registry.Start)),
-		clusterReconciler.SetupWithManager(ctx, mgr, controller.Options{}),
-		machineReconciler.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4}),
-		(&CredentialsSecretReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: w.namespace}).SetupWithManager(ctx, mgr, controller.Options{}),
-		(&MaasMachineTemplateReconciler{Client: mgr.GetClient(), Scopes: scopes}).SetupWithManager(ctx, mgr, controller.Options{}),
-	} {
-		if err != nil {
-			w.t.Fatal(err)
-		}
+	if w.scopes, err = Setup(ctx, mgr, options); err != nil {
+		w.t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

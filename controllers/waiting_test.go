@@ -14,43 +14,6 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// A provider ID counts as proof that the machine was deployed before only together with the system id, which is recorded before it.
-func TestWhatAMachineWaitsFor(t *testing.T) {
-	const providerID = "maas://zone-a/abc123"
-	for name, tc := range map[string]struct {
-		spec        infrav1.MaasMachineSpec
-		provisioned bool // the cluster's infrastructure
-		data        bool // the bootstrap provider made the user data
-		want        string
-	}{
-		"the infrastructure":                         {want: infrav1.WaitingForClusterInfrastructureReason},
-		"the user data":                              {provisioned: true, want: infrav1.WaitingForBootstrapDataReason},
-		"nothing":                                    {provisioned: true, data: true},
-		"nothing: it was deployed before a move":     {spec: infrav1.MaasMachineSpec{SystemID: "abc123", ProviderID: providerID}},
-		"the user data, though it has a system id":   {spec: infrav1.MaasMachineSpec{SystemID: "abc123"}, provisioned: true, want: infrav1.WaitingForBootstrapDataReason},
-		"the infrastructure, with a provider ID":     {spec: infrav1.MaasMachineSpec{ProviderID: providerID}, want: infrav1.WaitingForClusterInfrastructureReason},
-		"the user data, though it has a provider ID": {spec: infrav1.MaasMachineSpec{ProviderID: providerID}, provisioned: true, want: infrav1.WaitingForBootstrapDataReason},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &owners{
-				cluster: &clusterv1.Cluster{}, machine: &clusterv1.Machine{}, maasMachine: &infrav1.MaasMachine{Spec: tc.spec}, maasCluster: &infrav1.MaasCluster{},
-			}
-			m.maasCluster.Annotations = map[string]string{infrav1.OwnerIDAnnotation: "abcdefghijkl"}
-			m.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(tc.provisioned)
-			if tc.data {
-				m.machine.Spec.Bootstrap.DataSecretName = ptr.To("data")
-			}
-			got := ""
-			if waiting := blocker(m); waiting != nil {
-				got = waiting.reason
-			}
-			if got != tc.want {
-				t.Errorf("it waits: %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 // Whoever manages the MaasCluster gives it what the provider would.
 func TestMachinesOfAMaasClusterThatIsManagedExternally(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
@@ -80,13 +80,13 @@ func newAudit(ctx context.Context, o options) (*audit, error) {
 	if err != nil {
 		return nil, err
 	}
-	management, err := controllers.ManagementID(ctx, kubernetes)
+	management, err := orphanaudit.ManagementID(ctx, kubernetes)
 	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
 }
 
 // claims reads Kubernetes.
 func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
-	claims, _, err := controllers.ReadClaims(ctx, a.kubernetes, a.management, "")
+	claims, _, err := orphanaudit.ReadClaims(ctx, a.kubernetes, a.management, "")
 	return claims, err
 }
 

@@ -37,7 +37,7 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
 	opts := defaultOptions()
 	flags := pflag.NewFlagSet("manager "+checkCommand, pflag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.StringVar(&opts.maasConfigDir, "maas-config-dir", opts.maasConfigDir, "Directory with the manager's own MAAS credentials.")
+	flags.StringVar(&opts.reconcile.Credentials.Dir, "maas-config-dir", opts.reconcile.Credentials.Dir, "Directory with the manager's own MAAS credentials.")
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 {
@@ -116,10 +116,10 @@ func checkKubernetes(context.Context, options) (string, error) {
 
 // checkMAAS checks that MAAS accepts the manager's own credentials, if it has any.
 func checkMAAS(ctx context.Context, opts options) (string, error) {
-	if !given(opts.maasConfigDir, "config/maasEndpoint") && !given(opts.maasConfigDir, "credentials/apiKey") {
+	if !given(opts.reconcile.Credentials.Dir, "config/maasEndpoint") && !given(opts.reconcile.Credentials.Dir, "credentials/apiKey") {
 		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil
 	}
-	factory := scope.Factory{Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir}}
+	factory := scope.Factory{Manager: opts.reconcile.Credentials}
 	config, err := factory.HostCredentials(ctx, &infrav1.MaasCluster{})
 	if err != nil {
 		return "", err

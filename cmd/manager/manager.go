@@ -24,16 +24,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 const (
@@ -43,8 +41,6 @@ const (
 	// workloadQPS and workloadBurst limit requests to one workload cluster; there are few.
 	workloadQPS   = 20
 	workloadBurst = 30
-	// changesBuffer holds changes of machines that the work queue did not take yet.
-	changesBuffer = 1024
 )
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
@@ -94,9 +90,9 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	metrics.Registry.MustRegister(maas.Collectors()...)
-	metrics.Registry.MustRegister(&controllers.ObjectMetrics{
+	metrics.Registry.MustRegister(&objectmetrics.Collector{
 		Reader: mgr.GetCache(), Leading: mgr.Elected(), Logger: mgr.GetLogger().WithName("metrics"),
-		Namespace: opts.namespace, WatchFilter: opts.watchFilter,
+		Namespace: opts.reconcile.Namespace, WatchFilter: opts.reconcile.WatchFilter,
 	})
 	if err := addControllers(ctx, mgr, opts); err != nil {
 		return nil, err
@@ -107,7 +103,7 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 // cacheOptions gives informers of metadata a name of their own in the metrics, where a kind counts once under a name: the manager
 // has informers of Secrets in both forms.
 func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
-	cacheOptions := setup.ManagerCacheOptions(scheme, controllerName, opts.namespace, opts.syncPeriod)
+	cacheOptions := setup.ManagerCacheOptions(scheme, controllerName, opts.reconcile.Namespace, opts.syncPeriod)
 	whole, metadata := cacheOptions.NewInformer, capicontroller.NewInformerFunc(scheme, controllerName+"-metadata")
 	cacheOptions.NewInformer = func(
 		lister toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers,
@@ -143,81 +139,29 @@ func addChecks(mgr ctrl.Manager) error {
 	return nil
 }
 
+// addControllers adds the reconcilers with what they need of the cluster that the manager runs in.
 func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	clusterCache, err := newClusterCache(ctx, mgr, opts)
 	if err != nil {
 		return err
 	}
-	changes := make(chan event.TypedGenericEvent[string], changesBuffer)
-	registry := inventory.NewRegistry(inventory.Options{
-		ActiveInterval: opts.pollActive,
-		IdleInterval:   opts.pollIdle,
-		Notify:         func(systemID string) { changes <- event.TypedGenericEvent[string]{Object: systemID} },
-		Logger:         mgr.GetLogger().WithName("inventory"),
-	})
-	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
-		return fmt.Errorf("adding the inventories: %w", err)
-	}
-	management, err := managementID(ctx, mgr)
-	if err != nil {
+	reconcile := opts.reconcile
+	reconcile.ClusterCache = clusterCache
+	if reconcile.ManagementID, err = managementID(ctx, mgr); err != nil {
 		return err
 	}
-	scopes := &scope.Factory{
-		Client: mgr.GetClient(), Registry: registry, ManagementID: management,
-		Manager: scope.ManagerCredentials{Dir: opts.maasConfigDir, Namespaces: opts.maasConfigNamespaces},
-	}
-	if err := addOrphanAuditor(mgr, scopes, opts); err != nil {
-		return err
-	}
-	concurrency := controller.Options{MaxConcurrentReconciles: opts.concurrency}
-	if err := (&controllers.MaasClusterReconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Initializer: opts.initializer, SettleTime: opts.settleTime,
-		Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: opts.watchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
-		return err
-	}
-	if err := (&controllers.CredentialsSecretReconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: opts.namespace,
-	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
-		return err
-	}
-	if err := (&controllers.MaasMachineTemplateReconciler{
-		Client: mgr.GetClient(), Scopes: scopes, WatchFilter: opts.watchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
-		return err
-	}
-	return (&controllers.MaasMachineReconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: clusterCache, Changes: changes, SettleTime: opts.settleTime,
-		CommissionTimeout: opts.commissionTimeout, DeployTimeout: opts.deployTimeout, HostUnreachableTimeout: opts.vmHostUnreachableTimeout,
-		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: opts.watchFilter,
-	}).SetupWithManager(ctx, mgr, concurrency)
+	_, err = controllers.Setup(ctx, mgr, reconcile)
+	return err
 }
 
 // managementID is read once: it never changes. A manager that may not read it works without this mark.
 func managementID(ctx context.Context, mgr ctrl.Manager) (string, error) {
-	id, err := controllers.ManagementID(ctx, mgr.GetAPIReader())
+	id, err := orphanaudit.ManagementID(ctx, mgr.GetAPIReader())
 	if apierrors.IsForbidden(err) {
 		ctrl.LoggerFrom(ctx).Info("Machines in MAAS don't get the mark of this management cluster", "error", err.Error())
 		return "", nil
 	}
 	return id, err
-}
-
-// addOrphanAuditor has the manager look for machines that nothing claims, unless that is switched off.
-func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, opts options) error {
-	if opts.orphanAuditInterval <= 0 {
-		return nil
-	}
-	metric := controllers.NewOrphanMetric()
-	metrics.Registry.MustRegister(metric)
-	err := mgr.Add(&controllers.OrphanAuditor{
-		ManagementID: scopes.ManagementID, Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
-		Interval: opts.orphanAuditInterval, SettleTime: opts.settleTime, Namespace: opts.namespace, WatchFilter: opts.watchFilter,
-	})
-	if err != nil {
-		return fmt.Errorf("adding the audit of orphans: %w", err)
-	}
-	return nil
 }
 
 // newClusterCache connects to the workload clusters whose infrastructure is ours.
@@ -230,7 +174,7 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	workloads.DefaultTransform = lean
 	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     kubeconfigs{secrets},
-		WatchFilterValue: opts.watchFilter,
+		WatchFilterValue: opts.reconcile.WatchFilter,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
 			return cluster.Spec.InfrastructureRef.Kind == "MaasCluster"
 		},

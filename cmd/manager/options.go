@@ -6,32 +6,25 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/util/flags"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // options are what the command line says.
 type options struct {
-	namespace, watchFilter     string
+	reconcile                  controllers.Options
 	healthAddr                 string
 	diagnostics                flags.ManagerOptions
 	leaderElect                bool
 	leaderElectionNamespace    string
 	leaseDuration              time.Duration
 	renewDeadline, retryPeriod time.Duration
-	maasConfigDir              string
-	maasConfigNamespaces       []string
-	pollActive, pollIdle       time.Duration
-	settleTime                 time.Duration
-	commissionTimeout          time.Duration
-	deployTimeout              time.Duration
-	vmHostUnreachableTimeout   time.Duration
-	orphanAuditInterval        time.Duration
-	initializer                controllers.Initializer
 	connectRetry               time.Duration
 	syncPeriod                 time.Duration
-	concurrency                int
 	kubeQPS                    float32
 	kubeBurst                  int
 	logLevel, logFormat        string
@@ -41,20 +34,24 @@ func defaultOptions() options {
 	return options{
 		healthAddr:    ":9440",
 		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
-		maasConfigDir: "/etc/capmaas",
-		pollActive:    5 * time.Second, pollIdle: time.Minute, settleTime: 4 * time.Minute, connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
-		commissionTimeout: 30 * time.Minute, deployTimeout: 45 * time.Minute,
-		vmHostUnreachableTimeout: 5 * time.Minute,
-		orphanAuditInterval:      10 * time.Minute,
-		initializer:              controllers.Initializer{PullPolicy: "IfNotPresent"},
-		concurrency:              10, kubeQPS: 100, kubeBurst: 200,
+		connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
+		reconcile: controllers.Options{
+			Clock:       clock.RealClock{},
+			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas"},
+			PollActive:  5 * time.Second, PollIdle: time.Minute, SettleTime: 4 * time.Minute,
+			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
+			OrphanAuditInterval: 10 * time.Minute,
+			Initializer:         maascluster.Initializer{PullPolicy: "IfNotPresent"},
+			Concurrency:         10,
+		},
+		kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
 	}
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.namespace, "namespace", o.namespace, "Namespace whose objects are reconciled. Default: all namespaces.")
-	fs.StringVar(&o.watchFilter, "watch-filter", o.watchFilter, "Value of the label cluster.x-k8s.io/watch-filter of the objects to reconcile. Default: all objects.")
+	fs.StringVar(&o.reconcile.Namespace, "namespace", o.reconcile.Namespace, "Namespace whose objects are reconciled. Default: all namespaces.")
+	fs.StringVar(&o.reconcile.WatchFilter, "watch-filter", o.reconcile.WatchFilter, "Value of the label cluster.x-k8s.io/watch-filter of the objects to reconcile. Default: all objects.")
 	fs.StringVar(&o.healthAddr, "health-addr", o.healthAddr, "Address of /healthz and /readyz.")
 	flags.AddManagerOptions(fs, &o.diagnostics)
 
@@ -64,29 +61,29 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "Time between two tries to get or renew the lease.")
 
-	fs.StringVar(&o.maasConfigDir, "maas-config-dir", o.maasConfigDir,
+	fs.StringVar(&o.reconcile.Credentials.Dir, "maas-config-dir", o.reconcile.Credentials.Dir,
 		"Directory with the manager's own MAAS credentials: config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. "+
 			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
-	fs.StringSliceVar(&o.maasConfigNamespaces, "maas-config-namespaces", o.maasConfigNamespaces,
+	fs.StringSliceVar(&o.reconcile.Credentials.Namespaces, "maas-config-namespaces", o.reconcile.Credentials.Namespaces,
 		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. Default: all namespaces.")
-	fs.DurationVar(&o.pollActive, "poll-active", o.pollActive, "How often MAAS is asked for machines that are changing.")
-	fs.DurationVar(&o.pollIdle, "poll-idle", o.pollIdle, "How often MAAS is asked for all machines.")
-	fs.DurationVar(&o.settleTime, "settle-time", o.settleTime,
+	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive, "How often MAAS is asked for machines that are changing.")
+	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often MAAS is asked for all machines.")
+	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime,
 		"How long to wait for the effect of a MAAS request whose response was lost before repeating it. It counts from before the request, for whose "+
 			"response the manager waits up to 150 s.")
-	fs.DurationVar(&o.commissionTimeout, "commission-timeout", o.commissionTimeout,
+	fs.DurationVar(&o.reconcile.CommissionTimeout, "commission-timeout", o.reconcile.CommissionTimeout,
 		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
-	fs.DurationVar(&o.deployTimeout, "deploy-timeout", o.deployTimeout,
+	fs.DurationVar(&o.reconcile.DeployTimeout, "deploy-timeout", o.reconcile.DeployTimeout,
 		"How long MAAS may deploy a machine before its condition says DeployTimedOut. 0: for ever.")
-	fs.DurationVar(&o.vmHostUnreachableTimeout, "vm-host-unreachable-timeout", o.vmHostUnreachableTimeout,
+	fs.DurationVar(&o.reconcile.VMHostUnreachableTimeout, "vm-host-unreachable-timeout", o.reconcile.VMHostUnreachableTimeout,
 		"How long the deletion of a VM waits for a VM host that MAAS can't look at. What replaces a control plane on a dead host waits for it.")
-	fs.DurationVar(&o.orphanAuditInterval, "orphan-audit-interval", o.orphanAuditInterval,
+	fs.DurationVar(&o.reconcile.OrphanAuditInterval, "orphan-audit-interval", o.reconcile.OrphanAuditInterval,
 		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often connecting to a workload cluster that does not respond yet is retried.")
-	fs.StringVar(&o.initializer.Image, "initializer-image", o.initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
-	fs.StringVar(&o.initializer.PullPolicy, "initializer-image-pull-policy", o.initializer.PullPolicy, "Always, IfNotPresent or Never.")
+	fs.StringVar(&o.reconcile.Initializer.Image, "initializer-image", o.reconcile.Initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
+	fs.StringVar(&o.reconcile.Initializer.PullPolicy, "initializer-image-pull-policy", o.reconcile.Initializer.PullPolicy, "Always, IfNotPresent or Never.")
 	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
-	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time, beside those that wait for MAAS.")
+	fs.IntVar(&o.reconcile.Concurrency, "concurrency", o.reconcile.Concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time, beside those that wait for MAAS.")
 	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Maximum requests per second to the Kubernetes API.")
 	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Maximum burst of requests to the Kubernetes API.")
 	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error.")

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -41,7 +41,7 @@ func watchOrphans(t *testing.T) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watch{end: cancel, last: map[string][]string{}}
 	for name, box := range map[string]*sandbox.Sandbox{"west": west, "east": east} {
-		management, err := controllers.ManagementID(t.Context(), box.Client)
+		management, err := orphanaudit.ManagementID(t.Context(), box.Client)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func (w *watch) look(ctx context.Context, side string, region *maas.Client, box 
 	if err != nil {
 		return
 	}
-	claims, _, err := controllers.ReadClaims(ctx, box.Client, management, "")
+	claims, _, err := orphanaudit.ReadClaims(ctx, box.Client, management, "")
 	if err != nil {
 		return // The kinds are not installed yet.
 	}

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
-	"github.com/capmaas/cluster-api-provider-maas/controllers"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/monitoring"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -37,7 +38,7 @@ func managerMetrics(t *testing.T) map[string][]string {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(maas.Collectors()...)
-	registry.MustRegister(libraries, controllers.NewOrphanMetric(), &controllers.ObjectMetrics{})
+	registry.MustRegister(libraries, orphanaudit.NewMetric(), &objectmetrics.Collector{})
 	return monitoring.Described(registry)
 }
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package credentialssecret keeps Secrets with MAAS credentials for as long as a MaasCluster names them.
+package credentialssecret
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// secretsPage is how many Secrets are listed in one call. There may be many thousands.
+const secretsPage = 500
+
+// Reconciler removes the finalizer from Secrets with credentials that no MaasCluster names any more. The MaasCluster's
+// reconciler adds it, because that has to be done before MAAS is changed, and not for clusters that are paused or that another manager reconciles.
+type Reconciler struct {
+	Client client.Client
+	// APIReader reads Secrets: those in the cache are only those with the label of a cluster.
+	APIReader client.Reader
+	// Namespace is the one whose objects are reconciled; "" is all.
+	Namespace string
+}
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "credentialssecret")
+	err := capicontroller.NewControllerManagedBy(mgr, log).
+		Named("credentialssecret").
+		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(namedSecret), namesItNoMore).
+		WatchesRawSource(source.Func(r.enqueueHeld)).
+		WithOptions(options).
+		Complete(ctx, r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller of Secrets with credentials: %w", err)
+	}
+	return nil
+}
+
+// namesItNoMore are the events after which a Secret may be free. The one that a changed MaasCluster named before is woken, too.
+var namesItNoMore = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := credentialsKey(e.ObjectOld), credentialsKey(e.ObjectNew)
+		return before != after
+	},
+}
+
+// credentialsKey is the Secret that a MaasCluster names, or nothing.
+func credentialsKey(object client.Object) client.ObjectKey {
+	maasCluster, ok := object.(*infrav1.MaasCluster)
+	if !ok || maasCluster.Spec.CredentialsRef == nil {
+		return client.ObjectKey{}
+	}
+	return client.ObjectKey{Namespace: maasCluster.Namespace, Name: maasCluster.Spec.CredentialsRef.Name}
+}
+
+func namedSecret(_ context.Context, object client.Object) []reconcile.Request {
+	if key := credentialsKey(object); key != (client.ObjectKey{}) {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
+
+// enqueueHeld wakes all Secrets with the finalizer when the manager starts: while none ran, the last MaasCluster that named one may have
+// gone.
+func (r *Reconciler) enqueueHeld(
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
+) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	for {
+		err := r.APIReader.List(ctx, list, client.InNamespace(r.Namespace), client.Limit(secretsPage), client.Continue(list.Continue))
+		if err != nil {
+			return fmt.Errorf("listing Secrets for those with the finalizer %s: %w", infrav1.CredentialsFinalizer, err)
+		}
+		for i := range list.Items {
+			if controllerutil.ContainsFinalizer(&list.Items[i], infrav1.CredentialsFinalizer) {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		if list.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// Reconcile frees one Secret, unless a MaasCluster names it.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if used, err := r.isUsed(ctx, req.NamespacedName); err != nil || used {
+		return ctrl.Result{}, err
+	}
+	secret, err := secretMetadata(ctx, r.APIReader, req.NamespacedName)
+	if err == nil {
+		err = patchFinalizers(ctx, r.Client, secret, controllerutil.RemoveFinalizer)
+	}
+	if err != nil || !secret.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	// A MaasCluster that came meanwhile may have seen the finalizer that is gone now.
+	if used, err := r.isUsed(ctx, req.NamespacedName); err != nil || !used {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(patchFinalizers(ctx, r.Client, secret, controllerutil.AddFinalizer))
+}
+
+// isUsed reports whether a MaasCluster names a Secret. A MaasCluster counts also if it is paused, is another manager's, or is being deleted.
+func (r *Reconciler) isUsed(ctx context.Context, key client.ObjectKey) (bool, error) {
+	list := &infrav1.MaasClusterList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking for MaasClusters that use Secret %s: %w", key.Name, err)
+	}
+	return slices.ContainsFunc(list.Items, func(c infrav1.MaasCluster) bool { return credentialsKey(&c) == key }), nil
+}
+
+// Hold keeps the Secret of a cluster for as long as the MaasCluster is there, also when its namespace is deleted. The reader does not cache.
+func Hold(ctx context.Context, c client.Client, reader client.Reader, maasCluster *infrav1.MaasCluster) error {
+	key := credentialsKey(maasCluster)
+	if key == (client.ObjectKey{}) {
+		return nil
+	}
+	secret, err := secretMetadata(ctx, reader, key)
+	if err != nil {
+		return err
+	}
+	if !secret.DeletionTimestamp.IsZero() {
+		return nil // Kubernetes refuses further finalizers.
+	}
+	return patchFinalizers(ctx, c, secret, controllerutil.AddFinalizer)
+}
+
+func secretMetadata(ctx context.Context, reader client.Reader, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := reader.Get(ctx, key, secret); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", key.Name, err)
+	}
+	return secret, nil
+}
+
+// patchFinalizers adds or removes ours. The patch has all finalizers in it, and so is refused if the Secret changed meanwhile.
+func patchFinalizers(
+	ctx context.Context, c client.Client, secret *metav1.PartialObjectMetadata, change func(client.Object, string) bool,
+) error {
+	before := secret.DeepCopy()
+	if !change(secret, infrav1.CredentialsFinalizer) {
+		return nil
+	}
+	if err := c.Patch(ctx, secret, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching the finalizers of Secret %s: %w", secret.Name, err)
+	}
+	return nil
+}

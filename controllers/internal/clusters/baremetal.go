@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+// BareMetalMaxAge is how old the list of all machines may be. The list is long, and changes when an operator adds machines.
+const BareMetalMaxAge = 10 * time.Minute
+
+// BareMetal lists the machines in MAAS that are no VMs and no VM hosts, those in use too. A host cluster's own machines are VM hosts: for it
+// they are listed.
+func BareMetal(ctx context.Context, s *scope.Cluster) ([]*maas.Machine, error) {
+	machines, err := s.Inventory.BareMetal(ctx, BareMetalMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing MAAS's machines: %w", err)
+	}
+	if s.MaasCluster.Spec.LXDControlPlaneCluster {
+		return machines, nil
+	}
+	hosts, _, err := s.Inventory.VMHosts(ctx, BareMetalMaxAge)
+	if err != nil && !errors.Is(err, maas.Gone) {
+		return nil, fmt.Errorf("listing MAAS's VM hosts: %w", err)
+	}
+	var others []*maas.Machine
+	for _, m := range machines {
+		if len(vmhosts.OnMachine(hosts, m.SystemID)) == 0 {
+			others = append(others, m)
+		}
+	}
+	return others, nil
+}

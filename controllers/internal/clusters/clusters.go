@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clusters has what more than one reconciler asks about a cluster: its machines, its owner id, and who is in its endpoint.
+package clusters
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// IsControlPlane reports whether an object is a control plane's, by its label.
+func IsControlPlane(object client.Object) bool {
+	_, ok := object.GetLabels()[clusterv1.MachineControlPlaneLabel]
+	return ok
+}
+
+// Machines lists the MaasMachines of a cluster.
+func Machines(ctx context.Context, c client.Client, namespace, cluster string) ([]infrav1.MaasMachine, error) {
+	list := &infrav1.MaasMachineList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
+		return nil, fmt.Errorf("listing the cluster's MaasMachines: %w", err)
+	}
+	return list.Items, nil
+}
+
+// NameOf returns the name of the Cluster that a MaasCluster belongs to.
+func NameOf(c *infrav1.MaasCluster) string {
+	for _, owner := range c.OwnerReferences {
+		if owner.Kind == "Cluster" {
+			return owner.Name
+		}
+	}
+	return c.Labels[clusterv1.ClusterNameLabel]
+}
+
+// WithCredentials lists the MaasClusters that a Secret has credentials for.
+func WithCredentials(ctx context.Context, c client.Reader, secret client.Object) []infrav1.MaasCluster {
+	list := &infrav1.MaasClusterList{}
+	if err := c.List(ctx, list, client.InNamespace(secret.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which MaasClusters use a Secret")
+		return nil
+	}
+	var users []infrav1.MaasCluster
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		hosts := spec.LXDConfig
+		if isNamed(spec.CredentialsRef, secret) || (hosts != nil && isNamed(hosts.CredentialsRef, secret)) {
+			users = append(users, list.Items[i])
+		}
+	}
+	return users
+}
+
+func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
+	return ref != nil && ref.Name == object.GetName()
+}
+
+// NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist without MAAS knowing it.
+func NothingAcquired(m *infrav1.MaasMachine) bool {
+	recorded, err := record.Of(m)
+	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0
+}
+
+// HostCondition returns the condition that the initializer sets on its Node; nil if there is none.
+func HostCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == infrav1.LXDHostReadyNodeCondition {
+			return c
+		}
+	}
+	return nil
+}

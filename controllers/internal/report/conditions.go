@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report makes conditions, and of errors what users and the work queue need.
+package report
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// How long to wait before looking again at what nothing wakes us for.
+const (
+	// capacityRetry: an operator may free a machine, or room on a host.
+	CapacityRetry = 30 * time.Second
+	// mendRetry: a person must mend something in MAAS.
+	MendRetry = time.Minute
+	// unknownRetry: the inventory wakes us when it knows the machine, unless it was faster than our cache with the system id. Looking
+	// again costs no call.
+	UnknownRetry = 5 * time.Second
+	// safetyRetry: the inventory wakes us when something changes; this is only in case it does not.
+	SafetyRetry = 5 * time.Minute
+)
+
+// SetTrue sets a condition to True.
+func SetTrue(to conditions.Setter, condition, reason string) {
+	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: reason})
+}
+
+// SetFalse sets a condition to False, with the formatted message.
+func SetFalse(to conditions.Setter, condition, reason, format string, args ...any) {
+	conditions.Set(to, metav1.Condition{
+		Type: condition, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// SetUnknown sets a condition to Unknown.
+func SetUnknown(to conditions.Setter, condition, reason, message string) {
+	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
+}
+
+// Summarize makes Ready of the conditions that matter, in order: the first that is not true says why it is not.
+func Summarize(of conditions.Setter, deleting bool, types ...string) {
+	if deleting {
+		SetFalse(of, infrav1.ReadyCondition, infrav1.DeletingReason, "%s", deletionMessage(of, types))
+		return
+	}
+	for _, condition := range types {
+		c := conditions.Get(of, condition)
+		if c != nil && c.Status != metav1.ConditionTrue {
+			conditions.Set(of, metav1.Condition{Type: infrav1.ReadyCondition, Status: c.Status, Reason: c.Reason, Message: c.Message})
+			return
+		}
+	}
+	if len(types) > 0 && conditions.Get(of, types[0]) == nil {
+		SetFalse(of, infrav1.ReadyCondition, infrav1.NotReadyReason, "not reconciled yet")
+		return
+	}
+	SetTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
+}
+
+// maxForeign bounds what is taken from others, in bytes.
+const maxForeign = 512
+
+// Brief shortens what others wrote to one line that fits a condition. A Node, an IPAM provider and the API server of a host cluster are not ours; too long a
+// message could not be stored, and no other either.
+func Brief(said string) string { return text.OneLine(said, maxForeign) }
+
+func deletionMessage(of conditions.Getter, types []string) string {
+	for _, condition := range types {
+		if c := conditions.Get(of, condition); c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "being deleted"
+}
+
+// Problem is an error as users and the work queue need it: a reason, a message that stays the same from try to try, and
+// when to try again.
+type Problem struct {
+	Reason, Message string
+	// retryAfter is 0 where the work queue's growing back-off is right.
+	RetryAfter time.Duration
+}
+
+// Error returns the message: a step returns a *problem where nothing failed, and it has to wait.
+func (p *Problem) Error() string { return p.Message }
+
+// Explain sorts errors by type; what has no type of its own is retried with back-off.
+func Explain(err error) Problem {
+	var (
+		known       *Problem
+		credentials *scope.CredentialsError
+		elsewhere   *scope.ElsewhereError
+		domain      *dns.DomainNotFoundError
+		virtualIP   *dns.VirtualIPError
+		address     *machine.AddressError
+		nic         *machine.NICError
+		placement   *lxd.LXDError
+		undecided   *ownership.UndecidedError
+		host        *lxd.LaterError
+		turn        *turns.LaterError
+	)
+	switch {
+	case errors.As(err, &known):
+		return *known
+	case errors.As(err, &credentials), errors.As(err, &elsewhere):
+		return Problem{infrav1.CredentialsInvalidReason, err.Error(), MendRetry}
+	case errors.As(err, &domain):
+		return Problem{infrav1.DomainNotFoundReason, err.Error(), MendRetry}
+	case errors.As(err, &virtualIP) && virtualIP.InUse:
+		return Problem{infrav1.VirtualIPInUseReason, err.Error(), MendRetry}
+	case errors.As(err, &virtualIP):
+		return Problem{infrav1.VirtualIPInvalidReason, err.Error(), MendRetry}
+	case errors.As(err, &address):
+		return Problem{addressReason(address.Problem), err.Error(), MendRetry}
+	case errors.As(err, &nic):
+		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
+	case errors.Is(err, maas.Gone):
+		return Problem{
+			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", MendRetry,
+		}
+	case errors.As(err, &undecided):
+		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}
+	case errors.As(err, &host):
+		return Problem{infrav1.NoHostAvailableReason, host.Error(), host.After}
+	case errors.As(err, &turn):
+		return Problem{infrav1.MAASBusyReason, turn.Error(), turn.After}
+	case errors.Is(err, maas.Busy):
+		return Problem{infrav1.MAASBusyReason, maas.Message(err), max(maas.RetryAfter(err), time.Second)}
+	case errors.As(err, &placement):
+		return Problem{placementReason(placement), err.Error(), max(CapacityRetry, maas.RetryAfter(err))}
+	}
+	return explainMAAS(err)
+}
+
+// explainMAAS sorts the errors of the MAAS client.
+func explainMAAS(err error) Problem {
+	switch {
+	case errors.Is(err, maas.Unauthorized):
+		return Problem{infrav1.CredentialsInvalidReason, "MAAS rejects the API key: " + maas.Message(err), MendRetry}
+	case errors.Is(err, maas.Forbidden):
+		return Problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator): " + maas.Message(err), MendRetry}
+	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), CapacityRetry}
+	case errors.Is(err, maas.Unavailable):
+		return Problem{infrav1.MAASUnavailableReason, maas.Message(err), maas.RetryAfter(err)}
+	}
+	return Problem{infrav1.NotReadyReason, err.Error(), 0}
+}
+
+func placementReason(err *lxd.LXDError) string {
+	switch err.Type {
+	case lxd.ProfileNotFound:
+		return infrav1.ProfileNotFoundReason
+	case lxd.VMCreationFailed:
+		return infrav1.VMCreationFailedReason
+	default:
+		return infrav1.NoHostAvailableReason
+	}
+}
+
+// Result returns what the work queue gets for a problem: when to requeue, or the error itself for a growing backoff.
+func (p Problem) Result(err error) (ctrl.Result, error) {
+	if p.RetryAfter > 0 {
+		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Not all machines in step.
+	}
+	return ctrl.Result{}, err
+}
+
+// addressReason sorts the ways in which a static address can't be given.
+func addressReason(problem machine.AddressProblem) string {
+	switch problem {
+	case machine.AddressInUse:
+		return infrav1.StaticIPInUseReason
+	case machine.AddressOutsideSubnets:
+		return infrav1.StaticIPOutsideSubnetsReason
+	case machine.AddressInDynamicRange:
+		return infrav1.StaticIPInDynamicRangeReason
+	}
+	return infrav1.StaticIPInvalidReason
+}

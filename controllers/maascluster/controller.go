@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers reconciles MaasClusters and MaasMachines. What is done in MAAS is in pkg/maas; here it is decided
+// when, and said in conditions and events.
+// Package maascluster reconciles MaasClusters: the owner id, failure domains, the endpoint of the Kubernetes API, and the nodes of host clusters.
+package maascluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/paused"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Conditions make up Ready of a MaasCluster, in order.
+var Conditions = []string{
+	infrav1.FailureDomainsReadyCondition, infrav1.DNSReadyCondition, infrav1.LXDReadyCondition,
+}
+
+// Reconciler reconciles MaasClusters: zones, the API endpoint and its DNS record, and the nodes of host clusters.
+type Reconciler struct {
+	Client client.Client
+	// APIReader reads control planes, which are of many kinds, and are not cached.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	// ClusterCache connects to host clusters.
+	ClusterCache clustercache.ClusterCache
+	// Initializer is what is run there.
+	Initializer Initializer
+	Recorder    events.EventRecorder
+	Clock       clock.PassiveClock
+	// SettleTime is how long what MAAS was asked for may turn up after the response was lost.
+	SettleTime time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+
+	controller capicontroller.Controller
+	settling   record.Settling
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch;adopt
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
+	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
+	limited := workers.Limit(r, &options)
+	var err error
+	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
+		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
+		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
+		WithOptions(options).
+		Build(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
+	}
+	return nil
+}
+
+// machineToCluster wakes the cluster whose endpoint leads to a control plane, or that waits for its last machine to go.
+func (r *Reconciler) machineToCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	if !clusters.IsControlPlane(object) && object.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
+	if err != nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+}
+
+// Reconcile brings one MaasCluster nearer to what is desired.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	maasCluster := &infrav1.MaasCluster{}
+	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) || objects.MovedAway(maasCluster) {
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, maasCluster.ObjectMeta)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
+	}
+	if cluster == nil && maasCluster.DeletionTimestamp.IsZero() {
+		ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
+		return ctrl.Result{}, nil
+	}
+	isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, maasCluster)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case isPaused:
+		return r.allowMove(ctx, maasCluster, changed)
+	case changed:
+		return ctrl.Result{}, nil
+	}
+	if maasCluster.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+
+	patcher, unreadable, err := objects.NewPatcher(maasCluster, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer func() {
+		report.Summarize(maasCluster, !maasCluster.DeletionTimestamp.IsZero(), Conditions...)
+		maasCluster.Status.Ready = conditions.IsTrue(maasCluster, infrav1.ReadyCondition)
+		owned := slices.Concat(Conditions, []string{infrav1.ReadyCondition})
+		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, maasCluster, owned)})
+	}()
+
+	switch {
+	case unreadable != nil:
+		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, infrav1.NotReadyReason, "%s", unreadable)
+		return ctrl.Result{}, unreadable
+	case !maasCluster.DeletionTimestamp.IsZero():
+		return r.reconcileDelete(ctx, cluster, maasCluster, patcher.Record)
+	}
+	return r.reconcileNormal(ctx, cluster, maasCluster, patcher.Record)
+}
+
+// reconcileNormal does the steps of a live cluster; each sets its condition.
+func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	p, err := r.ensureMarks(ctx, maasCluster, machines)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if original != nil {
+		p = clusters.CopyProblem(original)
+	}
+	if p != nil {
+		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
+		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+	}
+	s, err := r.scope(ctx, cluster, maasCluster)
+	if err != nil {
+		p := report.Explain(err)
+		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
+		return p.Result(err)
+	}
+	steps := []struct {
+		condition string
+		do        func(context.Context, *scope.Cluster) error
+	}{
+		{infrav1.FailureDomainsReadyCondition, func(ctx context.Context, s *scope.Cluster) error {
+			return credentialssecret.Hold(ctx, r.Client, r.APIReader, s.MaasCluster)
+		}},
+		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
+		{infrav1.FailureDomainsReadyCondition, r.noteMAAS},
+		{infrav1.DNSReadyCondition, func(ctx context.Context, s *scope.Cluster) error { return r.reconcileEndpoint(ctx, s, rec) }},
+		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
+	}
+	after := failureDomainsRetry
+	for _, step := range steps {
+		err := step.do(ctx, s)
+		if room := (*roomError)(nil); errors.As(err, &room) {
+			ctrl.LoggerFrom(ctx).Info("The failure domains stay as they were", "error", err.Error())
+			after = min(after, room.retryAfter())
+			continue
+		}
+		if err != nil {
+			p := report.Explain(err)
+			report.SetFalse(maasCluster, step.condition, p.Reason, "%s", p.Message)
+			return p.Result(err)
+		}
+	}
+	after = wait.Jitter(after, 0.2)
+	if hold := clusters.EndpointRetry(machines, r.Clock.Now()); hold > 0 {
+		after = min(after, hold)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
+	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
+		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
+		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
+	}
+}
+
+// reconcileDelete takes the DNS record away once no machine is left, then lets the object go.
+func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
+	if cluster == nil {
+		cluster = &clusterv1.Cluster{}
+		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
+	}
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(machines) > 0 {
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
+		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
+	}
+	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
+		if id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
+			p := clusters.OwnerIDLost(maasCluster, "")
+			report.SetFalse(maasCluster, infrav1.DNSReadyCondition, p.Reason, "%s", p.Message)
+			return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+		}
+		if err := r.deleteEndpoint(ctx, cluster, maasCluster, rec); err != nil {
+			p := report.Explain(err)
+			report.SetFalse(maasCluster, infrav1.DNSReadyCondition, p.Reason, "%s", p.Message)
+			return p.Result(err)
+		}
+	}
+	// What was recorded since the object was read, by a reconcile that did not know of the deletion yet, must be seen first: that is a conflict.
+	if err := rec.Write(ctx, func(c client.Object) { controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer) }); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	r.Scopes.Release(maasCluster)
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
+	return ctrl.Result{}, nil
+}

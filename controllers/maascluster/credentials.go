@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// scope puts the cluster together with the MAAS that has what belongs to it.
+func (r *Reconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*scope.Cluster, error) {
+	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	var elsewhere *scope.ElsewhereError
+	if errors.As(err, &elsewhere) {
+		return r.follow(ctx, cluster, maasCluster, elsewhere)
+	}
+	return s, err
+}
+
+// noteMAAS notes which MAAS has what belongs to the cluster, once that has answered and before it is changed: without the note there is nothing.
+func (r *Reconciler) noteMAAS(ctx context.Context, s *scope.Cluster) error {
+	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Home {
+		return nil
+	}
+	return objects.PatchNow(ctx, r.Client, s.MaasCluster, func(c *infrav1.MaasCluster) {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[infrav1.MAASAnnotation] = s.Home
+	})
+}
+
+// follow takes the MAAS at another address for the same one if it has something that belongs to the cluster, or if nothing does.
+func (r *Reconciler) follow(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, elsewhere *scope.ElsewhereError,
+) (*scope.Cluster, error) {
+	s, err := r.Scopes.Anywhere(ctx, cluster, maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	same, err := isHome(ctx, s, machines)
+	if err != nil {
+		return nil, err
+	}
+	if !same {
+		return nil, elsewhere
+	}
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s (after # is which API key)",
+		elsewhere.Home, elsewhere.There)
+	return s, nil
+}
+
+// isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if nothing can be lost elsewhere.
+func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
+	recorded, err := record.Of(s.MaasCluster)
+	held := err != nil || recorded.MayAcquire()
+	var metal, virtual []maas.MachineFilter
+	for i := range machines {
+		id := (&scope.Machine{Cluster: s, MaasMachine: &machines[i]}).Identity()
+		switch {
+		case clusters.NothingAcquired(&machines[i]):
+		case machines[i].Spec.IsLXD():
+			virtual = append(virtual, maas.MachineFilter{Hostnames: []string{id.Hostname}})
+		default:
+			metal = append(metal, maas.MachineFilter{AgentNames: []string{id.AgentName}})
+		}
+	}
+	for _, filter := range slices.Concat(maas.JoinFilters(metal), maas.JoinFilters(virtual)) {
+		held = true
+		found, err := s.Inventory.Client().ListMachines(ctx, filter)
+		if err != nil || len(found) > 0 {
+			return len(found) > 0, err
+		}
+	}
+	if s.Endpoint() == scope.EndpointVirtualIP && s.MaasCluster.Spec.ControlPlaneEndpoint.Host != "" {
+		held = true
+		reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
+		if err != nil || len(reserved) > 0 {
+			return len(reserved) > 0, err
+		}
+	}
+	return !held, nil
+}
+
+// secretToClusters wakes the clusters that a Secret has credentials for, so that a rotated key is used, and a mended one noticed, at once.
+func (r *Reconciler) secretToClusters(ctx context.Context, secret client.Object) []reconcile.Request {
+	var list []reconcile.Request
+	for _, c := range clusters.WithCredentials(ctx, r.Client, secret) {
+		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&c)})
+	}
+	return list
+}

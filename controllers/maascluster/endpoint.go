@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// reconcileEndpoint gives the cluster its endpoint, and keeps what MAAS does for it.
+func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+	if s.Endpoint() != scope.EndpointVirtualIP {
+		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
+			return err
+		}
+	}
+	if s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" && s.EndpointDiffers() {
+		endpointReady(s, "") // An endpoint that is recorded can't be changed any more.
+		return nil
+	}
+	switch s.Endpoint() {
+	case scope.EndpointExternal:
+		return r.reconcileExternal(s)
+	case scope.EndpointVirtualIP:
+		return r.reconcileVirtualIP(ctx, s, rec)
+	default:
+		return r.reconcileRecord(ctx, s)
+	}
+}
+
+// reconcileExternal takes the user's endpoint as it is.
+func (r *Reconciler) reconcileExternal(s *scope.Cluster) error {
+	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
+	if endpoint.Host == "" {
+		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason,
+			"the annotation %s says that you provide the API endpoint: set spec.controlPlaneEndpoint.host", infrav1.CustomDNSAnnotation)
+		return nil
+	}
+	r.reachedAt(s, endpoint.Host, endpoint.Host)
+	endpointReady(s, infrav1.ExternalEndpointReason)
+	return nil
+}
+
+// reconcileRecord keeps the DNS record at the control planes' addresses.
+func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) error {
+	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
+		return err
+	}
+	r.reachedAt(s, s.EndpointName(), s.EndpointName())
+	published, wrote, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, s)
+	if err != nil {
+		return err
+	}
+	if wrote {
+		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v", s.EndpointName(), published)
+	}
+	if len(published) == 0 && !s.EndpointDiffers() {
+		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason, "no control plane has an address yet")
+		return nil
+	}
+	endpointReady(s, infrav1.ReadyReason)
+	return nil
+}
+
+// reconcileVirtualIP keeps the address reserved that the control planes hold in turn. The name that it is reserved under is the mark
+// that it is found by, also when the response to the reservation was lost.
+func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
+		return err
+	}
+	recorded := s.MaasCluster.Spec.ControlPlaneEndpoint.Host
+	reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), recorded)
+	if err != nil {
+		return err
+	}
+	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
+		// The spec was changed before it was known what became of the reservation.
+		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
+			return err
+		}
+		reserved = nil
+	}
+	address := ours(reserved, cmp.Or(recorded, s.MaasCluster.Spec.VirtualIP.Address))
+	if address == "" && recorded != "" {
+		if address, err = r.heldByItsOwn(ctx, s, recorded); err != nil {
+			return err
+		}
+	}
+	if address == "" {
+		if address, err = r.reserveVirtualIP(ctx, s, rec, recorded); err != nil {
+			return err
+		}
+	}
+	if recorded == "" {
+		if err := recordVirtualIP(ctx, s, rec, address); err != nil {
+			return err
+		}
+	}
+	rec.Acquired() // What became of it is known.
+	r.reachedAt(s, address, s.EndpointName())
+	endpointReady(s, infrav1.VirtualIPReason)
+	return nil
+}
+
+// heldByItsOwn returns the virtual IP if MAAS has made it an address of one of the cluster's machines, as it does with VM hosts. No other
+// machine gets the address as long as that one has it.
+func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address string) (string, error) {
+	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range machines {
+		if m.Spec.SystemID == "" {
+			continue
+		}
+		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+		if seen != nil && slices.ContainsFunc(seen.IPAddresses, func(ip string) bool { return maas.SameAddress(ip, address) }) {
+			return address, nil
+		}
+	}
+	return "", nil
+}
+
+// recordVirtualIP stores the address as the endpoint, if the MaasCluster is as it was read. A user may have removed spec.virtualIP a moment ago, and
+// then nothing would say that the endpoint is to be given back.
+func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, address string) error {
+	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
+	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
+	if apierrors.IsConflict(err) {
+		return &report.Problem{Reason: infrav1.NotReadyReason, Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second}
+	}
+	return err
+}
+
+// ours is the address that is wanted, or any where none is, among those that are reserved under the cluster's name.
+func ours(reserved []string, wanted string) string {
+	at := slices.IndexFunc(reserved, func(address string) bool { return wanted == "" || maas.SameAddress(address, wanted) })
+	if at < 0 {
+		return ""
+	}
+	return cmp.Or(wanted, reserved[at])
+}
+
+// meets reports whether an address is what is wanted.
+func meets(address string, wanted *infrav1.VirtualIP) bool {
+	if wanted.Address != "" {
+		return maas.SameAddress(address, wanted.Address)
+	}
+	ip, err := netip.ParseAddr(address)
+	subnet, bad := netip.ParsePrefix(wanted.Subnet)
+	return err == nil && bad == nil && subnet.Contains(ip)
+}
+
+// forgetVirtualIP gives back what may have been reserved before spec.virtualIP was removed, as long as there was no endpoint.
+func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+	if !rec.MayAcquire() {
+		return nil
+	}
+	if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
+		return err
+	}
+	if err := r.awaitReservation(rec); err != nil {
+		return err
+	}
+	rec.Acquired()
+	return nil
+}
+
+// reserveVirtualIP has MAAS reserve the address. To ask twice for a free one could reserve two, so that it is noted before.
+func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) (string, error) {
+	wanted := s.MaasCluster.Spec.VirtualIP
+	if err := r.awaitReservation(rec); err != nil {
+		return "", err
+	}
+	address := ""
+	err := rec.Call(ctx, record.Reserve, func(ctx context.Context, permit maas.Permit) (err error) {
+		address, err = s.DNS.ReserveVirtualIP(ctx, permit, s.EndpointName(), cmp.Or(recorded, wanted.Address), wanted.Subnet)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "VirtualIPReserved", "Reserve", "%s is reserved in MAAS under the name %s", address, s.EndpointName())
+	return address, nil
+}
+
+// awaitReservation: while it is not known what became of a reservation, there is no other, and the cluster does not go.
+func (r *Reconciler) awaitReservation(rec *record.Record) error {
+	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
+		return &report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
+			Message: "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"}
+	}
+	return nil
+}
+
+// reachedAt says where the API is.
+func (r *Reconciler) reachedAt(s *scope.Cluster, host, name string) {
+	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
+	endpoint.Host, endpoint.Port = host, s.APIServerPort()
+	s.MaasCluster.Status.Network.DNSName = name
+	if !s.EndpointDiffers() {
+		r.provisioned(s.MaasCluster)
+	}
+}
+
+// endpointReady says why the endpoint is as desired, unless the Cluster has another one.
+func endpointReady(s *scope.Cluster, reason string) {
+	if !s.EndpointDiffers() {
+		report.SetTrue(s.MaasCluster, infrav1.DNSReadyCondition, reason)
+		return
+	}
+	remedy := "set the Cluster's to the same if clients use that, or replace the MaasCluster by one with the Cluster's"
+	if s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" {
+		remedy = "remove the Cluster's, or set the MaasCluster's to the same if you provide the endpoint yourself"
+	}
+	report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.EndpointDiffersReason,
+		"controlPlaneEndpoint.host of the Cluster is %s, of the MaasCluster %q: %s", s.Cluster.Spec.ControlPlaneEndpoint.Host, s.Host(), remedy)
+}
+
+// deleteEndpoint takes away what MAAS did for the endpoint.
+func (r *Reconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) error {
+	s, err := r.scope(ctx, cluster, maasCluster)
+	if err != nil {
+		return err
+	}
+	if s.Endpoint() != scope.EndpointVirtualIP {
+		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
+			return err
+		}
+	}
+	switch s.Endpoint() {
+	case scope.EndpointVirtualIP:
+		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
+			return err
+		}
+		return r.awaitReservation(rec)
+	case scope.EndpointDNS:
+		return s.DNS.Delete(ctx, record.PublishEndpoint.Permit(), s.EndpointName())
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// zonesMaxAge is how old the list of zones may be.
+	zonesMaxAge = time.Minute
+	// failureDomainsRetry is how often they are looked at anew: no event says when a host comes, fails or fills up.
+	failureDomainsRetry = 5 * time.Minute
+	// pendingRetry is how soon they are looked at again while MAAS lists its machines.
+	pendingRetry = 10 * time.Second
+	// builtInZone exists in every MAAS and can't be deleted.
+	builtInZone = "default"
+	// maxFailureDomains is what the status takes.
+	maxFailureDomains = 100
+)
+
+// The kinds that name their MaasMachineTemplate as the contract says. Of another one, which we may not read, it is not known where it fits.
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=get
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
+
+// reconcileFailureDomains publishes the zones that machines are spread over, and which of them can take a control plane. *roomError: only
+// the latter is not known, and what was published of it stays.
+func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Cluster) error {
+	zones, err := s.Inventory.Zones(ctx, zonesMaxAge)
+	if err != nil {
+		// The last result stays: machines must not be moved because MAAS can't be read.
+		return fmt.Errorf("listing MAAS's zones: %w", err)
+	}
+	able, err := r.controlPlaneZones(ctx, s)
+	if ctx.Err() != nil {
+		return fmt.Errorf("looking for room for control planes: %w", ctx.Err())
+	}
+	var untold error
+	status := &s.MaasCluster.Status
+	chosen, unknown := chooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
+	if err != nil {
+		untold = &roomError{err}
+		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
+	}
+	status.FailureDomains = failureDomains(chosen, able)
+	if len(unknown) > 0 {
+		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason,
+			"MAAS has no zone %s: create it in MAAS, or change spec.failureDomains", strings.Join(unknown, ", "))
+		return untold
+	}
+	if untold != nil && !errors.Is(untold, inventory.ErrPending) && !errors.Is(untold, maas.Unavailable) {
+		p := report.Explain(untold)
+		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
+		return untold
+	}
+	report.SetTrue(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ReadyReason)
+	return untold
+}
+
+// roomError says that the room in the zones can't be told. It stops nothing else: what it is for only decorates the zones.
+type roomError struct{ cause error }
+
+func (e *roomError) Error() string { return "can't tell the room in the zones: " + e.cause.Error() }
+
+func (e *roomError) Unwrap() error { return e.cause }
+
+// retryAfter is when to look again.
+func (e *roomError) retryAfter() time.Duration {
+	if errors.Is(e, inventory.ErrPending) {
+		return pendingRetry
+	}
+	return cmp.Or(report.Explain(e).RetryAfter, report.CapacityRetry)
+}
+
+// keepZones returns the chosen zones as they were last published, where their room can't be told now. The built-in zone stays if it was
+// published. A new zone counts as able.
+func keepZones(chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain) ([]string, map[string]zoneRoom) {
+	room := map[string]zoneRoom{}
+	for _, zone := range chosen {
+		room[zone] = zoneRoom{able: true}
+	}
+	for _, domain := range last {
+		_, isChosen := room[domain.Name]
+		exists := slices.ContainsFunc(zones, func(zone maas.Ref) bool { return zone.Name == domain.Name })
+		if isChosen || (exists && len(wanted) == 0) {
+			room[domain.Name] = zoneRoom{able: ptr.Deref(domain.ControlPlane, true), attributes: domain.Attributes}
+		}
+	}
+	return slices.Sorted(maps.Keys(room)), room
+}
+
+// zoneRoom is what a zone has for control planes of a cluster.
+type zoneRoom struct {
+	able       bool
+	attributes map[string]string
+}
+
+// controlPlaneZones returns what the zones have for control planes like the template of this cluster's. It returns nil if that is not
+// known: the control plane is not there yet, or is made by something that we can't read.
+func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (map[string]zoneRoom, error) {
+	spec, err := r.controlPlaneSpec(ctx, s.Cluster)
+	if err != nil || spec == nil {
+		return nil, err
+	}
+	if spec.IsLXD() {
+		return r.vmZones(ctx, s, *spec)
+	}
+	machines, err := clusters.BareMetal(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return bareMetalZones(machines, scope.Constraints(*spec)), nil
+}
+
+// vmZones counts hosts, and room for more VMs on them: what is full would only keep a control plane waiting.
+func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec) (map[string]zoneRoom, error) {
+	vm := scope.VMSpec(spec)
+	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
+	var refused *lxd.LXDError
+	if err != nil && !errors.As(err, &refused) { // The machines say what is wrong with the template.
+		return nil, err
+	}
+	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	var peers []lxd.Peer
+	for i := range machines {
+		if m := &machines[i]; clusters.IsControlPlane(m) && m.Status.LXDHost != "" {
+			peers = append(peers, lxd.Peer{VM: m.Name, Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
+		}
+	}
+	zones := map[string]zoneRoom{}
+	for zone, room := range lxd.Survey(hosts, vm, peers) {
+		zones[zone] = zoneRoom{able: room.VMs > 0, attributes: map[string]string{
+			infrav1.FailureDomainHosts: strconv.Itoa(room.Hosts), infrav1.FailureDomainRoom: about(room.VMs),
+		}}
+	}
+	return zones, nil
+}
+
+// bareMetalZones counts the machines of each zone, and those of them that are free. A zone in which all are in use stays: that changes all the time.
+func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) map[string]zoneRoom {
+	all, free := map[string]int{}, map[string]int{}
+	for _, m := range machines {
+		if !machine.Fits(m, constraints) {
+			continue
+		}
+		all[m.Zone.Name]++
+		if m.Status == maas.StatusReady {
+			free[m.Zone.Name]++
+		}
+	}
+	zones := map[string]zoneRoom{}
+	for zone, n := range all {
+		zones[zone] = zoneRoom{able: true, attributes: map[string]string{
+			infrav1.FailureDomainMachines: about(n), infrav1.FailureDomainRoom: about(free[zone]),
+		}}
+	}
+	return zones
+}
+
+// about says a number so roughly that it seldom changes: 0, 1, 2-3, 4-7, 8-15, 16+.
+func about(n int) string {
+	const most = 16
+	switch {
+	case n <= 1:
+		return strconv.Itoa(max(n, 0))
+	case n >= most:
+		return strconv.Itoa(most) + "+"
+	}
+	least := 2
+	for least*2 <= n {
+		least *= 2
+	}
+	return fmt.Sprintf("%d-%d", least, 2*least-1)
+}
+
+// chooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones. MAAS's built-in zone
+// holds the machines that were not put into another one, so it counts only where no other zone is of use.
+func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (chosen, unknown []string) {
+	var all []string
+	for _, zone := range zones {
+		all = append(all, zone.Name)
+	}
+	slices.Sort(all)
+	if len(wanted) > 0 {
+		for _, zone := range wanted {
+			if slices.Contains(all, zone) {
+				chosen = append(chosen, zone)
+			} else {
+				unknown = append(unknown, zone)
+			}
+		}
+		slices.Sort(chosen)
+		return chosen, unknown
+	}
+	sorted := slices.DeleteFunc(slices.Clone(all), func(zone string) bool { return zone == builtInZone })
+	ofUse := func(zone string) bool { _, has := able[zone]; return has || able == nil }
+	if slices.ContainsFunc(sorted, ofUse) || !ofUse(builtInZone) && len(sorted) > 0 {
+		return sorted, nil
+	}
+	return all, nil
+}
+
+// failureDomains are the zones as Cluster API wants them. Where nothing is known of them, each may take a control plane.
+func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.FailureDomain {
+	var domains []clusterv1.FailureDomain
+	for _, zone := range zones {
+		domains = append(domains, clusterv1.FailureDomain{
+			Name: zone, ControlPlane: ptr.To(able == nil || able[zone].able), Attributes: able[zone].attributes,
+		})
+	}
+	for of := len(domains) - maxFailureDomains; of > 0; of-- { // Those go first that are of no use.
+		at := max(slices.IndexFunc(domains, func(d clusterv1.FailureDomain) bool { return !*d.ControlPlane }), 0)
+		domains = slices.Delete(domains, at, at+1)
+	}
+	return domains
+}
+
+// controlPlaneSpec is what the cluster's control planes are made from (Cluster API's contract for control planes), or nil where that
+// is not to be found.
+func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasMachineSpec, error) {
+	ref := cluster.Spec.ControlPlaneRef
+	if !ref.IsDefined() {
+		return nil, nil
+	}
+	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the kind of the control plane: %w", err)
+	}
+	controlPlane := &unstructured.Unstructured{}
+	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
+	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, controlPlane)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the control plane: %w", err)
+	}
+	name := infrastructureTemplate(controlPlane)
+	if name == "" {
+		return nil, nil
+	}
+	template := &infrav1.MaasMachineTemplate{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, template); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &template.Spec.Template.Spec, nil
+}
+
+// infrastructureTemplate is the name of the MaasMachineTemplate that a control plane uses, in either version of the contract, or "".
+func infrastructureTemplate(controlPlane *unstructured.Unstructured) string {
+	for _, path := range [][]string{
+		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
+	} {
+		ref, found, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
+		if found && ref["kind"] == "MaasMachineTemplate" {
+			return ref["name"]
+		}
+	}
+	return ""
+}
+
+// templateToCluster wakes the cluster that a template belongs to: its control planes may be made from it.
+func (r *Reconciler) templateToCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	template, ok := object.(*infrav1.MaasMachineTemplate)
+	if !ok {
+		return nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
+	if err != nil || cluster == nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+const (
+	// fieldOwner is who owns what is applied in host clusters.
+	fieldOwner = client.FieldOwner("capmaas-controller-manager")
+	// initializerNamespace is where it is put, and what its credentials are called there.
+	initializerNamespace = "capmaas-system"
+	credentialsName      = "maas-credentials"
+	endpointName         = "capmaas-config"
+	// hostNodeWatch names the watch on the Nodes of a host cluster.
+	HostNodeWatch = "maascluster-watchNodes"
+	// hostsMaxAge is how old MAAS's word on VM hosts may be while some are missing.
+	hostsMaxAge = 2 * time.Second
+	// hostsRetry: MAAS learns the resources of a host by itself, and sends no notification.
+	hostsRetry = 10 * time.Second
+	// startAllowance is for pulling the initializer's image on a node.
+	startAllowance = 3 * time.Minute
+	// maxPending is how many hosts that are not ready a condition names.
+	maxPending = 3
+)
+
+// Initializer is how the LXD initializer is run in host clusters.
+type Initializer struct {
+	// Image and PullPolicy of its container.
+	Image, PullPolicy string
+}
+
+// reconcileHostCluster has every node of a host cluster turned into a VM host of MAAS: it puts the initializer there, and
+// looks what MAAS has.
+func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster) error {
+	if !s.MaasCluster.Spec.LXDControlPlaneCluster {
+		return nil
+	}
+	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	if err != nil {
+		return err
+	}
+	machines = slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool { return !m.DeletionTimestamp.IsZero() || m.Spec.IsLXD() })
+	key := client.ObjectKeyFromObject(s.Cluster)
+	workload, err := r.ClusterCache.GetClient(ctx, key)
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		// The cluster cache wakes us.
+		return &report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason, Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry}
+	}
+	if err != nil {
+		return fmt.Errorf("connecting to the host cluster: %w", err)
+	}
+	if s.Cluster.DeletionTimestamp.IsZero() {
+		if err := r.applyInitializer(ctx, s, workload); err != nil {
+			return err
+		}
+	}
+	if err := r.watchHostNodes(ctx, key); err != nil {
+		return err
+	}
+	return r.awaitHosts(ctx, s, workload, machines)
+}
+
+// applyInitializer puts the initializer into the host cluster and keeps it as specified.
+func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, workload client.Client) error {
+	credentials, err := r.Scopes.HostCredentials(ctx, s.MaasCluster)
+	if err != nil {
+		return err
+	}
+	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
+	objects, err := charts.Initializer(charts.Values{
+		Namespace: initializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
+		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,
+		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: hashOf(credentials),
+	})
+	if err != nil {
+		return fmt.Errorf("rendering the initializer: %w", err)
+	}
+	// Right after the namespace, which comes first: pods wait for what they mount.
+	objects = slices.Insert(objects, 1, credentialObjects(credentials)...)
+	for _, object := range objects {
+		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
+			return &report.Problem{
+				Reason: infrav1.InitializerNotAppliedReason, RetryAfter: report.CapacityRetry,
+				Message: fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(), refusalOf(object, err)),
+			}
+		}
+	}
+	return nil
+}
+
+// refusalOf is what the host cluster's API server said; of a Secret only in one word, for it could say what is in it.
+func refusalOf(object client.Object, err error) string {
+	if object.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+		return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
+	}
+	return report.Brief(err.Error())
+}
+
+// hashOf makes pods with other credentials other pods, without telling the key.
+func hashOf(c maas.Config) string {
+	sum := sha256.Sum256([]byte(c.ID()))
+	return hex.EncodeToString(sum[:8])
+}
+
+// credentialObjects are what the initializer's pods mount: nothing but what it takes to reach MAAS.
+func credentialObjects(c maas.Config) []*unstructured.Unstructured {
+	data := map[string]any{"apiKey": base64.StdEncoding.EncodeToString([]byte(c.APIKey))}
+	if len(c.CABundle) > 0 {
+		data["caBundle"] = base64.StdEncoding.EncodeToString(c.CABundle)
+	}
+	named := func(kind, name string, data map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": initializerNamespace}, "data": data,
+		}}
+	}
+	return []*unstructured.Unstructured{
+		named("Secret", credentialsName, data),
+		named("ConfigMap", endpointName, map[string]any{"maasEndpoint": c.Endpoint}),
+	}
+}
+
+// awaitHosts is done when every machine is a VM host whose cores and memory MAAS knows.
+func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
+	hosts, _, err := s.Inventory.VMHosts(ctx, hostsMaxAge)
+	if err != nil {
+		return fmt.Errorf("listing VM hosts: %w", err)
+	}
+	var pending []string
+	for i := range machines {
+		if why := r.notYetHost(ctx, workload, hosts, &machines[i]); why != "" {
+			pending = append(pending, machines[i].Name+": "+why)
+		}
+	}
+	want := max(len(machines), desiredNodes(s.Cluster))
+	if len(machines) == want && want > 0 && len(pending) == 0 {
+		report.SetTrue(s.MaasCluster, infrav1.LXDReadyCondition, infrav1.ReadyReason)
+		return nil
+	}
+	slices.Sort(pending)
+	shown := strings.Join(pending[:min(len(pending), maxPending)], "; ")
+	if len(pending) > maxPending {
+		shown += fmt.Sprintf("; and %d more", len(pending)-maxPending)
+	}
+	message := fmt.Sprintf("%d of %d nodes are VM hosts", len(machines)-len(pending), want)
+	if shown != "" {
+		message += " (" + shown + ")"
+	}
+	return &report.Problem{Reason: infrav1.HostsNotReadyReason, Message: message, RetryAfter: hostsRetry}
+}
+
+// desiredNodes is how many nodes the cluster is to have: control planes are made one after the other.
+func desiredNodes(cluster *clusterv1.Cluster) int {
+	want := int32(0)
+	if status := cluster.Status.ControlPlane; status != nil {
+		want += ptr.Deref(status.DesiredReplicas, 0)
+	}
+	if status := cluster.Status.Workers; status != nil {
+		want += ptr.Deref(status.DesiredReplicas, 0)
+	}
+	return int(want)
+}
+
+// notYetHost says why a machine is no VM host yet; "" when it is one. What the initializer says on the Node goes first.
+func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hosts []maas.VMHost, m *infrav1.MaasMachine) string {
+	on := vmhosts.OnMachine(hosts, m.Spec.SystemID)
+	if slices.ContainsFunc(on, maas.VMHost.ResourcesKnown) {
+		return ""
+	}
+	machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
+	if err != nil || machine == nil || !machine.Status.NodeRef.IsDefined() {
+		return "no node yet"
+	}
+	node := &corev1.Node{}
+	if err := workload.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node); err == nil {
+		c := clusters.HostCondition(node)
+		if c != nil && c.Status != corev1.ConditionTrue && c.Message != "" {
+			return report.Brief(c.Message)
+		}
+		if c == nil && r.cannotStart(ctx, client.ObjectKey{Namespace: m.Namespace, Name: machine.Spec.ClusterName}, node.Name) {
+			return fmt.Sprintf("the initializer's pod does not start there: can the node pull %s?", r.Initializer.Image)
+		}
+	}
+	if len(on) > 0 {
+		return "MAAS does not know its cores and memory yet"
+	}
+	if slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == machine.Status.NodeRef.Name }) {
+		return "MAAS shows its VM host on another machine: do interfaces of the nodes have one MAC address in common, as with Calico?"
+	}
+	return "not registered in MAAS yet"
+}
+
+// cannotStart reports whether the initializer's pod is on a node for long and does not run, so that it can't say why itself.
+func (r *Reconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, node string) bool {
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster) // A cache would hold all pods.
+	if err != nil {
+		return false
+	}
+	pods := &corev1.PodList{}
+	if err := workload.List(ctx, pods, client.InNamespace(initializerNamespace), client.MatchingLabels{"app": charts.InitializerName}); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+		return p.Spec.NodeName == node && p.Status.Phase == corev1.PodPending && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && r.Clock.Since(c.LastTransitionTime.Time) > startAllowance
+		})
+	})
+}
+
+// watchHostNodes wakes the cluster when the initializer says something new on a Node.
+func (r *Reconciler) watchHostNodes(ctx context.Context, cluster client.ObjectKey) error {
+	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name:         HostNodeWatch,
+		Watcher:      r.controller,
+		Kind:         &corev1.Node{},
+		EventHandler: handler.EnqueueRequestsFromMapFunc(r.hostNodeToCluster(cluster)),
+		Predicates:   hostNodeChanged,
+	}))
+	if err != nil && !errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return fmt.Errorf("watching the host cluster's Nodes: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) hostNodeToCluster(key client.ObjectKey) handler.MapFunc {
+	return func(ctx context.Context, _ client.Object) []reconcile.Request {
+		cluster := &clusterv1.Cluster{}
+		if err := r.Client.Get(ctx, key, cluster); err != nil {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: key.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	}
+}
+
+// hostNodeChanged lets pass what the initializer writes, and nothing of the kubelet's heartbeats.
+var hostNodeChanged = []predicate.TypedPredicate[client.Object]{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := clusters.HostCondition(e.ObjectOld.(*corev1.Node)), clusters.HostCondition(e.ObjectNew.(*corev1.Node))
+	return after != nil && (before == nil || before.Status != after.Status || before.Message != after.Message)
+}}}

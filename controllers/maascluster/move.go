@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+)
+
+const (
+	// moveBlockedReason is the reason of the event that says why `clusterctl move` has to wait.
+	moveBlockedReason = "MoveBlocked"
+	// stoppedRetry is how soon it is checked again whether the reconcilers have stopped working on the machines of a paused cluster.
+	stoppedRetry = time.Second
+)
+
+func blocksMove(maasCluster *infrav1.MaasCluster) bool {
+	_, blocks := maasCluster.Annotations[clusterctlv1.BlockMoveAnnotation]
+	return blocks
+}
+
+// allowMove lets `clusterctl move` go on with a cluster that is paused, once nothing is done for it here any more. Before it pauses the
+// cluster, clusterctl makes a list of what it moves, and it moves each object as one that is not being deleted: a machine that came
+// since would be lost, and one on its way out would be back. So both hold it up, until clusterctl gives up and the cluster goes on.
+func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster, justPaused bool) (ctrl.Result, error) {
+	if !blocksMove(maasCluster) {
+		return ctrl.Result{}, nil
+	}
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if names := onTheirWay(machines); len(names) > 0 {
+		if justPaused {
+			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, moveBlockedReason, "Pause",
+				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they have", strings.Join(names, ", "))
+		}
+		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
+	}
+	if !slices.ContainsFunc(machines, r.isBusy) {
+		return ctrl.Result{}, objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+			delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
+		})
+	}
+	return ctrl.Result{RequeueAfter: stoppedRetry}, nil
+}
+
+// onTheirWay names the machines that are not finished, in either direction.
+func onTheirWay(machines []infrav1.MaasMachine) (names []string) {
+	for i := range machines {
+		if m := &machines[i]; m.Spec.ProviderID == "" || !m.DeletionTimestamp.IsZero() {
+			names = append(names, m.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isBusy reports whether a machine's reconciler, which works on one machine once at a time, has not said yet that it is paused: a call to
+// MAAS may still be under way.
+func (r *Reconciler) isBusy(m infrav1.MaasMachine) bool {
+	return objects.Watched(&m, r.WatchFilter) && controllerutil.ContainsFinalizer(&m, infrav1.MachineFinalizer) && !conditions.IsTrue(&m, clusterv1.PausedCondition)
+}

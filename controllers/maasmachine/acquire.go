@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// allocation takes a machine from the pool.
+func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	constraints := l.Constraints()
+	var err error
+	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
+		return proceed, err
+	}
+	done, err := l.Turn(ctx, turns.Machines, turns.Acquire)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	var allocated *maas.Machine
+	var instead *machine.ComposedInsteadError
+	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
+		allocated, err = l.Machines.Allocate(ctx, permit, l.Identity(), constraints)
+		if errors.As(err, &instead) {
+			return nil // It is ours until it is given back.
+		}
+		return err
+	}, l.noteOwner)
+	switch {
+	case instead != nil:
+		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
+	case errors.Is(err, maas.Conflict):
+		return noMachine(l, err, l.Machines.CoolingDown(constraints)), nil
+	case err != nil:
+		return proceed, err
+	}
+	return proceed, r.acquired(ctx, l, allocated, "Allocated")
+}
+
+// noMachine says that MAAS has no machine that fits, and which ones are skipped. Another one may become free meanwhile.
+func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
+	after, message := report.CapacityRetry, maas.Message(err)
+	if len(cooling) > 0 {
+		after = min(after, max(cooling[0].Until.Sub(l.clock.Now()), time.Second))
+		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", told(cooling), message)
+	}
+	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
+	return waitAtMost(after)
+}
+
+// maxTold is how many of the skipped machines a condition names.
+const maxTold = 5
+
+func told(cooling []machine.CoolingDown) string {
+	var names []string
+	for _, m := range cooling {
+		names = append(names, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, timestamp(m.Until)))
+	}
+	return text.List(names, maxTold)
+}
+
+// fit makes sure that a machine of choice is as the spec wants it, before it is claimed.
+func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
+	if l.maas.Status != maas.StatusReady {
+		return proceed, nil
+	}
+	if misfit := machine.Misfit(l.maas, l.Constraints()); misfit != "" {
+		notDeployed(l.MaasMachine, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit)
+		return waitAtMost(report.MendRetry), nil
+	}
+	return proceed, nil
+}
+
+// claim takes a machine that is free: a VM that was composed, a machine of choice, or one that another user released before it was
+// deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
+func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
+	if l.maas.Status != maas.StatusReady {
+		l.record.Acquired() // What became of it is known.
+		return proceed, nil
+	}
+	return r.claimNow(ctx, l, l.maas.SystemID)
+}
+
+// claimNow has MAAS give us a machine. A late claim of bare metal could meet a machine that was given back, so that it is noted before.
+func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (outcome, error) {
+	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	err = r.change(ctx, l, record.Claim, func(ctx context.Context, permit maas.Permit) error {
+		claimed, err := l.Machines.Claim(ctx, permit, l.Identity(), systemID)
+		if err == nil {
+			l.maas, l.proven = claimed, true
+		}
+		return err
+	}, l.noteOwner)
+	if err == nil {
+		l.record.Acquired()
+		return proceed, nil
+	}
+	if errors.Is(err, maas.Conflict) {
+		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
+		return waitAtMost(report.CapacityRetry), nil // The inventory wakes us when it has another state.
+	}
+	return proceed, err
+}
+
+// noteOwner notes which cluster asks for the machine.
+func (l *life) noteOwner(m client.Object) {
+	objects.Annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID())
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// composition places a VM on a host, has it created there, and claims it.
+func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	spec := l.VMSpec()
+	placer := l.Machines.LXD()
+	hosts, err := placer.GetAvailableLXDHosts(ctx, spec)
+	if err != nil {
+		return proceed, err
+	}
+	peers, err := r.peers(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	host, err := placer.SelectOptimalHost(hosts, spec, peers)
+	if err != nil {
+		return proceed, err
+	}
+	vm, err := r.composeOn(ctx, l, host, spec)
+	if err != nil {
+		return proceed, err
+	}
+	status := &l.MaasMachine.Status
+	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
+	if err := r.store(ctx, l, vm.SystemID); err != nil {
+		return proceed, err
+	}
+	r.vmExists(l, spec.Resources)
+	l.Inventory.Observe(vm.SystemID, inventory.Changing)
+	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
+	if spec.Commission {
+		return waitAtMost(report.UnknownRetry), nil // The inventory tells when it is Ready.
+	}
+	return r.claimNow(ctx, l, vm.SystemID)
+}
+
+// composeOn has the VM created on a host, when it is its turn there.
+func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
+	placer := l.Machines.LXD()
+	done, err := l.Turn(ctx, turns.OnHost(string(host.Key()), host.Name), turns.Acquire)
+	if err != nil {
+		placer.Cancel(spec.Hostname)
+		return lxd.VM{}, err
+	}
+	defer done()
+	ref := placer.HostRef(host)
+	known := slices.Contains(l.record.Hosts, ref) // An earlier try may have made one there all the same.
+	l.record.AddHost(ref)
+	var vm lxd.VM
+	called := false
+	err = l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
+		called = true
+		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && wasNotComposed(err) && !known {
+			l.record.DropHost(ref)
+		}
+		return err
+	}, l.noteOwner)
+	if !called {
+		placer.Cancel(spec.Hostname)
+		if !known {
+			l.record.DropHost(ref)
+		}
+	}
+	return vm, err
+}
+
+// wasNotComposed reports whether a compose that failed certainly left no VM on the host. MAAS has the host make it before it is done with its own
+// part: what it refuses or rolls back after that stays on the host (models/bmc.py: create_machine).
+func wasNotComposed(err error) bool {
+	var later *lxd.LaterError
+	if errors.As(err, &later) || maas.NotSent(err) || maas.InvalidField(err, "hostname") {
+		return true
+	}
+	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
+}
+
+// peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
+// other way round.
+func (r *Reconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
+	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	var peers []lxd.Peer
+	for i := range machines {
+		m := &machines[i]
+		if (m.Status.LXDHost == "" && m.Status.FailureDomain == "") || m.Name == l.MaasMachine.Name || clusters.IsControlPlane(m) != l.IsControlPlane() {
+			continue
+		}
+		peers = append(peers, lxd.Peer{
+			VM: maas.Hostname(m.Name, l.OwnerID()), Host: m.Status.LXDHost, Zone: m.Status.FailureDomain,
+		})
+	}
+	return peers, nil
+}
+
+// vmExists says that the VM is there, and what it takes.
+func (r *Reconciler) vmExists(l *life, taken lxd.Resources) {
+	report.SetTrue(l.MaasMachine, infrav1.LXDHostSelectedCondition, infrav1.HostSelectedReason)
+	report.SetTrue(l.MaasMachine, infrav1.LXDResourcesAllocatedCondition, infrav1.AllocatedReason)
+	report.SetTrue(l.MaasMachine, infrav1.LXDVMCreatedCondition, infrav1.CreatedReason)
+	l.MaasMachine.Status.VMResourceUsage = &infrav1.VMResourceUsage{
+		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk), // From int32.
+	}
+}
+
+// recovery looks for a VM that the host created although the compose call failed or timed out. Otherwise the machine would get another one, and
+// this one would turn up under another name, for its own would be taken.
+func (r *Reconciler) recovery(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	return search{namesakes: l.record.CleanupSoFar().Namesakes, follow: r.creating}.everywhere(ctx, l)
+}
+
+func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.Presence) (next, error) {
+	switch found.State {
+	case lxd.Pending:
+		notDeployed(l.MaasMachine, infrav1.CreatingReason, "the response to the request for a VM was lost; checking whether its VM host has it before retrying")
+		return next{outcome: waitAtMost(found.After)}, nil
+	case lxd.Present:
+		out, err := r.adoption(ctx, l)
+		return next{outcome: out, found: true}, err
+	}
+	return next{}, nil // It is looked for again when the machine runs, or is deleted.
+}

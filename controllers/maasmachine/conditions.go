@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+)
+
+// Conditions of a MaasMachine in the order in which a machine gets them; the first that is not true is why it is not Ready.
+var (
+	bareMetalConditions = []string{infrav1.MachineDeployedCondition, infrav1.DNSAttachedCondition}
+	lxdConditions       = []string{
+		infrav1.LXDHostSelectedCondition, infrav1.LXDResourcesAllocatedCondition, infrav1.LXDVMCreatedCondition,
+		infrav1.LXDVMDeployedCondition, infrav1.MachineDeployedCondition, infrav1.DNSAttachedCondition,
+	}
+)
+
+// stopped says in the conditions, in an event and in the log why a step could not be done.
+func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
+		return ctrl.Result{}, err
+	}
+	p := report.Explain(err)
+	old := conditions.Get(m, infrav1.MachineDeployedCondition)
+	log := ctrl.LoggerFrom(ctx)
+	if old == nil || old.Reason != p.Reason {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.Reason, "Reconcile", "%s", p.Message)
+	} else if p.Reason == infrav1.MAASBusyReason {
+		log = log.V(1) // Of a thousand machines most wait for their turn.
+	}
+	log.Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+	markDeployedUnknown(m, p)
+	if p.Reason == infrav1.MAASBusyReason {
+		r.controller.DeferNextReconcileForObject(m, r.Clock.Now().Add(p.RetryAfter)) // What is said here changes the object, which would wake us at once.
+	}
+	return p.Result(err)
+}
+
+// markDeployedUnknown says why it is not known whether the machine is deployed. What was deployed before may well be so still.
+func markDeployedUnknown(m *infrav1.MaasMachine, p report.Problem) {
+	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
+		report.SetUnknown(m, infrav1.MachineDeployedCondition, p.Reason, p.Message)
+		return
+	}
+	notDeployed(m, p.Reason, "%s", p.Message)
+}
+
+// notDeployed says in the first condition that is not true yet why the machine is not deployed.
+func notDeployed(m *infrav1.MaasMachine, reason, format string, args ...any) {
+	report.SetFalse(m, infrav1.MachineDeployedCondition, reason, format, args...)
+	if m.Spec.IsLXD() {
+		for _, condition := range lxdConditions[:4] {
+			if !conditions.IsTrue(m, condition) || condition == infrav1.LXDVMDeployedCondition {
+				report.SetFalse(m, condition, reason, format, args...)
+				return
+			}
+		}
+	}
+}

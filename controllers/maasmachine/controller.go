@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maasmachine reconciles MaasMachines: the four lists in controller.go are the steps of a machine's life and of its deletion, on bare
+// metal and as a VM.
+package maasmachine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/paused"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Reconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and gives it back.
+type Reconciler struct {
+	Client client.Client
+	// APIReader reads what is too rarely needed to be cached.
+	APIReader    client.Reader
+	Scopes       *scope.Factory
+	ClusterCache clustercache.ClusterCache
+	Recorder     events.EventRecorder
+	// Changes are the system ids of machines that changed in MAAS.
+	Changes <-chan event.TypedGenericEvent[string]
+	Clock   clock.PassiveClock
+	// SettleTime is how long a machine may turn up in MAAS after the response to allocate or compose was lost.
+	SettleTime time.Duration
+	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
+	// condition says that it is too long. 0: for ever.
+	CommissionTimeout, DeployTimeout time.Duration
+	// HostUnreachableTimeout is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
+	// reboots should be back by then; what replaces a control plane on a dead host waits for as long, for its KubeadmControlPlane waits
+	// for the deletion.
+	HostUnreachableTimeout time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+
+	controller capicontroller.Controller
+	settling   record.Settling
+}
+
+// Reconcile brings one MaasMachine nearer to what is desired.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	maasMachine := &infrav1.MaasMachine{}
+	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(maasMachine, r.WatchFilter) || objects.MovedAway(maasMachine) {
+		return ctrl.Result{}, nil
+	}
+	m, err := r.owners(ctx, maasMachine)
+	if err != nil || m == nil {
+		return ctrl.Result{}, err
+	}
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, m.cluster, maasMachine); err != nil || isPaused || requeue {
+		return ctrl.Result{}, err
+	}
+	if maasMachine.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	patcher, unreadable, err := objects.NewPatcher(maasMachine, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer func() {
+		reterr = kerrors.NewAggregate([]error{reterr, r.patch(ctx, patcher, maasMachine)})
+	}()
+	if unreadable != nil {
+		return r.stopped(ctx, maasMachine, unreadable)
+	}
+	m.record = patcher.Record
+	if !maasMachine.DeletionTimestamp.IsZero() {
+		return r.reconcileDelete(ctx, m)
+	}
+	return r.reconcileNormal(ctx, m)
+}
+
+// bareMetalSteps bring a machine of MAAS's pool up to where it runs.
+func (r *Reconciler) bareMetalSteps() []step {
+	return []step{
+		r.lookup, r.address, r.adoption, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation, r.observation,
+	}
+}
+
+// vmSteps bring a VM up to where it runs.
+func (r *Reconciler) vmSteps() []step {
+	return []step{
+		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.readiness, r.claim, r.network, r.deployment, r.annotation,
+		r.observation, r.vmObservation,
+	}
+}
+
+// bareMetalDeletion gives a machine back to MAAS's pool.
+func (r *Reconciler) bareMetalDeletion() []step {
+	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release}
+}
+
+// vmDeletion deletes a VM, and makes sure that its host no longer has it.
+func (r *Reconciler) vmDeletion() []step {
+	return []step{r.endpointRemoval, r.deletionLookup, r.vmRemoval, r.vmVerification}
+}
+
+// runningSteps follow when the machine runs; what goes wrong there is not the machine's.
+func (r *Reconciler) runningSteps() []step { return []step{r.endpoint, r.node} }
+
+// reconcileNormal brings a machine up to its Node.
+func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Result, error) {
+	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
+	if waiting := blocker(m); waiting != nil {
+		markDeployedUnknown(m.maasMachine, *waiting)
+		return ctrl.Result{RequeueAfter: waiting.RetryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalSteps()
+	if l.IsLXD() {
+		steps = r.vmSteps()
+	}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	return r.reconcileRunning(ctx, l)
+}
+
+// reconcileRunning does what is left to do when the machine runs.
+func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
+	out, err := through(ctx, l, r.runningSteps())
+	spare := proceed
+	if err == nil && l.IsLXD() {
+		spare, err = r.spareRemoval(ctx, l)
+	}
+	if err != nil {
+		return report.Explain(err).Result(err)
+	}
+	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
+}
+
+// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
+// when MAAS says that this is so, the object goes too.
+func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Result, error) {
+	if clusters.NothingAcquired(m.maasMachine) {
+		return r.finishDeletion(ctx, m, "nothing was acquired in MAAS")
+	}
+	if m.record.In(returning) {
+		return r.finishDeletion(ctx, m, givenBack)
+	}
+	if m.maasCluster == nil {
+		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
+			"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)
+		return ctrl.Result{RequeueAfter: report.MendRetry}, nil
+	}
+	if m.original != nil {
+		return r.finishDeletion(ctx, m, "the cluster is a copy; what is in MAAS is left to the original's")
+	}
+	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
+		markDeployedUnknown(m.maasMachine, *p)
+		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalDeletion()
+	if l.IsLXD() {
+		steps = r.vmDeletion()
+	}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.stop {
+		return ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	return r.finishDeletion(ctx, m, givenBack)
+}
+
+// givenBack is why the object of a machine goes.
+const givenBack = "the machine is released, or its VM deleted, in MAAS"
+
+// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool. MAAS is asked no more: the
+// machine may be another user's.
+const returning = "returning-address"
+
+// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
+func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) (ctrl.Result, error) {
+	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if !returned {
+		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
+	}
+	// What was recorded since the object was read, by a reconcile that did not know of the deletion yet, must be seen first: that is a conflict.
+	if err := m.record.Write(ctx, func(m client.Object) { controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer) }); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	r.Recorder.Eventf(m.maasMachine, nil, corev1.EventTypeNormal, "Deleted", "Delete", "%s", how)
+	return ctrl.Result{}, nil
+}
+
+// returnAddress deletes the claim, and reports whether it is gone. Until the machine is gone, its address must not be given to another.
+func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Record) (bool, error) {
+	if m.Spec.StaticIPPoolRef == nil {
+		return true, nil
+	}
+	claim := &ipamv1.IPAddressClaim{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
+	if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(claim, m)) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	}
+	if !rec.In(returning) {
+		if err := rec.Store(ctx, func(d *record.Data) { d.Enter(returning, r.Clock.Now()) }); err != nil {
+			return false, err
+		}
+	}
+	if claim.DeletionTimestamp.IsZero() {
+		uid := claim.UID
+		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &uid})
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting IPAddressClaim %s: %w", claim.Name, err)
+		}
+	}
+	notDeployed(m, infrav1.ReturningIPAddressReason, "waiting for %s %s to release %s: IPAddressClaim %s is being deleted",
+		claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, cmp.Or(m.Status.StaticIP, "the address"), claim.Name)
+	return false, nil
+}
+
+// life is one machine on its way through the steps of one reconcile.
+type life struct {
+	*scope.Machine
+	record *record.Record
+	clock  clock.PassiveClock
+	// maas is what MAAS has; nil until a step found or acquired it.
+	maas *maas.Machine
+	// left is the static address that another object of ours has left on the machine; "" where there is none.
+	left string
+	// released means that the machine goes back to the pool, though it was to be a VM: it was not composed for us.
+	released bool
+	// proven means that this reconcile saw MAAS's own word that the machine is ours.
+	proven bool
+}
+
+// step is one thing that must be so before the next. It can be done again at any moment, and does nothing where it is so already. It returns stop if
+// the reconcile ends here: it waits for something, and the condition says for what.
+type step func(ctx context.Context, l *life) (outcome, error)
+
+type outcome struct {
+	stop  bool
+	after time.Duration // when to look again at the latest
+}
+
+var proceed = outcome{}
+
+func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
+
+// through does one step after the other until one stops or fails.
+func through(ctx context.Context, l *life, steps []step) (outcome, error) {
+	for _, do := range steps {
+		if out, err := do(ctx, l); err != nil || out.stop {
+			return out, err
+		}
+	}
+	return proceed, nil
+}
+
+// sooner is the shorter of two times to wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// change has MAAS change the machine. A change of bare metal is recorded, together with what also changes in the object: MAAS may go on with a
+// call after the client stopped waiting for the response, and the machine may be back in the pool by then, or another user's.
+func (r *Reconciler) change(
+	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
+	if l.IsLXD() && !l.released {
+		return do(ctx, record.ChangeVM.Permit())
+	}
+	return l.record.Call(ctx, op, do, also...)
+}
+
+// patch stores what the reconcile found out, in one patch.
+func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher, m *infrav1.MaasMachine) error {
+	types := bareMetalConditions
+	if m.Spec.IsLXD() {
+		types = lxdConditions
+	}
+	report.Summarize(m, !m.DeletionTimestamp.IsZero(), types...)
+	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)
+	if patcher.Record != nil && patcher.Record.Release != nil {
+		m.Status.Release = patcher.Record.Release
+	}
+	owned := append([]string{infrav1.ReadyCondition}, types...)
+	return patcher.Store(ctx, m, owned)
+}

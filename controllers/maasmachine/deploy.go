@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// readiness waits until MAAS has finished what it does before a machine can be deployed, and stops at states that can't be
+// used. What is deployed, or on its way, passes.
+func (r *Reconciler) readiness(_ context.Context, l *life) (outcome, error) {
+	r.report(l)
+	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
+		return proceed, nil
+	}
+	if v := r.assess(l); v.Then != states.Deploy {
+		return r.reportFailure(l, v), nil
+	}
+	l.record.Enter("", r.Clock.Now())
+	return proceed, nil
+}
+
+func (r *Reconciler) assess(l *life) states.Assessment {
+	return states.Assess(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
+}
+
+// reportFailure says why a machine that MAAS has does not run, and remembers it if it failed.
+func (r *Reconciler) reportFailure(l *life, v states.Assessment) outcome {
+	out := r.reportState(l, v)
+	r.noteFailure(l)
+	return out
+}
+
+var (
+	// failedStates are those of a machine that would likely fail again.
+	failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment)
+)
+
+// noteFailure remembers that a bare-metal machine failed, so that it is not the next one that MAAS gives. A VM goes with its failure.
+func (r *Reconciler) noteFailure(l *life) {
+	if !l.IsLXD() && (failedStates.Has(l.maas.Status) || (l.maas.Status.Moving() && r.isOverdue(l))) {
+		l.Machines.Failed(l.maas, string(l.MaasMachine.UID))
+	}
+}
+
+// proofLasts is for how long a proof of a moment ago will do.
+const proofLasts = 5 * time.Second
+
+// prove makes sure that the machine is ours before it is changed.
+func (r *Reconciler) prove(ctx context.Context, l *life) (bool, error) {
+	if l.proven {
+		return true, nil
+	}
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return false, err
+	}
+	if !ours {
+		r.reportState(l, states.NotOurs(l.maas, wasProvisioned(l.MaasMachine)))
+	}
+	l.proven = ours
+	return ours, nil
+}
+
+func deployable(m *maas.Machine) bool { return m.Status == maas.StatusAllocated }
+
+// deployment installs the image with the user data.
+func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
+	if !deployable(l.maas) {
+		return proceed, nil
+	}
+	userData, err := l.UserData(ctx)
+	if err != nil {
+		return proceed, err
+	}
+	done, err := r.turnToDeploy(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	spec := l.MaasMachine.Spec
+	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, machine.DeployRequest{
+			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+		})
+		return err
+	})
+	if err != nil {
+		return proceed, err
+	}
+	l.proven = true
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s (%s)",
+		spec.Image, l.maas.Hostname, l.maas.SystemID)
+	return proceed, nil
+}
+
+// turnToDeploy waits for a turn. What was proven before a wait may not be so any more.
+func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), err error) {
+	began := r.Clock.Now()
+	done, err = l.Turn(ctx, turns.Machines, turns.Deploy)
+	if r.Clock.Since(began) > proofLasts {
+		l.proven = false
+	}
+	return done, err
+}
+
+// annotation makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
+func (r *Reconciler) annotation(ctx context.Context, l *life) (outcome, error) {
+	if l.Identity().HasAnnotations(l.maas) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	if !l.Machines.CanMark(l.maas) {
+		return proceed, nil
+	}
+	return proceed, r.annotate(ctx, l)
+}
+
+func (r *Reconciler) annotate(ctx context.Context, l *life) error {
+	return r.change(ctx, l, record.Annotate, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Mark(ctx, permit, l.Identity(), l.maas)
+	})
+}
+
+// observation says in the status how the machine is.
+func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	r.report(l)
+	if v := r.assess(l); v.Then != states.Runs {
+		return r.reportFailure(l, v), nil
+	}
+	addresses, err := r.addresses(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	if len(addresses) == 0 {
+		return r.reportFailure(l, states.NoAddress), nil
+	}
+	l.record.Enter("", r.Clock.Now())
+	l.Machines.ClearFailures(l.maas.SystemID)
+	m.Status.Addresses = addresses
+	noteAutomaticAddress(l)
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	if m.Spec.ProviderID == "" {
+		m.Spec.ProviderID = l.ProviderID(l.maas)
+	}
+	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
+		m.Status.Initialization.Provisioned = ptr.To(true)
+		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas.SystemID, addresses[0].Address)
+	}
+	report.SetTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
+	l.Inventory.Observe(l.maas.SystemID, inventory.Settled)
+	return proceed, nil
+}
+
+// vmObservation says that the VM runs.
+func (r *Reconciler) vmObservation(_ context.Context, l *life) (outcome, error) {
+	report.SetTrue(l.MaasMachine, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
+	return proceed, nil
+}
+
+// report copies MAAS's view into the status.
+func (r *Reconciler) report(l *life) {
+	status := &l.MaasMachine.Status
+	status.MachineState = l.maas.StatusName
+	status.MachinePowered = l.maas.PowerState == maas.PowerOn
+	status.Hostname = l.maas.Hostname
+	status.FailureDomain = l.maas.Zone.Name
+	if l.IsLXD() {
+		status.LXDHost = l.maas.HostName()
+		r.vmExists(l, l.VMSpec().Resources)
+	}
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+)
+
+const (
+	// vmsRetry: the deletion of the VMs triggers no reconcile here.
+	vmsRetry = 15 * time.Second
+	// retireTimeout is how long an initializer may take to respond; after that its node is taken for dead.
+	retireTimeout = 2 * time.Minute
+	// retireRetry: we don't watch for the response, which comes within seconds.
+	retireRetry = 3 * time.Second
+	// vmHostsMaxAge is how old the list of VM hosts may be that a release waits for.
+	vmHostsMaxAge = 2 * time.Second
+	// maxNamed is how many VMs or machines a condition names.
+	maxNamed = 5
+)
+
+// retired is the phase in which the machine's node is no VM host any more, and its release has not begun.
+const retired = "retired"
+
+// bridge gives a machine that becomes a VM host the bridge that VMs are attached to, where it has none: MAAS sets it up when it deploys the machine.
+func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
+	if !isHost(l) || !deployable(l.maas) {
+		return proceed, nil
+	}
+	name := ptr.Deref(l.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig()).NetworkBridge
+	if machine.HasBridge(l.maas, name) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.MakeBridge(ctx, permit, l.maas, name)
+	})
+	return waitAtMost(report.UnknownRetry), err
+}
+
+// hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: no new VM comes there,
+// those that are there are waited for, the initializer takes back what it set up, and MAAS forgets the host.
+func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil || !isHost(l) {
+		return proceed, nil
+	}
+	// MAAS gives a machine back only with its hosts gone. By then another user may have it, whose host is none of ours.
+	if onItsWay.Has(l.maas.Status) || backInPool.Has(l.maas.Status) {
+		return proceed, nil
+	}
+	if ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas); err != nil || !ours {
+		return proceed, err
+	}
+	node, err := r.hostNode(ctx, l)
+	if err != nil {
+		return proceed, err
+	}
+	hosts, unclear, err := r.closeVMHosts(ctx, l, node)
+	if err != nil {
+		return proceed, err
+	}
+	if unclear != "" {
+		notDeployed(l.MaasMachine, infrav1.VMHostUnclearReason, "%s", unclear)
+		return waitAtMost(vmsRetry), nil
+	}
+	vms, err := vmsOn(ctx, l, hosts)
+	if err != nil {
+		return proceed, err
+	}
+	if len(vms) > 0 {
+		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
+		return waitAtMost(vmsRetry), nil
+	}
+	// A node that has retired waits for others, whose API may be gone meanwhile.
+	if len(hosts) > 0 || !l.record.In(retired) {
+		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
+			return out, err
+		}
+		l.record.Enter(retired, r.Clock.Now())
+	}
+	service := vmhosts.NewService(l.Inventory.Client())
+	for _, host := range hosts {
+		if err := service.Remove(ctx, record.CloseVMHost.Permit(), host.ID); err != nil {
+			return proceed, err
+		}
+		l.Inventory.DistrustVMHosts()
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMHostRemoved", "Delete", "VM host %s left MAAS", host.Name)
+	}
+	return r.awaitOtherHosts(ctx, l)
+}
+
+// awaitOtherHosts keeps the machines of a host cluster that is deleted until all of them are out of service: their initializers need
+// the cluster's API, and VMs of other clusters may still run on some.
+func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, error) {
+	if l.Cluster.Cluster.DeletionTimestamp.IsZero() {
+		return proceed, nil
+	}
+	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
+	if err != nil {
+		return proceed, err
+	}
+	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
+	if err != nil && !errors.Is(err, maas.Gone) { // MAAS 3.8 has none.
+		return proceed, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
+	}
+	var waiting []string
+	for _, m := range machines {
+		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
+		if m.Name != l.MaasMachine.Name && (named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0) {
+			waiting = append(waiting, m.Name)
+		}
+	}
+	if len(waiting) == 0 {
+		return proceed, nil
+	}
+	slices.Sort(waiting)
+	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed))
+	return waitAtMost(retireRetry), nil
+}
+
+// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear says why it can't be told which they are; "" where it can.
+func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, err error) {
+	service := vmhosts.NewService(l.Inventory.Client())
+	for _, maxAge := range []time.Duration{vmHostsMaxAge, 0} {
+		all, _, err := l.Inventory.VMHosts(ctx, maxAge)
+		if errors.Is(err, maas.Gone) {
+			return nil, "", nil // MAAS 3.8 has none.
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("looking for VM hosts on the machine: %w", err)
+		}
+		var inDoubt []maas.VMHost
+		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
+			return nil, "", err
+		}
+		if unclear = node.unclear(hosts, inDoubt, r.Clock.Now()); len(hosts) > 0 {
+			break // Before the machine goes, one that has registered itself a moment ago must be seen, too.
+		}
+	}
+	for _, host := range hosts {
+		if slices.Contains(host.Tags, lxd.RetiringTag) {
+			continue
+		}
+		if _, err := l.Inventory.Client().AddVMHostTag(ctx, record.CloseVMHost.Permit(), host.ID, lxd.RetiringTag); err != nil && !errors.Is(err, maas.NotFound) {
+			return nil, "", fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
+		}
+		l.Inventory.DistrustVMHosts()
+	}
+	return hosts, unclear, nil
+}
+
+// vmsOn names the machines that MAAS has on the hosts, sorted.
+func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) {
+	var names []string
+	for _, host := range hosts {
+		machines, err := l.Inventory.Client().ListMachines(ctx, maas.MachineFilter{VMHosts: []string{host.Name}})
+		if err != nil && !errors.Is(err, maas.Invalid) { // No such host: it went meanwhile.
+			return nil, fmt.Errorf("looking for VMs on VM host %s: %w", host.Name, err)
+		}
+		for _, m := range machines {
+			if m.Pod != nil && m.Pod.ID == host.ID {
+				names = append(names, m.Hostname)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// retireNode has the initializer on the node stop, and waits until it says that it did: a host that registers itself again while
+// its machine is released would count as deployed. Where it can't be told, the machine is switched off first.
+func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (outcome, error) {
+	if node.unreachable != nil {
+		ctrl.LoggerFrom(ctx).Info("The node can't be told to stop being a VM host; its machine is switched off instead", "reason", node.unreachable.Error())
+		return r.switchOff(ctx, l)
+	}
+	if node.Node == nil {
+		return proceed, nil // It never joined, or left.
+	}
+	asked, err := askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
+	if err != nil {
+		return proceed, err
+	}
+	if c := clusters.HostCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
+		return proceed, nil // The initializer never began, and won't any more, or it is done.
+	}
+	if r.Clock.Since(asked) > retireTimeout {
+		return r.switchOff(ctx, l)
+	}
+	notDeployed(l.MaasMachine, infrav1.RetiringReason, "waiting for the initializer to take the node out of service as a VM host")
+	return waitAtMost(retireRetry), nil
+}
+
+// askToRetire asks the initializer on a node to stop, once, and returns when it was asked.
+func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node, now time.Time) (time.Time, error) {
+	if asked, err := time.Parse(time.RFC3339, node.Annotations[infrav1.LXDHostRetireAnnotation]); err == nil {
+		return asked, nil
+	}
+	patched := node.DeepCopy()
+	if patched.Annotations == nil {
+		patched.Annotations = map[string]string{}
+	}
+	patched.Annotations[infrav1.LXDHostRetireAnnotation] = now.UTC().Format(time.RFC3339)
+	if err := workload.Patch(ctx, patched, client.MergeFrom(node)); err != nil {
+		return now, fmt.Errorf("telling Node %s to stop being a VM host: %w", node.Name, err)
+	}
+	return now, nil
+}
+
+// hostNode is the machine's Node as the host cluster has it now.
+type hostNode struct {
+	*corev1.Node          // nil where there is none, or the cluster does not answer
+	unreachable  error    // why it does not
+	others       []string // names of the cluster's other Nodes
+	workload     client.Client
+}
+
+func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
+	machines := &clusterv1.MachineList{}
+	cluster := client.MatchingLabels{clusterv1.ClusterNameLabel: l.Cluster.Cluster.Name}
+	if err := r.Client.List(ctx, machines, client.InNamespace(l.MaasMachine.Namespace), cluster); err != nil {
+		return nil, fmt.Errorf("listing the host cluster's Machines: %w", err)
+	}
+	n := &hostNode{}
+	for i := range machines.Items {
+		if other := machines.Items[i].Status.NodeRef.Name; other != l.Machine.Machine.Status.NodeRef.Name {
+			n.others = append(n.others, other)
+		}
+	}
+	if l.Machine.Machine.Status.NodeRef.IsDefined() {
+		n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
+	}
+	return n, nil
+}
+
+// readNode returns nil where the cluster does not have the Node any more.
+func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, client.Client, error) {
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(l.Cluster.Cluster))
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return nil, nil, errors.New("the host cluster does not answer")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("connecting to the host cluster: %w", err)
+	}
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes); err != nil {
+		return nil, nil, fmt.Errorf("reading the Node: %w", err)
+	}
+	return ownNode(nodes.Items, l.MaasMachine.Spec.ProviderID, l.Machine.Machine.Status.NodeRef.Name), workload, nil
+}
+
+// ownNode is the machine's among the Nodes, or nil: the one with its provider ID, for Cluster API keeps the name that its Node had first. A Node
+// that was deleted and that its kubelet registered again has no provider ID.
+func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
+	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID })
+	if at < 0 {
+		at = slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" })
+	}
+	if at < 0 {
+		return nil
+	}
+	return &nodes[at]
+}
+
+// identity is what the VM hosts on the node are known by. MAAS's addresses count only where the Node does not tell its own: MAAS may have mixed them up.
+func (n *hostNode) identity(l *life) vmhosts.Node {
+	id := vmhosts.Node{
+		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
+	}
+	if n.Node != nil {
+		id.Name = n.Node.Name
+	}
+	if n.Node != nil && len(n.Status.Addresses) > 0 {
+		id.Addresses = nil
+		for _, address := range n.Status.Addresses {
+			id.Addresses = append(id.Addresses, address.Address)
+		}
+	}
+	return id
+}
+
+// unclear says why it can't be told which VM hosts run on the node; "" where it can.
+func (n *hostNode) unclear(on, inDoubt []maas.VMHost, now time.Time) string {
+	if len(inDoubt) > 0 {
+		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+
+			"not there any more; if it is another machine's, these have interfaces with one MAC address in common", inDoubt[0].Name, inDoubt[0].ID)
+	}
+	if len(on) > 0 || n.Node == nil {
+		return ""
+	}
+	if c := clusters.HostCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
+		return ""
+	}
+	return fmt.Sprintf("Node %s is a VM host, and MAAS has none of that name: waiting until it is registered again. If it has no VMs any more, "+
+		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly))
+}
+
+// switchOff makes sure that nothing on the machine registers it again. A machine whose power MAAS can't switch is released as it is.
+func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
+	if l.maas.PowerState != maas.PowerOn {
+		return proceed, nil
+	}
+	err := r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+		_, err := l.Inventory.Client().PowerOffMachine(ctx, permit, l.maas.SystemID, "released by Cluster API")
+		return err
+	})
+	if err != nil {
+		return proceed, fmt.Errorf("switching the machine off: %w", err)
+	}
+	notDeployed(l.MaasMachine, infrav1.RetiringReason, "switching the machine off before its release")
+	return waitAtMost(retireRetry), nil
+}

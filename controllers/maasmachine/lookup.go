@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// lookup reads what the inventory knows of a machine that was acquired before.
+func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if m.Spec.SystemID == "" {
+		return proceed, nil
+	}
+	interest := inventory.Changing
+	if conditions.IsTrue(m, infrav1.MachineDeployedCondition) {
+		interest = inventory.Settled
+	}
+	if out, err := r.readMachine(l, interest); err != nil || out.stop {
+		return out, err
+	}
+	if l.maas == nil {
+		return r.reportState(l, states.Vanished), nil
+	}
+	return proceed, nil
+}
+
+// readMachine reads the machine from the inventory; nil means that MAAS proved not to have it any more.
+func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome, error) {
+	m := l.MaasMachine
+	seen := l.Inventory.Observe(m.Spec.SystemID, interest)
+	if err := l.Inventory.Health(); err != nil {
+		// It may have changed since the last response. The inventory wakes us when MAAS can be read again.
+		p := report.Explain(err)
+		return proceed, &report.Problem{Reason: p.Reason, Message: p.Message, RetryAfter: report.SafetyRetry}
+	}
+	_, accepted := l.MaasCluster.Annotations[infrav1.AcceptVanishedAnnotation]
+	switch {
+	case !seen.Known:
+		return waitAtMost(report.UnknownRetry), nil
+	case seen.Hidden:
+		return hold(m, infrav1.MachineHiddenReason,
+			"MAAS has machine %s and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
+	case seen.Machine == nil && seen.Vanished > 0 && !accepted:
+		return hold(m, infrav1.MachinesVanishedReason,
+			"MAAS reports that machine %s is gone, one of %d at once: check whether MAAS was restored or emptied. If they are really gone, set the annotation %s on the MaasCluster",
+			m.Spec.SystemID, seen.Vanished, infrav1.AcceptVanishedAnnotation), nil
+	}
+	l.maas = seen.Machine
+	return proceed, nil
+}
+
+// hold waits for a person: the machine is neither lost nor let go meanwhile.
+func hold(m *infrav1.MaasMachine, reason, format string, args ...any) outcome {
+	markDeployedUnknown(m, report.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	return waitAtMost(report.MendRetry)
+}
+
+// composed makes sure that a machine which is to become an LXD VM of ours was composed for it. Another one would be deleted with its disks.
+func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil || wasProvisioned(l.MaasMachine) {
+		return proceed, nil
+	}
+	composed, err := l.Machines.IsComposed(ctx, l.Identity(), l.maas)
+	if err != nil || composed {
+		return proceed, err
+	}
+	notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
+		"machine %s (%s) was not composed for this MaasMachine: remove spec.systemID, or use provisioningMode bare-metal for a machine of choice",
+		l.maas.SystemID, l.maas.Hostname)
+	return waitAtMost(report.MendRetry), nil
+}
+
+// deletionLookup finds the machine, also one that was acquired but not recorded.
+func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, error) {
+	if l.MaasMachine.Spec.SystemID != "" {
+		interest := inventory.Changing
+		if l.IsLXD() && releaseBegan(l) {
+			interest = inventory.Leaving
+		}
+		return r.readMachine(l, interest)
+	}
+	found, foreign, err := r.find(ctx, l)
+	switch {
+	case err != nil:
+		return proceed, err
+	case foreign != nil:
+		return r.notOursAnyMore(l, foreign)
+	case len(found) == 0:
+		return r.awaitSettled(l), nil
+	}
+	return r.adoptOne(ctx, l, found)
+}
+
+// adoption finds what an earlier try acquired but could not record, and gives back what was acquired twice.
+func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	found, foreign, err := r.find(ctx, l)
+	switch {
+	case err != nil:
+		return proceed, err
+	case foreign != nil:
+		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason, "machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
+			foreign.SystemID, foreign.Hostname, foreign.Owner)
+		return waitAtMost(report.MendRetry), nil
+	case len(found) == 0:
+		return r.awaitSettled(l), nil
+	}
+	return r.adoptOne(ctx, l, found)
+}
+
+// adoptOne goes on with one of the machines that were found, and gives back the others.
+func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machine) (outcome, error) {
+	// Of two, what failed lately is given back.
+	sort.SliceStable(found, func(i, j int) bool {
+		return !l.Machines.IsCoolingDown(found[i].SystemID) && l.Machines.IsCoolingDown(found[j].SystemID)
+	})
+	if !l.IsLXD() && found[0].Pod != nil {
+		// MAAS composed it when no machine fitted, and the response was lost.
+		return waitAtMost(report.MendRetry), r.giveBack(ctx, l, found[0])
+	}
+	for _, extra := range found[1:] {
+		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
+		if err := r.giveBack(ctx, l, extra); err != nil {
+			return proceed, err
+		}
+	}
+	return proceed, r.acquired(ctx, l, found[0], "Adopted")
+}
+
+// find returns the machines that an earlier try acquired, or the one of another user that has the name of ours.
+func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, foreign *maas.Machine, err error) {
+	found, err := l.Machines.Find(ctx, l.Identity())
+	if err != nil || !l.IsLXD() {
+		return found, nil, err
+	}
+	for _, m := range found {
+		isOurs, err := l.Machines.IsOurs(ctx, l.Identity(), m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !isOurs {
+			return nil, m, nil
+		}
+	}
+	return found, nil, nil
+}
+
+// awaitSettled waits while it is not known what became of a request for a machine.
+func (r *Reconciler) awaitSettled(l *life) outcome {
+	left := r.settling.Left(l.record, r.SettleTime)
+	if left <= 0 {
+		return proceed
+	}
+	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
+		"the response to the request for a machine was lost; checking whether MAAS has it before retrying")
+	return waitAtMost(min(left, report.CapacityRetry))
+}
+
+// acquired goes on with a machine that is proven to be ours.
+func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
+	l.maas, l.proven = m, true
+	l.left = l.Machines.LeftoverAddress(m)
+	l.Inventory.Track(m)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
+	return r.store(ctx, l, m.SystemID)
+}
+
+// store stores which machine it is at once: from here on it can't be lost any more.
+func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
+	return l.record.Store(ctx, (*record.Data).Acquired, l.noteOwner, func(m client.Object) {
+		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
+		if l.left != "" {
+			objects.Annotate(m, infrav1.StaticIPAnnotation, l.left)
+		}
+	})
+}
+
+// giveBack returns a machine that was acquired twice, or one of the wrong kind. Nothing was deployed on it.
+func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
+	defer l.Inventory.Forget(extra.SystemID)
+	if l.IsLXD() {
+		return r.deleteVM(ctx, l, extra)
+	}
+	return r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Release(ctx, permit, extra, maas.EraseDefault)
+	})
+}
+
+// notOursAnyMore emits an event which says that the machine is another user's now, and does not change it.
+func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
+		"machine %s (%s) is no longer ours; it is not changed", m.Hostname, m.SystemID)
+	return proceed, nil
+}

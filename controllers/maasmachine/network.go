@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
+
+// address finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
+// has no address waits without one.
+func (r *Reconciler) address(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if m.Spec.StaticIPPoolRef == nil {
+		m.Status.StaticIP = m.Spec.StaticIP
+		return proceed, nil
+	}
+	if l.maas != nil && (l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed) {
+		var err error
+		if m.Status.StaticIP == "" { // After a move.
+			m.Status.StaticIP, err = r.staticAddress(ctx, m)
+		}
+		return proceed, err
+	}
+	claim, waiting, err := r.claimOf(ctx, m)
+	if err != nil || claim == nil {
+		return waiting, err
+	}
+	address, err := r.addressOf(ctx, claim)
+	if err != nil {
+		return proceed, err
+	}
+	if address == "" {
+		return r.awaitAddress(m, claim)
+	}
+	m.Status.StaticIP = address
+	return proceed, nil
+}
+
+// claimOf returns the machine's IPAddressClaim, and makes it if there is none. Without a claim, the outcome says how long to wait.
+func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipamv1.IPAddressClaim, outcome, error) {
+	claim := &ipamv1.IPAddressClaim{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, waitAtMost(report.SafetyRetry), r.makeClaim(ctx, m)
+	case err != nil:
+		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	case !metav1.IsControlledBy(claim, m):
+		notDeployed(m, infrav1.IPAddressClaimNotOursReason,
+			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get another name", claim.Name)
+		return nil, waitAtMost(report.MendRetry), nil
+	case !claim.DeletionTimestamp.IsZero():
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "waiting for IPAddressClaim %s to be deleted before creating a new one", claim.Name)
+		return nil, waitAtMost(report.SafetyRetry), nil
+	}
+	return claim, proceed, nil
+}
+
+// makeClaim asks the pool for an address.
+func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) error {
+	if err := r.checkPool(m.Spec.StaticIPPoolRef); err != nil {
+		return err
+	}
+	cluster := m.Labels[clusterv1.ClusterNameLabel]
+	claim := &ipamv1.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
+		Spec:       ipamv1.IPAddressClaimSpec{ClusterName: cluster, PoolRef: *m.Spec.StaticIPPoolRef},
+	}
+	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
+		claim.Labels[clusterv1.WatchLabel] = filter
+	}
+	// Not blocking: a deletion in the foreground need not wait for the claim to go first. The garbage collector may delete it first all the same.
+	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
+		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
+	}
+	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making IPAddressClaim %s: %w", claim.Name, err)
+	}
+	notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
+	return nil
+}
+
+// checkPool returns a *problem if no such kind of pool is known: no IPAM provider would serve the claim.
+func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
+	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
+	if meta.IsNoMatchError(err) {
+		return &report.Problem{
+			Reason: infrav1.IPPoolKindUnknownReason, RetryAfter: report.MendRetry,
+			Message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, or correct the reference", pool.Kind, pool.APIGroup),
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the kind %s of spec.staticIPPoolRef: %w", pool.Kind, err)
+	}
+	return nil
+}
+
+// awaitAddress says what the IPAM provider says while there is no address. The claim's watch wakes the machine.
+func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddressClaim) (outcome, error) {
+	pool := claim.Spec.PoolRef
+	reason, message := refusal(claim)
+	if reason == "" {
+		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
+		if claim.Status.AddressRef.Name != "" {
+			return waitAtMost(report.CapacityRetry), nil // Nothing tells when the IPAddress is there.
+		}
+		return waitAtMost(report.SafetyRetry), r.checkPool(&pool)
+	}
+	text := report.Brief(fmt.Sprintf("%s %s refuses to assign an address: %s %s", pool.Kind, pool.Name, reason, message))
+	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
+	}
+	notDeployed(m, infrav1.IPAddressRefusedReason, "%s", text)
+	return waitAtMost(report.SafetyRetry), nil
+}
+
+// refusal is why a claim is not served, as providers of either contract version say it; "" where they don't.
+func refusal(claim *ipamv1.IPAddressClaim) (reason, message string) {
+	if c := conditions.Get(claim, ipamv1.IPAddressClaimReadyCondition); c != nil {
+		if c.Status == metav1.ConditionFalse {
+			return c.Reason, c.Message
+		}
+		return "", ""
+	}
+	for _, c := range claim.GetV1Beta1Conditions() {
+		if string(c.Type) == ipamv1.IPAddressClaimReadyCondition && c.Status == corev1.ConditionFalse {
+			return cmp.Or(c.Reason, infrav1.NotReadyReason), c.Message
+		}
+	}
+	return "", ""
+}
+
+// addressOf reads the address that a claim was given; "" while there is none.
+func (r *Reconciler) addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) (string, error) {
+	name := claim.Status.AddressRef.Name
+	if name == "" {
+		return "", nil
+	}
+	address := &ipamv1.IPAddress{}
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: name}, address)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading IPAddress %s: %w", name, err)
+	}
+	return address.Spec.Address, nil
+}
+
+// staticAddress is the address that the machine has or had: the spec's, the claim's, or, without a claim, the one that was noted.
+func (r *Reconciler) staticAddress(ctx context.Context, m *infrav1.MaasMachine) (string, error) {
+	if m.Spec.StaticIPPoolRef == nil {
+		return m.Spec.StaticIP, nil
+	}
+	claim := &ipamv1.IPAddressClaim{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+		}
+		return m.Status.StaticIP, nil
+	}
+	if !metav1.IsControlledBy(claim, m) {
+		return m.Status.StaticIP, nil
+	}
+	address, err := r.addressOf(ctx, claim)
+	return cmp.Or(address, m.Status.StaticIP), err
+}
+
+// network connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
+func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
+	nics := l.NICs(l.MaasMachine.Status.StaticIP)
+	left := leftAddress(l)
+	if !deployable(l.maas) || (left == "" && machine.Connected(l.maas, nics)) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	if left != "" {
+		return waitAtMost(report.UnknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.TakeOff(ctx, permit, l.maas, left)
+		})
+	}
+	var also []func(client.Object)
+	if address := l.MaasMachine.Status.StaticIP; address != "" && !l.IsLXD() {
+		also = append(also, func(m client.Object) { objects.Annotate(m, infrav1.StaticIPAnnotation, address) })
+	}
+	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.Connect(ctx, permit, l.maas, nics)
+		return err
+	}, also...)
+	return proceed, err
+}
+
+// leftAddress is the static address on a machine that another object of ours has left there, and that is none of ours; "" where there is none.
+func leftAddress(l *life) string {
+	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
+	if address == "" || l.IsLXD() || address == l.MaasMachine.Status.StaticIP || !machine.HasAddress(l.maas, address) {
+		return ""
+	}
+	return address
+}
+
+// addresses are the machine's as Cluster API and kubelet know them, those in preferred subnets first.
+func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
+	preferred, err := l.PreferredSubnets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var notIts []string
+	if l.Endpoint() == scope.EndpointVirtualIP {
+		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host) // It moves between the control planes; MAAS may have seen it on one.
+	}
+	if isHost(l) {
+		notIts = append(notIts, scope.ForeignAddresses(l.maas, preferred)...)
+	}
+	return scope.MachineAddresses(l.maas, preferred, notIts...), nil
+}
+
+// isHost reports whether the machine is, or becomes, a VM host.
+func isHost(l *life) bool { return !l.IsLXD() && l.MaasCluster.Spec.LXDControlPlaneCluster }
+
+// noteAutomaticAddress notes the address that MAAS chose for a machine that becomes a VM host: MAAS then makes it a static one, which would stay on the
+// machine for ever.
+func noteAutomaticAddress(l *life) {
+	if !isHost(l) || l.MaasMachine.Annotations[infrav1.StaticIPAnnotation] != "" {
+		return
+	}
+	for _, nic := range l.maas.Interfaces {
+		for _, link := range nic.Links {
+			if link.Mode == maas.LinkModeAuto && link.IPAddress != "" {
+				objects.Annotate(l.MaasMachine, infrav1.StaticIPAnnotation, link.IPAddress)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// endpoint has the API endpoint's DNS record lead to this control plane, as soon as it can serve.
+func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() {
+		return proceed, nil
+	}
+	m := l.MaasMachine
+	switch l.Endpoint() {
+	case scope.EndpointExternal:
+		report.SetTrue(m, infrav1.DNSAttachedCondition, infrav1.ExternalEndpointReason)
+		return proceed, nil
+	case scope.EndpointVirtualIP:
+		report.SetTrue(m, infrav1.DNSAttachedCondition, infrav1.VirtualIPReason)
+		return proceed, nil
+	}
+	published, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, l.Cluster)
+	if err != nil {
+		p := report.Explain(err)
+		report.SetUnknown(m, infrav1.DNSAttachedCondition, p.Reason, p.Message)
+		return proceed, err
+	}
+	m.Status.DNSAttached = slices.Contains(published, clusters.EndpointAddress(m))
+	if m.Status.DNSAttached {
+		report.SetTrue(m, infrav1.DNSAttachedCondition, infrav1.ReadyReason)
+	} else {
+		report.SetFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "DNS record %s does not contain this machine's address yet", l.EndpointName())
+	}
+	return proceed, nil
+}
+
+// endpointRemoval takes the machine's address out of the DNS record before the machine goes. When the whole cluster goes, the record
+// goes with it.
+func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, error) {
+	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
+		return proceed, nil
+	}
+	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, l.Cluster); err != nil {
+		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
+	}
+	return proceed, nil
+}
+
+// NodeWatch names the watch on the Nodes of a workload cluster.
+const NodeWatch = "maasmachine-watchNodes"
+
+// node gives the machine's Node its provider ID, which Cluster API finds it by. The kubelet can't know it: MAAS tells a machine
+// its system id, but not its zone. The status names the Node then: the change of the MaasMachine wakes Cluster API, which does not
+// watch Nodes before the control plane is initialized.
+func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
+	status := &l.MaasMachine.Status
+	if ref := l.Machine.Machine.Status.NodeRef; ref.IsDefined() {
+		status.NodeName = ref.Name
+		return proceed, nil
+	}
+	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
+	workload, err := r.ClusterCache.GetClient(ctx, key)
+	if errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return waitAtMost(report.SafetyRetry), nil // The cluster cache wakes us.
+	}
+	if err != nil {
+		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
+	}
+	if err := r.watchNodes(ctx, l); err != nil {
+		return proceed, err
+	}
+	node, err := findNode(ctx, workload, l.maas.Hostname, l.maas.FQDN)
+	if err != nil || node == nil {
+		return waitAtMost(report.SafetyRetry), err // The watch wakes us.
+	}
+	if node.Spec.ProviderID == "" {
+		before := node.DeepCopy()
+		node.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
+		if err := workload.Patch(ctx, node, client.MergeFrom(before)); err != nil {
+			return proceed, fmt.Errorf("setting the provider ID of Node %s: %w", node.Name, err)
+		}
+	}
+	if node.Spec.ProviderID == l.MaasMachine.Spec.ProviderID {
+		status.NodeName = node.Name
+	}
+	return proceed, nil
+}
+
+// findNode looks for the Node by the names that kubelets take: the hostname, or the fully qualified name. Nil: it has not joined.
+func findNode(ctx context.Context, workload client.Reader, names ...string) (*corev1.Node, error) {
+	for _, name := range names {
+		node := &corev1.Node{}
+		err := workload.Get(ctx, client.ObjectKey{Name: strings.ToLower(name)}, node)
+		if err == nil {
+			return node, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading Node %s: %w", name, err)
+		}
+	}
+	return nil, nil
+}
+
+// watchNodes wakes machines when their Nodes join.
+func (r *Reconciler) watchNodes(ctx context.Context, l *life) error {
+	cluster := client.ObjectKeyFromObject(l.Cluster.Cluster)
+	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
+		Name:    NodeWatch,
+		Watcher: r.controller,
+		Kind:    &corev1.Node{},
+		EventHandler: handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, node client.Object) []reconcile.Request {
+			return r.nodeToMachine(ctx, cluster, node.(*corev1.Node))
+		}),
+	}))
+	if err != nil && !errors.Is(err, clustercache.ErrClusterNotConnected) {
+		return fmt.Errorf("watching the workload cluster's Nodes: %w", err)
+	}
+	return nil
+}
+
+// nodeToMachine wakes the machine of a Node that lacks its provider ID; other changes of Nodes are not ours to look at.
+func (r *Reconciler) nodeToMachine(ctx context.Context, cluster client.ObjectKey, node *corev1.Node) []reconcile.Request {
+	if node.Spec.ProviderID != "" {
+		return nil
+	}
+	machines, err := clusters.Machines(ctx, r.Client, cluster.Namespace, cluster.Name)
+	if err != nil {
+		return nil
+	}
+	return requests(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool {
+		return !slices.ContainsFunc(m.Status.Addresses, func(a clusterv1.MachineAddress) bool {
+			return (a.Type == clusterv1.MachineHostName || a.Type == clusterv1.MachineInternalDNS) && strings.EqualFold(a.Address, node.Name)
+		})
+	}))
+}

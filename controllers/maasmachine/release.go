@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+var (
+	// backInPool are the states of a machine that is not allocated.
+	backInPool = sets.New(maas.StatusNew, maas.StatusReady)
+	// onItsWay are the states that end in one of those.
+	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
+)
+
+// release gives the machine back, and waits until MAAS says that this is done.
+func (r *Reconciler) release(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil {
+		return proceed, nil
+	}
+	r.report(l)
+	return r.releaseBareMetal(ctx, l)
+}
+
+const (
+	// firstReleaseRetry is the pause after the first try that failed. Each further one doubles it, up to maxReleaseRetry.
+	firstReleaseRetry = time.Minute
+	maxReleaseRetry   = time.Hour
+
+	// releaseAllowance is for switching the machine off.
+	releaseAllowance = 15 * time.Minute
+	// eraseAllowance is for booting the machine, and for what does not depend on the size of the disks.
+	eraseAllowance = time.Hour
+	// slowestErase is how fast disks are overwritten at least, one after the other, in MB/s.
+	slowestErase = 50
+)
+
+// erases is what MAAS is asked for, by what the spec says.
+var erases = map[infrav1.EraseMode]maas.Erase{
+	infrav1.EraseNone: maas.EraseDefault, infrav1.EraseQuick: maas.EraseQuick,
+	infrav1.EraseSecure: maas.EraseSecure, infrav1.EraseFull: maas.EraseFull,
+}
+
+// releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before. What spec.release
+// asks for is asked for in each try: a machine whose disks could not be erased is not given back unless the spec says so.
+func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
+	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
+		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), address) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+	}
+	switch {
+	case l.maas.Status == maas.StatusDiskErasing:
+		r.watchErase(l, r.Clock.Now())
+		return waitAtMost(report.SafetyRetry), nil
+	case onItsWay.Has(l.maas.Status):
+		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
+	case backInPool.Has(l.maas.Status):
+		l.Machines.BackInPool(l.maas.SystemID)
+		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
+				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
+			return waitAtMost(min(left, report.CapacityRetry)), nil
+		}
+		return r.restoreNetwork(ctx, l)
+	}
+	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	before := l.maas.Status
+	ours, err := r.isOursToRelease(ctx, l)
+	switch {
+	case err != nil:
+		return proceed, err
+	case l.maas.Status != before:
+		return waitAtMost(report.UnknownRetry), nil // It is another case by now.
+	case !ours:
+		return r.notOursAnyMore(l, l.maas)
+	case l.maas.Locked:
+		return waitForUnlock(l), nil
+	}
+	if pause := r.pauseAfterFailure(l, r.Clock.Now()); pause > 0 {
+		return waitAtMost(wait.Jitter(pause, 0.1)), nil
+	}
+	return r.releaseNow(ctx, l)
+}
+
+// isOursToRelease proves that the machine is ours. Once its release was asked for, the agent name may be gone though the machine is
+// still ours; then our annotations tell, if MAAS has them there now.
+func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, err error) {
+	failed := l.maas.Status == maas.StatusReleasingFailed
+	if !failed {
+		ours, err = l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+		if err != nil || ours || !releaseBegan(l) {
+			return ours, err
+		}
+	}
+	now, ours, err := l.Machines.IsOursInRelease(ctx, l.Identity(), l.maas.SystemID)
+	if err != nil {
+		return false, err
+	}
+	l.maas = now
+	if failed && !ours {
+		return l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	}
+	return ours, nil
+}
+
+// held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
+var held = map[maas.Status]struct{ reason, says string }{
+	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by another user: its release continues when that ends"},
+	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
+		"was commissioned by another user, and that failed: commission it again in MAAS to let its deletion continue"},
+	maas.StatusFailedTesting: {infrav1.TestingFailedReason,
+		"failed its tests, and other users could get it: override their result in MAAS to let its deletion continue"},
+	maas.StatusRescueMode: {infrav1.RescueModeReason,
+		"is in rescue mode, and another user may work on it: exit rescue mode in MAAS to let its deletion continue"},
+	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason, "enters rescue mode: exit rescue mode in MAAS to let its deletion continue"},
+	maas.StatusExitingRescueMode:  {infrav1.RescueModeReason, "exits rescue mode; then its release continues"},
+	maas.StatusMissing:            {infrav1.MachineMissingReason, "is reported as Missing by MAAS: delete it in MAAS to let its deletion continue"},
+	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it in MAAS to let its deletion continue"},
+}
+
+// releaseNow has the machine released, or brought to a state from which MAAS releases it.
+func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
+	m := l.MaasMachine
+	if state, is := held[l.maas.Status]; is {
+		notDeployed(m, state.reason, "machine %s %s", l.maas.SystemID, state.says)
+		return waitAtMost(report.MendRetry), nil
+	}
+	switch l.maas.Status {
+	case maas.StatusTesting:
+		notDeployed(m, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID)
+		return waitAtMost(report.MendRetry), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.Abort(ctx, permit, l.maas)
+		})
+	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
+		err := r.change(ctx, l, record.Rescue, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.ExitRescueMode(ctx, permit, l.maas)
+		})
+		if err != nil {
+			return proceed, err
+		}
+		noteRelease(l, r.Clock.Now())
+		notDeployed(m, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID)
+		return waitAtMost(report.SafetyRetry), nil
+	}
+	return waitAtMost(report.SafetyRetry), r.startRelease(ctx, l)
+}
+
+// startRelease asks MAAS for the release.
+func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
+	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
+	r.noteFailure(l) // While its state and phase still tell of it.
+	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
+	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
+		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
+		if err := r.annotate(ctx, l); err != nil {
+			return err
+		}
+	}
+	// It was proven to be ours; once MAAS was asked, the agent name may be gone. The phase is stored with the call.
+	l.record.Enter(releasing, r.Clock.Now())
+	err := r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
+	})
+	if err != nil {
+		return err
+	}
+	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.
+	noteRelease(l, r.Clock.Now())
+	if unerased {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
+			"MAAS failed to erase the disks of machine %s (%s); it is released without erasing, as spec.release.erase asks", l.maas.Hostname, l.maas.SystemID)
+	}
+	notDeployed(m, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
+	return nil
+}
+
+// Phases from the first request for the release on: MAAS does what it was asked for, or erases disks.
+const (
+	releasing   = "releasing"
+	diskErasing = "erasing-disks"
+)
+
+// releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
+func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing) }
+
+// watchRelease says that MAAS releases the machine, and emits a warning event if that takes too long. It returns how long to wait before the next look.
+func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
+	m := l.MaasMachine
+	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
+		noteRelease(l, now) // The answer to the release was lost, or its record; or only now the machine is to be switched off.
+	}
+	l.record.Enter(releasing, now)
+	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
+	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
+	if left := limit.Sub(now); left > 0 {
+		notDeployed(m, infrav1.ReleasingReason, "%s", what)
+		return min(left, report.SafetyRetry)
+	}
+	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what, timestamp(limit))
+	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
+	notDeployed(m, infrav1.ReleaseOverdueReason, "%s", message)
+	return report.SafetyRetry
+}
+
+// releaseLimit is how long a machine may be releasing. MAAS itself gives up after 5 minutes; but where its settings have disks erased,
+// too, a machine that is to be erased is releasing meanwhile.
+func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
+	if erase == infrav1.EraseNone {
+		return releaseAllowance
+	}
+	return releaseAllowance + eraseLimit(erase, storage)
+}
+
+// noteRelease notes a new try. Failures count as long as the same is tried.
+func noteRelease(l *life, now time.Time) {
+	try := &infrav1.MachineReleaseStatus{Erase: l.MaasMachine.Spec.Release.Mode(), StartTime: ptrTime(now)}
+	if last := l.record.Release; last != nil && last.Erase == try.Erase {
+		try.Failures = last.Failures
+	}
+	l.record.Release = try
+}
+
+// watchErase says since when MAAS has been erasing. MAAS has no time limit for that: a machine that does not boot would be erased for
+// ever. So a warning event is emitted if it takes too long. The erase is not aborted, because the disks may be slow.
+func (r *Reconciler) watchErase(l *life, now time.Time) {
+	m := l.MaasMachine
+	if try := l.record.Release; try == nil || try.FailedTime != nil {
+		noteRelease(l, now) // The response to the release was lost.
+	}
+	l.record.Enter(diskErasing, now)
+	try := l.record.Release
+	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, timestamp(try.StartTime.Time))
+	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
+	if now.Before(limit) {
+		notDeployed(m, infrav1.ErasingDisksReason, "%s", what)
+		return
+	}
+	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it there to retry",
+		what, timestamp(limit))
+	r.warnOnce(m, infrav1.EraseOverdueReason, message)
+	notDeployed(m, infrav1.EraseOverdueReason, "%s", message)
+}
+
+// eraseLimit is how long erasing may take, with disks of so many MB. What MAAS does by its own settings is not known here.
+func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
+	if erase == infrav1.EraseQuick {
+		return eraseAllowance
+	}
+	return eraseAllowance + time.Duration(storage/slowestErase*float64(time.Second))
+}
+
+// pauseAfterFailure says that MAAS failed to erase the disks or to release the machine, and returns how long to wait before the next try;
+// 0 means now. What fails by itself may pass, but each try boots the machine. If the spec asks for something else than what failed, a
+// user has decided: that is tried at once.
+func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
+	m := l.MaasMachine
+	if l.record.Release == nil && releaseBegan(l) {
+		noteRelease(l, now) // It is our try that failed, and its response was lost.
+	}
+	try := l.record.Release
+	reason, what, remedy := failedRelease(l.maas.Status, try)
+	if reason == "" || try == nil {
+		return 0
+	}
+	isNew := try.FailedTime == nil
+	if isNew {
+		try = &infrav1.MachineReleaseStatus{Erase: try.Erase, StartTime: try.StartTime, Failures: try.Failures + 1, FailedTime: ptrTime(now)}
+		l.record.Release = try
+	}
+	next := try.FailedTime.Add(releaseRetry(try.Failures))
+	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at %s%s",
+		what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
+	if isNew {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
+	}
+	if try.Erase != m.Spec.Release.Mode() {
+		return 0
+	}
+	notDeployed(m, reason, "%s", message)
+	return next.Sub(now)
+}
+
+// failedRelease returns what failed, and what can be done besides waiting; the reason is "" if nothing did.
+func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reason, what, remedy string) {
+	switch status {
+	case maas.StatusFailedDiskErasing:
+		if try != nil && try.Erase != infrav1.EraseNone {
+			remedy = "; or change spec.release.erase (none releases it without erasing)"
+		}
+		return infrav1.EraseFailedReason, "erase the disks of", remedy
+	case maas.StatusReleasingFailed:
+		return infrav1.ReleaseFailedReason, "release", ""
+	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
+		return infrav1.RescueModeFailedReason, "end the rescue mode of", "; or exit rescue mode in MAAS"
+	}
+	return "", "", ""
+}
+
+// releaseRetry is the pause after so many failures in a row.
+func releaseRetry(failures int32) time.Duration {
+	return maas.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
+}
+
+// warnOnce makes an event of a reason that the condition does not have yet.
+func (r *Reconciler) warnOnce(m *infrav1.MaasMachine, reason, message string) {
+	if conditions.GetReason(m, infrav1.MachineDeployedCondition) != reason {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
+	}
+}
+
+// clock is a time as conditions say it.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func ptrTime(t time.Time) *metav1.Time {
+	stored := metav1.NewTime(t).Rfc3339Copy() // As it is read back.
+	return &stored
+}
+
+// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address that another user
+// gave the machine stays.
+func (r *Reconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
+	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
+	if address == "" || !machine.HasAddress(l.maas, address) {
+		return proceed, nil
+	}
+	restored := false
+	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
+		restored, err = l.Machines.RestoreNetwork(ctx, permit, l.maas.SystemID, address)
+		return err
+	})
+	switch {
+	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
+		return waitAtMost(report.CapacityRetry), nil // Somebody took the machine just now; look again.
+	case err == nil && !restored:
+		return waitAtMost(report.UnknownRetry), nil // Likewise, and that was seen already.
+	}
+	return proceed, err
+}
+
+// waitForUnlock says that a user has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
+func waitForUnlock(l *life) outcome {
+	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
+	return waitAtMost(report.MendRetry)
+}

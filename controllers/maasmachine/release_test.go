@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+func TestEraseLimitGrowsWithTheDisks(t *testing.T) {
+	const tb = 1e6 // MB
+	for name, tc := range map[string]struct {
+		erase       infrav1.EraseMode
+		storage     float64
+		least, most time.Duration
+	}{
+		"quick does not hang on the size": {infrav1.EraseQuick, 100 * tb, time.Hour, time.Hour},
+		"a small disk":                    {infrav1.EraseFull, 0.1 * tb, time.Hour, 2 * time.Hour},
+		"large disks":                     {infrav1.EraseFull, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"secure may have to overwrite":    {infrav1.EraseSecure, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"MAAS's settings may say full":    {infrav1.EraseNone, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"a size that is not known":        {infrav1.EraseFull, 0, time.Hour, time.Hour},
+	} {
+		if got := eraseLimit(tc.erase, tc.storage); got < tc.least || got > tc.most {
+			t.Errorf("%s: %v, want %v to %v", name, got, tc.least, tc.most)
+		}
+	}
+}
+
+func TestReleaseRetryGrowsUpToAnHour(t *testing.T) {
+	last := time.Duration(0)
+	for failures := int32(1); failures < 100; failures++ {
+		pause := releaseRetry(failures)
+		if pause < last || pause > time.Hour || (last < time.Hour && pause == last) {
+			t.Fatalf("%v after %d failures, %v after one less", pause, failures, last)
+		}
+		last = pause
+	}
+	if first := releaseRetry(1); first != time.Minute || last != time.Hour {
+		t.Errorf("the pauses go from %v to %v, want a minute to an hour", first, last)
+	}
+}
+
+// A try whose record was lost, or is not read yet, counts all the same: else the next one would follow at once.
+func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := &infrav1.MaasMachine{Spec: erasing(infrav1.EraseFull)}
+	l := lifeOf(t, m)
+	l.record.Enter(releasing, now)
+	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}
+	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+	if got := r.pauseAfterFailure(l, now); got != time.Minute || l.record.Release == nil || l.record.Release.Failures != 1 {
+		t.Errorf("the pause is %v after %+v", got, l.record.Release)
+	}
+}
+
+func TestPauseAfterFailure(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	failed := &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull, Failures: 3, FailedTime: ptrTime(now.Add(-time.Minute))}
+	for name, tc := range map[string]struct {
+		status   maas.Status
+		try      *infrav1.MachineReleaseStatus
+		spec     infrav1.EraseMode
+		want     time.Duration
+		failures int32
+	}{
+		"nothing failed":                  {maas.StatusDeployed, nil, "", 0, 0},
+		"somebody else's try failed":      {maas.StatusFailedDiskErasing, nil, infrav1.EraseFull, 0, 0},
+		"the first failure is seen":       {maas.StatusFailedDiskErasing, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull}, infrav1.EraseFull, time.Minute, 1},
+		"a release failed":                {maas.StatusReleasingFailed, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseNone}, "", time.Minute, 1},
+		"the third failure is waited for": {maas.StatusFailedDiskErasing, failed, infrav1.EraseFull, 3 * time.Minute, 3},
+		"the spec has changed":            {maas.StatusFailedDiskErasing, failed, infrav1.EraseQuick, 0, 3},
+		"the spec says none now":          {maas.StatusFailedDiskErasing, failed, infrav1.EraseNone, 0, 3},
+		"the policy was removed":          {maas.StatusFailedDiskErasing, failed, "", 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &infrav1.MaasMachine{Spec: erasing(tc.spec)}
+			l := lifeOf(t, m)
+			l.record.Release = tc.try.DeepCopy()
+			l.maas = &maas.Machine{SystemID: "abc", Status: tc.status}
+			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+			if got := r.pauseAfterFailure(l, now); got != tc.want {
+				t.Errorf("the pause is %v, want %v", got, tc.want)
+			}
+			if l.record.Release != nil && l.record.Release.Failures != tc.failures {
+				t.Errorf("%d failures are noted, want %d", l.record.Release.Failures, tc.failures)
+			}
+			noteRelease(l, now)
+			again := m.Spec.Release.Mode() == ptr.Deref(tc.try, infrav1.MachineReleaseStatus{}).Erase
+			if try := l.record.Release; try.FailedTime != nil || (try.Failures > 0) != (again && tc.failures > 0) {
+				t.Errorf("the next try is noted as %+v", try)
+			}
+		})
+	}
+}
+
+func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		erase  infrav1.EraseMode
+		passed time.Duration
+		before string // the reason so far
+		phase  string
+		want   string
+	}{
+		"it takes a while":                    {infrav1.EraseNone, releaseAllowance - time.Second, infrav1.ReleasingReason, releasing, infrav1.ReleasingReason},
+		"it takes too long":                   {infrav1.EraseNone, releaseAllowance, infrav1.ReleasingReason, releasing, infrav1.ReleaseOverdueReason},
+		"it may be erasing":                   {infrav1.EraseFull, releaseAllowance + eraseAllowance, infrav1.ReleasingReason, releasing, infrav1.ReleasingReason},
+		"erasing takes too long":              {infrav1.EraseFull, 24 * time.Hour, infrav1.ReleasingReason, releasing, infrav1.ReleaseOverdueReason},
+		"the disks were being erased so long": {infrav1.EraseNone, 24 * time.Hour, infrav1.EraseOverdueReason, diskErasing, infrav1.ReleasingReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &infrav1.MaasMachine{Spec: erasing(tc.erase)}
+			notDeployed(m, tc.before, "so far")
+			l := lifeOf(t, m)
+			l.record.Release = &infrav1.MachineReleaseStatus{Erase: tc.erase, StartTime: ptrTime(now.Add(-tc.passed))}
+			l.record.Enter(tc.phase, now.Add(-tc.passed))
+			l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusReleasing, Storage: 1e6}
+			recorder := events.NewFakeRecorder(10)
+			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: recorder}
+			for range 2 {
+				if after := r.watchRelease(l, now); after <= 0 || after > report.SafetyRetry {
+					t.Errorf("it is looked at again after %v", after)
+				}
+				if got := conditions.GetReason(m, infrav1.MachineDeployedCondition); got != tc.want {
+					t.Errorf("the reason is %s, want %s", got, tc.want)
+				}
+			}
+			told := 0
+			if tc.want == infrav1.ReleaseOverdueReason {
+				told = 1
+			}
+			if n := len(recorder.Events); n != told {
+				t.Errorf("%d events, want %d", n, told)
+			}
+		})
+	}
+}
+
+// The rescue mode that can't be ended is tried again at growing intervals, like a release.
+func TestFailedRescueModePauses(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := &infrav1.MaasMachine{}
+	l := lifeOf(t, m)
+	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedToExitRescueMode}
+	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+	if pause := r.pauseAfterFailure(l, now); pause != 0 {
+		t.Errorf("the first try waits %v", pause)
+	}
+	for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		noteRelease(l, now)
+		if pause := r.pauseAfterFailure(l, now); pause != want {
+			t.Errorf("the next try waits %v, want %v", pause, want)
+		}
+	}
+	if got := conditions.GetReason(m, infrav1.MachineDeployedCondition); got != infrav1.RescueModeFailedReason {
+		t.Errorf("the reason is %s", got)
+	}
+	if l.record.Release.FailedTime.Time != metav1.NewTime(now).Rfc3339Copy().Time {
+		t.Errorf("the failure is noted at %v", l.record.Release.FailedTime)
+	}
+}

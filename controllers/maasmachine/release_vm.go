@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// vmRemoval deletes the VM. When MAAS does not have it any more, it is still to be verified. A machine that was not composed for us is given back
+// as it was taken.
+func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil {
+		return proceed, nil
+	}
+	r.report(l)
+	composed, err := l.Machines.IsComposed(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	if !composed {
+		l.released = true
+		return r.releaseBareMetal(ctx, l)
+	}
+	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	if !ours {
+		return r.notOursAnyMore(l, l.maas)
+	}
+	if l.maas.Locked {
+		return waitForUnlock(l), nil
+	}
+	if err := r.deleteVM(ctx, l, l.maas); err != nil {
+		return proceed, err
+	}
+	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
+	return waitAtMost(report.UnknownRetry), nil
+}
+
+// deleteVM deletes a VM, after it is noted where that was, and that it is.
+func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
+	if err := noteDeletion(ctx, l, vm); err != nil {
+		return err
+	}
+	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
+	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), vm)
+}
+
+// noteDeletion notes that a VM is deleted, and where it is: afterwards MAAS can't tell.
+func noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
+	ref := ""
+	if vm.Pod != nil {
+		ref = l.Machines.LXD().HostRef(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
+	}
+	if l.record.In(releasing) && (ref == "" || slices.Contains(l.record.Hosts, ref)) {
+		return nil
+	}
+	return l.record.Store(ctx, func(d *record.Data) {
+		if ref != "" {
+			d.AddHost(ref)
+		}
+		d.Enter(releasing, l.clock.Now())
+	})
+}
+
+const (
+	// leastHostTries is how often it must have been tried by then: MAAS may have been away for most of the time.
+	leastHostTries = 2
+	// firstVMRetry and maxVMRetry bound the growing pause after a VM was found again and deleted again. Each time its host may start it.
+	firstVMRetry = 5 * time.Second
+	maxVMRetry   = 5 * time.Minute
+)
+
+// search is a look for VMs of a machine's name on all hosts that may have one. What follows where one is not gone depends on the machine: it is
+// being created, runs in another VM, or is being deleted.
+type search struct {
+	own       string // the host that the machine runs on; it is left out
+	systemID  string // of the VM that the machine runs in
+	namesakes bool   // the VM may have got another name in MAAS
+	follow    func(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error)
+}
+
+// next is what follows from a look at one host.
+type next struct {
+	outcome
+	done  bool // nothing is left to look for there
+	found bool // the search ends, and the next step follows
+}
+
+// everywhere looks at the hosts one by one, until one makes it stop.
+func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
+	for _, ref := range l.record.Hosts {
+		if ref == s.own {
+			continue
+		}
+		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
+			return waitAtMost(pause), nil
+		}
+		vm := lxd.VM{SystemID: s.systemID, Hostname: l.Identity().Hostname, HostRef: ref, Namesakes: s.namesakes}
+		found, err := l.Machines.LXD().FindVM(ctx, vm)
+		if err != nil {
+			return proceed, fmt.Errorf("looking for VM %s on its VM host: %w", vm.Hostname, err)
+		}
+		then := next{done: true}
+		if found.State != lxd.Gone {
+			if then, err = s.follow(ctx, l, ref, found); err != nil || then.stop || then.found {
+				return then.outcome, err
+			}
+		}
+		if then.done {
+			l.record.DropHost(ref)
+		}
+	}
+	return proceed, nil
+}
+
+// vmVerification makes sure that a VM which MAAS does not have any more is gone from its host, too: MAAS says that a machine is deleted also when
+// its VM could not be, and takes it in as a new machine when it next looks at the host.
+func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil {
+		return proceed, nil
+	}
+	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
+		l.record.AddHost(l.Machines.LXD().HostRef(lxd.Host{Name: host}))
+	}
+	check := l.record.CleanupSoFar()
+	if !check.Namesakes && len(l.record.Hosts) > 1 {
+		check.Namesakes = true
+		l.record.Cleanup = &check
+	}
+	return search{namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
+}
+
+func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
+	switch found.State {
+	case lxd.Pending:
+		if l.record.CleanupSoFar().CameBack == 0 {
+			notDeployed(l.MaasMachine, infrav1.VerifyingVMReason, "VM %s is deleted in MAAS; checking that VM host %s no longer has it",
+				l.Identity().Hostname, found.Host)
+		}
+		return next{outcome: waitAtMost(found.After)}, nil
+	case lxd.Present:
+		out, err := r.cameBack(ctx, l, ref, found.VM)
+		return next{outcome: out}, err
+	}
+	return next{outcome: r.hostUnreachable(l, found, r.Clock.Now()), done: true}, nil
+}
+
+// hostUnreachable waits for the host for a while, and then says what may be left there.
+func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time) outcome {
+	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
+	if errors.Is(found.Why, maas.Forbidden) {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
+			"can't check that VM %s is gone from its VM host, because only administrators of MAAS can refresh VM hosts: %s", vm, maas.Message(found.Why))
+		return proceed
+	}
+	if check.UnreachableSince == nil {
+		check.UnreachableSince, check.Tries = ptrTime(now), 0
+	}
+	check.Tries++
+	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
+	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
+		message := fmt.Sprintf("VM %s is deleted in MAAS, and MAAS can't check that VM host %s no longer has it: %s; retrying until %s",
+			vm, found.Host, maas.Message(found.Why), timestamp(limit))
+		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
+		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
+		l.record.Cleanup = &check
+		return waitAtMost(max(min(found.After, left), time.Second))
+	}
+	remedy := fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it", vm)
+	if found.Never {
+		remedy = "This MAAS no longer has VM hosts: check the LXD host itself, and delete the VM there"
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS has not been able to check since %s: %s. %s",
+		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
+	check.UnreachableSince, check.Tries = nil, 0
+	l.record.Cleanup = &check
+	return proceed
+}
+
+// cameBack deletes a VM that was found again, and says so. If its host refuses, the deletion is retried at growing intervals, without a
+// limit: MAAS has the VM, so it is not lost, and an operator must mend the host.
+func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lxd.VM) (outcome, error) {
+	m := l.MaasMachine
+	times, err := r.deleteAgain(ctx, l, ref, back)
+	if err != nil {
+		return proceed, err
+	}
+	message := fmt.Sprintf("VM host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
+	r.warnOnce(m, infrav1.VMCameBackReason, message)
+	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
+	return waitAtMost(vmRetry(times)), nil
+}
+
+// deleteAgain deletes a VM that was found again, and returns how often that was. It is ours by its name, or by that on its host.
+func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
+	check := l.record.CleanupSoFar()
+	if now := l.Machines.LXD().HostRef(lxd.Host{ID: back.HostID, Name: back.Host}); now != ref {
+		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(now) }); err != nil {
+			return 0, err
+		}
+	}
+	if err := l.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *back); err != nil && !errors.Is(err, maas.NotFound) {
+		return 0, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
+	}
+	check.CameBack++
+	check.DeletedAt = ptrTime(r.Clock.Now())
+	check.UnreachableSince, check.Tries = nil, 0
+	l.record.Cleanup = &check
+	return check.CameBack, nil
+}
+
+// spareRemoval deletes a VM that an earlier try made on a host that could not be looked at then. The machine runs in another one meanwhile,
+// whose name MAAS could not give to this one when it took it in.
+func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error) {
+	if l.maas.Pod == nil {
+		return proceed, nil
+	}
+	own := l.Machines.LXD().HostRef(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
+	out, err := search{own: own, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
+	if err == nil && !out.stop {
+		l.record.Cleanup = nil
+	}
+	return out, err
+}
+
+func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
+	switch found.State {
+	case lxd.Pending:
+		return next{outcome: waitAtMost(found.After)}, nil
+	case lxd.Unreachable:
+		return next{outcome: waitAtMost(report.SafetyRetry)}, nil
+	}
+	times, err := r.deleteAgain(ctx, l, ref, found.VM)
+	if err != nil {
+		return next{}, err
+	}
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had created a second VM although MAAS "+
+		"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
+	return next{outcome: waitAtMost(vmRetry(times))}, nil
+}
+
+// pauseOf is how long to wait before it is looked whether the VM is there once more.
+func pauseOf(c record.Cleanup, now time.Time) time.Duration {
+	if c.DeletedAt == nil {
+		return 0
+	}
+	return c.DeletedAt.Add(vmRetry(c.CameBack)).Sub(now)
+}
+
+// vmRetry is the pause after a VM was found again so many times.
+func vmRetry(times int) time.Duration {
+	return maas.Doubled(firstVMRetry, maxVMRetry, times)
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := &Reconciler{Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
+	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
+	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
+	began := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		waits bool
+	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
+		l := lifeOf(t, m) // As a new manager reads it.
+		l.Machine = scopeOf(m)
+		out := r.hostUnreachable(l, why, began.Add(step.after))
+		m = &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
+		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
+		if out.stop != step.waits {
+			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
+		}
+	}
+	// MAAS was away for long: one try is not enough.
+	l := lifeOf(t, &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}})
+	l.Machine = scopeOf(l.MaasMachine)
+	if out := r.hostUnreachable(l, why, began); !out.stop {
+		t.Error("a host is given up after one try")
+	}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+)
+
+// wasProvisioned reports whether Cluster API was told that the machine runs. The provider ID survives the loss of the status.
+func wasProvisioned(m *infrav1.MaasMachine) bool {
+	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
+}
+
+// reportState says in the conditions that the machine does not run, and why, and returns when to look again.
+func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
+	m, after := l.MaasMachine, report.SafetyRetry
+	limit := r.limit(v.Phase)
+	if limit == 0 {
+		v.Phase = ""
+	}
+	if left := limit - l.record.Enter(v.Phase, r.Clock.Now()); v.Phase != "" && left > 0 {
+		after = min(after, left)
+	} else if v.Phase != "" {
+		v = v.Overdue(limit)
+	}
+	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.Says)
+	if v.Then != states.Moving && conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.Reason, "Observe", "%s", message)
+	}
+	notDeployed(m, v.Reason, "%s", message)
+	m.Status.FailureReason, m.Status.FailureMessage = "", ""
+	if v.Then == states.Replace {
+		m.Status.FailureReason, m.Status.FailureMessage = v.Reason, message
+	}
+	if v.Lost {
+		m.Status.Addresses = nil
+	}
+	return waitAtMost(after)
+}
+
+// limit is how long a phase may take; 0 is for ever.
+func (r *Reconciler) limit(phase string) time.Duration {
+	return map[string]time.Duration{states.Commissioning: r.CommissionTimeout, states.Deploying: r.DeployTimeout}[phase]
+}
+
+// isOverdue reports whether MAAS should have ended the machine's phase by now.
+func (r *Reconciler) isOverdue(l *life) bool {
+	p := l.record.Phase
+	return p != nil && r.limit(p.Name) > 0 && r.Clock.Since(p.Since.Time) >= r.limit(p.Name)
+}

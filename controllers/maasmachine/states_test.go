@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
+	limit, began := 30*time.Minute, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tc := range []struct {
+		status maas.Status
+		reason string
+	}{
+		{maas.StatusCommissioning, infrav1.CommissioningTimedOutReason},
+		{maas.StatusTesting, infrav1.CommissioningTimedOutReason},
+		{maas.StatusDeploying, infrav1.DeployTimedOutReason},
+	} {
+		recorder := events.NewFakeRecorder(10)
+		clock := clocktesting.NewFakePassiveClock(began)
+		r := &Reconciler{Clock: clock, Recorder: recorder, CommissionTimeout: limit, DeployTimeout: limit}
+		v := states.Assess(&maas.Machine{Status: tc.status}, false, true)
+		m := &infrav1.MaasMachine{}
+		l := lifeOf(t, m)
+		if out := r.reportState(l, v); out.after != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+			t.Errorf("%v at the start: %+v, %+v", tc.status, out, m.Status.Conditions)
+		}
+		clock.SetTime(began.Add(limit - time.Minute))
+		if out := r.reportState(l, v); out.after != time.Minute {
+			t.Errorf("%v a minute before the deadline: looks again after %v", tc.status, out.after)
+		}
+		clock.SetTime(began.Add(limit))
+		for range 3 {
+			if out := r.reportState(l, v); out.after != report.SafetyRetry || m.Status.FailureReason != "" ||
+				!conditions.IsFalse(m, infrav1.MachineDeployedCondition) || conditions.GetReason(m, infrav1.MachineDeployedCondition) != tc.reason {
+				t.Errorf("%v after the deadline: %+v, %+v", tc.status, out, m.Status)
+			}
+		}
+		if n := len(recorder.Events); n != 1 {
+			t.Errorf("%v: %d events, want 1", tc.status, n)
+		}
+		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.reportState(l, v).after != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+			t.Errorf("%v without deadlines: %+v", tc.status, m.Status.Conditions)
+		}
+	}
+}

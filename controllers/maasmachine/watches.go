@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+)
+
+const (
+	// SystemIDIndex finds MaasMachines by spec.systemID in the cache.
+	SystemIDIndex = "spec.systemID"
+	// reconcileTimeout leaves time for a compose, a claim and a deployment, each of which waits for its turn and for MAAS for some minutes at most.
+	reconcileTimeout = 15 * time.Minute
+)
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines/status,verbs=patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachine")
+	scheme := mgr.GetScheme()
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.MaasMachine{}, SystemIDIndex, systemIDOf); err != nil {
+		return fmt.Errorf("indexing MaasMachines by systemID: %w", err)
+	}
+	clusterToMachines, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasMachineList{}, scheme)
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to MaasMachines: %w", err)
+	}
+	options.ReconciliationTimeout = reconcileTimeout
+	limited := workers.Limit(r, &options)
+	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasMachine{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
+		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
+		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
+			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
+		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
+		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
+		WithOptions(options).
+		Build(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
+	}
+	return nil
+}
+
+func systemIDOf(object client.Object) []string {
+	if id := object.(*infrav1.MaasMachine).Spec.SystemID; id != "" {
+		return []string{id}
+	}
+	return nil
+}
+
+func (r *Reconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell whose machine changed in MAAS", "systemID", systemID)
+		return nil
+	}
+	return requests(list.Items)
+}
+
+// maasClusterToMachines wakes the machines of a cluster, for they wait for its credentials, endpoint and DNS record.
+func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[clusterv1.ClusterNameLabel]
+	if name == "" {
+		return nil
+	}
+	machines, err := clusters.Machines(ctx, r.Client, object.GetNamespace(), name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which machines wait for the MaasCluster")
+		return nil
+	}
+	return requests(machines)
+}
+
+func requests(machines []infrav1.MaasMachine) []reconcile.Request {
+	list := make([]reconcile.Request, 0, len(machines))
+	for i := range machines {
+		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines[i])})
+	}
+	return list
+}
+
+// secretToMachines wakes their machines.
+func (r *Reconciler) secretToMachines(ctx context.Context, secret client.Object) []reconcile.Request {
+	var list []reconcile.Request
+	for _, c := range clusters.WithCredentials(ctx, r.Client, secret) {
+		list = append(list, r.maasClusterToMachines(ctx, &c)...)
+	}
+	return list
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maasmachinetemplate reports in the status of MaasMachineTemplates what their machines are like.
+package maasmachinetemplate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	mebibyte = 1 << 20       // as MAAS counts memory
+	gigabyte = 1_000_000_000 // as it counts disks
+)
+
+// Reconciler reports in the status of templates what machines made from them are like. The cluster autoscaler reads that
+// where there is no Node to look at, in order to scale from zero.
+type Reconciler struct {
+	Client client.Client
+	Scopes *scope.Factory
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates/status,verbs=patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachinetemplate")
+	limited := workers.Limit(r, &options)
+	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).WithOptions(options).Complete(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasMachineTemplate controller: %w", err)
+	}
+	return nil
+}
+
+// Reconcile writes the status of one template.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	template := &infrav1.MaasMachineTemplate{}
+	if err := r.Client.Get(ctx, req.NamespacedName, template); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(template, r.WatchFilter) || !template.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
+	}
+	if cluster != nil && annotations.IsPaused(cluster, template) {
+		return ctrl.Result{}, nil
+	}
+	spec := template.Spec.Template.Spec
+	status, result := templateStatus(spec, offer{}), ctrl.Result{}
+	if cluster != nil {
+		found, err := r.offer(ctx, cluster, spec)
+		if err != nil {
+			return report.Explain(err).Result(err) // The MaasCluster says why; what is known stays.
+		}
+		status, result.RequeueAfter = templateStatus(spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
+	}
+	if equality.Semantic.DeepEqual(template.Status, status) {
+		return result, nil
+	}
+	before := template.DeepCopy()
+	template.Status = status
+	if err := r.Client.Status().Patch(ctx, template, client.MergeFrom(before)); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	return result, nil
+}
+
+// offer is what MAAS has for the machines of a template: machines for bare metal, VM hosts for VMs.
+type offer struct {
+	machines []*maas.Machine
+	hosts    []lxd.Host
+}
+
+// offer asks MAAS; it has nothing while the cluster goes.
+func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec infrav1.MaasMachineSpec) (found offer, err error) {
+	ref := cluster.Spec.InfrastructureRef
+	if ref.Kind != "MaasCluster" || !cluster.DeletionTimestamp.IsZero() {
+		return offer{}, nil
+	}
+	maasCluster := &infrav1.MaasCluster{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, maasCluster); err != nil {
+		return offer{}, fmt.Errorf("reading the MaasCluster: %w", err)
+	}
+	if !maasCluster.DeletionTimestamp.IsZero() {
+		return offer{}, nil
+	}
+	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
+	if err != nil {
+		return offer{}, err
+	}
+	if !spec.IsLXD() {
+		found.machines, err = clusters.BareMetal(ctx, s)
+		return found, err
+	}
+	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(spec))
+	var refused *lxd.LXDError
+	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines say what is wrong.
+		return offer{}, nil
+	}
+	return found, err
+}
+
+// templateStatus is what the spec says of a VM, and its hosts of its architecture. Of bare metal the spec says the least; the machines
+// that fit say what it really is: the smallest of each size, for a pod must fit whichever is taken.
+func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
+	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
+	if spec.IsLXD() {
+		vm := scope.VMSpec(spec)
+		status.Capacity = capacity(vm.Cores, vm.Memory, vm.Disk)
+		if architectures := lxd.Architectures(found.hosts, vm); len(architectures) == 1 {
+			status.NodeInfo.Architecture = architecture(architectures[0])
+		}
+		return status
+	}
+	constraints := scope.Constraints(spec)
+	cores, memory, disk := constraints.MinCPU, constraints.MinMemory, constraints.MinDiskSize
+	architectures := map[infrav1.Architecture]bool{}
+	first := true
+	for _, m := range found.machines {
+		if !machine.Fits(m, constraints) {
+			continue
+		}
+		if first {
+			cores, memory, disk, first = m.CPUCount, m.Memory, machine.DiskGB(m), false
+		}
+		cores, memory, disk = min(cores, m.CPUCount), min(memory, m.Memory), min(disk, machine.DiskGB(m))
+		architectures[architecture(m.Architecture)] = true
+	}
+	if spec.DeployInMemory {
+		disk = 0 // What pods write goes into memory.
+	}
+	status.Capacity = capacity(cores, memory, disk)
+	for only := range architectures {
+		if len(architectures) == 1 {
+			status.NodeInfo.Architecture = only
+		}
+	}
+	return status
+}
+
+// capacity leaves out what is not known. Memory is in MiB, the disk in GB.
+func capacity(cores, memory, disk int) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	if cores > 0 {
+		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(cores), resource.DecimalSI)
+	}
+	if memory > 0 {
+		list[corev1.ResourceMemory] = *resource.NewQuantity(int64(memory)*mebibyte, resource.BinarySI)
+	}
+	if disk > 0 {
+		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk)*gigabyte, resource.DecimalSI)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+// architecture is Kubernetes' name for what MAAS calls amd64/generic; "" for one that Cluster API does not know.
+func architecture(inMAAS string) infrav1.Architecture {
+	name, _, _ := strings.Cut(inMAAS, "/")
+	switch name {
+	case "amd64", "arm64", "s390x":
+		return infrav1.Architecture(name)
+	case "ppc64el":
+		return "ppc64le"
+	}
+	return ""
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package orphanaudit reports machines in MAAS that carry our marks and that no object claims. It changes nothing.
+package orphanaudit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// orphanedReason is the reason of the event on a MaasCluster that has an orphan.
+	orphanedReason = "MachineOrphaned"
+	// auditJitter spreads the audits of several managers: up to this part of the interval is added to it.
+	auditJitter = 0.2
+)
+
+// Auditor looks from time to time for machines in MAAS that carry our marks and that no object claims, and reports them: with a
+// metric, and once each with an event on the MaasCluster, or a line in the log where there is none. It changes nothing.
+type Auditor struct {
+	Client   client.Client
+	Scopes   *scope.Factory
+	Recorder events.EventRecorder
+	// ManagementID tells this management cluster apart from others (see the function); "" where it could not be read.
+	ManagementID string
+	// Clock is the time by which orphans ripen.
+	Clock clock.PassiveClock
+	// Interval is the time between two audits; each asks for all machines in one call per identity.
+	Interval time.Duration
+	// SettleTime is for how long a machine must have been an orphan.
+	SettleTime time.Duration
+	// Namespace is the one whose objects are reconciled; "" is all.
+	Namespace string
+	// WatchFilter limits it to MaasClusters whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+	// Orphans is set to the number of orphans.
+	Orphans *prometheus.GaugeVec
+
+	watchlist *orphans.Watchlist
+	users     map[client.ObjectKey]bool
+	unread    string // the last reason why an audit was not complete
+}
+
+// NewMetric makes the metric of the audit: kind is bare-metal or lxd, doubt says whether an operator has to vouch for the machine
+// before capmaasctl removes it.
+func NewMetric() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "capmaas_orphaned_machines",
+		Help: "Machines in MAAS that carry the marks of this management cluster and that no object claims, by kind (bare-metal, lxd) and by whether that is in doubt.",
+	}, []string{"kind", "doubt"})
+}
+
+// NeedLeaderElection makes only the leader look.
+func (a *Auditor) NeedLeaderElection() bool { return true }
+
+// Start looks until the context ends.
+func (a *Auditor) Start(ctx context.Context) error {
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("orphans"))
+	wait.JitterUntilWithContext(ctx, a.Audit, a.Interval, auditJitter, true)
+	return nil
+}
+
+// Audit checks every MAAS once. What can't be read now is left as it was, and read the next time.
+func (a *Auditor) Audit(ctx context.Context) {
+	findings, clusters, err := a.look(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	a.tell(ctx, err)
+	if a.watchlist == nil {
+		a.watchlist = orphans.NewWatchlist(a.SettleTime)
+	}
+	ripe := a.watchlist.Update(a.Clock.Now(), findings, err == nil)
+	for i := range ripe {
+		a.report(ctx, ripe[i], clusters)
+	}
+	a.watchlist.Reported(ripe)
+	a.count()
+}
+
+// look asks each MAAS for its machines, then Kubernetes for its objects.
+func (a *Auditor) look(ctx context.Context) ([]orphans.Finding, []infrav1.MaasCluster, error) {
+	regions, errs := a.regions(ctx)
+	read := map[*scope.Region][]*maas.Machine{}
+	for region := range regions {
+		machines, err := region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		read[region] = machines
+	}
+	claims, clusters, err := ReadClaims(ctx, a.Client, a.ManagementID, a.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	var findings []orphans.Finding
+	for region, machines := range read {
+		recorded, err := a.recorded(ctx, region, a.ours(claims.Audit(machines), clusters))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		findings = append(findings, recorded...)
+	}
+	return findings, clusters, kerrors.NewAggregate(errs)
+}
+
+// recorded asks MAAS who acquired the machines, if there is one that was not reported before.
+func (a *Auditor) recorded(ctx context.Context, region *scope.Region, findings []orphans.Finding) ([]orphans.Finding, error) {
+	if a.watchlist.Knows(findings) {
+		return findings, nil
+	}
+	return orphans.Recorded(ctx, region.Inventory.Client(), findings)
+}
+
+// regions are the MAASes of all MaasClusters, each as every identity sees it, and the one that the manager has credentials for.
+func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error) {
+	list := &infrav1.MaasClusterList{}
+	if err := a.Client.List(ctx, list, client.InNamespace(a.Namespace)); err != nil {
+		return nil, []error{fmt.Errorf("listing MaasClusters: %w", err)}
+	}
+	list.Items = append(list.Items, infrav1.MaasCluster{}) // For the manager's own credentials.
+	regions, users := map[*scope.Region]bool{}, map[client.ObjectKey]bool{}
+	var errs []error
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Name != "" && (!objects.Watched(c, a.WatchFilter) || c.Annotations[infrav1.OwnerIDAnnotation] == "") {
+			continue
+		}
+		users[client.ObjectKeyFromObject(c)] = true
+		s, err := a.Scopes.Cluster(ctx, &clusterv1.Cluster{}, c)
+		var unusable *scope.CredentialsError
+		switch {
+		case err == nil:
+			regions[s.Region] = true
+		case c.Name == "" && errors.As(err, &unusable):
+			// It has none.
+		default:
+			errs = append(errs, err)
+		}
+	}
+	// A cluster may have gone between the list and our look at its MAAS, which would then be watched for ever.
+	for gone := range a.users {
+		if !users[gone] {
+			c := &infrav1.MaasCluster{}
+			c.Namespace, c.Name = gone.Namespace, gone.Name
+			a.Scopes.Release(c)
+		}
+	}
+	a.users = users
+	return regions, errs
+}
+
+// ours leaves out what belongs to clusters that another manager looks after.
+func (a *Auditor) ours(findings []orphans.Finding, clusters []infrav1.MaasCluster) []orphans.Finding {
+	var list []orphans.Finding
+	for _, f := range findings {
+		if c := clusterOf(f, clusters); c == nil || objects.Watched(c, a.WatchFilter) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// clusterOf returns nil if the MaasCluster is gone.
+func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasCluster {
+	for i := range clusters {
+		if clusters[i].Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID {
+			return &clusters[i]
+		}
+	}
+	return nil
+}
+
+// report says it where people look: at the cluster that the machine was made for.
+func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infrav1.MaasCluster) {
+	m := f.Machine
+	if c := clusterOf(f, clusters); c != nil {
+		a.Recorder.Eventf(c, nil, corev1.EventTypeWarning, orphanedReason, "Audit",
+			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with --delete",
+			m.Hostname, m.SystemID, m.StatusName)
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("A machine in MAAS has our marks, and nothing claims it", "name", m.Hostname, "systemID", m.SystemID,
+		"state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
+}
+
+// tell logs why an audit was not complete, once for each reason.
+func (a *Auditor) tell(ctx context.Context, err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != a.unread {
+		ctrl.LoggerFrom(ctx).Info("Not all machines could be looked at; those that could not stay as they were", "error", why)
+	}
+	a.unread = why
+}
+
+func (a *Auditor) count() {
+	counts := map[[2]string]int{{"bare-metal", "no"}: 0, {"bare-metal", "yes"}: 0, {"lxd", "no"}: 0, {"lxd", "yes"}: 0}
+	for _, f := range a.watchlist.Orphans() {
+		kind, doubt := "bare-metal", "no"
+		if f.Composed() {
+			kind = "lxd"
+		}
+		if f.Doubt != "" {
+			doubt = "yes"
+		}
+		counts[[2]string{kind, doubt}]++
+	}
+	for labels, n := range counts {
+		a.Orphans.WithLabelValues(labels[0], labels[1]).Set(float64(n))
+	}
+}

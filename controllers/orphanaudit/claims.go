@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orphanaudit
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+)
+
+// ManagementID is what tells this management cluster apart from others: the UID of its namespace kube-system, which is made with
+// the cluster and never again.
+func ManagementID(ctx context.Context, reader client.Reader) (string, error) {
+	namespace := &corev1.Namespace{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return string(namespace.UID), nil
+}
+
+// ReadClaims reads what Kubernetes says of machines, in one namespace or, with "", in all. Read MAAS before. The MaasClusters are read
+// after the machines: a cluster that is being moved away is paused before the first of its machines is gone.
+func ReadClaims(ctx context.Context, reader client.Reader, managementID, namespace string) (*orphans.Claims, []infrav1.MaasCluster, error) {
+	machines, maasClusters, all := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}, &clusterv1.ClusterList{}
+	for _, list := range []client.ObjectList{machines, maasClusters, all} {
+		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, nil, fmt.Errorf("reading what Kubernetes knows of machines: %w", err)
+		}
+	}
+	byName := map[client.ObjectKey]*clusterv1.Cluster{}
+	for i := range all.Items {
+		byName[client.ObjectKeyFromObject(&all.Items[i])] = &all.Items[i]
+	}
+	var known []orphans.Cluster
+	for i := range maasClusters.Items {
+		c := &maasClusters.Items[i]
+		cluster := byName[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}]
+		known = append(known, orphans.Cluster{
+			Namespace: c.Namespace, Name: c.Name, OwnerID: c.Annotations[infrav1.OwnerIDAnnotation],
+			Paused: annotations.HasPaused(c) || (cluster != nil && annotations.IsPaused(cluster, c)),
+		})
+	}
+	var objects []orphans.Object
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		objects = append(objects, orphans.Object{Namespace: m.Namespace, Name: m.Name, SystemID: m.Spec.SystemID})
+	}
+	return orphans.NewClaims(managementID, namespace, known, objects), maasClusters.Items, nil
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers runs the reconcilers in a manager. Each has a package of its own below; what several of them need is in internal.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachinetemplate"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// changesBuffer holds changes of machines that the work queue did not take yet.
+const changesBuffer = 1024
+
+// Options are what an operator chooses, and what the manager knows of where it runs.
+type Options struct {
+	// Namespace is the one whose objects are reconciled; "" is all.
+	Namespace string
+	// WatchFilter limits the reconcilers to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+	// Concurrency is how many objects of a kind are reconciled at the same time, beside those that wait for MAAS.
+	Concurrency int
+
+	// Credentials are the manager's own, for MaasClusters without spec.credentialsRef.
+	Credentials scope.ManagerCredentials
+	// ManagementID tells this management cluster apart from others; "" if it is not known. See orphanaudit.ManagementID.
+	ManagementID string
+	// ClusterCache connects to workload clusters.
+	ClusterCache clustercache.ClusterCache
+	// Clock is what the reconcilers measure deadlines by.
+	Clock clock.PassiveClock
+
+	// PollActive is the interval at which MAAS is asked for machines that are changing, PollIdle that for all machines.
+	PollActive, PollIdle time.Duration
+	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
+	SettleTime time.Duration
+	// CommissionTimeout and DeployTimeout are when a condition reports that MAAS takes too long; 0 is never.
+	CommissionTimeout, DeployTimeout time.Duration
+	// VMHostUnreachableTimeout is how long the deletion of a VM waits for its VM host.
+	VMHostUnreachableTimeout time.Duration
+	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
+	OrphanAuditInterval time.Duration
+	// Initializer is what host clusters run.
+	Initializer maascluster.Initializer
+}
+
+// Setup adds all reconcilers to the manager. They share the inventories and scopes, which it returns.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, error) {
+	changes := make(chan event.TypedGenericEvent[string], changesBuffer)
+	registry := inventory.NewRegistry(inventory.Options{
+		ActiveInterval: o.PollActive,
+		IdleInterval:   o.PollIdle,
+		Notify:         func(systemID string) { changes <- event.TypedGenericEvent[string]{Object: systemID} },
+		Logger:         mgr.GetLogger().WithName("inventory"),
+	})
+	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
+		return nil, fmt.Errorf("adding the inventories: %w", err)
+	}
+	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials, ManagementID: o.ManagementID}
+	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
+		return nil, err
+	}
+	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
+	for _, reconciler := range []interface {
+		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
+	}{
+		&maascluster.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Initializer: o.Initializer,
+			Clock: o.Clock, SettleTime: o.SettleTime, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: o.WatchFilter,
+		},
+		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
+		&maasmachinetemplate.Reconciler{Client: mgr.GetClient(), Scopes: scopes, WatchFilter: o.WatchFilter},
+		&maasmachine.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,
+			CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
+			Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
+		},
+	} {
+		if err := reconciler.SetupWithManager(ctx, mgr, concurrency); err != nil {
+			return nil, err
+		}
+	}
+	return scopes, nil
+}
+
+// addOrphanAuditor makes the manager look for machines that no object claims, unless that is switched off.
+func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
+	if o.OrphanAuditInterval <= 0 {
+		return nil
+	}
+	metric := orphanaudit.NewMetric()
+	metrics.Registry.MustRegister(metric)
+	err := mgr.Add(&orphanaudit.Auditor{
+		ManagementID: o.ManagementID, Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
+		Clock: o.Clock, Interval: o.OrphanAuditInterval, SettleTime: o.SettleTime, Namespace: o.Namespace, WatchFilter: o.WatchFilter,
+	})
+	if err != nil {
+		return fmt.Errorf("adding the audit of orphans: %w", err)
+	}
+	return nil
+}
