@@ -100,7 +100,7 @@ docker-push: ## Push the images (as docker-build).
 
 .PHONY: demo
 demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --empty for a sandbox to try everything by hand).
-	@$(GO_BUILD) -o $(BIN)/demo ./e2e/cmd/demo
+	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
 
 .PHONY: dev
@@ -153,7 +153,7 @@ test: tools-test build ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', R
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
-	grep -vE 'controller-runtime/pkg/envtest|$(MODULE)/e2e' | cut -d' ' -f1)
+	grep -vE 'controller-runtime/pkg/envtest|$(MODULE)/test/sandbox' | cut -d' ' -f1)
 
 .PHONY: unit
 unit: ## Run the tests that need no control plane.
@@ -172,7 +172,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 
 .PHONY: e2e
 e2e: tools-test build ## Run the suites in the sandbox, and build the images for all processors.
-	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/...
+	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
 // servePools runs an IPAM provider for the test's namespace, until the test or who asked for it stops it.

@@ -47,7 +47,7 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
-// Whoever looks for a package finds what it is for; of e2e the sandbox stands for its parts, and `e2e/...` for the suites.
+// Whoever looks for a package finds what it is for; `test/sandbox` stands for its parts, and `e2e/...` for the suites.
 func TestDevelopmentNamesEveryPackage(t *testing.T) {
 	page := read(t, developmentPage)
 	listed := map[string]bool{}
@@ -58,7 +58,7 @@ func TestDevelopmentNamesEveryPackage(t *testing.T) {
 	}
 	packages := goPackages(t)
 	for dir := range packages {
-		if !listed[dir] && !strings.HasPrefix(dir, "e2e/") && dir != "docs" {
+		if !listed[dir] && !strings.HasPrefix(dir, "e2e/") && !strings.HasPrefix(dir, "test/sandbox/") && dir != "docs" {
 			t.Errorf("%s does not say what %s is for", developmentPage, dir)
 		}
 	}
@@ -70,7 +70,7 @@ func TestDevelopmentNamesEveryPackage(t *testing.T) {
 }
 
 // path is what looks like a file or directory of the repository.
-var path = regexp.MustCompile(`^(?:(?:api|charts|cmd|clusterclass|controllers|docs|e2e|hack|internal|pkg|templates)/[\w./-]*|[A-Z]\w*\.md|Makefile|go\.mod)$`)
+var path = regexp.MustCompile(`^(?:(?:api|charts|cmd|clusterclass|controllers|docs|e2e|hack|internal|pkg|templates|test)/[\w./-]*|[A-Z]\w*\.md|Makefile|go\.mod)$`)
 
 // Whoever follows a list finds each file it names.
 func TestFilesThatDevelopmentNamesExist(t *testing.T) {

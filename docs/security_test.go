@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
 const securityPage = "security.md"

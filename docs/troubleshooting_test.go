@@ -111,7 +111,7 @@ func eventsOf(t *testing.T, dir, function string, argument int) (events []string
 
 func TestEveryEventIsInTroubleshooting(t *testing.T) {
 	listed := rows(section(t, troubleshootingPage, "Events"))
-	events := append(eventsOf(t, filepath.Join("..", "controllers"), "Eventf", 3), eventsOf(t, filepath.Join("..", "cmd", "lxd-initializer"), "event", 1)...)
+	events := append(eventsOf(t, filepath.Join("..", "controllers", "*"), "Eventf", 3), eventsOf(t, filepath.Join("..", "cmd", "lxd-initializer"), "event", 1)...)
 	for _, event := range events {
 		if listed[event] == "" {
 			t.Errorf("%s does not say what the event %s means", troubleshootingPage, event)

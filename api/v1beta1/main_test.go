@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
 // crds is where the generated CRDs are; the chart installs the same files.

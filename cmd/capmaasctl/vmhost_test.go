@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 

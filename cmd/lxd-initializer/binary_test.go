@@ -27,7 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/process"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
 // gate stands before the node's LXD, MAAS and the Kubernetes API, and counts the requests that change something. The last one that

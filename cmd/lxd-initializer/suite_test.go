@@ -36,9 +36,9 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/charts"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"

@@ -15,7 +15,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- run(ctx, config{
-			listen: "127.0.0.1:0", region: "../../e2e/sandbox/region.yaml", timeScale: 1, logLevel: "error",
+			listen: "127.0.0.1:0", region: "../../test/sandbox/region.yaml", timeScale: 1, logLevel: "error",
 		})
 	}()
 	cancel()
@@ -34,7 +34,7 @@ func TestRunRefuses(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("zonez: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const good = "../../e2e/sandbox/region.yaml"
+	const good = "../../test/sandbox/region.yaml"
 	for name, c := range map[string]config{
 		"no region":      {logLevel: "info"},
 		"missing region": {logLevel: "info", region: filepath.Join(t.TempDir(), "none.yaml")},

@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 // kind is a kind of life. There is no bootstrap provider, and no kubeadm in the user data: whether a cluster comes of it

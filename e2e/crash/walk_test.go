@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/audit"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/ipam"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
 // servePools runs an IPAM provider until the test ends.

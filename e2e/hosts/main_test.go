@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/life"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 // box is the sandbox of the tests; nil where LXD can't run.

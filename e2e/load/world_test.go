@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/process"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 

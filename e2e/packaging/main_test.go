@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/capi"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
 // sources is the directory of this project's sources.

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	unreachable "github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	unreachable "github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
 // The manager that users run gives its key neither to a tenant's MaasCluster nor, as a token, to the server of a tenant's kubeconfig.

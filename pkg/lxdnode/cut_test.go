@@ -12,8 +12,8 @@ import (
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
-	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
 // writesOfPrepare is how many writes a fresh node takes: pool, bridge, project, profile, address, note of the address.

@@ -13,8 +13,8 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
-	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
 // node is a prepared daemon that the cases of a test share, each with objects of its own names.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
 // packages are directories for LXD's socket, short enough for one: the snap's, and that of the distribution's package.

@@ -14,7 +14,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
-	lxdbed "github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 // restrictionOf is how far LXD trusts a certificate.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
 // region is a MAAS in memory: its responses can change, and each request that reaches it is noted.

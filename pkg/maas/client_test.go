@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/internal/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 // Machine describes a machine of a cluster.

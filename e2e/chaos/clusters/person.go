@@ -10,7 +10,7 @@ import (
 
 	"github.com/juju/gomaasapi/v2"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 // Person is a user who calls MAAS's API beside the manager.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/kubelet"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
 // compose makes the VM vm1, Ready at once.

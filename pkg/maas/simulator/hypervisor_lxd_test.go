@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
 // lxdRegion has one machine for a real LXD host to run on, and timings that are over as soon as time passes.

@@ -68,7 +68,7 @@ func TestNewRefusesARegionThatMakesNoSense(t *testing.T) {
 }
 
 func TestExampleRegion(t *testing.T) {
-	file, err := os.Open("../../../e2e/sandbox/region.yaml")
+	file, err := os.Open("../../../test/sandbox/region.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // exampleRegion describes the region that the simulator shows.
-const exampleRegion = "../../../../e2e/sandbox/region.yaml"
+const exampleRegion = "../../../../test/sandbox/region.yaml"
 
 // While a case waits for something, the simulator's minutes pass in a tenth of a second. While it looks at what is on its
 // way they take seconds, so that it is still on its way then, however slow this machine is.

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+)
+
+// The clusters: what the user wants, and the one that its VMs run on.
+var (
+	clusterName = client.ObjectKey{Namespace: "default", Name: "demo"}
+	hostsName   = client.ObjectKey{Namespace: "default", Name: "hosts"}
+)
+
+const (
+	clusterFlavor = "lxd-topology"
+	clusterClass  = "clusterclass/clusterclass-capmaas.yaml"
+	controlPlanes = 3
+	workers       = 2
+	resourcePool  = "capi"
+
+	applyTimeout  = time.Minute
+	createTimeout = 8 * time.Minute
+	deleteTimeout = 4 * time.Minute
+)
+
+// options are what the flags say.
+type options struct {
+	once, empty, dev, keep bool
+	timeScale              float64
+}
+
+// oneAtMost reports whether no two flags ask for different things.
+func (o options) oneAtMost() bool {
+	asked := 0
+	for _, flag := range []bool{o.once, o.empty, o.dev} {
+		if flag {
+			asked++
+		}
+	}
+	return asked <= 1
+}
+
+var (
+	errInterrupted = errors.New("interrupted")
+	errLeftovers   = errors.New("something is left")
+)
+
+// tell tells the story, and leaves nothing running.
+func tell(ctx context.Context, out *screen, opts options) (err error) {
+	steps := &steps{out: out}
+	settings := sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin}
+	simulated := lxd.Missing()
+	if simulated == nil {
+		if settings.Region, err = sandbox.RegionWithoutVMHosts(); err != nil {
+			return err
+		}
+	} else {
+		settings.LXD = sandbox.LXDOff
+		out.print("The LXD hosts are simulated: " + simulated.Error())
+	}
+	box, err := sandbox.Start(ctx, settings)
+	steps.end()
+	if err != nil {
+		return interruptedOr(ctx, fmt.Errorf("starting the sandbox: %w", err))
+	}
+	defer func() {
+		out.keep()
+		if err != nil && !errors.Is(err, errInterrupted) {
+			showTrouble(out, box)
+		}
+		if ctx.Err() != nil {
+			out.print("", "Stopping")
+		}
+		if opts.keep {
+			out.print("Logs are in " + box.LogDir)
+		}
+		if stopped := box.Stop(); stopped != nil {
+			err = errors.Join(err, fmt.Errorf("stopping the sandbox: %w", stopped))
+		}
+	}()
+	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box.MAAS)}
+	defer s.book.Close()
+	if simulated == nil {
+		s.hosts = newHosts(s)
+		defer s.hosts.daemons.Close()
+	}
+	return interruptedOr(ctx, s.tell(ctx))
+}
+
+// interruptedOr is the error, unless it came about because the user wanted an end.
+func interruptedOr(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// story is what happens to the clusters.
+type story struct {
+	box    *sandbox.Sandbox
+	out    *screen
+	opts   options
+	before []byte // MAAS's state
+	book   *ledger.Ledger
+	hosts  *hosts // nil where they are simulated
+
+	begin, up, gone ledger.Mark
+	came, went      time.Duration
+}
+
+func (s *story) tell(ctx context.Context) error {
+	showing, stopShowing := context.WithCancel(ctx)
+	defer stopShowing()
+	var shown sync.WaitGroup
+	defer shown.Wait()
+	defer stopShowing()
+	shown.Go(func() { show(showing, s.out, s.box.Client, hostsName, clusterName) })
+
+	if s.hosts != nil {
+		if err := s.hosts.create(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.create(ctx); err != nil {
+		return err
+	}
+	if !s.opts.once {
+		if err := s.invite(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	if err := s.delete(ctx); err != nil {
+		return err
+	}
+	if s.hosts != nil {
+		if err := s.hosts.delete(ctx); err != nil {
+			return err
+		}
+	}
+	stopShowing()
+	shown.Wait()
+	s.out.keep()
+	return s.report()
+}
+
+// create makes the cluster and waits until it is available and all machines run.
+func (s *story) create(ctx context.Context) error {
+	applying, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	s.begin = s.book.Mark()
+	if err := s.box.ApplyFile(applying, clusterClass); err != nil {
+		return fmt.Errorf("creating the ClusterClass: %w", err)
+	}
+	started := time.Now()
+	if err := s.apply(applying, clusterFlavor, variables(clusterName, controlPlanes, workers)); err != nil {
+		return fmt.Errorf("creating the cluster: %w", err)
+	}
+	creating, cancel := s.bounded(ctx, createTimeout)
+	defer cancel()
+	if err := s.box.WaitAvailable(creating, clusterName, controlPlanes+workers); err != nil {
+		return err
+	}
+	s.came, s.up = time.Since(started), s.book.Mark()
+	return nil
+}
+
+// apply makes what a flavor describes.
+func (s *story) apply(ctx context.Context, flavor string, settings map[string]string) error {
+	manifest, err := s.box.Flavor(flavor, settings)
+	if err != nil {
+		return err
+	}
+	return s.box.ApplyYAML(ctx, strings.NewReader(manifest))
+}
+
+// variables are what clusterctl would take from the environment, for the region of the sandbox.
+func variables(name client.ObjectKey, controlPlanes, workers int) map[string]string {
+	return map[string]string{
+		"NAMESPACE": name.Namespace, "CLUSTER_NAME": name.Name, "KUBERNETES_VERSION": "v1.35.0",
+		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35",
+		"CONTROL_PLANE_MACHINE_COUNT": strconv.Itoa(controlPlanes), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": resourcePool,
+		"WORKER_MACHINE_COUNT": strconv.Itoa(workers), "WORKER_MACHINE_RESOURCEPOOL": resourcePool,
+	}
+}
+
+func (s *story) delete(ctx context.Context) error {
+	deleting, cancel := s.bounded(ctx, deleteTimeout)
+	defer cancel()
+	started := time.Now()
+	if err := s.box.DeleteCluster(deleting, clusterName); err != nil {
+		return err
+	}
+	s.went, s.gone = time.Since(started), s.book.Mark()
+	return nil
+}
+
+// bounded ends a wait after some time, and when something that should run has ended.
+func (s *story) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, fail := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if err := s.box.Err(); err != nil {
+					fail(err)
+				}
+			}
+		}
+	}()
+	return ctx, func() { fail(nil); cancel() }
+}

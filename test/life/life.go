@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package life is the life of one cluster in a sandbox, under test: it comes up in the simulated MAAS, changes, and goes, and MAAS is
+// as it was before. Lives are led one after the other, for they compare all of MAAS, but for those in Together.
+package life
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const (
+	// createTimeout leaves time for Cluster API to notice a connection to a control plane that went, which takes it minutes.
+	createTimeout = 8 * time.Minute
+	deleteTimeout = 3 * time.Minute
+	shortTimeout  = 3 * time.Minute
+)
+
+// Namespace that clusters are created in.
+const Namespace = "default"
+
+// Life is one cluster's life, and what it is measured by. What goes wrong fails the test.
+type Life struct {
+	*testing.T
+	// Box is where it is led.
+	Box *sandbox.Sandbox
+	// Key is the name of the Cluster.
+	Key client.ObjectKey
+	// Book has the calls to MAAS, and Began is when the life began.
+	Book  *ledger.Ledger
+	Began ledger.Mark
+	// Record watches the DNS record of the API endpoint; nil before Create, where the endpoint is an address, and after Apply.
+	Record *Record
+
+	before      []byte
+	connections int
+	gone        bool
+	among       bool // other lives, at the same time
+}
+
+// Begin notes how MAAS is. When the test fails, all that matters is shown, and the cluster is deleted for the tests after it.
+func Begin(t *testing.T, box *sandbox.Sandbox, name string) *Life {
+	t.Helper()
+	l := &Life{
+		T: t, Box: box, Key: client.ObjectKey{Namespace: Namespace, Name: name},
+		Book: ledger.Open(box.MAAS), before: box.MAAS.State(), connections: box.MAAS.Calls().Connections,
+	}
+	l.Began = l.Book.Mark()
+	t.Cleanup(func() {
+		l.Book.Close()
+		if l.Record != nil {
+			l.Record.stop()
+		}
+		if t.Failed() {
+			dump(t, l.Box)
+		}
+		if !l.gone {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteTimeout)
+			defer cancel()
+			if err := l.Box.DeleteCluster(ctx, l.Key); err != nil {
+				t.Errorf("cleaning up: %v", err)
+			}
+		}
+	})
+	return l
+}
+
+// Within is the test's context with a deadline.
+func (l *Life) Within(limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(l.Context(), limit)
+	l.Cleanup(cancel)
+	return ctx
+}
+
+// Apply applies objects.
+func (l *Life) Apply(manifest string) {
+	l.Helper()
+	if err := l.Box.ApplyYAML(l.Within(shortTimeout), strings.NewReader(manifest)); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Create applies objects, and watches the DNS record of the cluster's endpoint from then on.
+func (l *Life) Create(manifest string) {
+	l.Helper()
+	l.Apply(manifest)
+	if endpoint := l.endpoint(); net.ParseIP(endpoint) == nil {
+		l.Record = watchRecord(l.T, l.Box.MAAS, endpoint)
+	}
+}
+
+// endpoint waits for the name of the cluster's API endpoint.
+func (l *Life) endpoint() string {
+	l.Helper()
+	cluster := &clusterv1.Cluster{}
+	l.Wait("the API endpoint to have a name", func() (bool, string, error) {
+		err := l.Box.Client.Get(l.Context(), l.Key, cluster)
+		return cluster.Spec.ControlPlaneEndpoint.Host != "", sandbox.Conditions(cluster.Status.Conditions), err
+	})
+	return cluster.Spec.ControlPlaneEndpoint.Host
+}
+
+// Wait waits for something that a cluster on its way does in time.
+func (l *Life) Wait(what string, check func() (bool, string, error)) {
+	l.Helper()
+	if err := sandbox.WaitFor(l.Within(createTimeout), what, check); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Available waits until the cluster is available with as many machines, and checks what must hold for any cluster.
+func (l *Life) Available(machines int) {
+	l.Helper()
+	if err := l.Box.WaitAvailable(l.Within(createTimeout), l.Key, machines); err != nil {
+		l.Fatal(err)
+	}
+	l.checkNodes()
+	if l.Record != nil {
+		l.checkRecord()
+	}
+}
+
+func (l *Life) ours() []client.ListOption {
+	return []client.ListOption{client.InNamespace(l.Key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name}}
+}
+
+// MaasMachines are the cluster's, control planes first.
+func (l *Life) MaasMachines() (controlPlanes, workers []infrav1.MaasMachine) {
+	l.Helper()
+	list := &infrav1.MaasMachineList{}
+	if err := l.Box.Client.List(l.Context(), list, l.ours()...); err != nil {
+		l.Fatal(err)
+	}
+	for _, m := range list.Items {
+		if _, is := m.Labels[clusterv1.MachineControlPlaneLabel]; is {
+			controlPlanes = append(controlPlanes, m)
+		} else {
+			workers = append(workers, m)
+		}
+	}
+	return controlPlanes, workers
+}
+
+// Held are the machines in MAAS that the cluster has, by what MAAS says: control planes' VMs and bare metal.
+func (l *Life) Held(of []infrav1.MaasMachine) []simulator.MachineSnapshot {
+	l.Helper()
+	var machines []simulator.MachineSnapshot
+	for _, m := range of {
+		snapshot, found := l.Box.MAAS.Machine(m.Spec.SystemID)
+		if !found {
+			l.Errorf("MAAS has no machine %q, which %s is", m.Spec.SystemID, m.Name)
+			continue
+		}
+		if snapshot.Status != "Deployed" || !snapshot.Running {
+			l.Errorf("MAAS says that %s, which %s is, is %s and its power %s", snapshot.Hostname, m.Name, snapshot.Status, snapshot.Power)
+		}
+		machines = append(machines, snapshot)
+	}
+	return machines
+}
+
+// checkNodes compares the provider IDs of the workload cluster's Nodes with those of the machines.
+func (l *Life) checkNodes() {
+	l.Helper()
+	controlPlanes, workers := l.MaasMachines()
+	var want, got []string
+	for _, m := range append(controlPlanes, workers...) {
+		snapshot, _ := l.Box.MAAS.Machine(m.Spec.SystemID)
+		scheme := "maas://"
+		if m.Spec.IsLXD() {
+			scheme = "maas-lxd://"
+		}
+		want = append(want, scheme+snapshot.Zone+"/"+snapshot.SystemID)
+	}
+	workload, err := l.Box.WorkloadClient(l.Context(), l.Key)
+	if err != nil {
+		l.Fatal(err)
+	}
+	nodes := &corev1.NodeList{}
+	if err := workload.List(l.Within(shortTimeout), nodes); err != nil {
+		l.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		got = append(got, node.Spec.ProviderID)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		l.Errorf("provider IDs of the Nodes (-want +got):\n%s", diff)
+	}
+}
+
+// checkRecord waits until the DNS record leads to all control planes and to nothing else.
+func (l *Life) checkRecord() {
+	l.Helper()
+	l.Wait("the DNS record to lead to the control planes", func() (bool, string, error) {
+		controlPlanes, _ := l.MaasMachines()
+		var want []string
+		for _, m := range controlPlanes {
+			want = append(want, internalAddress(m))
+		}
+		slices.Sort(want)
+		got := l.Record.Addresses()
+		return slices.Equal(want, got), cmp.Diff(want, got), nil
+	})
+	l.Record.check()
+}
+
+func internalAddress(m infrav1.MaasMachine) string {
+	for _, address := range m.Status.Addresses {
+		if address.Type == clusterv1.MachineInternalIP {
+			return address.Address
+		}
+	}
+	return ""
+}
+
+// ScaleWorkers changes how many workers a topology Cluster has.
+func (l *Life) ScaleWorkers(replicas int32) {
+	l.Helper()
+	l.Change(func(cluster *clusterv1.Cluster) {
+		cluster.Spec.Topology.Workers.MachineDeployments[0].Replicas = ptr.To(replicas)
+	})
+}
+
+// Change changes the Cluster.
+func (l *Life) Change(mutate func(*clusterv1.Cluster)) {
+	l.Helper()
+	cluster := &clusterv1.Cluster{}
+	if err := l.Box.Client.Get(l.Context(), l.Key, cluster); err != nil {
+		l.Fatal(err)
+	}
+	changed := cluster.DeepCopy()
+	mutate(changed)
+	if err := l.Box.Client.Patch(l.Within(shortTimeout), changed, client.MergeFrom(cluster)); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Delete deletes the cluster, and compares MAAS with how it was before.
+func (l *Life) Delete() {
+	l.Helper()
+	if l.Record != nil {
+		l.Record.stop()
+		l.Record.check()
+	}
+	if err := l.Box.DeleteCluster(l.Within(deleteTimeout), l.Key); err != nil {
+		l.Fatal(err)
+	}
+	l.gone = true
+	if !l.among {
+		checkRemains(l.T, l.before, l.Box)
+	}
+}
+
+func checkRemains(t *testing.T, before []byte, box *sandbox.Sandbox) {
+	t.Helper()
+	remains, err := ledger.Remains(before, box.MAAS.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(remains) > 0 {
+		t.Errorf("left in MAAS (- before, + after):\n%s", strings.Join(remains, "\n"))
+	}
+}
+
+// Machines are the Machines of the cluster.
+func (l *Life) Machines() []clusterv1.Machine {
+	l.Helper()
+	list := &clusterv1.MachineList{}
+	if err := l.Box.Client.List(l.Context(), list, l.ours()...); err != nil {
+		l.Fatal(err)
+	}
+	return list.Items
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package life
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+)
+
+const startTimeout = 5 * time.Minute
+
+// Main runs the tests of a package in one sandbox, which started holds while they run, and returns the exit code for TestMain.
+func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) int {
+	code, err := runInSandbox(m, options, started)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	box, err := sandbox.Start(ctx, options)
+	if err != nil {
+		return 0, fmt.Errorf("starting the sandbox: %w", err)
+	}
+	defer func() { err = errors.Join(err, box.Stop()) }()
+	if err := box.ApplyFile(ctx, "clusterclass/clusterclass-capmaas.yaml"); err != nil {
+		return 0, err
+	}
+	*started = box
+	return m.Run(), nil
+}

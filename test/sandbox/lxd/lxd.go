@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lxd runs real LXD daemons for tests, each on a node of its own: network, mount and process namespaces
+// with a bridge that has the node's address. Nothing of a daemon outlives the program that started it. When that program
+// is killed, the daemon's directory stays until the next daemon is started.
+package lxd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
+)
+
+const (
+	defaultBridge = "br0"
+	defaultCard   = "eth0"
+	startTimeout  = 3 * time.Minute
+	// removeTimeout bounds the wait for the kernel to let go of a pool's loop device.
+	removeTimeout = time.Minute
+	// maxDir leaves room for the longest path of a unix socket below LXD_DIR, which may have 107 bytes:
+	// logs/<project>_<instance>/qemu.monitor.
+	maxDir = 48
+)
+
+// defaultAddress is the one that a virtual machine of QEMU has in its user network.
+var defaultAddress = netip.MustParsePrefix("10.0.2.15/24")
+
+// Options of Start. All have defaults.
+type Options struct {
+	// Dir is where the daemon's short directory is made. Default: os.TempDir().
+	Dir string
+	// LogFile is the daemon's log. Default: a file in the daemon's directory, which is gone after Stop.
+	LogFile string
+	// Bridge is the name of the Linux bridge in the node's network. Default: br0.
+	Bridge string
+	// Address is the node's own, on the bridge. Default: 10.0.2.15/24.
+	Address netip.Prefix
+	// Card is the name of the network card in the bridge. Default: eth0.
+	Card string
+	// MAC of the bridge and of the card. Default: the kernel's choice.
+	MAC string
+}
+
+// Daemon is an LXD daemon with its node.
+type Daemon struct {
+	options Options
+	program string
+	base    string
+	lock    *os.File // of base
+
+	// mu is held by whatever starts or ends things.
+	mu     sync.Mutex
+	node   *node
+	daemon *process.Process
+}
+
+// Start runs a daemon and returns when LXD is ready.
+func Start(ctx context.Context, o Options) (*Daemon, error) {
+	if err := Missing(); err != nil {
+		return nil, err
+	}
+	program, err := exec.LookPath("lxd")
+	if err != nil {
+		return nil, fmt.Errorf("looking for LXD: %w", err)
+	}
+	d := &Daemon{options: o, program: program}
+	if err := d.makeDirs(); err != nil {
+		return nil, errors.Join(err, d.Stop())
+	}
+	if err := d.Restart(ctx); err != nil {
+		return nil, errors.Join(err, d.Stop())
+	}
+	return d, nil
+}
+
+// makeDirs makes the daemon's directories, with the programs that stand in for the node's, and sets the defaults.
+func (d *Daemon) makeDirs() error {
+	parent := cmp.Or(d.options.Dir, os.TempDir())
+	removeStale(parent)
+	base, err := os.MkdirTemp(parent, dirPrefix)
+	if err != nil {
+		return fmt.Errorf("making the directory of LXD: %w", err)
+	}
+	d.base = base
+	if d.lock, err = lock(base); err != nil {
+		return err
+	}
+	if len(d.Dir()) > maxDir {
+		return fmt.Errorf("the directory of LXD, %s, has more than %d bytes: its unix sockets could not be made", d.Dir(), maxDir)
+	}
+	// Containers without privileges walk through both.
+	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(d.Dir(), 0o711)); err != nil {
+		return fmt.Errorf("making the directory of LXD: %w", err)
+	}
+	d.options.LogFile = cmp.Or(d.options.LogFile, filepath.Join(base, "lxd.log"))
+	d.options.Bridge, d.options.Card = cmp.Or(d.options.Bridge, defaultBridge), cmp.Or(d.options.Card, defaultCard)
+	if !d.options.Address.IsValid() {
+		d.options.Address = defaultAddress
+	}
+	return writeShims(d.shims())
+}
+
+// Socket is the path of the unix socket, which is reachable from anywhere on this machine.
+func (d *Daemon) Socket() string { return filepath.Join(d.Dir(), "unix.socket") }
+
+// Dir is LXD_DIR.
+func (d *Daemon) Dir() string { return filepath.Join(d.base, "d") }
+
+func (d *Daemon) shims() string { return filepath.Join(d.base, "bin") }
+
+// Dial makes a TCP connection in the node's network: 127.0.0.1 there is the node's own.
+func (d *Daemon) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d.mu.Lock()
+	n := d.node
+	d.mu.Unlock()
+	if n == nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
+	}
+	return n.dial(ctx, network, address)
+}
+
+// Running reports whether the daemon runs. It may not be ready yet.
+func (d *Daemon) Running() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.daemon == nil {
+		return false
+	}
+	select {
+	case <-d.daemon.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the daemon with SIGKILL. What it started goes on: instances, DHCP servers, mounts.
+func (d *Daemon) Kill() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.kill()
+}
+
+func (d *Daemon) kill() error {
+	if d.daemon == nil {
+		return nil
+	}
+	// The daemon is the only child of the program that entered the node's namespaces for it.
+	err := errors.Join(killChildren(d.daemon.PID()), d.daemon.Kill())
+	d.daemon = nil
+	if err != nil {
+		return fmt.Errorf("killing LXD: %w", err)
+	}
+	return nil
+}
+
+// Restart starts the daemon again in the same directory, after Kill on the node that it had, after PowerOff on a
+// new one with the same network. A daemon that runs is killed before. It returns when LXD is ready.
+func (d *Daemon) Restart(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := d.kill(); err != nil {
+		return err
+	}
+	if d.node == nil {
+		n, err := startNode(ctx, d.base, d.options)
+		if err != nil {
+			return err
+		}
+		d.node = n
+	}
+	p, err := d.node.start(process.Spec{
+		Name: "lxd", Path: d.program, Args: []string{"--group", "root", "--logfile", d.options.LogFile},
+		Env: d.environment(), Dir: d.base, LogFile: d.outputFile(),
+	})
+	if err != nil {
+		return err
+	}
+	d.daemon = p
+	return d.waitReady(ctx)
+}
+
+// outputFile gets what the daemon and its children print: little that is not in the log.
+func (d *Daemon) outputFile() string { return filepath.Join(d.base, "output.log") }
+
+func (d *Daemon) environment() []string {
+	return []string{
+		"PATH=" + d.shims() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + d.base, "LANG=C.UTF-8",
+		"LXD_DIR=" + d.Dir(),
+		// LXD starts itself under this name for everything that runs beside the daemon, QEMU among it.
+		"LXD_EXEC_PATH=" + filepath.Join(d.shims(), "lxd-exec"), "LXD_PROGRAM=" + d.program,
+	}
+}
+
+// waitReady returns when LXD says that it is ready, or when it has ended.
+func (d *Daemon) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func(p *process.Process) {
+		select {
+		case <-p.Done():
+			cancel(fmt.Errorf("LXD ended: %w", p.Err()))
+		case <-ctx.Done():
+		}
+	}(d.daemon)
+	if err := d.command(ctx, "waitready"); err != nil {
+		return fmt.Errorf("waiting for LXD to be ready: %w\n%s", errors.Join(err, context.Cause(ctx)), d.lastOutput())
+	}
+	return nil
+}
+
+func (d *Daemon) command(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, d.program, args...)
+	cmd.Env = d.environment()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("lxd %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
+
+// lastOutput is the end of what the daemon logged and printed.
+func (d *Daemon) lastOutput() string {
+	const most = 4 << 10
+	var all []byte
+	for _, file := range []string{d.options.LogFile, d.outputFile()} {
+		text, err := os.ReadFile(file) // one of the daemon's own files
+		if err == nil {
+			all = append(all, text[max(0, len(text)-most):]...)
+		}
+	}
+	return string(all)
+}
+
+// PowerOff cuts the node's power: nothing of it runs any more, whatever it was doing. The directory stays, and Restart
+// brings the daemon back. It is no error when the node is down.
+func (d *Daemon) PowerOff() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.node == nil {
+		return nil
+	}
+	err := errors.Join(d.node.stop(), d.kill())
+	d.node = nil
+	return err
+}
+
+// Stop ends the node, with all that runs on it, and removes the daemon's directory. There is nothing that an orderly end
+// would save. It may be called again.
+func (d *Daemon) Stop() error {
+	err := d.PowerOff()
+	if d.base == "" {
+		return err
+	}
+	err = errors.Join(err, waitLoopDevices(d.base, removeTimeout))
+	if removal := os.RemoveAll(d.base); removal != nil {
+		err = errors.Join(err, fmt.Errorf("removing the directory of LXD: %w", removal))
+	}
+	if d.lock != nil {
+		_ = d.lock.Close() // it may be closed already
+	}
+	return err
+}

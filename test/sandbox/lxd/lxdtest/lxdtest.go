@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lxdtest gives tests real LXD daemons.
+package lxdtest
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	lxdclient "github.com/canonical/lxd/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+)
+
+// RequireVariable is set where tests with LXD must not be skipped.
+const RequireVariable = "CAPMAAS_REQUIRE_LXD"
+
+// Require skips a test where real daemons can't run, and fails it where RequireVariable is set.
+func Require(t testing.TB) {
+	t.Helper()
+	err := lxd.Missing()
+	if err == nil {
+		return
+	}
+	if os.Getenv(RequireVariable) != "" {
+		t.Fatalf("%s is set, but: %v", RequireVariable, err)
+	}
+	t.Skip(err)
+}
+
+// Start runs a daemon until the test ends, or skips the test as Require does.
+func Start(t testing.TB, o lxd.Options) *lxd.Daemon {
+	t.Helper()
+	Require(t)
+	d, err := lxd.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// Connect returns a client of the daemon at a unix socket, whose calls are bounded as those of lxd.Connect. It is disconnected when the test ends.
+func Connect(t testing.TB, socket string) lxdclient.InstanceServer {
+	t.Helper()
+	client, err := lxd.Connect(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Disconnect)
+	return client
+}
+
+// Finish waits until LXD has done what a call began, and fails the test if the call or what it began failed.
+func Finish(t testing.TB, operation lxdclient.Operation, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), lxd.CallTimeout)
+	defer cancel()
+	if err := operation.WaitContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

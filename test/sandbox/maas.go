@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+//go:embed region.yaml
+var defaultRegion []byte
+
+// startMAAS serves the region, boots its machines, and makes them reachable.
+func (s *Sandbox) startMAAS(ctx context.Context) error {
+	s.options.Progress("Starting the simulated MAAS")
+	region, err := s.loadRegion()
+	if err != nil {
+		return err
+	}
+	s.MAAS, err = simulator.New(region, simulator.Options{
+		Version:   s.options.MAASVersion,
+		TimeScale: s.options.TimeScale,
+		Seed:      s.options.Seed,
+		Logger:    s.logger.WithName("maas"),
+		Dial:      s.dialMachine,
+	})
+	if err != nil {
+		return fmt.Errorf("starting the simulated MAAS: %w", err)
+	}
+	if s.MAASAPIKey, err = administratorKey(s.MAAS, ""); err != nil {
+		return err
+	}
+	if err := s.serveMAAS(); err != nil {
+		return err
+	}
+	withLXD, err := s.withLXD()
+	if err != nil {
+		return err
+	}
+	s.names = &names{Simulator: s.MAAS, outside: map[string]func() []netip.Addr{}}
+	s.guests, err = guest.Start(ctx, s.names, guest.Options{
+		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
+	})
+	if err != nil {
+		return err
+	}
+	if s.network, err = network.Open(s.names, s.guests); err != nil {
+		return err
+	}
+	s.machines.Store(s.network)
+	return nil
+}
+
+func (s *Sandbox) loadRegion() (*simulator.Region, error) {
+	var description io.Reader = bytes.NewReader(defaultRegion)
+	if s.options.Region != nil {
+		description = s.options.Region
+	}
+	return simulator.LoadRegion(description)
+}
+
+// errNoKey is returned for a region in which no administrator, or not the one that was named, has an API key.
+var errNoKey = errors.New("the region has no such administrator with an API key")
+
+// administratorKey is the key of an administrator, by name or the first.
+func administratorKey(maas *simulator.Simulator, name string) (string, error) {
+	for _, user := range maas.Users() {
+		if user.Admin && len(user.Keys) > 0 && (name == "" || name == user.Name) {
+			return user.Keys[0], nil
+		}
+	}
+	return "", fmt.Errorf("%w: %q", errNoKey, name)
+}
+
+func (s *Sandbox) serveMAAS() error {
+	reserved, err := port.Reserve()
+	if err != nil {
+		return fmt.Errorf("serving the simulated MAAS: %w", err)
+	}
+	s.maasPort = reserved
+	listener, err := net.Listen("tcp", reserved.Address())
+	if err != nil {
+		return fmt.Errorf("serving the simulated MAAS: %w", err)
+	}
+	s.MAASURL = "http://" + listener.Addr().String() + "/MAAS"
+	s.ControlURL = "http://" + listener.Addr().String() + "/control"
+	s.serve(listener)
+	return nil
+}
+
+func (s *Sandbox) stopMAAS(collect func(error)) {
+	if s.maasServer != nil {
+		collect(s.maasServer.Close())
+	}
+	if s.maasPort != nil {
+		collect(s.maasPort.Close())
+	}
+	if s.MAAS != nil {
+		s.MAAS.Close()
+	}
+}
