@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// silentCalls is how many calls in a row must stay without an answer until no more are sent. One or two are a connection that
-	// was lost, or a request that was too much for MAAS.
+	// silentCalls is how many calls in a row must fail without a response before the circuit opens. One or two can be a
+	// lost connection, or a request that was too much for MAAS.
 	silentCalls = 3
-	// firstProbe and lastProbe bound the time between two calls that try whether MAAS is back. A restart of MAAS takes seconds; and
-	// a call in half a minute is nothing to a MAAS that is in trouble.
+	// firstProbe and lastProbe bound the time between two probes. A restart of MAAS takes seconds, and one call in half
+	// a minute does not hurt a MAAS that is in trouble.
 	firstProbe = time.Second
 	lastProbe  = 30 * time.Second
 )
 
-// outcome is what the end of a call tells about MAAS.
+// outcome is what the result of a call means for the health of MAAS.
 type outcome int
 
 const (
-	// unclear: the caller gave up, or MAAS passed on that something behind it can't be reached.
+	// unclear: the caller gave up, or MAAS reported that it can't reach something behind it.
 	unclear outcome = iota
-	// responded: MAAS is there, whatever it said.
+	// responded: MAAS is up, whatever its response.
 	responded
-	// silent: there was no answer, or none that MAAS would give.
+	// silent: no response, or none that MAAS would send.
 	silent
 )
 
-// circuit keeps calls back while MAAS does not answer, but for one at a time that tries whether it is back.
+// circuit is a circuit breaker: while MAAS does not respond, it lets through only one call at a time, as a probe.
 type circuit struct {
 	apiURL string
 	gauge  prometheus.Gauge
@@ -45,12 +45,12 @@ type circuit struct {
 	mu           sync.Mutex
 	closing      bool      // the client is not used any more
 	lastResponse time.Time // when MAAS last responded
-	failures     int       // calls in a row that stayed without a response
+	failures     int       // calls in a row without a response
 	since        time.Time // when the first of them was sent
 	open         bool
-	why          string    // what the call met that made it open
+	why          string    // the error of the call that opened it
 	probing      bool      // a probe is under way
-	probes       int       // probes in a row that stayed without an answer
+	probes       int       // probes in a row without a response
 	next         time.Time // when the next probe is due
 }
 
@@ -58,7 +58,7 @@ func newCircuit(apiURL string) *circuit {
 	return &circuit{apiURL: apiURL, gauge: openCircuits(apiURL), turned: make(chan struct{}, 1)}
 }
 
-// enter reports whether a call may be sent. It may be as a probe; each call that may be sent must leave.
+// enter reports whether a call may be sent, possibly as a probe. Each call that may be sent must call leave.
 func (c *circuit) enter(call call) (probe bool, refused *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ func (c *circuit) enter(call call) (probe bool, refused *Error) {
 		return false, nil
 	}
 	left := time.Until(c.next)
-	// A read is the best probe: nothing needs to be found out afterwards when its answer is lost.
+	// A read is the best probe: if its response is lost, nothing needs to be found out afterwards.
 	if left <= 0 && !c.probing && call.method == http.MethodGet && !call.list {
 		c.probing = true
 		return true, nil
@@ -83,19 +83,19 @@ func (c *circuit) wantsProbe() bool {
 	return c.open && !c.probing && !time.Now().Before(c.next)
 }
 
-// message is the same for as long as MAAS does not answer. The caller holds c.mu.
+// message stays the same while MAAS does not respond. The caller holds c.mu.
 func (c *circuit) message() string {
-	return fmt.Sprintf("MAAS has not answered since %s: %s", c.since.UTC().Format(time.RFC3339), c.why)
+	return fmt.Sprintf("MAAS has not responded since %s: %s", c.since.UTC().Format(time.RFC3339), c.why)
 }
 
-// currentMessage is what a probe in vain is told, as all are whose calls are not sent.
+// currentMessage is the error text of failed probes and of calls that are not sent.
 func (c *circuit) currentMessage() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.message()
 }
 
-// leave tells how a call ended that was sent at a certain time.
+// leave records the outcome of a call that was sent at a certain time.
 func (c *circuit) leave(probe bool, sent time.Time, ended outcome, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,13 +112,13 @@ func (c *circuit) leave(probe bool, sent time.Time, ended outcome, why string) {
 		}
 		c.await()
 	case c.open, ended == unclear, sent.Before(c.lastResponse):
-		// What was sent before MAAS's last answer says nothing of how MAAS is since.
+		// A call that was sent before MAAS's last response is no news.
 	default:
 		c.recordFailure(sent, why)
 	}
 }
 
-// recordFailure counts a call that stayed without an answer.
+// recordFailure counts a call without a response.
 func (c *circuit) recordFailure(sent time.Time, why string) {
 	if c.failures == 0 {
 		c.since = sent
@@ -134,7 +134,7 @@ func (c *circuit) recordFailure(sent time.Time, why string) {
 // await sets when the next probe is due.
 func (c *circuit) await() {
 	pause := Doubled(firstProbe, lastProbe, c.probes+1)
-	// Up to a fifth more, so that several managers don't ask in step.
+	// Up to a fifth more, so that several managers don't probe at the same time.
 	c.next = time.Now().Add(pause + time.Duration(rand.Int64N(int64(pause)/5+1))) // Not a secret.
 }
 
@@ -152,7 +152,7 @@ func (c *circuit) turn(open bool) {
 	}
 }
 
-// due is how long it is until the next probe, while the circuit is open.
+// due returns the time until the next probe, and whether the circuit is open.
 func (c *circuit) due() (left time.Duration, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *circuit) due() (left time.Duration, open bool) {
 	return max(time.Until(c.next), 0), c.open
 }
 
-// end takes the circuit out of the metrics.
+// end removes the circuit from the metrics.
 func (c *circuit) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +175,7 @@ func (c *circuit) end() {
 	dropCircuit(c.apiURL)
 }
 
-// outcome tells what the end of a call says about MAAS.
+// outcome classifies the result of a call.
 func (c call) outcome(caller context.Context, err *Error) outcome {
 	switch {
 	case err == nil:
@@ -183,20 +183,21 @@ func (c call) outcome(caller context.Context, err *Error) outcome {
 	case caller.Err() != nil, errors.Is(err, errTooLate):
 		return unclear
 	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTooLong)):
-		return unclear // MAAS may well answer all else.
+		return unclear // MAAS may still respond to other calls.
 	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
 		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:
-		return silent // A MAAS that can't even be read is of no use: its database is gone, for example.
+		return silent // A MAAS that can't even be read is of no use: its database may be down.
 	case err.Status != http.StatusServiceUnavailable && (err.Kind != Unavailable || err.Status >= 300):
 		return responded
 	case c.method == http.MethodGet:
 		return silent
 	}
-	// MAAS says 503 for a VM host or a rack controller that it can't reach, and a proxy for MAAS itself.
+	// MAAS returns 503 for a VM host or a rack controller that it can't reach; a proxy returns it for MAAS itself.
 	return unclear
 }
 
-// Doubled is the pause after a number of failures in a row: first after one, twice as long after each further one, and no longer than limit.
+// Doubled returns the backoff after a number of failures in a row: first after one, doubled by each further one, at
+// most limit.
 func Doubled(first, limit time.Duration, failures int) time.Duration {
 	pause := first
 	for ; failures > 1 && pause < limit; failures-- {

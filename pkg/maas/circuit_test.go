@@ -116,8 +116,8 @@ func TestCallsToAMAASThatDoesNotAnswerAreRefused(t *testing.T) {
 	}{
 		"nobody listens":               {refuses, read, "connection refused"},
 		"nobody listens to a write":    {refuses, compose, "connection refused"},
-		"no answer in time":            {hangs, read, "did not answer in time"},
-		"no answer to a write in time": {hangs, compose, "did not answer in time"},
+		"no answer in time":            {hangs, read, "did not respond in time"},
+		"no answer to a write in time": {hangs, compose, "did not respond in time"},
 		"a proxy without MAAS":         {says(http.StatusBadGateway, ""), read, "Bad Gateway"},
 		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout"},
 		"503 to a read":                {says(http.StatusServiceUnavailable, "starting"), read, "starting"},

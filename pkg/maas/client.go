@@ -21,17 +21,19 @@ import (
 const (
 	// callTimeout bounds ordinary calls.
 	callTimeout = 30 * time.Second
-	// slowCallTimeout bounds calls to which MAAS responds only after a rack controller did something. It waits up to 120 s for a VM to be
-	// composed.
+	// slowCallTimeout bounds calls to which MAAS responds only after a rack controller has done something. MAAS waits
+	// up to 120 s for a VM to be composed.
 	slowCallTimeout = 150 * time.Second
-	// listTimeout bounds lists of machines, which have no pages: a MAAS that responds to all else at once may need long for them.
+	// listTimeout bounds lists of machines, which have no pages: a MAAS that responds to everything else at once may
+	// take long for them.
 	listTimeout = 60 * time.Second
-	// waitTimeout bounds how long a call waits for others of its client.
+	// waitTimeout bounds how long a call waits for other calls of its client.
 	waitTimeout = 30 * time.Second
-	// callsPerSecond and callBurst are what one identity may ask of a region.
+	// callsPerSecond and callBurst limit the calls of one identity to one region.
 	callsPerSecond = 20
 	callBurst      = 40
-	// maxUnderWay is how many requests of one identity may be under way, and keptConnections how many idle connections are kept.
+	// maxUnderWay is how many requests of one identity may be in flight, and keptConnections how many idle connections
+	// are kept.
 	maxUnderWay     = 16
 	keptConnections = 8
 )
@@ -39,14 +41,14 @@ const (
 // Client talks to one MAAS with one identity. It is safe for concurrent use.
 type Client struct {
 	api      *gomaasapi.Client
-	secret   string // of the key: it must not come back in what MAAS says
+	secret   string // of the key: it must not appear in errors
 	base     http.RoundTripper
-	underWay chan struct{} // holds one for each request that is under way
+	underWay chan struct{} // holds one item for each request in flight
 	limiter  *rate.Limiter
 	circuit  *circuit
 }
 
-// NewClient makes a client. It does not talk to MAAS. Errors are of type *ConfigError, possibly joined.
+// NewClient makes a client. It sends nothing to MAAS. Errors are of type *ConfigError, possibly joined.
 func NewClient(config Config) (*Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -70,30 +72,30 @@ func NewClient(config Config) (*Client, error) {
 	}, nil
 }
 
-// Close ends the client's connections, and what its metrics say of it. It is for clients that others take the place of.
+// Close closes the client's connections and removes its metrics. Call it when another client replaces this one.
 func (c *Client) Close() {
 	(&http.Client{Transport: c.base}).CloseIdleConnections()
 	c.circuit.end()
 }
 
-// NextProbe tells while MAAS does not answer, so that calls are refused, how long it is until one is sent again to see whether MAAS is
-// back; open is false while calls are sent.
+// NextProbe returns the time until the next probe while MAAS does not respond and calls are refused. open is false
+// while calls are sent.
 func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
 
-// StateChanged returns a channel that receives when MAAS stops answering, or answers again.
+// StateChanged returns a channel that receives when MAAS stops responding, or responds again.
 func (c *Client) StateChanged() <-chan struct{} { return c.circuit.turned }
 
 // call is one request to MAAS.
 type call struct {
 	method   string
 	endpoint string     // pattern for metrics and errors, for example machines/{id}/
-	args     []string   // what stands for the pattern's {...}, in order: ids, which need no escaping
+	args     []string   // values of the pattern's {...}, in order: ids, which need no escaping
 	op       string     // MAAS's op, or ""
 	query    url.Values // for DELETE
 	params   url.Values // GET: the query; POST and PUT: the form
-	slow     bool       // MAAS answers only after work was done
+	slow     bool       // MAAS responds only after it did the work
 	list     bool       // a list of machines
-	permit   Permit     // what a call that changes MAAS needs
+	permit   Permit     // needed by calls that change MAAS
 }
 
 // path fills the endpoint's placeholders.
@@ -106,7 +108,7 @@ func (c call) path() string {
 	return path
 }
 
-// timeout is how long MAAS may take for the call.
+// timeout returns how long MAAS may take for the call.
 func (c call) timeout() time.Duration {
 	switch {
 	case c.slow:
@@ -117,7 +119,7 @@ func (c call) timeout() time.Duration {
 	return callTimeout
 }
 
-// do sends a call and decodes its answer into out, unless out is nil. Errors are of type *Error.
+// do sends a call and decodes the response into out, unless out is nil. Errors are of type *Error.
 func (c *Client) do(ctx context.Context, call call, out any) error {
 	if call.method != http.MethodGet && !call.permit.IsGiven() {
 		refused := call.fail(0, errNoPermit.Error(), errNoPermit)
@@ -125,7 +127,7 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 		return refused
 	}
 	if call.list && c.circuit.wantsProbe() {
-		_, _ = c.Version(ctx) // A list that takes too long would not say whether MAAS is back. This is the least that there is.
+		_, _ = c.Version(ctx) // A list that takes too long would not show whether MAAS is back. This is the cheapest call.
 	}
 	probe, refused := c.circuit.enter(call)
 	if refused != nil {
@@ -138,19 +140,19 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 	return nil
 }
 
-// try sends a call that may be sent.
+// try sends a call that the circuit has let through.
 func (c *Client) try(caller context.Context, call call, out any, probe bool) *Error {
 	sent, ended, why, release := time.Now(), unclear, "", func() {}
-	defer func() { // Also after a panic: a probe that never ends would be the last one.
+	defer func() { // Also after a panic: otherwise a probe would never end, and no other one would be sent.
 		c.circuit.leave(probe, sent, ended, why)
-		release() // Who waits for it knows of this call's end then.
+		release() // Only now: whoever waits for the release must see how this call ended.
 	}()
 	err := c.wait(caller, call)
 	if err != nil {
 		return err.presentable(nil)
 	}
 	release = func() { <-c.underWay }
-	if !probe { // Much can have happened since.
+	if !probe { // The circuit may have opened while this call waited.
 		if probe, err = c.circuit.enter(call); err != nil {
 			return err
 		}
@@ -168,7 +170,8 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	return err
 }
 
-// wait returns when the call may be sent, by the limits of requests under way and of requests per second. It is one of those under way then.
+// wait returns when the limits of requests in flight and of requests per second allow the call. The call then counts as
+// in flight.
 func (c *Client) wait(caller context.Context, call call) *Error {
 	ctx, cancel := context.WithTimeout(caller, waitTimeout)
 	defer cancel()
@@ -188,7 +191,7 @@ func (c *Client) wait(caller context.Context, call call) *Error {
 	return nil
 }
 
-// notSent is the error of a call that waited until its context ended.
+// notSent returns the error of a call that waited until its context ended.
 func (c call) notSent(ctx context.Context, err error) *Error {
 	if errors.Is(context.Cause(ctx), errTooLate) {
 		return c.fail(0, errTooLate.Error(), errTooLate)
@@ -198,7 +201,7 @@ func (c call) notSent(ctx context.Context, err error) *Error {
 	return late
 }
 
-// attempt sends a call and decodes its answer into out.
+// attempt sends a call and decodes the response into out.
 func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	ctx, cancel := context.WithTimeout(caller, call.timeout())
 	defer cancel()
@@ -216,17 +219,17 @@ func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	case exchange.broken != nil:
 		return call.fail(exchange.status, transportMessage(exchange.broken), exchange.broken)
 	case !complete(out):
-		return call.fail(exchange.status, "the answer lacks what it should have", nil)
+		return call.fail(exchange.status, "the response lacks required values", nil)
 	}
 	return nil
 }
 
-// secrets are what the call sends that no one else may see.
+// secrets returns the values in the call that nobody else may see.
 func (c call) secrets() []string {
 	return append(slices.Clone(c.params["user_data"]), c.params["key"]...)
 }
 
-// send hands the call to gomaasapi, which signs it. What it returns of the answer is not used: the exchange decodes it.
+// send hands the call to gomaasapi, which signs it. Its result is not used: the exchange decodes the response.
 func (c *Client) send(exchange *exchange, call call) error {
 	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: exchange.client()}
 	uri := &url.URL{Path: call.path(), RawQuery: call.query.Encode()}
@@ -251,7 +254,7 @@ func (c call) fail(status int, message string, cause error) *Error {
 	}
 }
 
-// wrap makes an *Error of what gomaasapi returned.
+// wrap makes an *Error from an error of gomaasapi.
 func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
@@ -275,7 +278,7 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	}
 }
 
-// redirectMessage names where MAAS sends us, without what may be secret there.
+// redirectMessage names the target of a redirect, without parts that may be secret.
 func redirectMessage(location string) string {
 	target, err := url.Parse(location)
 	if err != nil {
@@ -290,7 +293,7 @@ func transportMessage(err error) string {
 	var op *net.OpError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "MAAS did not answer in time"
+		return "MAAS did not respond in time"
 	case errors.Is(err, errTooLong):
 		return errTooLong.Error()
 	case errors.As(err, &op) && op.Op == "dial" && op.Addr == nil:

@@ -30,17 +30,17 @@ type ConfigError struct {
 	Field, Problem string
 }
 
-// Error names the field and the remedy, and never its value.
+// Error names the field and the remedy, never the value.
 func (e *ConfigError) Error() string { return e.Field + ": " + e.Problem }
 
-// ID tells identities apart without giving the key away.
+// ID is different for each identity and does not reveal the key.
 func (c Config) ID() string {
 	sum := sha256.Sum256([]byte(c.Endpoint + "\x00" + c.APIKey + "\x00" + string(c.CABundle)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// KeyID tells API keys apart without giving them away: it is made of the consumer and the token, and not of the secret. It is ""
-// where the key has not its form.
+// KeyID is different for each API key and does not reveal it: it is made of the consumer and the token, without the
+// secret. It is "" if the key is malformed.
 func (c Config) KeyID() string {
 	parts := strings.Split(c.APIKey, ":")
 	if len(parts) != 3 {
@@ -50,7 +50,8 @@ func (c Config) KeyID() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// Where tells regions apart: identities of which it is the same see the same MAAS. It is the URL's host and path in their normal form.
+// Where identifies the region: identities with the same value see the same MAAS. It is the URL's host and path in their
+// normal form.
 func (c Config) Where() string {
 	u, err := c.apiURL()
 	if err != nil {
@@ -65,7 +66,7 @@ func (c Config) Where() string {
 
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
-// Validate checks the form of all fields; it does not talk to MAAS.
+// Validate checks the form of all fields. It sends nothing to MAAS.
 func (c Config) Validate() error {
 	var errs []error
 	if _, err := c.apiURL(); err != nil {
@@ -84,7 +85,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// secret is the part of the key that makes it one; "" where the key has not its form.
+// secret returns the secret part of the key; "" if the key is malformed.
 func (c Config) secret() string {
 	if parts := strings.Split(c.APIKey, ":"); len(parts) == 3 {
 		return parts[2]
@@ -92,7 +93,7 @@ func (c Config) secret() string {
 	return ""
 }
 
-// apiURL is the versioned root of the API, with a trailing slash.
+// apiURL returns the versioned root of the API, with a trailing slash.
 func (c Config) apiURL() (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(c.Endpoint))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {

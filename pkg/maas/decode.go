@@ -10,32 +10,33 @@ import (
 	"reflect"
 )
 
-// What is taken of an answer. A hostile MAAS, or something that is none, must not take all memory, and lists are the long answers: they
-// are decoded one element after the other, and what was read of an element is gone when the next one comes.
+// Limits of a response. A hostile MAAS, or another server, must not use up all memory. Long responses are lists: they
+// are decoded element by element, and the text of an element is dropped before the next one is read.
 const (
-	// maxObject bounds what is no list, and each element of a list, in bytes. A machine is about 20 kB.
+	// maxObject bounds a response that is not a list, and each element of a list, in bytes. A machine is about 20 kB.
 	maxObject = 1 << 20
-	// maxElements bounds how long a list is, and maxList how many bytes it has.
+	// maxElements bounds the elements of a list, and maxList its bytes.
 	maxElements = 50_000
 	maxList     = 256 << 20
-	// maxKept bounds what is kept of a list, in bytes of memory: {} takes two bytes in an answer, and a hundred in a slice of structs.
+	// maxKept bounds the memory that a decoded list takes, in bytes: {} takes two bytes in a response, and a hundred in
+	// a slice of structs.
 	maxKept = 128 << 20
 )
 
-// errTooLong is for an answer that is longer than it may be.
-var errTooLong = errors.New("the answer is longer than MAAS's answers are")
+// errTooLong is for a response that exceeds the limits.
+var errTooLong = errors.New("the response is too long to be one of MAAS")
 
-// errFormat is for an answer that is no JSON of what was asked for.
-var errFormat = errors.New("the answer can't be read")
+// errFormat is for a response that is not the expected JSON.
+var errFormat = errors.New("the response can't be read")
 
-// boundedBody ends with errTooLong where the answer is longer than it may be.
+// boundedBody returns errTooLong once the response exceeds its limit.
 type boundedBody struct {
 	io.ReadCloser
 	left   int64
-	failed error // why no more could be read
+	failed error // why reading stopped
 }
 
-// Read reads no more than what is left of the bound.
+// Read reads at most what is left of the limit.
 func (b *boundedBody) Read(into []byte) (int, error) {
 	if b.left <= 0 {
 		b.failed = errTooLong
@@ -49,8 +50,8 @@ func (b *boundedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// decode reads an answer from its body. Of an answer that is broken nothing is kept. Errors are errTooLong, those of the connection, and
-// errFormat.
+// decode reads a response from its body. Nothing of a broken response is kept. Errors are errTooLong, those of the
+// connection, and errFormat.
 func decode(body io.ReadCloser, out any) error {
 	target := reflect.ValueOf(out).Elem()
 	d := &decoder{body: &boundedBody{ReadCloser: body}, whole: maxObject}
@@ -79,30 +80,30 @@ func decode(body io.ReadCloser, out any) error {
 	return fmt.Errorf("%w: %w", errFormat, err)
 }
 
-// decoder reads one answer.
+// decoder reads one response.
 type decoder struct {
 	json     *json.Decoder
 	body     *boundedBody
-	whole    int64 // how long the answer may be
-	read     int64 // how much of it the body was allowed
+	whole    int64 // bytes that the whole response may have
+	read     int64 // bytes that the body was allowed so far
 	elements int
 	kept     int64
 }
 
-// allow lets the next value be as long as one may be. The JSON decoder reads ahead; what it has read already counts.
+// allow lets the next value have its full limit. The JSON decoder reads ahead; bytes that it has already read count.
 func (d *decoder) allow() {
 	allowed := min(d.json.InputOffset()+maxObject, d.whole)
 	d.body.left += allowed - d.read
 	d.read = allowed
 }
 
-// object reads an answer that is no list.
+// object reads a response that is not a list.
 func (d *decoder) object(into reflect.Value) error {
 	d.allow()
 	return d.json.Decode(into.Addr().Interface())
 }
 
-// begins reads the first token. null leaves the list as it is, without an error: it is for complete.
+// begins reads the first token. null leaves the list as it is, without an error: complete rejects it.
 func (d *decoder) begins(with json.Delim) (bool, error) {
 	d.allow()
 	token, err := d.json.Token()
@@ -172,7 +173,7 @@ func (d *decoder) element(into reflect.Value) error {
 	return nil
 }
 
-// end wants nothing but space after the answer.
+// end returns an error unless only space follows the value.
 func (d *decoder) end() error {
 	switch _, err := d.json.Token(); {
 	case errors.Is(err, io.EOF):
@@ -180,15 +181,15 @@ func (d *decoder) end() error {
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("%w: something follows it", errFormat)
+	return fmt.Errorf("%w: other data follows it", errFormat)
 }
 
-// size is about how much memory a value takes, with all that it leads to.
+// size returns about how much memory a value takes, with everything that it refers to.
 func size(v reflect.Value) int64 {
 	return int64(v.Type().Size()) + behind(v)
 }
 
-// behind is what a value leads to.
+// behind returns the size of what a value refers to.
 func behind(v reflect.Value) (n int64) {
 	switch v.Kind() {
 	case reflect.String:

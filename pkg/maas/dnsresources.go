@@ -16,15 +16,16 @@ type DNSResource struct {
 	FQDN        string `json:"fqdn"`
 	IPAddresses []struct {
 		IP string `json:"ip"`
-		// AllocType is what the address is allocated as.
+		// AllocType is how the address was allocated.
 		AllocType int `json:"alloc_type"`
 	} `json:"ip_addresses"`
 }
 
-// allocUserReserved is the type of addresses that a user reserved, also by putting them into a DNS resource.
+// allocUserReserved is the type of addresses that a user reserved; putting an address into a DNS resource reserves it,
+// too.
 const allocUserReserved = 4
 
-// Addresses are the record's IP addresses, in MAAS's order.
+// Addresses returns the record's IP addresses, in MAAS's order.
 func (r *DNSResource) Addresses() []string {
 	addresses := make([]string, 0, len(r.IPAddresses))
 	for _, address := range r.IPAddresses {
@@ -35,7 +36,8 @@ func (r *DNSResource) Addresses() []string {
 	return addresses
 }
 
-// Reserved are those addresses of the record that users reserved; the others are of machines, or were found on the network.
+// Reserved returns the addresses of the record that users reserved. The others belong to machines or were found on the
+// network.
 func (r *DNSResource) Reserved() []string {
 	var reserved []string
 	for _, address := range r.IPAddresses {

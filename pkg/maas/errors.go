@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
-// Kind tells errors of MAAS apart. It is itself an error, so that callers can ask errors.Is(err, maas.NotFound).
+// Kind classifies errors of MAAS. It is itself an error, for errors.Is(err, maas.NotFound).
 type Kind string
 
 // Error makes a Kind usable as the target of errors.Is.
@@ -30,16 +30,16 @@ const (
 	Unauthorized Kind = "Unauthorized"
 	// Forbidden (403): the key's user may not do this, or the machine is locked or another user's.
 	Forbidden Kind = "Forbidden"
-	// Invalid (400): a parameter is wrong; Error.Fields says which one, where MAAS says so.
+	// Invalid (400): a parameter is wrong; Error.Fields names it where MAAS does.
 	Invalid Kind = "Invalid"
 	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
 	Gone Kind = "Gone"
-	// Busy (409 with Retry-After or a page of HTML): MAAS gave the call up, because its transaction met others. It was rolled back, so
-	// nothing in MAAS's database changed; only what MAAS did outside of it may have happened: compose may have made the VM on the
-	// host. It is Unavailable, too.
+	// Busy (409 with Retry-After or an HTML page): MAAS gave up the call because its transaction conflicted with
+	// others. It was rolled back, so nothing in MAAS's database changed. Effects outside of the database are possible:
+	// compose may have made the VM on the host. It is Unavailable, too.
 	Busy Kind = "Busy"
-	// Unavailable (no answer, a broken answer, 429 or 5xx): it may pass. A call that changes something may have taken
-	// effect all the same, unless NotSent: look before trying again.
+	// Unavailable (no response, a broken response, 429 or 5xx): it may pass. A call that changes something may have
+	// taken effect all the same, unless NotSent: check before trying again.
 	Unavailable Kind = "Unavailable"
 )
 
@@ -48,21 +48,22 @@ type Error struct {
 	Kind Kind
 	// Method, Endpoint and Op name the call; Endpoint is a pattern such as machines/{id}/.
 	Method, Endpoint, Op string
-	// Status is the HTTP status, or 0 where there was no answer.
+	// Status is the HTTP status, or 0 without a response.
 	Status int
-	// Message is what MAAS said, on one line.
+	// Message is MAAS's error message, on one line.
 	Message string
-	// Fields are MAAS's errors by form field, where it gave any; __all__ holds those of no field.
+	// Fields are MAAS's errors by form field, if any; __all__ holds those that belong to no field.
 	Fields map[string][]string
-	// RetryAfter is how long to wait before the next try: as MAAS asked, or until it is tried whether MAAS answers again; or 0.
+	// RetryAfter is how long to wait before the next try: as MAAS asked, or until the next probe; or 0.
 	RetryAfter time.Duration
-	// NotSent reports whether MAAS never got the call: there was no connection, or MAAS is known not to answer. Nothing came of it.
+	// NotSent reports whether MAAS never got the call: there was no connection, or the circuit was open. It had no
+	// effect.
 	NotSent bool
 
 	cause error
 }
 
-// Error says which call failed and what MAAS said.
+// Error returns which call failed, and MAAS's message.
 func (e *Error) Error() string {
 	call := e.Method + " " + e.Endpoint
 	if e.Op != "" {
@@ -74,7 +75,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %d: %s", call, e.Status, e.Message)
 }
 
-// Unwrap gives the transport's error, where there was one.
+// Unwrap returns the transport's error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Is makes errors.Is(err, Kind) work.
@@ -89,7 +90,7 @@ func InvalidField(err error, field string) bool {
 	return errors.As(err, &e) && e.Kind == Invalid && len(e.Fields[field]) > 0
 }
 
-// Message is what MAAS itself said, for people; for other errors it is the error's text.
+// Message returns MAAS's own message, for people; for other errors it is the error's text.
 func Message(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -98,7 +99,7 @@ func Message(err error) string {
 	return err.Error()
 }
 
-// NotSent reports whether MAAS never got the call, so that nothing can have come of it.
+// NotSent reports whether MAAS never got the call, so that it had no effect.
 func NotSent(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.NotSent
@@ -109,7 +110,7 @@ func HadNoEffect(err error) bool {
 	return !errors.Is(err, Unavailable) || errors.Is(err, Busy) || NotSent(err)
 }
 
-// RetryAfter is how long to wait before the next try, or 0 where nothing is known of that.
+// RetryAfter returns how long to wait before the next try, or 0 if that is unknown.
 func RetryAfter(err error) time.Duration {
 	var e *Error
 	if errors.As(err, &e) {
@@ -138,11 +139,11 @@ func kindOf(status int) Kind {
 }
 
 const (
-	// maxMessage bounds what is taken from an answer, in bytes: a proxy's error page is not for conditions.
+	// maxMessage bounds an error message, in bytes: a proxy's error page does not belong in a condition.
 	maxMessage = 512
-	// tellingPart is how much of a secret must not be seen, in bytes: what follows it in a message is the rest of it.
+	// tellingPart is how many bytes of a secret reveal it: what follows them in a message is the rest of it.
 	tellingPart = 16
-	// rightSecret is what MAAS writes before the right secret when it got a key with a wrong one.
+	// rightSecret is what MAAS writes before the right secret when a key has a wrong one.
 	rightSecret = "Expected signature"
 )
 
@@ -160,7 +161,7 @@ func describe(body string) (message string, fields map[string][]string) {
 // isPage reports whether a body is HTML.
 func isPage(body string) bool { return strings.HasPrefix(strings.TrimSpace(body), "<") }
 
-// presentable makes of what MAAS said something for logs and conditions: short, on one line, and without secrets.
+// presentable makes the message fit for logs and conditions: short, on one line, and without secrets.
 func (e *Error) presentable(secrets []string) *Error {
 	e.Message = cmp.Or(presentable(e.Message, secrets), http.StatusText(e.Status), "MAAS gives no reason")
 	fields := make(map[string][]string, len(e.Fields))
@@ -174,14 +175,14 @@ func (e *Error) presentable(secrets []string) *Error {
 	return e
 }
 
-func presentable(said string, secrets []string) string {
-	said = text.OneLine(said, len(said)) // A secret may be broken over lines.
+func presentable(message string, secrets []string) string {
+	message = text.OneLine(message, len(message)) // A secret may be broken over lines.
 	for _, secret := range append(secrets, rightSecret) {
 		if secret != "" {
-			said, _, _ = strings.Cut(said, secret[:min(len(secret), tellingPart)])
+			message, _, _ = strings.Cut(message, secret[:min(len(secret), tellingPart)])
 		}
 	}
-	return text.OneLine(said, maxMessage)
+	return text.OneLine(message, maxMessage)
 }
 
 func joinFields(fields map[string][]string) string {

@@ -9,13 +9,14 @@ import (
 
 type idleKey struct{}
 
-// WithIdle returns a context whose user waits for MAAS without its worker: each call calls idle before it waits, and the function that
-// idle returned after it. It is for those who share a limited number of workers. Both may be called many times, and resume may block.
+// WithIdle returns a context whose user gives up its worker while it waits for MAAS: each call calls idle before it
+// waits, and the returned function afterwards. It is for callers that share a limited number of workers. Both may be
+// called many times, and resume may block.
 func WithIdle(ctx context.Context, idle func() (resume func())) context.Context {
 	return context.WithValue(ctx, idleKey{}, idle)
 }
 
-// Idle says that the user of the context waits from now on, until it calls resume. Without WithIdle it does nothing.
+// Idle marks the user of the context as waiting, until it calls resume. Without WithIdle it does nothing.
 func Idle(ctx context.Context) (resume func()) {
 	if idle, ok := ctx.Value(idleKey{}).(func() func()); ok {
 		return idle()
@@ -23,7 +24,8 @@ func Idle(ctx context.Context) (resume func()) {
 	return func() {}
 }
 
-// Lock is a mutex that is held during calls. Who waits for it respects the context, and leaves its worker to others. Make it with NewLock.
+// Lock is a mutex that is held during calls. Waiting for it respects the context and frees the worker. Make it with
+// NewLock.
 type Lock struct{ held chan struct{} }
 
 // NewLock returns a lock that is free.

@@ -16,15 +16,15 @@ type IPAddress struct {
 
 // ReserveParams are the parameters of op=reserve.
 type ReserveParams struct {
-	// IP is the address, or Subnet (CIDR) is where MAAS chooses a free one.
+	// IP is the address; otherwise MAAS chooses a free one in Subnet (CIDR).
 	IP, Subnet string
 	// FQDN is a name in a domain of MAAS that gets a DNS record with the address in the same call.
 	FQDN string
 }
 
-// ReserveAddress takes an address out of circulation for the key's user (POST ipaddresses/ op=reserve). NotFound: the address is in
-// use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it lies in no subnet, or there is no such
-// subnet. Unavailable with status 503: the subnet is full.
+// ReserveAddress reserves an address for the key's user (POST ipaddresses/ op=reserve). NotFound: the address is in
+// use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it
+// lies in no subnet, or there is no such subnet. Unavailable with status 503: the subnet is full.
 func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReserveParams) (IPAddress, error) {
 	form := url.Values{}
 	set(form, "ip", p.IP)
@@ -35,8 +35,8 @@ func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReservePar
 	return address, err
 }
 
-// ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's user. With force it
-// may be another user's, and be used in any other way, too; that is for administrators.
+// ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's
+// user. With force, which is for administrators, it may be another user's, or be used in another way.
 func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, force bool) error {
 	form := url.Values{"ip": {ip}}
 	if force {
@@ -45,7 +45,8 @@ func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, f
 	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit}, nil)
 }
 
-// IPRangeReserved is the type of an IPRange that MAAS gives nothing away of by itself; machines may have static addresses there.
+// IPRangeReserved is the type of an IPRange in which MAAS allocates no addresses; machines may have static addresses
+// there.
 const IPRangeReserved = "reserved"
 
 // IPRange is a part of a subnet that an operator set aside.
@@ -71,7 +72,7 @@ func isBetween(ip netip.Addr, start, end string) bool {
 	return err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
 }
 
-// SameAddress reports whether two texts are the same IP address, however it is written.
+// SameAddress reports whether two texts are the same IP address in any notation.
 func SameAddress(a, b string) bool {
 	left, err := netip.ParseAddr(a)
 	if err != nil {

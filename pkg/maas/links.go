@@ -22,11 +22,12 @@ type Link struct {
 
 // Link modes of LinkParams and Link.
 const (
-	// LinkModeAuto: MAAS chooses an address of the subnet when the machine is deployed, and takes it back when it is released.
+	// LinkModeAuto: MAAS chooses an address of the subnet when the machine is deployed, and frees it when the machine
+	// is released.
 	LinkModeAuto = "auto"
-	// LinkModeDHCP: the machine asks for an address by DHCP.
+	// LinkModeDHCP: the machine gets its address by DHCP.
 	LinkModeDHCP = "dhcp"
-	// LinkModeStatic: the address is the interface's until the link is taken away. A release leaves it.
+	// LinkModeStatic: the interface has the address until the link is removed. A release keeps it.
 	LinkModeStatic = "static"
 	// LinkModeLinkUp: the interface is up, without an address.
 	LinkModeLinkUp = "link_up"
@@ -38,8 +39,8 @@ type LinkParams struct {
 	// SubnetID must be given for auto and static links. Without Replace it must be on the interface's VLAN.
 	SubnetID  int
 	IPAddress string // for static links
-	// Replace takes all other links away (force), and moves the interface to the subnet's VLAN. MAAS refuses to replace a dhcp link by
-	// another dhcp link.
+	// Replace removes all other links (force), and moves the interface to the subnet's VLAN. MAAS refuses to replace a
+	// dhcp link by another dhcp link.
 	Replace bool
 }
 
@@ -57,7 +58,8 @@ func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string,
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "link_subnet", form)
 }
 
-// UnlinkSubnet takes a link away (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is no such link.
+// UnlinkSubnet removes a link (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is
+// no such link.
 func (c *Client) UnlinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID, linkID int) (*Interface, error) {
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
 }
@@ -84,7 +86,7 @@ func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID stri
 	return iface, err
 }
 
-// PurposeDynamic is a purpose of a Range: MAAS gives its addresses away by DHCP.
+// PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
 const PurposeDynamic = "dynamic"
 
 // Range is a part of a subnet.
@@ -97,12 +99,12 @@ type Range struct {
 // Contains reports whether an address lies in the range.
 func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
 
-// UsedRanges returns what is in use of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
+// UsedRanges returns the used ranges of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
 func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
 	return c.ranges(ctx, subnetID, "reserved_ip_ranges")
 }
 
-// FreeRanges returns what is not in use of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
+// FreeRanges returns the free ranges of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
 func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) {
 	return c.ranges(ctx, subnetID, "unreserved_ip_ranges")
 }

@@ -14,7 +14,7 @@ import (
 // Status is the state of a machine, with MAAS's numbers.
 type Status int
 
-// All states that MAAS knows.
+// All states of MAAS.
 const (
 	StatusNew                    Status = 0
 	StatusCommissioning          Status = 1
@@ -41,7 +41,7 @@ const (
 	StatusFailedTesting          Status = 22
 )
 
-// Moving is true for states that MAAS leaves by itself.
+// Moving reports whether MAAS leaves the state by itself.
 func (s Status) Moving() bool {
 	switch s {
 	case StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing, StatusDiskErasing,
@@ -51,8 +51,8 @@ func (s Status) Moving() bool {
 	return false
 }
 
-// Values of Machine.PowerState, as MAAS last saw it. Others are error and unknown: the power can't be read, which for machines whose
-// power is managed by hand is always so.
+// Values of Machine.PowerState, as last seen by MAAS. Others are error and unknown: MAAS can't read the power; if power
+// is managed by hand, that is always so.
 const (
 	PowerOn  = "on"
 	PowerOff = "off"
@@ -64,7 +64,7 @@ type Ref struct {
 	Name string `json:"name"`
 }
 
-// Machine is what the provider uses of MAAS's machine object (GET machines/, machines/{id}/).
+// Machine is the part of MAAS's machine object that the provider uses (GET machines/, machines/{id}/).
 type Machine struct {
 	SystemID      string `json:"system_id"`
 	Hostname      string `json:"hostname"` // without the domain
@@ -94,12 +94,12 @@ type Machine struct {
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
 }
 
-// Disk is what the provider uses of a block device; its size is in bytes.
+// Disk is the part of a block device that the provider uses; its size is in bytes.
 type Disk struct {
 	Size int64 `json:"size"`
 }
 
-// HostName is the name of the VM host that the machine is on, or "" for bare metal.
+// HostName returns the name of the VM host that the machine is on, or "" for bare metal.
 func (m *Machine) HostName() string {
 	if m.Pod == nil {
 		return ""
@@ -107,8 +107,8 @@ func (m *Machine) HostName() string {
 	return m.Pod.Name
 }
 
-// Unacquired reports whether no user can have acquired the machine, so that MAAS has no record of who did. MAAS names an owner all the same
-// while it commissions or tests: its user who asked for that.
+// Unacquired reports whether certainly no user has acquired the machine, so that MAAS has no agent name for it. MAAS
+// still shows an owner while it commissions or tests: the user who started that.
 func (m *Machine) Unacquired() bool {
 	switch m.Status {
 	case StatusCommissioning, StatusFailedCommissioning:
@@ -118,19 +118,20 @@ func (m *Machine) Unacquired() bool {
 	case StatusNew, StatusReady, StatusMissing, StatusBroken, StatusRetired:
 		return m.Owner == ""
 	}
-	return false // A machine that comes out of rescue mode is Allocated without an owner.
+	return false // A machine that leaves rescue mode is Allocated without an owner.
 }
 
 // MachineFilter limits a list of machines; empty fields don't. Values of one field are alternatives.
 type MachineFilter struct {
 	SystemIDs, Hostnames, AgentNames []string
-	// NotAgentNames leaves machines out that were acquired with one of these; one that is not acquired has none.
+	// NotAgentNames leaves out machines that were acquired with one of these; a machine that is not acquired has none.
 	NotAgentNames []string
-	// VMHosts are names of VM hosts: the machines that are VMs there. Invalid: there is no such host.
+	// VMHosts are names of VM hosts: only their VMs are listed. Invalid: there is no such host.
 	VMHosts []string
 }
 
-// maxQuery bounds the query of a list, in bytes: nginx before MAAS takes 8 KiB for a request line, and the path is in it, too.
+// maxQuery bounds the query of a list, in bytes: the nginx before MAAS accepts 8 KiB for a request line, which also
+// holds the path.
 const maxQuery = 6<<10 - 512
 
 func (f MachineFilter) params() url.Values {
@@ -145,8 +146,8 @@ func (f MachineFilter) params() url.Values {
 	return params
 }
 
-// JoinFilters makes as few filters out of many as fit into request lines. All limit the same fields, as values of one field are
-// alternatives, and values of two are not.
+// JoinFilters joins filters into as few as fit into request lines. All must limit the same fields: values of one field
+// are alternatives, values of two fields are not.
 func JoinFilters(filters []MachineFilter) []MachineFilter {
 	var joined []MachineFilter
 	length := maxQuery
@@ -165,20 +166,21 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 	return joined
 }
 
-// ListMachines returns the machines that a filter leaves (GET machines/). An unknown agent name or hostname gives an empty list.
+// ListMachines returns the machines that match a filter (GET machines/). An unknown agent name or hostname gives an
+// empty list.
 func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
 	var machines []*Machine
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(), list: true}, &machines)
 	return machines, err
 }
 
-// InstanceNames returns what the VMs behind machines are called on their LXD hosts, by system id (GET machines/ op=power_parameters). It stays
-// as it was when the machine got another name. Forbidden: only administrators are told.
+// InstanceNames returns the names of VMs on their LXD hosts, by system id (GET machines/ op=power_parameters). They
+// don't change when a machine is renamed. Forbidden: only administrators may read them.
 func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[string]string, error) {
 	if len(systemIDs) == 0 {
-		return nil, nil // MAAS would return all machines.
+		return nil, nil // Without ids, MAAS would return all machines.
 	}
-	// The parameters hold credentials, too; nothing else is read.
+	// The parameters also hold credentials; nothing else is read.
 	var parameters map[string]struct {
 		InstanceName string `json:"instance_name"`
 	}
@@ -208,13 +210,13 @@ type AllocateParams struct {
 	MinCPU, MinMemory int // cores, MiB
 	MinDiskSize       int // GB
 	Tags              []string
-	NotOnVMHosts      []string // names of VM hosts: neither pick their VMs, nor compose one there
-	NotHostnames      []string // hostnames of machines that are not wanted
+	NotOnVMHosts      []string // names of VM hosts: MAAS neither picks their VMs nor composes there
+	NotHostnames      []string // hostnames of machines to leave out
 	Comment           string
 }
 
-// AllocateMachine takes a machine (POST machines/ op=allocate). Conflict means that none fits. With neither SystemID nor all VM hosts
-// in NotOnVMHosts, MAAS composes a VM when no machine fits.
+// AllocateMachine takes a machine (POST machines/ op=allocate). Conflict: none fits. With neither SystemID nor all VM
+// hosts in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
@@ -239,8 +241,9 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 	return machine, err
 }
 
-// notOf wants a machine with an interface that is not of any of these. There is no other way to allocate any machine but certain ones:
-// MAAS's forms lack not_system_id, and tags would change the machines. Names with the marks of constraints are left out; MAAS has none.
+// notOf returns the constraint for a machine with an interface that belongs to none of these. It is the only way to
+// exclude machines from an allocation: MAAS's forms lack not_system_id, and tags would change the machines. Names with
+// the characters of constraints are left out; MAAS has none.
 func notOf(hostnames []string) string {
 	var pairs []string
 	for _, name := range hostnames {
@@ -256,13 +259,13 @@ func notOf(hostnames []string) string {
 
 // DeployParams are the parameters of op=deploy.
 type DeployParams struct {
-	// AgentName marks the machine when the deployment itself acquires it, because it was Ready.
+	// AgentName marks the machine if the deployment itself acquires it, because it was Ready.
 	AgentName string
 	// DistroSeries is osystem/series, custom/NAME or the bare name of an uploaded image.
 	DistroSeries string
-	// UserData is handed to cloud-init as it is.
+	// UserData is passed to cloud-init unchanged.
 	UserData []byte
-	// InMemory leaves the disks alone (ephemeral_deploy).
+	// InMemory leaves the disks untouched (ephemeral_deploy).
 	InMemory bool
 	Comment  string
 }
@@ -282,17 +285,18 @@ func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID stri
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit}, systemID)
 }
 
-// Erase is what a release does to the machine's disks first.
+// Erase is how a release erases the machine's disks.
 type Erase string
 
-// Where erasing on release is switched on in MAAS's own settings, MAAS erases each machine: 3.5 and newer then as the settings say,
+// If MAAS's own settings require erasing on release, MAAS erases each machine: 3.5 and newer as the settings say,
 // whatever a release asks for.
 const (
-	// EraseDefault asks for nothing: MAAS's settings decide, and out of the box they leave the disks alone.
+	// EraseDefault requests nothing: MAAS's settings decide. By default they leave the disks alone.
 	EraseDefault Erase = ""
-	// EraseQuick removes what says how a disk is used, and zeroes 2 MiB at its beginning and end.
+	// EraseQuick removes the signatures of file systems and partitions, and zeroes 2 MiB at the beginning and end of each
+	// disk.
 	EraseQuick Erase = "quick"
-	// EraseSecure has each disk erase itself; one that can't, or fails to, is overwritten.
+	// EraseSecure makes each disk erase itself; one that can't, or fails to, is overwritten.
 	EraseSecure Erase = "secure"
 	// EraseFull overwrites all of each disk with zeroes.
 	EraseFull Erase = "full"
@@ -304,15 +308,15 @@ type ReleaseParams struct {
 	Comment string
 }
 
-// ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does nothing. With
-// Erase it is in StatusDiskErasing first, for which MAAS has no time limit, and then goes on to StatusReleasing, or to
-// StatusFailedDiskErasing. Conflict: the state does not allow it; disks that are being erased are such a state.
+// ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does
+// nothing. With Erase the machine is in StatusDiskErasing first, for which MAAS has no time limit, and then in
+// StatusReleasing or StatusFailedDiskErasing. Conflict: the state does not allow it; disk erasing is such a state.
 func (c *Client) ReleaseMachine(ctx context.Context, permit Permit, systemID string, p ReleaseParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", p.Comment)
 	if p.Erase != EraseDefault {
-		// The two others only say how. With both of them a disk that can't erase itself would only be erased quickly; left out, they
-		// are as in MAAS's settings before 3.5.
+		// The two others only choose how. With both of them, MAAS would only erase quickly a disk that can't erase
+		// itself; without them, they are as in MAAS's settings before 3.5.
 		form.Set("erase", "true")
 		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
@@ -320,16 +324,18 @@ func (c *Client) ReleaseMachine(ctx context.Context, permit Permit, systemID str
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true, permit: permit}, systemID)
 }
 
-// AbortMachine stops what a machine is being made to do (POST machines/{id}/ op=abort): commissioning, testing, a deployment or the
-// erasing of disks. MAAS switches the machine off first; a test then leaves it as it was before. Conflict: it does none of these.
+// AbortMachine stops the current operation of a machine (POST machines/{id}/ op=abort): commissioning, testing, a
+// deployment or disk erasing. MAAS switches the machine off first; after a test the machine is in the state it had
+// before. Conflict: none of these is under way.
 func (c *Client) AbortMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true, permit: permit}, systemID)
 }
 
-// ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators), also after MAAS
-// failed to bring it there or back; it becomes what it was before. Conflict: the state does not allow it.
+// ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators),
+// also after MAAS failed to enter or leave it; the machine returns to its state before. Conflict: the state does not
+// allow it.
 func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "exit_rescue_mode", slow: true, permit: permit}, systemID)
 }
@@ -341,8 +347,8 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit}, systemID)
 }
 
-// SetWorkloadAnnotations sets annotations that people see in MAAS (POST machines/{id}/ op=set_workload_annotations). Conflict: the machine is
-// not acquired.
+// SetWorkloadAnnotations sets annotations that MAAS shows to users (POST machines/{id}/ op=set_workload_annotations).
+// Conflict: the machine is not acquired.
 func (c *Client) SetWorkloadAnnotations(ctx context.Context, permit Permit, systemID string, annotations map[string]string) (*Machine, error) {
 	form := url.Values{}
 	for key, value := range annotations {
@@ -351,8 +357,8 @@ func (c *Client) SetWorkloadAnnotations(ctx context.Context, permit Permit, syst
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit}, systemID)
 }
 
-// DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The response does not say
-// whether the VM is really gone.
+// DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
+// response does not show whether the VM is really gone.
 func (c *Client) DeleteMachine(ctx context.Context, permit Permit, systemID string) error {
 	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true, permit: permit}, nil)
 }
@@ -376,7 +382,7 @@ func setInt(form url.Values, key string, value int) {
 	}
 }
 
-// Interface is what the provider uses of a network interface.
+// Interface is the part of a network interface that the provider uses.
 type Interface struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
@@ -385,15 +391,15 @@ type Interface struct {
 	// Children are the names of the bonds, bridges and VLANs on it.
 	Children []string `json:"children"`
 	Links    []Link   `json:"links"`
-	// Discovered are addresses that MAAS found on the interface, and did not give it.
+	// Discovered are addresses that MAAS found on the interface but did not assign.
 	Discovered []Link `json:"discovered"`
 	VLAN       *VLAN  `json:"vlan"`
 }
 
-// VLAN is what the provider uses of MAAS's VLAN object.
+// VLAN is the part of MAAS's VLAN object that the provider uses.
 type VLAN struct {
 	ID int `json:"id"`
-	// DHCP: MAAS serves DHCP there. Relay: the VLAN from whose servers it is served, as MAAS shows it, or nil.
+	// DHCP: MAAS serves DHCP there. Relay: the VLAN whose servers serve it, as MAAS shows it, or nil.
 	DHCP  bool `json:"dhcp_on"`
 	Relay any  `json:"relay_vlan"`
 }

@@ -13,28 +13,28 @@ import (
 var (
 	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "capmaas_maas_requests_total",
-		Help: "Requests to MAAS by method, endpoint pattern, op and HTTP status (0: no answer).",
+		Help: "Requests to MAAS by method, endpoint pattern, op and HTTP status (0: no response).",
 	}, []string{"method", "endpoint", "op", "code"})
 
 	requestSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "capmaas_maas_request_duration_seconds",
-		Help:    "How long MAAS took to answer, by method, endpoint pattern and op.",
+		Help:    "How long MAAS took to respond, by method, endpoint pattern and op.",
 		Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 150},
 	}, []string{"method", "endpoint", "op"})
 )
 
 var circuitsOpen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "capmaas_maas_circuit_open",
-	Help: "Clients (one per API key) that send no calls to the MAAS at this URL but one at a time, because it does not answer.",
+	Help: "Clients (one per API key) that send only probes to the MAAS at this URL, because it does not respond.",
 }, []string{"url"})
 
-// watched counts the circuits by URL: the metric of a URL goes with the last of them.
+// watched counts the circuits by URL: the last one removes the URL's metric.
 var watched = struct {
 	sync.Mutex
 	circuits map[string]int
 }{circuits: map[string]int{}}
 
-// openCircuits is the metric for one more circuit at this URL.
+// openCircuits returns the metric for one more circuit at this URL.
 func openCircuits(apiURL string) prometheus.Gauge {
 	watched.Lock()
 	defer watched.Unlock()
@@ -52,7 +52,7 @@ func dropCircuit(apiURL string) {
 	circuitsOpen.DeleteLabelValues(apiURL)
 }
 
-// Collectors are the Prometheus metrics of all clients, for a registry.
+// Collectors returns the Prometheus metrics of all clients.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{requestsTotal, requestSeconds, circuitsOpen}
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// Subnet is what the provider uses of MAAS's subnet object.
+// Subnet is the part of MAAS's subnet object that the provider uses.
 type Subnet struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
@@ -48,7 +48,7 @@ func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
 // User is the MAAS user that an API key belongs to.
 type User struct {
 	Username string `json:"username"`
-	// Administrator: VM hosts, DNS and the deletion of machines are for administrators.
+	// Administrator: only administrators may change VM hosts and DNS and delete machines.
 	Administrator bool `json:"is_superuser"`
 }
 

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxRetryAfter bounds what is believed of how long MAAS wants no calls.
+	// maxRetryAfter bounds the Retry-After that is accepted from MAAS.
 	maxRetryAfter = time.Hour
-	// busyPause is when to try again what MAAS was too busy for, where it does not say so.
+	// busyPause is how long to wait when MAAS is busy and sends no Retry-After.
 	busyPause = 5 * time.Second
 )
 
-// errTooLate is for a call that was not sent any more.
-var errTooLate = errors.New("this process stood still between noting the call and sending it; the call was not sent")
+// errTooLate is for a call whose send deadline has passed.
+var errTooLate = errors.New("this process was paused between recording the call and sending it; the call was not sent")
 
 // newTransport makes the connections of one client.
 func newTransport(tlsConfig *tls.Config) *http.Transport {
@@ -31,32 +31,34 @@ func newTransport(tlsConfig *tls.Config) *http.Transport {
 	return transport
 }
 
-// exchange is the round tripper of a single call. It puts right what gomaasapi does to requests: no context, connections
-// closed after each request, an empty op where there is none, and sleeping (uninterruptible) when MAAS says Retry-After.
-// It also keeps answers from taking all memory, or all time: gomaasapi would read them as a whole.
+// exchange is the round tripper of a single call. It corrects what gomaasapi does to requests: no context, connections
+// closed after each request, an empty op where there is none, and an uninterruptible sleep when MAAS sends Retry-After.
+// It also bounds the memory and time that a response takes: gomaasapi would read it whole.
 type exchange struct {
-	ctx    context.Context // It lives exactly as long as the call; the library between takes none.
+	ctx    context.Context // It lives exactly as long as the call; the library in between accepts no context.
 	cancel context.CancelCauseFunc
 	base   http.RoundTripper
-	out    any // what the answer is decoded into, or nil
+	out    any // the response is decoded into it, or nil
 	permit Permit
 
 	status     int
-	busy       bool // MAAS gave the request up because of others
+	busy       bool // MAAS gave up the request because of concurrent ones
 	retryAfter time.Duration
-	broken     error // why the answer could not be decoded
+	broken     error // why the response could not be decoded
 
 	mu        sync.Mutex
 	connected bool // there was a connection to send the request on
-	late      bool // it was too late to send the request
+	late      bool // the send deadline had passed
 }
 
-// client does not follow redirects: they would make a GET of a POST, and send the key to a server that no one configured.
+// client does not follow redirects: they would turn a POST into a GET, and send the key to a server that nobody
+// configured.
 func (e *exchange) client() *http.Client {
 	return &http.Client{Transport: e, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// RoundTrip sends the request with the call's context on a kept connection, decodes the answer, and hides Retry-After from the library.
+// RoundTrip sends the request with the call's context on a kept connection, decodes the response, and hides Retry-After
+// from the library.
 func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	request = request.Clone(httptrace.WithClientTrace(e.ctx, &httptrace.ClientTrace{GotConn: e.gotConn}))
 	request.Close = false
@@ -79,7 +81,7 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		// The connection would be ours from here on, and no timeout would end what is read from it.
+		// The connection would be ours from here on, and no timeout would bound reading from it.
 		return nil, errors.Join(errors.New("MAAS wants to speak another protocol than HTTP"), response.Body.Close())
 	}
 	e.status = response.StatusCode
@@ -91,14 +93,14 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	response.Header.Del("Retry-After")
 	if e.out != nil && e.status >= 200 && e.status < 300 {
 		e.broken = decode(response.Body, e.out)
-		_ = response.Body.Close() // All of it was read, or it is of no use.
+		_ = response.Body.Close() // It was read to the end, or is of no use.
 		response.Body = http.NoBody
 	}
 	response.Body = &boundedBody{ReadCloser: response.Body, left: maxObject}
 	return response, nil
 }
 
-// giveUp sees to it that the request is not sent any more, unless it is on its way.
+// giveUp prevents the request from being sent, unless it is already on its way.
 func (e *exchange) giveUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +110,7 @@ func (e *exchange) giveUp() {
 	}
 }
 
-// gotConn is called before anything is written to a connection, and again where a kept one turned out to be closed.
+// gotConn is called before anything is written to a connection, and again if a kept one turned out to be closed.
 func (e *exchange) gotConn(info httptrace.GotConnInfo) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,13 +122,13 @@ func (e *exchange) gotConn(info httptrace.GotConnInfo) {
 		e.connected = true
 		return
 	}
-	// HTTP/2 looks at the context again before it writes. HTTP/1 may not; there, no other request has the connection.
+	// HTTP/2 checks the context again before it writes. HTTP/1 may not; there, no other request has the connection.
 	if secure, ok := info.Conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != "h2" {
 		_ = info.Conn.Close()
 	}
 }
 
-// sent reports how far the request came: whether there was a connection for it, and whether it was too late.
+// sent reports whether there was a connection for the request, and whether it was too late to send it.
 func (e *exchange) sent() (connected, late bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

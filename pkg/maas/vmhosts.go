@@ -12,7 +12,7 @@ import (
 // VMHostTypeLXD is VMHost.Type of LXD hosts.
 const VMHostTypeLXD = "lxd"
 
-// VMHost is what the provider uses of MAAS's VM host object (GET vm-hosts/).
+// VMHost is the part of MAAS's VM host object that the provider uses (GET vm-hosts/).
 type VMHost struct {
 	ID           int             `json:"id"`
 	Name         string          `json:"name"`
@@ -25,7 +25,8 @@ type VMHost struct {
 	Pool         Ref             `json:"pool"`
 	Tags         []string        `json:"tags"`
 	StoragePools []StoragePool   `json:"storage_pools"`
-	// Architectures of VMs there, as a machine's; none until MAAS reached the host. Of an LXD host it is that of its kernel.
+	// Architectures of VMs there, in the form of a machine's; none until MAAS reached the host. For an LXD host it is
+	// that of its kernel.
 	Architectures []string `json:"architectures"`
 	// CPUOverCommit and MemoryOverCommit multiply Total.
 	CPUOverCommit    float64 `json:"cpu_over_commit_ratio"`
@@ -36,7 +37,7 @@ type VMHost struct {
 	} `json:"host"`
 }
 
-// VMHostResources are cores, memory in MiB and storage in bytes. They are renewed by MAAS's refresh and compose only.
+// VMHostResources are cores, memory in MiB and storage in bytes. MAAS updates them only on refresh and compose.
 type VMHostResources struct {
 	Cores        int   `json:"cores"`
 	Memory       int   `json:"memory"`
@@ -85,7 +86,7 @@ func (c *Client) VMHostPower(ctx context.Context, hostID int) (VMHostPower, erro
 	return power, err
 }
 
-// VMHostParams are the parameters of creating and updating a VM host; what is empty is left out.
+// VMHostParams are the parameters of creating and updating a VM host; empty fields are left out.
 type VMHostParams struct {
 	VMHostPower
 	Name string
@@ -105,9 +106,9 @@ func (p VMHostParams) form() url.Values {
 	return form
 }
 
-// CreateLXDHost registers an LXD host (POST vm-hosts/, for administrators). MAAS registers it also when it can't reach it: then
-// Version is "" in the answer. Cores and memory are 0 in the answer and known a moment later. The same host can be registered
-// twice: look before. Invalid with the field zone or pool: there is none of that name.
+// CreateLXDHost registers an LXD host (POST vm-hosts/, for administrators). MAAS registers it even if it can't reach
+// it: then Version is "" in the response. Cores and memory are 0 in the response and known a moment later. The same
+// host can be registered twice: list the hosts before. Invalid with the field zone or pool: there is none of that name.
 func (c *Client) CreateLXDHost(ctx context.Context, permit Permit, p VMHostParams) (VMHost, error) {
 	form := p.form()
 	form.Set("type", VMHostTypeLXD)
@@ -116,19 +117,20 @@ func (c *Client) CreateLXDHost(ctx context.Context, permit Permit, p VMHostParam
 	return host, err
 }
 
-// UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators) and has MAAS look at it again. What p leaves empty
-// stays as it is.
+// UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators); MAAS then refreshes it. Empty fields of p
+// stay unchanged.
 func (c *Client) UpdateVMHost(ctx context.Context, permit Permit, hostID int, p VMHostParams) (VMHost, error) {
 	return c.vmHostCall(ctx, call{method: http.MethodPut, params: p.form(), slow: true, permit: permit}, hostID)
 }
 
-// RefreshVMHost has MAAS look at what the host has (POST vm-hosts/{id}/ op=refresh, for administrators). Unavailable: MAAS can't
-// reach it, or it does not trust MAAS's certificate.
+// RefreshVMHost makes MAAS read the host's resources and VMs again (POST vm-hosts/{id}/ op=refresh, for
+// administrators). Unavailable: MAAS can't reach the host, or the host does not trust MAAS's certificate.
 func (c *Client) RefreshVMHost(ctx context.Context, hostID int) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true, permit: lookPermit}, hostID)
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true, permit: refreshPermit}, hostID)
 }
 
-// AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it has is no error.
+// AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it already has is no
+// error.
 func (c *Client) AddVMHostTag(ctx context.Context, permit Permit, hostID int, tag string) (VMHost, error) {
 	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}, permit: permit}, hostID)
 }
@@ -156,7 +158,7 @@ type ComposeParams struct {
 	Storage string
 	// Interfaces is label:key=value,...;label:... or "" to let MAAS choose.
 	Interfaces string
-	// ZoneID and PoolID are numbers, unlike anywhere else. MAAS takes its default zone unless told, not the host's.
+	// ZoneID and PoolID are numbers, unlike anywhere else. Without ZoneID, MAAS uses its default zone, not the host's.
 	ZoneID, PoolID int
 	// SkipCommissioning makes the machine Ready at once.
 	SkipCommissioning bool
@@ -166,8 +168,9 @@ type composeAnswer struct {
 	SystemID string `json:"system_id"`
 }
 
-// Compose makes a VM (POST vm-hosts/{id}/ op=compose) and returns its system id. Invalid with the field hostname: there is a machine of that
-// name. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the same.
+// Compose makes a VM (POST vm-hosts/{id}/ op=compose) and returns its system id. Invalid with the field hostname: a
+// machine of that name exists. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the
+// same.
 func (c *Client) Compose(ctx context.Context, permit Permit, hostID int, p ComposeParams) (string, error) {
 	form := url.Values{}
 	set(form, "hostname", p.Hostname)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cooldown keeps what failed from being tried again for a while, longer after each further failure.
+// Package cooldown delays the next try of something that failed, longer after each further failure.
 package cooldown
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Limits are how long something cools down.
+// Limits bound cooldowns.
 type Limits struct {
 	// First is the cooldown after the first failure. Each further one doubles it, up to Longest.
 	First, Longest time.Duration
-	// Remembered is for how long after its cooldown a further failure still counts as one in a row.
+	// Remembered is how long after its cooldown a further failure still counts as one in a row.
 	Remembered time.Duration
 }
 
-// Cooldowns are what failed lately, by key. It is safe for concurrent use, and forgotten with the process.
+// Cooldowns are the recent failures, by key. It is safe for concurrent use, and forgotten with the process.
 type Cooldowns[K comparable] struct {
 	limits  Limits
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type Cooldowns[K comparable] struct {
 	clock   func() time.Time
 }
 
-// Entry is one thing that cools down.
+// Entry is the cooldown of one key.
 type Entry struct {
 	// Failures is how often it failed in a row.
 	Failures int
@@ -38,7 +38,7 @@ func New[K comparable](limits Limits) *Cooldowns[K] {
 	return &Cooldowns[K]{limits: limits, entries: map[K]Entry{}, clock: time.Now}
 }
 
-// SetClock has cooldowns measured by another clock.
+// SetClock sets the clock, for tests.
 func (c *Cooldowns[K]) SetClock(now func() time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Cooldowns[K]) SetClock(now func() time.Time) {
 // Fail counts a failure and begins a cooldown.
 func (c *Cooldowns[K]) Fail(key K) { c.begin(key, 1) }
 
-// Restart begins the cooldown of something that failed anew, without a further failure.
+// Restart begins the cooldown anew, without a further failure.
 func (c *Cooldowns[K]) Restart(key K) { c.begin(key, 0) }
 
 func (c *Cooldowns[K]) begin(key K, failures int) {
@@ -69,14 +69,14 @@ func (c *Cooldowns[K]) isForgotten(e Entry, now time.Time) bool {
 	return now.Sub(e.Until) > c.limits.Remembered
 }
 
-// Clear forgets the failures of something that succeeded.
+// Clear forgets the failures of a key that succeeded.
 func (c *Cooldowns[K]) Clear(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.entries, key)
 }
 
-// Get returns the cooldown of something, and whether it is not over.
+// Get returns the cooldown of a key, and whether it is still cooling down.
 func (c *Cooldowns[K]) Get(key K) (e Entry, cooling bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *Cooldowns[K]) Get(key K) (e Entry, cooling bool) {
 	return e, c.clock().Before(e.Until)
 }
 
-// Known reports whether something failed, and not so long ago that it is forgotten.
+// Known reports whether a key failed, and its failures are not forgotten yet.
 func (c *Cooldowns[K]) Known(key K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

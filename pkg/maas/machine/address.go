@@ -15,16 +15,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// subnetMaxAge is how old the list of subnets may be: one call serves all machines that get their addresses at about the same time.
+// subnetMaxAge is how old the list of subnets may be: one call serves all machines that get their addresses at about
+// the same time.
 const subnetMaxAge = time.Minute
 
-// NIC is how an interface of a machine shall be connected.
+// NIC is the wanted connection of an interface.
 type NIC struct {
-	// Name is that of the interface in MAAS; "" is the boot interface, or the bond or bridge that it is a part of.
+	// Name is the interface's name in MAAS; "" is the boot interface, or the bond or bridge that contains it.
 	Name string
 	// Mode is one of maas.LinkMode*.
 	Mode string
-	// Subnet is a CIDR. "": the smallest subnet that has Address, or the one that the interface is on.
+	// Subnet is a CIDR. "": the smallest subnet that contains Address, or the subnet that the interface is on.
 	Subnet string
 	// Address is for static links.
 	Address string
@@ -34,32 +35,32 @@ type NIC struct {
 type AddressProblem string
 
 const (
-	// AddressInUse means that something else has the address.
+	// AddressInUse: something else has the address.
 	AddressInUse AddressProblem = "InUse"
-	// AddressOutsideSubnets means that MAAS has no subnet for it.
+	// AddressOutsideSubnets: MAAS has no subnet for it.
 	AddressOutsideSubnets AddressProblem = "OutsideSubnets"
-	// AddressInDynamicRange means that MAAS gives it away by DHCP.
+	// AddressInDynamicRange: MAAS hands it out by DHCP.
 	AddressInDynamicRange AddressProblem = "InDynamicRange"
-	// AddressRefused means that it is no address, or that MAAS refuses it for another reason.
+	// AddressRefused: it is no address, or MAAS refuses it for another reason.
 	AddressRefused AddressProblem = "Refused"
 )
 
-// AddressError is a static address that can't be given to a machine.
+// AddressError is a static address that a machine can't have.
 type AddressError struct {
 	Problem AddressProblem
 	Address string
 	Message string
 }
 
-// Error names the address, what is wrong with it, and the remedy.
+// Error names the address, the problem, and the remedy.
 func (e *AddressError) Error() string {
 	return fmt.Sprintf("the static address %s %s", e.Address, e.Message)
 }
 
-// NICError is an interface that can't be connected as it should be.
+// NICError is an interface that can't be connected as wanted.
 type NICError struct{ NIC, Message string }
 
-// Error names the interface, what is wrong, and the remedy.
+// Error names the interface, the problem, and the remedy.
 func (e *NICError) Error() string {
 	if e.NIC == "" {
 		return "the boot interface " + e.Message
@@ -73,7 +74,7 @@ func HasAddress(machine *maas.Machine, address string) bool {
 	return iface != nil
 }
 
-// linkedTo finds the interface that has a static address, and the link.
+// linkedTo returns the interface that has a static address, and the link.
 func linkedTo(machine *maas.Machine, address string) (*maas.Interface, maas.Link) {
 	for _, iface := range interfacesOf(machine) {
 		at := slices.IndexFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, address) })
@@ -84,7 +85,7 @@ func linkedTo(machine *maas.Machine, address string) (*maas.Interface, maas.Link
 	return nil, maas.Link{}
 }
 
-// interfacesOf are the machine's interfaces, the boot interface first.
+// interfacesOf returns the machine's interfaces, the boot interface first.
 func interfacesOf(machine *maas.Machine) []*maas.Interface {
 	if machine.BootInterface == nil {
 		return machine.Interfaces
@@ -98,7 +99,7 @@ func hasStatic(link maas.Link, address string) bool {
 	return link.Mode == maas.LinkModeStatic && maas.SameAddress(link.IPAddress, address)
 }
 
-// Connected reports whether the machine's interfaces are as they shall be. It asks MAAS for nothing.
+// Connected reports whether the machine's interfaces are as wanted. It does not call MAAS.
 func Connected(machine *maas.Machine, nics []NIC) bool {
 	return !slices.ContainsFunc(nics, func(nic NIC) bool {
 		iface := find(machine, nic.Name)
@@ -121,10 +122,11 @@ func first(machine *maas.Machine, wanted func(*maas.Interface) bool) *maas.Inter
 	return nil
 }
 
-// bootCarrier is what carries the addresses of the boot interface: itself, or the bond and the bridge on top of it.
+// bootCarrier returns the interface with the addresses of the boot interface: itself, or the bond and the bridge on top
+// of it.
 func bootCarrier(machine *maas.Machine) *maas.Interface {
 	carrier := machine.BootInterface
-	for range machine.Interfaces { // No more steps than interfaces, whatever MAAS says.
+	for range machine.Interfaces { // No more steps than interfaces: MAAS's data might contain a circle.
 		above := first(machine, func(i *maas.Interface) bool {
 			return carrier != nil && slices.Contains(carrier.Children, i.Name) && (i.Type == "bond" || i.Type == "bridge")
 		})
@@ -136,7 +138,7 @@ func bootCarrier(machine *maas.Machine) *maas.Interface {
 	return carrier
 }
 
-// isConnected reports whether an interface is as it shall be.
+// isConnected reports whether an interface is as wanted.
 func isConnected(iface *maas.Interface, nic NIC) bool {
 	inSubnet := func(link maas.Link) bool {
 		return link.Mode == nic.Mode && (nic.Subnet == "" || (link.Subnet != nil && link.Subnet.CIDR == nic.Subnet))
@@ -154,16 +156,16 @@ func isConnected(iface *maas.Interface, nic NIC) bool {
 	return slices.ContainsFunc(iface.Links, inSubnet)
 }
 
-// beside are the links that would give an interface a second address of the family of its static one. Those of the other family stay:
-// a static IPv4 address does not take the IPv6 address from an interface.
+// beside returns the links that would give an interface a second address of the family of its static one. Links of the
+// other family stay: a static IPv4 address does not remove the IPv6 address of an interface.
 func beside(iface *maas.Interface, address string) []maas.Link {
 	return slices.DeleteFunc(slices.Clone(iface.Links), func(link maas.Link) bool {
 		return hasStatic(link, address) || !isOfFamily(link, address)
 	})
 }
 
-// isOfFamily reports whether a link gives addresses of the same family. MAAS itself drops dhcp links of the family, and link_up, when a static
-// link is made.
+// isOfFamily reports whether a link gives addresses of the family of address. MAAS itself drops dhcp links of the
+// family, and link_up, when a static link is made.
 func isOfFamily(link maas.Link, address string) bool {
 	if link.Subnet == nil {
 		return false
@@ -173,13 +175,14 @@ func isOfFamily(link maas.Link, address string) bool {
 	return err == nil && bad == nil && prefix.Addr().Is4() == ip.Is4()
 }
 
-// Connect links the machine's interfaces as they shall be (POST nodes/{id}/interfaces/{id}/ op=link_subnet). It must come before the
-// deployment, and can be done again. Errors: *AddressError, *NICError, maas.Conflict when the machine's state does not allow it.
+// Connect links the machine's interfaces as wanted (POST nodes/{id}/interfaces/{id}/ op=link_subnet). It must come
+// before the deployment, and can be repeated. Errors: *AddressError, *NICError, maas.Conflict when the machine's state
+// does not allow it.
 func (s *Service) Connect(ctx context.Context, permit maas.Permit, machine *maas.Machine, nics []NIC) (*maas.Machine, error) {
 	for _, nic := range nics {
 		iface := find(machine, nic.Name)
 		if iface == nil {
-			return machine, &NICError{NIC: nic.Name, Message: "is not known to MAAS: look at the machine's interfaces there"}
+			return machine, &NICError{NIC: nic.Name, Message: "is not known to MAAS: check the machine's interfaces there"}
 		}
 		if isConnected(iface, nic) {
 			continue
@@ -195,7 +198,7 @@ func (s *Service) Connect(ctx context.Context, permit maas.Permit, machine *maas
 	return machine, nil
 }
 
-// subnetFor returns the subnet that an interface is to be linked to; its ID is 0 where none is needed or known.
+// subnetFor returns the subnet to link an interface to; its ID is 0 if none is needed or known.
 func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC) (maas.Subnet, error) {
 	if nic.Subnet == "" && nic.Address == "" {
 		for _, link := range iface.Links {
@@ -222,7 +225,7 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 	return subnets[at], nil
 }
 
-// subnetOf returns the smallest subnet that an address lies in, or the one of this CIDR.
+// subnetOf returns the subnet with this CIDR, or the smallest one that contains the address.
 func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -245,7 +248,7 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 	return maas.Subnet{}, &AddressError{AddressOutsideSubnets, address, "lies in no subnet of MAAS: add the subnet, or use another address"}
 }
 
-// link makes one link, and takes those away that it replaces.
+// link makes one link, and removes those that it replaces.
 func (s *Service) link(ctx context.Context, permit maas.Permit, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
 	static := nic.Mode == maas.LinkModeStatic
 	if !static || !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) {
@@ -271,15 +274,15 @@ func (s *Service) link(ctx context.Context, permit maas.Permit, machine *maas.Ma
 	return machine, nil
 }
 
-// replacesAll reports whether all links of an interface may go for a static one: none is of the other family, or the subnet is on another VLAN,
-// which MAAS allows in no other way.
+// replacesAll reports whether a static link may replace all links of an interface: none is of the other family, or the
+// subnet is on another VLAN, for which MAAS allows nothing else.
 func replacesAll(iface *maas.Interface, address string, subnet maas.Subnet) bool {
 	return !slices.ContainsFunc(iface.Links, func(link maas.Link) bool {
 		return link.Subnet != nil && !isOfFamily(link, address) && link.Subnet.VLAN.ID == subnet.VLAN.ID
 	})
 }
 
-// wroteInterface tells the inventory what an interface is like now.
+// wroteInterface passes the changed interface to the inventory.
 func (s *Service) wroteInterface(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
 	changed := *machine
 	if changed.BootInterface != nil && changed.BootInterface.ID == iface.ID {
@@ -293,7 +296,7 @@ func (s *Service) wroteInterface(machine *maas.Machine, iface *maas.Interface) *
 	return &changed
 }
 
-// linkRefused says why MAAS did not make a link. It looks once more where one status has two meanings.
+// linkRefused returns why MAAS did not make a link. It asks MAAS again if a status has two meanings.
 func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error) error {
 	s.inventory.Distrust(machine.SystemID)
 	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID, cause)
@@ -306,7 +309,8 @@ func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NI
 	refused := &AddressError{AddressRefused, nic.Address, "is refused by MAAS: " + maas.Message(cause)}
 	switch {
 	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
-		// The address is in use, or the machine is gone; it is reserved for another machine, or this one is not in the state for it.
+		// Either the address is in use or reserved for another machine, or this machine is gone or not in a state for
+		// it.
 		now, err := s.inventory.Client().GetMachine(ctx, machine.SystemID)
 		if err != nil {
 			return errors.Join(what, err)
@@ -345,7 +349,7 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) }), nil
 }
 
-// takeBack takes a static address off a machine in the pool. In its place comes one that MAAS chooses.
+// takeBack removes a static address from a machine in the pool. MAAS chooses another one in its place.
 func (s *Service) takeBack(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	iface, link := linkedTo(machine, address)
 	if iface == nil {

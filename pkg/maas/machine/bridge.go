@@ -10,14 +10,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// HasBridge reports whether a machine has a bridge of this name, whatever is in it: who made it may have had another network in mind.
+// HasBridge reports whether a machine has a bridge of this name, whatever it contains: its maker may have wanted
+// another network.
 func HasBridge(machine *maas.Machine, name string) bool {
 	return first(machine, func(i *maas.Interface) bool { return i.Name == name && i.Type == "bridge" }) != nil
 }
 
-// MakeBridge puts the interface that an Allocated machine boots from into a new bridge, which takes over its links and goes when the machine is released
-// (POST nodes/{id}/interfaces/ op=create_bridge). The inventory must look at the machine anew afterwards. Errors: *NICError; maas.Conflict when the
-// machine's state does not allow it.
+// MakeBridge puts the boot interface of an Allocated machine into a new bridge, which takes over its links and is
+// deleted when the machine is released (POST nodes/{id}/interfaces/ op=create_bridge). The inventory must poll the
+// machine afterwards. Errors: *NICError; maas.Conflict when the machine's state does not allow it.
 func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *maas.Machine, name string) error {
 	port := bootCarrier(machine)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// excludedFor is for how long a machine is not allocated after its owner last said that something is still to be undone on it.
+// excludedFor is how long a machine is not allocated after its owner last excluded it.
 const excludedFor = 15 * time.Minute
 
 // exclusions are the machines that are not allocated until something on them is undone.
@@ -19,7 +19,8 @@ type exclusions struct {
 	clock    func() time.Time
 }
 
-// exclusion is who excludes which machine. Of two who give it back one after the other, the first may end when the second has begun.
+// exclusion is a machine and the owner that excludes it. If two owners give it back one after the other, the first may
+// include it after the second has excluded it.
 type exclusion struct{ systemID, owner string }
 
 type excluded struct {
@@ -27,8 +28,9 @@ type excluded struct {
 	until             time.Time
 }
 
-// Exclude keeps a machine that its owner, a MaasMachine's UID, gives back from being allocated here, until Include: the static address that the
-// owner gave it is not taken off yet, and can't be once another user has it. Who gives it back says so again in each reconcile.
+// Exclude keeps a machine from being allocated here, until Include. Its owner, a MaasMachine's UID, gives it back, and
+// has not yet removed the static address that it gave it; once another user has the machine, it can't. The owner
+// excludes it again in each reconcile.
 func (s *Service) Exclude(m *maas.Machine, owner, address string) {
 	e := &s.exclusions
 	e.mu.Lock()
@@ -46,8 +48,8 @@ func (s *Service) Include(systemID, owner string) {
 	delete(s.exclusions.machines, exclusion{systemID, owner})
 }
 
-// LeftoverAddress is the static address that Exclude was told of and that the machine has; "" where there is none. MAAS may take its time for an
-// allocate, and then give a machine that is excluded by now.
+// LeftoverAddress returns the static address of the last Exclude if the machine still has it, or "". An allocate may
+// take long, and return a machine that was excluded meanwhile.
 func (s *Service) LeftoverAddress(m *maas.Machine) string {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()

@@ -12,12 +12,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-// cooldowns are for machines in the pool. MAAS's allocate takes the smallest machine that fits, so it would give the same one again and again.
-// It may have been the image, and not the machine, that was bad: then a pool that failed as a whole is used again soon enough. And a try that
-// fails takes MAAS half an hour at least.
+// cooldowns are for machines in the pool. MAAS's allocate takes the smallest machine that fits, so it would return the
+// same one again and again. The image may have been bad, and not the machine: then a pool that failed as a whole is
+// used again soon enough. A failed attempt takes MAAS half an hour at least.
 var cooldowns = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Remembered: 24 * time.Hour}
 
-// failures are the bare-metal machines that failed. They are forgotten with the process; MaasMachines that failed tell of them again.
+// failures are the bare-metal machines that failed. They are forgotten with the process; MaasMachines that failed
+// report them again.
 type failures struct {
 	cooldowns *cooldown.Cooldowns[string] // by system id
 	mu        sync.Mutex
@@ -27,11 +28,11 @@ type failures struct {
 // failure is a machine that failed.
 type failure struct {
 	hostname, zone, pool string
-	seenBy               string // who told of it last
+	seenBy               string // who reported it last
 	held                 bool   // not back in the pool yet, as far as is known here
 }
 
-// CoolingDown is a machine that failed lately, and is not allocated for a while.
+// CoolingDown is a machine that failed recently and is not allocated for a while.
 type CoolingDown struct {
 	SystemID, Hostname string
 	// Failures is how often it failed since it was last deployed.
@@ -43,7 +44,7 @@ func newFailures() *failures {
 	return &failures{cooldowns: cooldown.New[string](cooldowns), machines: map[string]*failure{}}
 }
 
-// SetClock has cooldowns and exclusions measured by another clock; tests wait for nothing.
+// SetClock sets the clock for cooldowns and exclusions, for tests.
 func (s *Service) SetClock(now func() time.Time) {
 	s.failures.cooldowns.SetClock(now)
 	s.exclusions.mu.Lock()
@@ -51,8 +52,8 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.exclusions.clock = now
 }
 
-// Failed notes that a machine failed, for one who has it: a MaasMachine's UID. However often one tells of it, it failed once. It cools down from
-// then on, and for a while after BackInPool.
+// Failed records that a machine failed. seenBy is the UID of the MaasMachine that has it: repeated reports of one
+// MaasMachine count as one failure. The machine cools down from then on, and for a while after BackInPool.
 func (s *Service) Failed(m *maas.Machine, seenBy string) {
 	f := s.failures
 	f.mu.Lock()
@@ -66,7 +67,7 @@ func (s *Service) Failed(m *maas.Machine, seenBy string) {
 	f.machines[m.SystemID] = &failure{hostname: m.Hostname, zone: m.Zone.Name, pool: m.Pool.Name, seenBy: seenBy, held: true}
 }
 
-// BackInPool notes that a machine is back in the pool. If it had failed, it cools down from now on.
+// BackInPool records that a machine is back in the pool. If it had failed, it cools down from now on.
 func (s *Service) BackInPool(systemID string) {
 	f := s.failures
 	f.mu.Lock()
@@ -77,7 +78,7 @@ func (s *Service) BackInPool(systemID string) {
 	}
 }
 
-// ClearFailures notes that a machine was deployed.
+// ClearFailures records that a machine was deployed.
 func (s *Service) ClearFailures(systemID string) {
 	s.failures.mu.Lock()
 	defer s.failures.mu.Unlock()
@@ -85,20 +86,21 @@ func (s *Service) ClearFailures(systemID string) {
 	s.failures.cooldowns.Clear(systemID)
 }
 
-// IsCoolingDown reports whether a machine failed lately.
+// IsCoolingDown reports whether a machine failed recently.
 func (s *Service) IsCoolingDown(systemID string) bool {
 	_, cooling := s.failures.cooldowns.Get(systemID)
 	return cooling
 }
 
-// CoolingDown returns the machines in the pool that failed lately and that might fit, those that are tried again first in front.
+// CoolingDown returns the machines in the pool that failed recently and that might fit, in the order in which they are
+// tried again.
 func (s *Service) CoolingDown(constraints maas.AllocateParams) []CoolingDown {
 	return s.failures.coolingDown(func(f *failure) bool {
 		return !f.held && cmp.Or(constraints.Zone, f.zone) == f.zone && cmp.Or(constraints.Pool, f.pool) == f.pool
 	})
 }
 
-// coolingDown returns those that cool down, and drops those whose failures are long ago.
+// coolingDown returns the wanted ones that cool down, and drops those whose failures are long ago.
 func (f *failures) coolingDown(wanted func(*failure) bool) (list []CoolingDown) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +119,7 @@ func (f *failures) coolingDown(wanted func(*failure) bool) (list []CoolingDown) 
 	return list
 }
 
-// notAllocated are the hostnames of the machines that are not allocated, in an order that stays.
+// notAllocated returns the hostnames of the machines that are not allocated, in a stable order.
 func (s *Service) notAllocated() []string {
 	names := s.exclusions.hostnames()
 	for _, m := range s.failures.coolingDown(func(*failure) bool { return true }) {

@@ -9,20 +9,20 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// unusable are the states in which MAAS does not know what a machine is like, or in which it will not be used again unless a person
-// wants so.
+// unusable are the states in which MAAS does not know the machine's properties, or in which it stays unused until a
+// person intervenes.
 var unusable = []maas.Status{
 	maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusMissing, maas.StatusReserved, maas.StatusRetired,
 	maas.StatusBroken,
 }
 
-// Fits reports whether a bare-metal machine is like the constraints of op=allocate want it, also while another user has it. Zone and pool are
-// names; sizes are those that MAAS found when it commissioned the machine.
+// Fits reports whether a bare-metal machine meets the constraints of op=allocate, also while another user has it. Zone
+// and pool are names; sizes are those that MAAS found when it commissioned the machine.
 func Fits(m *maas.Machine, p maas.AllocateParams) bool {
 	return m.Pod == nil && !slices.Contains(unusable, m.Status) && (p.SystemID == "" || m.SystemID == p.SystemID) && Misfit(m, p) == ""
 }
 
-// Misfit is in what a machine is not like the constraints of op=allocate want it, or "".
+// Misfit returns the first constraint of op=allocate that a machine does not meet, or "".
 func Misfit(m *maas.Machine, p maas.AllocateParams) string {
 	missing := slices.IndexFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
 	switch {
@@ -42,7 +42,7 @@ func Misfit(m *maas.Machine, p maas.AllocateParams) string {
 	return ""
 }
 
-// DiskGB is the size of the disk that the machine boots from, or of all its disks where MAAS does not say which one that is, in GB.
+// DiskGB returns the size of the boot disk in GB, or of all disks if MAAS does not name the boot disk.
 func DiskGB(m *maas.Machine) int {
 	if m.BootDisk != nil {
 		return int(m.BootDisk.Size / 1_000_000_000)

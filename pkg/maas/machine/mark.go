@@ -15,9 +15,9 @@ import (
 // CanMark reports whether MAAS lets us annotate the machine, as far as is known.
 func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(machine) }
 
-// Mark makes our ownership readable to people in MAAS, which lets only the user annotate a machine who acquired it (api/nodes.py:
-// set_workload_annotations). Where that was another one, because the API key is now of another user, or the objects were moved to a
-// management cluster with a key of another user, the annotations stay as they are: that is no error, and not tried again.
+// Mark annotates a machine in MAAS, so that people see that it is ours. MAAS lets only the user who acquired the
+// machine annotate it (api/nodes.py: set_workload_annotations). If that was another user, because the API key or, after
+// a move, the management cluster changed, the annotations stay as they are: that is no error, and not tried again.
 func (s *Service) Mark(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine) error {
 	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
 	if err == nil {
@@ -39,19 +39,20 @@ func (s *Service) Mark(ctx context.Context, permit maas.Permit, id ownership.Ide
 		return errors.Join(what, err)
 	}
 	if now.Owner == "" || now.Owner != machine.Owner || now.Owner == user.Username {
-		return what // It was released, and perhaps taken, since our last look; or it is ours, and MAAS refused for another reason.
+		return what // Released since the last poll, or ours: MAAS refused for another reason.
 	}
-	s.others.note(now)
+	s.others.remember(now)
 	return nil
 }
 
-// others are the machines that other users of MAAS acquired for us, by system id, with the user. They are forgotten with the process.
+// others are the machines that other users of MAAS acquired for us, with the user by system id. They are forgotten with
+// the process.
 type others struct {
 	mu    sync.Mutex
 	users map[string]string
 }
 
-func (o *others) note(machine *maas.Machine) {
+func (o *others) remember(machine *maas.Machine) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.users == nil {
@@ -60,7 +61,7 @@ func (o *others) note(machine *maas.Machine) {
 	o.users[machine.SystemID] = machine.Owner
 }
 
-// holds forgets a machine that the other user does not have any more.
+// holds reports whether another user has the machine, and forgets a machine that this user no longer has.
 func (o *others) holds(machine *maas.Machine) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

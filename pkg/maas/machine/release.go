@@ -10,7 +10,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Release gives a bare-metal machine back to the pool, with its disks erased or not. maas.Conflict: the state does not allow it.
+// Release releases a bare-metal machine to the pool, and erases its disks if requested. maas.Conflict: the state does
+// not allow it.
 func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas.Machine, erase maas.Erase) error {
 	released, err := s.inventory.Client().ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
 	if err != nil {
@@ -21,14 +22,15 @@ func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas
 	return nil
 }
 
-// RestoreNetwork takes a static address off a machine that went back to the pool: MAAS keeps static links on release, and the address would stay
-// taken. MAAS changes the links of an allocated machine just as well (api/interfaces.py: ALLOWED_STATES), so the machine is looked at once more
-// right before. It returns false, and changes nothing, when another user has taken the machine since: its address is theirs then.
+// RestoreNetwork removes a static address from a machine that is back in the pool: MAAS keeps static links on release,
+// and the address would stay taken. MAAS also changes the links of allocated machines (api/interfaces.py:
+// ALLOWED_STATES), so the machine is read again right before. RestoreNetwork returns false and changes nothing if
+// another user has taken the machine since: the address is theirs then.
 func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, systemID, address string) (bool, error) {
 	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
 	if err != nil {
 		s.inventory.Distrust(systemID)
-		return false, fmt.Errorf("looking again at machine %s: %w", systemID, err)
+		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
 	s.inventory.Wrote(machine)
 	if !isFree(machine) || !HasAddress(machine, address) {
@@ -38,7 +40,8 @@ func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, system
 	return err == nil, err
 }
 
-// TakeOff returns a static address of a machine that is acquired and not deployed, and makes its link an automatic one (op=link_subnet).
+// TakeOff removes a static address from a machine that is acquired and not deployed, and makes its link an automatic
+// one (op=link_subnet).
 func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	if err := s.takeBack(ctx, permit, machine, address); err != nil {
 		s.inventory.Distrust(machine.SystemID)
@@ -47,31 +50,31 @@ func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas
 	return nil
 }
 
-var errNoSubnet = errors.New("MAAS does not say which subnet it is in")
+var errNoSubnet = errors.New("MAAS does not show its subnet")
 
-// isFree reports whether a machine is in the pool, for whoever takes it.
+// isFree reports whether a machine is in the pool, where any user may take it.
 func isFree(machine *maas.Machine) bool {
 	return machine.Owner == "" && (machine.Status == maas.StatusReady || machine.Status == maas.StatusNew)
 }
 
-// Abort stops what the machine is being made to do. maas.Conflict: it is done already.
+// Abort stops the machine's current operation. maas.Conflict: it is already done.
 func (s *Service) Abort(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	aborted, err := s.inventory.Client().AbortMachine(ctx, permit, machine.SystemID, comment)
-	return s.wrote(machine, aborted, err, "stopping what MAAS does with")
+	return s.wrote(machine, aborted, err, "aborting the operation of")
 }
 
-// ExitRescueMode brings the machine out of rescue mode. maas.Conflict: it is not in it any more.
+// ExitRescueMode brings the machine out of rescue mode. maas.Conflict: it is no longer in it.
 func (s *Service) ExitRescueMode(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	exiting, err := s.inventory.Client().ExitRescueMode(ctx, permit, machine.SystemID)
 	return s.wrote(machine, exiting, err, "ending the rescue mode of")
 }
 
-// wrote tells the inventory what became of a call that changes a machine.
-func (s *Service) wrote(machine, answer *maas.Machine, err error, doing string) error {
+// wrote passes the result of a call that changes a machine to the inventory.
+func (s *Service) wrote(machine, response *maas.Machine, err error, doing string) error {
 	if err != nil {
 		s.inventory.Distrust(machine.SystemID)
 		return fmt.Errorf("%s machine %s: %w", doing, machine.SystemID, err)
 	}
-	s.inventory.Wrote(answer)
+	s.inventory.Wrote(response)
 	return nil
 }

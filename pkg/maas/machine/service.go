@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is the life of one machine in MAAS: find it again, acquire it, give it its address, deploy it, and
-// give it back.
+// Package machine does the steps of a machine's life in MAAS: find, acquire, connect, deploy, and give back.
 //
-// Bare metal and LXD VMs live the same life; they differ in how a machine is acquired and how it is given back. Each
-// step can be cut off anywhere and done again: what an earlier try did is found by a mark that MAAS set in the very call
-// that took the machine (agent_name; for a VM, until it is claimed, the hostname).
+// Bare metal and LXD VMs differ only in how they are acquired and given back. Each step can be interrupted anywhere and
+// repeated: a mark that MAAS sets in the very call that takes the machine finds what an earlier try did (agent_name;
+// for a VM, until it is claimed, the hostname).
 package machine
 
 import (
@@ -44,7 +43,7 @@ func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
 // LXD places and composes VMs.
 func (s *Service) LXD() *lxd.Service { return s.lxd }
 
-// Find looks for the machines that an earlier try acquired for this identity. There should be at most one.
+// Find returns the machines that an earlier try acquired for this identity. There should be at most one.
 func (s *Service) Find(ctx context.Context, id ownership.Identity) ([]*maas.Machine, error) {
 	filter := maas.MachineFilter{AgentNames: []string{id.AgentName}}
 	if id.Hostname != "" {
@@ -52,12 +51,12 @@ func (s *Service) Find(ctx context.Context, id ownership.Identity) ([]*maas.Mach
 	}
 	machines, err := s.inventory.Client().ListMachines(ctx, filter)
 	if err != nil {
-		return nil, fmt.Errorf("looking for a machine that was acquired before: %w", err)
+		return nil, fmt.Errorf("searching for a machine that was acquired before: %w", err)
 	}
 	return machines, nil
 }
 
-// VMHostNames are the hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
+// VMHostNames returns the VM hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
 func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	hosts, _, err := s.inventory.VMHosts(ctx, vmHostsMaxAge)
 	if err != nil && !errors.Is(err, maas.Gone) {
@@ -70,7 +69,8 @@ func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// ComposedInsteadError is for a VM that MAAS composed because no machine fitted, on a VM host that was not known here. It is to be given back.
+// ComposedInsteadError is for a VM that MAAS composed because no machine fitted, on a VM host that was not known here.
+// The VM must be given back.
 type ComposedInsteadError struct{ VM *maas.Machine }
 
 // Error names the VM and its host.
@@ -78,8 +78,9 @@ func (e *ComposedInsteadError) Error() string {
 	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
 }
 
-// Allocate takes a bare-metal machine, and none that cools down after a failure or is excluded. maas.Conflict means that none fits. MAAS would compose a VM
-// then on a VM host that is not in constraints.NotOnVMHosts: *ComposedInsteadError, if that is a host that we did not know yet.
+// Allocate takes a bare-metal machine that neither cools down after a failure nor is excluded. maas.Conflict: none
+// fits. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
+// *ComposedInsteadError, if we did not know that host yet.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	constraints.NotHostnames = s.notAllocated()
 	constraints.AgentName, constraints.Comment = id.AgentName, comment
@@ -94,8 +95,8 @@ func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership
 	return machine, nil
 }
 
-// Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine of choice. From then on MAAS gives it to
-// no other user. maas.Conflict: it is not Ready, or another user was faster.
+// Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine that the user
+// chose. From then on MAAS gives it to no other user. maas.Conflict: it is not Ready, or another user was faster.
 func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Identity, systemID string) (*maas.Machine, error) {
 	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
 	if err != nil {
@@ -106,14 +107,15 @@ func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Id
 	return machine, nil
 }
 
-// DeployRequest is what is installed on a machine.
+// DeployRequest is what to install on a machine.
 type DeployRequest struct {
 	Image    string
 	UserData []byte
 	InMemory bool
 }
 
-// Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; look again.
+// Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; read the machine
+// again.
 func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
 	deployed, err := s.inventory.Client().DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
 		AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
@@ -127,7 +129,8 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 	return deployed, nil
 }
 
-// DeleteVM deletes a VM. That MAAS does not have it any more is for the inventory to tell; whether its host does, for lxd.Service.FindVM.
+// DeleteVM deletes a VM. The inventory shows when MAAS no longer has it, and lxd.Service.FindVM when its host no longer
+// has it.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
 	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}
 	if machine.Pod != nil {

@@ -14,47 +14,47 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Data is what infrav1.RecordAnnotation holds, as JSON. Only what must survive a lost status is in it.
+// Data is the content of infrav1.RecordAnnotation, as JSON. It holds only what must survive a lost status.
 type Data struct {
-	// Pending are the calls of which it is not known what became of them; one for each operation, the last.
+	// Pending are the calls whose outcome is not known; at most one for each operation, the latest.
 	Pending []Pending `json:"pending,omitempty"`
-	// Phase is what the machine is in now; nil where nothing is measured.
+	// Phase is the machine's current phase; nil while no phase is timed.
 	Phase *Phase `json:"phase,omitempty"`
-	// Hosts are the VM hosts that the VM is on, or may be on because MAAS did not say what became of a compose, as lxd.Composer.HostRef
-	// writes them.
+	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
+	// of lxd.Composer.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
-	// Cleanup is what was found out about a VM that is deleted, or that an earlier try made.
+	// Cleanup is the progress of removing a VM that is being deleted, or that an earlier try made.
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
-	// Release is the last try to release the machine. The status shows it.
+	// Release is the last attempt to release the machine. The status shows it.
 	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
 }
 
-// Pending is a call that was recorded and is not known to be over.
+// Pending is a recorded call whose outcome is not known.
 type Pending struct {
 	Op Op          `json:"op"`
 	At metav1.Time `json:"at"`
 }
 
-// Phase is a stretch of a machine's life, and when it was first seen in it.
+// Phase is a phase of a machine's life, and when the machine was first seen in it.
 type Phase struct {
 	Name  string      `json:"name"`
 	Since metav1.Time `json:"since"`
 }
 
-// Cleanup is how far it is known that a VM is gone from its host.
+// Cleanup is the progress of removing a VM from its host.
 type Cleanup struct {
-	// UnreachableSince is when the host could first not be looked at, and Tries how often since.
+	// UnreachableSince is when the host first could not be refreshed, and Tries the number of attempts since.
 	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
 	Tries            int          `json:"tries,omitempty"`
-	// CameBack is how often the VM was found again, DeletedAt when it was deleted again.
+	// CameBack is how often the VM was found again, DeletedAt when it was last deleted again.
 	CameBack  int          `json:"cameBack,omitempty"`
 	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
 }
 
-// Of returns what is recorded on an object. It returns an error if somebody has edited the record so that it can't be read: nothing is done
-// then, for what is pending is not known.
+// Of returns the record of an object. It returns an error if an edit has made the record unreadable: nothing may be
+// done then, because the pending calls are not known.
 func Of(object client.Object) (Data, error) {
 	var data Data
 	text := object.GetAnnotations()[infrav1.RecordAnnotation]
@@ -68,9 +68,9 @@ func Of(object client.Object) (Data, error) {
 	return data, nil
 }
 
-// text is what the annotation is to hold; "" for nothing.
+// text returns the annotation's value; "" if there is nothing to record.
 func (d *Data) text() string {
-	text, _ := json.Marshal(d) // It has nothing that could not be written.
+	text, _ := json.Marshal(d) // All of Data can be marshalled.
 	if string(text) == "{}" {
 		return ""
 	}
@@ -82,12 +82,12 @@ func (d *Data) MayAcquire() bool {
 	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() })
 }
 
-// Acquired forgets the pending calls that acquire something: what became of them is known.
+// Acquired removes the pending calls that acquire something: their outcome is known.
 func (d *Data) Acquired() {
 	d.Pending = slices.DeleteFunc(slices.Clone(d.Pending), func(p Pending) bool { return p.Op.acquires() })
 }
 
-// Enter returns for how long the object has been in a phase, and records when it enters one. "" is no phase.
+// Enter returns how long the object has been in a phase, and records when it enters one. "" is no phase.
 func (d *Data) Enter(phase string, now time.Time) time.Duration {
 	if phase == "" {
 		d.Phase = nil
@@ -105,7 +105,7 @@ func (d *Data) In(phases ...string) bool {
 	return d.Phase != nil && slices.Contains(phases, d.Phase.Name)
 }
 
-// CleanupSoFar returns what was found out so far.
+// CleanupSoFar returns the progress of the cleanup.
 func (d *Data) CleanupSoFar() Cleanup {
 	if d.Cleanup == nil {
 		return Cleanup{}
@@ -113,17 +113,17 @@ func (d *Data) CleanupSoFar() Cleanup {
 	return *d.Cleanup
 }
 
-// AddHost records that the VM may be on a host.
+// AddHost records that a host may have the VM.
 func (d *Data) AddHost(host string) {
 	if !slices.Contains(d.Hosts, host) {
 		d.Hosts = append(slices.Clone(d.Hosts), host)
 	}
 }
 
-// DropHost records that the VM is not on a host.
+// DropHost records that a host does not have the VM.
 func (d *Data) DropHost(host string) {
 	d.Hosts = slices.DeleteFunc(slices.Clone(d.Hosts), func(other string) bool { return other == host })
 }
 
-// asStored is a time as it is read back.
+// asStored returns a time as it is read back from JSON.
 func asStored(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }

@@ -7,10 +7,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
-// Op is a call that must be recorded before it is sent: its effect may come after the response was lost, when nobody expects it any more.
+// Op is a call that must be recorded before it is sent: it may take effect after the response was lost, when nobody
+// expects it any more.
 type Op string
 
-// Operations that acquire something which nothing in Kubernetes names until the response is stored.
+// Operations that acquire something. Until the response is stored, nothing in Kubernetes refers to it.
 const (
 	Allocate Op = "allocate"
 	Claim    Op = "claim"
@@ -18,7 +19,8 @@ const (
 	Reserve  Op = "reserve"
 )
 
-// Operations that change a bare-metal machine. A late one could meet the machine when it is back in the pool, or another user's.
+// Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
+// user's.
 const (
 	Link     Op = "link"
 	Bridge   Op = "bridge"
@@ -33,18 +35,19 @@ const (
 // acquires reports whether the operation may give the object something.
 func (o Op) acquires() bool { return o == Allocate || o == Claim || o == Compose || o == Reserve }
 
-// Repeatable is a call that needs no record: a late effect of it harms nothing, and doing it twice is doing it once.
+// Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.
 type Repeatable string
 
 const (
-	// ChangeVM is any change of a composed VM: nobody else gets the VM, and its system id is never given again.
+	// ChangeVM is any change of a composed VM: nobody else gets the VM, and MAAS does not reuse its system id.
 	ChangeVM Repeatable = "a VM's system id is never given again"
-	// PublishEndpoint writes or deletes the DNS record or the reserved address of an endpoint. Their names are the cluster's alone; the
-	// reconciler looks at them again and puts them right.
+	// PublishEndpoint writes or deletes the DNS record or the reserved address of an endpoint. Their names belong to
+	// the cluster alone; the reconciler checks and corrects them.
 	PublishEndpoint Repeatable = "the endpoint's name is the cluster's alone"
-	// CloseVMHost tags a VM host or makes MAAS forget it. Ids of VM hosts are never given again, and the tag stays until the host goes.
+	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
+	// the host is deleted.
 	CloseVMHost Repeatable = "a VM host's id is never given again"
 )
 
-// Permit allows the call, at any time.
+// Permit allows the call at any time.
 func (r Repeatable) Permit() maas.Permit { return permit.AnyTime() }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record keeps, in one annotation of a Kubernetes object, what MAAS was asked for and is not known to be over, and how far the
-// object's machine is.
+// Package record keeps, in one annotation of a Kubernetes object, which calls to MAAS are pending and which phase the
+// object's machine is in.
 //
-// A process can end between any two calls, a response can be lost, and a manager that was stopped can wake up when another one has taken over.
-// So a call that changes MAAS is recorded before it is sent, sent soon after or not at all, and taken off the record when its outcome is
-// certain. Package maas takes such calls only with a permit, and only this package makes permits.
+// A process can end between any two calls, a response can be lost, and a manager that was stopped can resume when
+// another one has taken over. So a call that changes MAAS is recorded before it is sent, sent soon after or not at all,
+// and removed from the record when its outcome is certain. Package maas accepts such calls only with a permit, and only
+// this package makes permits.
 package record
 
 import (
@@ -24,20 +25,21 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
-// sendWithin is how long after it is recorded a call is sent at the latest; a compose may wait for a look at its host. What is left of the
-// settle time is for MAAS to go on with the call.
+// sendWithin is the send deadline of a call, counted from its recording; a compose may wait for a refresh of its host.
+// MAAS may work on the call for the rest of the settle time.
 const sendWithin = 15 * time.Second
 
-// Record is the record of one object during one reconcile. What is changed in Data is stored by the next Call or Store, or by Close.
+// Record is the record of one object during one reconcile. Changes of Data are stored by the next Call or Store, or by
+// Close.
 type Record struct {
 	Data
 	client client.Client
 	object client.Object
-	opened string // what the annotation held when it was opened
-	stored string // what it holds in Kubernetes, as far as is known here
+	opened string // the annotation's value when the record was opened
+	stored string // its value in Kubernetes, as far as is known here
 }
 
-// Open reads the record of an object. The error is that of Of.
+// Open reads the record of an object. Its error is that of Of.
 func Open(c client.Client, object client.Object) (*Record, error) {
 	data, err := Of(object)
 	if err != nil {
@@ -47,8 +49,9 @@ func Open(c client.Client, object client.Object) (*Record, error) {
 	return &Record{Data: data, client: c, object: object, opened: text, stored: text}, nil
 }
 
-// Call records an operation, does it, and takes it off the record if its outcome is certain and gave nothing to the object: what was acquired
-// stays pending until Acquired is stored together with what it is. also changes the object in the patch that records the operation.
+// Call records an operation, calls do, and removes the operation from the record if its outcome is certain and it gave
+// nothing to the object. An acquisition stays pending until Acquired is stored together with what was acquired. also
+// changes the object in the patch that records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it; do is not called then.
 func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
@@ -63,12 +66,12 @@ func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.
 	if (err == nil && op.acquires()) || (err != nil && !maas.HadNoEffect(err)) {
 		return err
 	}
-	noted := r.Pending
-	r.Pending = earlier // What became of this call is known, if not of an earlier one.
+	recorded := r.Pending
+	r.Pending = earlier // The outcome of this call is known; that of an earlier one is not.
 	forgotten := r.Write(ctx)
 	if apierrors.IsConflict(forgotten) {
-		// On an object that others have changed it stays: it may be theirs.
-		r.Pending, forgotten = noted, nil
+		// If others have changed the object, it stays: it may be theirs.
+		r.Pending, forgotten = recorded, nil
 	}
 	return errors.Join(err, forgotten)
 }
@@ -77,7 +80,8 @@ func without(pending []Pending, op Op) []Pending {
 	return slices.DeleteFunc(slices.Clone(pending), func(p Pending) bool { return p.Op == op })
 }
 
-// Store stores at once what change records, and what also changes in the object, whoever else has changed them. After an error nothing is changed.
+// Store stores at once what change does to the record, and what also does to the object, even if others have changed
+// them. After an error the record in memory is unchanged.
 func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(client.Object)) error {
 	before := r.Data
 	change(&r.Data)
@@ -100,15 +104,15 @@ func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(cli
 		err = r.writeOver(ctx, live, also...)
 	}
 	if err != nil {
-		r.Data = before // Or Close would store the half of it: that a call is over, and not what it acquired.
+		r.Data = before // Otherwise Close would store only half of it: that a call is over, without what it acquired.
 	}
 	return err
 }
 
-// maxConflicts is how often Store and Close try again what others changed meanwhile.
+// maxConflicts is how often Store and Close retry after a conflict.
 const maxConflicts = 5
 
-// Close stores what is left to store. The error is a conflict if somebody else has changed the record.
+// Close stores the remaining changes. The error is a conflict if another process has changed the record.
 func (r *Record) Close(ctx context.Context) error {
 	if r.text() == r.stored {
 		return nil
@@ -130,8 +134,9 @@ func (r *Record) Close(ctx context.Context) error {
 	return err
 }
 
-// Write stores the record, and what also changes, if the object is as this reconcile read it; otherwise the error is a conflict. A cache may lag, and
-// a manager that was stopped, and wakes up when another one has taken over, must not do what that one has done.
+// Write stores the record, and what also changes, if the object is as this reconcile read it; otherwise the error is a
+// conflict. A cache may lag; and a manager that was stopped, and resumes when another one has taken over, must not
+// repeat what that one has done.
 func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 	version, err := r.writeAt(ctx, r.object.GetResourceVersion(), also...)
 	if err == nil {
@@ -140,8 +145,8 @@ func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 	return err
 }
 
-// writeOver stores the record over an object that others have changed. The resource version stays as it was read, so that no call is
-// recorded there.
+// writeOver stores the record in an object that others have changed. The resource version stays as it was read, so that
+// no call can be recorded there.
 func (r *Record) writeOver(ctx context.Context, live client.Object, also ...func(client.Object)) error {
 	_, err := r.writeAt(ctx, live.GetResourceVersion(), also...)
 	return err
@@ -168,7 +173,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	return after.GetResourceVersion(), nil
 }
 
-// read returns the object as Kubernetes has it now. An empty patch needs no right but that to patch.
+// read returns the object as Kubernetes has it now. An empty patch needs only the right to patch.
 func (r *Record) read(ctx context.Context) (client.Object, error) {
 	live := r.copy()
 	if err := r.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
@@ -177,7 +182,7 @@ func (r *Record) read(ctx context.Context) (client.Object, error) {
 	return live, nil
 }
 
-// rebase takes over what others have recorded meanwhile.
+// rebase merges what others have recorded meanwhile.
 func (r *Record) rebase(live client.Object) error {
 	data, err := Of(live)
 	if err != nil {
@@ -189,7 +194,7 @@ func (r *Record) rebase(live client.Object) error {
 
 func (r *Record) copy() client.Object { return r.object.DeepCopyObject().(client.Object) }
 
-// setAnnotation sets the record's annotation, or removes it where there is nothing to record.
+// setAnnotation sets the record's annotation, or removes it if there is nothing to record.
 func setAnnotation(object client.Object, text string) {
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -202,6 +207,6 @@ func setAnnotation(object client.Object, text string) {
 	object.SetAnnotations(annotations)
 }
 
-// LeaveOut puts the annotation back to what it was when the record was opened. A patch that is computed from the object as it was then leaves
-// the record alone, which may be another's by now.
+// LeaveOut resets the annotation to its value when the record was opened. A patch that is computed from the object as
+// it was then leaves the record alone, which may be another process's by now.
 func (r *Record) LeaveOut() { setAnnotation(r.object, r.opened) }

@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxClockSkew is by how much the clocks of two managers may differ at most: MAAS accepts no request that is 5 minutes off its own.
+// maxClockSkew bounds the difference between the clocks of two managers: MAAS accepts no request that is 5 minutes off
+// its own clock.
 const maxClockSkew = 10 * time.Minute
 
-// Settling measures for how long calls have been pending. It counts from when this process first saw them: the one that recorded them may have
-// another clock. It is safe for concurrent use; the zero value is ready.
+// Settling measures how long calls have been pending. It counts from when this process first saw them: the process that
+// recorded them may have another clock. It is safe for concurrent use; the zero value is ready.
 type Settling struct {
 	mu    sync.Mutex
 	first map[call]time.Time
@@ -26,8 +27,8 @@ type call struct {
 	at  int64
 }
 
-// Left is for how long a pending call of the record may still have an effect in MAAS, or 0: what was asked for may turn up, or a machine be
-// changed. settleTime is for how long MAAS may go on with a call.
+// Left returns how much longer a pending call of the record may take effect in MAAS, or 0: a machine may still be
+// acquired or changed. settleTime is how long MAAS may take for a call.
 func (s *Settling) Left(r *Record, settleTime time.Duration) (left time.Duration) {
 	for _, p := range r.Pending {
 		if time.Since(p.At.Time) > settleTime+maxClockSkew {
@@ -50,7 +51,7 @@ func (s *Settling) firstSeen(c call, settleTime time.Duration) time.Time {
 	now := time.Now()
 	for other, at := range s.first {
 		if now.Sub(at) > settleTime+2*maxClockSkew {
-			delete(s.first, other) // It counts no more by what it says itself.
+			delete(s.first, other) // The record's own time no longer counts.
 		}
 	}
 	s.first[c] = now

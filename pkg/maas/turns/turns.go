@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns has callers wait for each other where MAAS does one thing after the other anyway. Asked for many at once it is slower: each
-// allocate and deploy takes a lock of the whole region, those that waited for it begin anew, and MAAS gives some of them up (maas.Busy).
+// Package turns queues callers where MAAS does one thing after the other anyway. Many concurrent requests make MAAS
+// slower: each allocate and deploy takes a lock of the whole region, those that waited for it restart, and MAAS gives
+// up some of them (maas.Busy).
 package turns
 
 import (
@@ -15,46 +16,48 @@ import (
 )
 
 const (
-	// maxWait is how long a caller waits for its turn. It keeps what it knows meanwhile, which must not become too old.
+	// maxWait is how long a caller waits for its turn. What it knows must not become too old meanwhile.
 	maxWait = time.Minute
-	// maxWaiting bounds how many wait in all, so that those who need no turn find a worker.
+	// maxWaiting bounds how many wait in all, so that callers that need no turn find a worker.
 	maxWaiting = 64
-	// retry is when to come back for who could not wait, or no longer. The more could not lately, the later, up to maxRetry: they would do little else.
+	// retry is how long a caller that could not wait, or waited too long, stays away. It grows with the number of such
+	// callers, up to maxRetry: otherwise the workers would do little else.
 	retry    = 5 * time.Second
 	maxRetry = time.Minute
-	// lately is over what time those are counted who could not wait.
+	// lately is the period in which callers that could not wait are counted.
 	lately = 10 * time.Second
 )
 
-// LaterError says that it was not the caller's turn within the time that it may wait.
+// LaterError means that the caller's turn did not come within the time that it may wait.
 type LaterError struct {
-	// After is when to come back.
+	// After is how long to wait before the next try.
 	After time.Duration
 	line  Line
 }
 
-// Error names what is waited for.
+// Error names what the caller waits for.
 func (e *LaterError) Error() string { return "waiting for a turn: " + e.line.what }
 
-// Line is what MAAS does one after the other, or a few at a time.
+// Line is something that MAAS does one after the other, or a few at a time.
 type Line struct {
 	name, what string
 	limit      int
-	anywhere   bool // the name says of which MAAS it is
+	anywhere   bool // the name includes the MAAS
 }
 
-// Machines is for allocate and deploy, of which MAAS does one at a time for the whole region. Two keep it busy while one is on its way.
+// Machines is for allocate and deploy, of which MAAS does one at a time for the whole region. Two keep it busy while
+// one request is in transit.
 var Machines = Line{name: "machines", what: "MAAS acquires and deploys machines one after the other", limit: 2}
 
-// Removal is for releases and deletions, so that not all connections wait for them.
+// Removal is for releases and deletions, so that they don't use all connections.
 var Removal = Line{name: "removal", what: "MAAS gives back other machines first", limit: 8}
 
-// OnHost is for composing VMs on one VM host, which makes one after the other. The key tells it apart from those of all MAASes.
+// OnHost is for composing VMs on one VM host, which makes one after the other. The key is unique over all MAASes.
 func OnHost(key, name string) Line {
 	return Line{name: key, what: fmt.Sprintf("VM host %s composes one VM after the other", name), limit: 1, anywhere: true}
 }
 
-// Rank decides who is next among those who wait: what is nearest to its end.
+// Rank decides who is next: the caller closest to its end.
 type Rank int
 
 // From the first to the last step of a machine.
@@ -64,12 +67,12 @@ const (
 	Deploy
 )
 
-// Turns are the lines at all MAASes of a process. It is safe for concurrent use; the zero value is ready.
+// Turns are the lines of all MAASes of a process. It is safe for concurrent use; the zero value is ready.
 type Turns struct {
 	mu      sync.Mutex
 	lines   map[string]*line
 	waiting int
-	// refused are those who could not wait since counted began.
+	// refused is how many callers could not wait since counted.
 	refused int
 	counted time.Time
 }
@@ -84,8 +87,8 @@ type waiter struct {
 	turn chan struct{} // closed when it is its turn
 }
 
-// Take waits for a turn in a line of one MAAS; done ends it. *LaterError: it waited for too long, or too many do. The worker of the caller is free
-// meanwhile: see maas.Idle.
+// Take waits for a turn in a line of one MAAS; done ends the turn. *LaterError: the wait was too long, or too many
+// wait. The caller's worker is free meanwhile: see maas.Idle.
 func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (done func(), err error) {
 	key := at.name
 	if !at.anywhere {
@@ -110,10 +113,10 @@ func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (don
 	if t.giveUp(key, w) {
 		return nil, err
 	}
-	return done, nil // It was its turn just now.
+	return done, nil // The turn came in the same moment.
 }
 
-// enter takes a turn that is free, or begins to wait for one.
+// enter takes a free turn, or joins the line.
 func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +137,7 @@ func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
 	}
 	t.waiting++
 	w := &waiter{rank: rank, turn: make(chan struct{})}
-	// Behind all of its rank and of higher ones.
+	// Behind all of the same or a higher rank.
 	next := slices.IndexFunc(l.waiting, func(other *waiter) bool { return other.rank < rank })
 	if next < 0 {
 		next = len(l.waiting)
@@ -143,7 +146,7 @@ func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
 	return w, nil
 }
 
-// refuse counts one who can't wait, and returns when to come back. Call it with the lock held.
+// refuse counts a caller that can't wait, and returns when it should come back. Call it with the lock held.
 func (t *Turns) refuse() time.Duration {
 	if time.Since(t.counted) > lately {
 		t.refused, t.counted = 0, time.Now()
@@ -152,7 +155,7 @@ func (t *Turns) refuse() time.Duration {
 	return min(maxRetry, retry*time.Duration(1+t.refused/maxWaiting))
 }
 
-// leave ends a turn, and gives it to who is next.
+// leave ends a turn, and passes it to the next caller.
 func (t *Turns) leave(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,7 +171,7 @@ func (t *Turns) leave(key string) {
 	}
 }
 
-// giveUp ends the wait; false means that it was the waiter's turn already.
+// giveUp ends the wait; false means that the waiter already had its turn.
 func (t *Turns) giveUp(key string, w *waiter) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

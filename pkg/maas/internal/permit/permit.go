@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package permit is what a call that changes MAAS needs. It is internal, so that package record alone makes permits for calls that it has
-// recorded.
+// Package permit holds the permits for calls that change MAAS. It is internal, so that only package record makes
+// permits for recorded calls.
 package permit
 
 import "time"
@@ -15,7 +15,7 @@ type Permit struct {
 // Before returns a permit for calls that are sent before a time.
 func Before(at time.Time) Permit { return Permit{given: true, before: at} }
 
-// AnyTime returns a permit for calls that may have their effect late, or twice.
+// AnyTime returns a permit for calls that may take effect late, or twice.
 func AnyTime() Permit { return Permit{given: true} }
 
 // IsGiven reports whether p allows any call.

@@ -4,8 +4,8 @@ package maas
 
 import "slices"
 
-// complete reports whether a decoded answer is what was asked for. JSON of something else, of a proxy's for example, decodes without an error
-// too: null into a list without machines, which would then be taken for deleted.
+// complete reports whether a decoded response contains what was asked for. Other JSON, of a proxy for example, decodes
+// without an error too: null into an empty list of machines, which would then be taken for deleted.
 func complete(out any) bool {
 	switch out := out.(type) {
 	case *Machine:
@@ -44,7 +44,7 @@ func complete(out any) bool {
 	return true
 }
 
-// all reports whether a list is there, if only an empty one, and has only items that are in order.
+// all reports whether a list exists, even if it is empty, and all its items are valid.
 func all[T any](list []T, ok func(T) bool) bool {
 	return list != nil && !slices.ContainsFunc(list, func(item T) bool { return !ok(item) })
 }
@@ -55,7 +55,7 @@ func (h VMHost) complete() bool { return h.ID > 0 && h.Name != "" }
 
 func (r DNSResource) complete() bool { return r.ID > 0 && r.FQDN != "" }
 
-// isSystemID: ids of machines are letters and digits. They become parts of paths.
+// isSystemID reports whether id is letters and digits, as system ids are. They become parts of paths.
 func isSystemID(id string) bool {
 	return id != "" && !slices.ContainsFunc([]byte(id), func(c byte) bool {
 		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
