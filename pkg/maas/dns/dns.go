@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns keeps the DNS record of a cluster's API endpoint in MAAS.
+// Package dns manages the DNS record of a cluster's API endpoint in MAAS.
 package dns
 
 import (
@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// ttl is how long resolvers may keep the record, in seconds: clients must not go on to a control plane that left.
+	// ttl is how long resolvers may cache the record, in seconds: clients must not go on to a control plane that left.
 	ttl = 10
-	// recordMaxAge is how long a record is believed to be as we wrote it.
+	// recordMaxAge is how long a record that we wrote is trusted.
 	recordMaxAge = 10 * time.Minute
 	// domainMaxAge is how old the list of domains may be.
 	domainMaxAge = 10 * time.Minute
 )
 
-// DomainNotFoundError says that MAAS does not serve a domain.
+// DomainNotFoundError means that MAAS does not serve a domain.
 type DomainNotFoundError struct{ Domain string }
 
 // Error names the domain and the remedy.
@@ -32,12 +32,13 @@ func (e *DomainNotFoundError) Error() string {
 	return fmt.Sprintf("MAAS does not serve the domain %s: create it in MAAS, or change spec.dnsDomain", e.Domain)
 }
 
-// Service keeps the records of one MAAS.
+// Service manages the records of one MAAS.
 type Service struct {
 	inventory *inventory.Inventory
 	lock      maas.Lock // one writer at a time: a record is replaced as a whole
-	// unserved are the records that lead only to machines that may be on their way out. MAAS takes the addresses of machines that go out of
-	// the record, so that it is read anew before it is compared with what a replacement has, which may be the same address.
+	// unserved are the records that contain only machines that may be on their way out. MAAS removes the addresses of
+	// such machines from the record, so it is read again before it is compared with the address of a replacement, which
+	// may be the same.
 	unserved map[string]bool
 }
 
@@ -46,7 +47,8 @@ func NewService(inventory *inventory.Inventory) *Service {
 	return &Service{inventory: inventory, lock: maas.NewLock(), unserved: map[string]bool{}}
 }
 
-// CheckDomain returns a *DomainNotFoundError when MAAS does not serve the domain. MAAS finds domains by their exact names.
+// CheckDomain returns a *DomainNotFoundError if MAAS does not serve the domain. MAAS finds domains by their exact
+// names.
 func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	domains, err := s.inventory.Domains(ctx, domainMaxAge)
 	if err != nil {
@@ -58,15 +60,15 @@ func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	return nil
 }
 
-// WrongRecordError says that MAAS answered with the record of another name. Nothing is written or deleted then.
+// WrongRecordError means that MAAS returned the record of another name. Nothing is written or deleted then.
 type WrongRecordError struct{ Wanted, Got string }
 
 // Error names both.
 func (e *WrongRecordError) Error() string {
-	return fmt.Sprintf("MAAS answered with the DNS record %s instead of %s", e.Got, e.Wanted)
+	return fmt.Sprintf("MAAS returned the DNS record %s instead of %s", e.Got, e.Wanted)
 }
 
-// checkName makes sure that a record is the one that was asked for: the name is what makes it ours.
+// checkName verifies that a record is the requested one: the name is what makes it ours.
 func checkName(fqdn string, record *maas.DNSResource) error {
 	if record != nil && !strings.EqualFold(record.FQDN, fqdn) {
 		return &WrongRecordError{Wanted: fqdn, Got: record.FQDN}
@@ -74,7 +76,7 @@ func checkName(fqdn string, record *maas.DNSResource) error {
 	return nil
 }
 
-// read returns the record, or nil where there is none, also because MAAS does not serve its domain.
+// read returns the record, or nil if there is none or MAAS does not serve its domain.
 func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
 	if errors.Is(err, maas.NotFound) {
@@ -90,14 +92,14 @@ func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (
 	return record, nil
 }
 
-// dangles reports whether the record has entries without an address. MAAS leaves the link of a released machine in it; when another user deploys
-// that machine, the record would lead there.
+// dangles reports whether the record has entries without an address. MAAS keeps the link of a released machine in it;
+// when another user deploys that machine, the record would contain its address.
 func dangles(record *maas.DNSResource) bool {
 	return record != nil && len(record.Addresses()) < len(record.IPAddresses)
 }
 
-// Next is what a record that leads to current is to lead to, where desired can serve. None leaves it as it is, so that an endpoint that
-// works is never taken away.
+// Next returns the new addresses of a record with the addresses current. Without desired ones it keeps current, so that
+// a working endpoint is never taken away.
 func Next(current, desired []string) []string {
 	if len(desired) == 0 {
 		return current
@@ -105,8 +107,9 @@ func Next(current, desired []string) []string {
 	return desired
 }
 
-// Ensure makes the record hold exactly the addresses that desired returns, given those it has, or leaves it as it is: Next. desired is called
-// under the lock, so that the last writer knows the latest state. It returns what the record holds, and whether it was written.
+// Ensure makes the record hold exactly the addresses that desired returns for its current ones, or leaves it as it is:
+// Next. desired is called under the lock, so that the last writer knows the latest state. Ensure returns the record's
+// addresses, and whether it wrote them.
 func (s *Service) Ensure(ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *Service) Ensure(ctx context.Context, permit maas.Permit, fqdn string, d
 	return addresses, true, nil
 }
 
-// compare returns the record, nil where there is none, and which addresses can serve.
+// compare returns the record, nil if there is none, and the addresses that can serve.
 func (s *Service) compare(
 	ctx context.Context, fqdn string, maxAge time.Duration, desired func([]string) ([]string, error),
 ) (record *maas.DNSResource, wanted []string, err error) {
@@ -177,7 +180,7 @@ func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, re
 	return nil
 }
 
-// Delete removes the record. It looks at MAAS first, not at what it remembers.
+// Delete deletes the record. It reads MAAS first, not the cache.
 func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) error {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -185,7 +188,7 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 	}
 	defer unlock()
 	record, err := s.read(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn) // It is not used any more.
+	s.inventory.DistrustDNSRecord(fqdn) // It is no longer used.
 	delete(s.unserved, fqdn)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// subnetMaxAge is how old the list of subnets may be that a refusal is explained by.
+// subnetMaxAge is how old the list of subnets may be that explains a refusal.
 const subnetMaxAge = time.Minute
 
 // VirtualIPError is a virtual IP that MAAS can't reserve.
@@ -25,11 +25,12 @@ type VirtualIPError struct {
 	Problem string
 }
 
-// Error says what is wrong, and the remedy.
+// Error returns the problem and the remedy.
 func (e *VirtualIPError) Error() string { return "spec.virtualIP: " + e.Problem }
 
-// VirtualIP returns the addresses that are reserved under a name. MAAS reserves and names in the same call, so that what an earlier try reserved
-// is found here. recorded is what is known to be reserved, or ""; without it MAAS is asked, not remembered.
+// VirtualIP returns the addresses that are reserved under a name. MAAS reserves and names in the same call, so this
+// finds what an earlier try reserved. recorded is the address that is known to be reserved, or ""; then MAAS is asked
+// and not the cache.
 func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]string, error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -47,8 +48,8 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 	return record.Addresses(), nil
 }
 
-// ReserveVirtualIP reserves an address, or, where that is "", a free one of a subnet, under a name that has none. Errors:
-// *VirtualIPError, *DomainNotFoundError; after maas.Unavailable look again before asking again.
+// ReserveVirtualIP reserves an address, or, if that is "", a free one of a subnet, under a name that has none. Errors:
+// *VirtualIPError, *DomainNotFoundError; after maas.Unavailable read the name's addresses before trying again.
 func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn, address, subnet string) (string, error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 	return "", fmt.Errorf("reserving a virtual IP: %w", err)
 }
 
-// taken explains a status that MAAS has for two cases: something has the address, or it is in a range that MAAS keeps for others.
+// taken explains a status with which MAAS reports two cases: something has the address, or it is in a range that MAAS
+// reserves for others.
 func (s *Service) taken(ctx context.Context, address string, cause error) error {
 	ranges, err := s.inventory.Client().ListIPRanges(ctx)
 	if err != nil {
@@ -96,7 +98,7 @@ func (s *Service) taken(ctx context.Context, address string, cause error) error 
 		"%s is in use by something else: free it in MAAS, or use another address (MAAS: %s)", address, maas.Message(cause))}
 }
 
-// full tells a subnet without a free address from a MAAS that is out of order.
+// full distinguishes a subnet without a free address from a MAAS that is out of order.
 func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 	cause = fmt.Errorf("reserving a virtual IP in %s: %w", cidr, cause)
 	wanted, err := netip.ParsePrefix(cidr)
@@ -118,8 +120,8 @@ func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 	return &VirtualIPError{Problem: "MAAS has no free address in the subnet " + cidr + ": free one, or use another subnet"}
 }
 
-// ReleaseVirtualIP gives back what is reserved under a name, and takes the name away: the recorded address, or what there is where none was
-// recorded. What another user put under the name stays reserved.
+// ReleaseVirtualIP releases the recorded address, or without one all that is reserved under the name, and deletes the
+// name. Addresses that another user put under the name stay reserved.
 func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn, recorded string) error {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -142,11 +144,12 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 	return s.deleteName(ctx, permit, fqdn)
 }
 
-// release gives one address back. Another user of MAAS may have reserved it, if it is known to be ours: the cluster's key was of that user.
+// release releases one address. If the address is known to be ours, another user of MAAS may have reserved it: the
+// owner of the cluster's former key.
 func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address string, ours bool) error {
 	err := s.inventory.Client().ReleaseAddress(ctx, permit, address, false)
 	if !errors.Is(err, maas.Invalid) || !ours {
-		return ignore(err, maas.Invalid) // It is not reserved any more, or another user's.
+		return ignore(err, maas.Invalid) // It is no longer reserved, or another user's.
 	}
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn)
@@ -156,8 +159,8 @@ func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address
 	return ignore(s.inventory.Client().ReleaseAddress(ctx, permit, address, true), maas.Invalid)
 }
 
-// deleteName removes the record, if it did not go with its last address. First it is emptied: from 3.6.1 on, MAAS frees the addresses
-// that a deleted record names, whoever reserved them.
+// deleteName deletes the record, unless MAAS deleted it with its last address. It empties the record first: from 3.6.1
+// on, MAAS frees the addresses of a deleted record, whoever reserved them.
 func (s *Service) deleteName(ctx context.Context, permit maas.Permit, fqdn string) error {
 	record, err := s.read(ctx, fqdn, 0)
 	s.inventory.DistrustDNSRecord(fqdn)

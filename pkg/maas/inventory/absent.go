@@ -12,22 +12,25 @@ import (
 )
 
 const (
-	// maxChecks bounds the calls for single machines that one look makes.
+	// maxChecks bounds the calls for single machines in one poll.
 	maxChecks = 20
-	// At least minVanished machines must be gone at the same time, and more than one in vanishedShare, to be called vanished.
+	// To count as vanished, at least minVanished machines must be gone at the same time, and more than one in
+	// vanishedShare.
 	minVanished   = 3
 	vanishedShare = 3
 )
 
-// isAbsent: MAAS itself said that there is no such machine, or that it is hidden. It is asked again only with a sweep.
+// isAbsent reports whether MAAS itself returned that there is no such machine, or that it is hidden. Only a sweep asks
+// for it again.
 func (e *entry) isAbsent() bool { return e.isGone() || e.Hidden }
 
 func (e *entry) isGone() bool { return e.Known && e.Machine == nil && !e.Hidden }
 
-// isSuspect: a list lacked the machine, and it is not known why.
+// isSuspect reports whether a list lacked the machine for an unknown reason.
 func (e *entry) isSuspect() bool { return !e.missing.IsZero() && !e.isAbsent() }
 
-// judgeAbsent asks MAAS for each machine by itself that lists lack: to be missing in a list is no proof that a machine is gone.
+// judgeAbsent asks MAAS for each single machine that lists lack: absence from a list is no proof that a machine is
+// gone.
 func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	var checks []check
 	var failed error
@@ -54,13 +57,13 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	}
 	if failed != nil || i.pace.checkFailed {
 		i.pace.checkFailed = failed != nil
-		i.noteHealth(failed)
+		i.recordHealth(failed)
 	}
 	i.notify(i.applyChecks(checks))
 	return failed
 }
 
-// check is what MAAS answered when it was asked for one machine.
+// check is MAAS's response for a single machine.
 type check struct {
 	id      string
 	asked   time.Time
@@ -68,8 +71,9 @@ type check struct {
 	hidden  bool
 }
 
-// toCheck returns the machines to ask for by themselves now. What left is not asked for again. Unless a machine is leaving, its absence is judged only after a sweep, and
-// not before it was tracked for a while: then it is known how many others are missing.
+// toCheck returns the machines to ask for singly now. A machine that is absent is not asked for again. Unless a machine
+// is leaving, its absence is judged only after a sweep and after it was tracked for a while: then it is known how many
+// others are missing.
 func (i *Inventory) toCheck() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -79,7 +83,7 @@ func (i *Inventory) toCheck() []string {
 		switch {
 		case e.missing.IsZero():
 		case e.isAbsent():
-			e.missing = time.Time{} // If its turn doesn't come now, then with another sweep.
+			e.missing = time.Time{} // If it is not checked now, then after another sweep.
 			if e.interest != Leaving || e.Hidden {
 				absent = append(absent, id)
 			}
@@ -98,8 +102,8 @@ func (i *Inventory) toCheck() []string {
 	return ids[:min(len(ids), maxChecks)]
 }
 
-// applyChecks takes in what MAAS answered, and counts who is gone in the same step: no machine may be seen as gone alone that vanished
-// with others. It returns the machines that changed.
+// applyChecks takes in the responses, and counts in the same step how many machines are gone: a machine that vanished
+// with others must never appear as the only one. It returns the machines that changed.
 func (i *Inventory) applyChecks(checks []check) []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -138,8 +142,8 @@ func (i *Inventory) applyChecks(checks []check) []string {
 	return ids
 }
 
-// vanished returns how many machines are gone at the same time without a request to end them; 0 when they are few. Those count, too, that lists
-// lack and that MAAS was not asked for yet. The caller holds i.mu.
+// vanished returns how many machines are gone at the same time without a request to delete them; 0 if they are few.
+// Machines that lists lack and that were not checked yet count, too. The caller holds i.mu.
 func (i *Inventory) vanished() int {
 	known, gone := 0, 0
 	for _, e := range i.entries {

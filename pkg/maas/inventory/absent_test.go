@@ -89,11 +89,11 @@ func (s *script) Version(context.Context) (string, error) {
 }
 
 // looks lets time pass, and has the inventory look when it would.
-func (s *script) looks(i *Inventory, n int) {
+func (s *script) polls(i *Inventory, n int) {
 	s.t.Helper()
 	for range n {
-		if err := i.look(s.t.Context()); err != nil {
-			s.t.Fatalf("looking: %v", err)
+		if err := i.poll(s.t.Context()); err != nil {
+			s.t.Fatalf("polling: %v", err)
 		}
 		s.clock = s.clock.Add(scriptedActive)
 	}
@@ -130,14 +130,14 @@ func TestAbsenceFromAListIsNoProof(t *testing.T) {
 			t.Parallel()
 			i, s := newScript(t)
 			s.deploy(i, Changing, 2)
-			s.looks(i, 2)
+			s.polls(i, 2)
 			s.unlisted["m0000"], s.errors["m0000"] = true, tc.get
-			s.looks(i, sweeps)
+			s.polls(i, sweeps)
 			if diff := cmp.Diff(tc.want, i.Observe("m0000", Changing)); diff != "" {
 				t.Errorf("what is known differs (-want +got):\n%s", diff)
 			}
 			s.unlisted["m0000"], s.errors["m0000"] = false, nil
-			s.looks(i, sweeps)
+			s.polls(i, sweeps)
 			if diff := cmp.Diff(Observation{Known: true, Machine: last}, i.Observe("m0000", Changing)); diff != "" {
 				t.Errorf("what is known once the list has it differs (-want +got):\n%s", diff)
 			}
@@ -149,14 +149,14 @@ func TestWhatCantBeFoundOutChangesNothing(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	s.deploy(i, Changing, 2)
-	s.looks(i, 2)
+	s.polls(i, 2)
 	i.Observe("never-seen", Changing)
 	for _, id := range []string{"m0000", "never-seen"} {
 		s.unlisted[id], s.errors[id] = true, maas.Unauthorized
 	}
 	failed := false
 	for range 20 {
-		failed = errors.Is(i.look(t.Context()), maas.Unauthorized) || failed
+		failed = errors.Is(i.poll(t.Context()), maas.Unauthorized) || failed
 		s.clock = s.clock.Add(scriptedActive)
 	}
 	if !failed || !errors.Is(i.Health(), maas.Unauthorized) {
@@ -172,7 +172,7 @@ func TestWhatCantBeFoundOutChangesNothing(t *testing.T) {
 		t.Errorf("a machine that did not change was told %d times, want once that it is there and once that MAAS can't be read", n)
 	}
 	clear(s.errors)
-	s.looks(i, 1)
+	s.polls(i, 1)
 	if i.Health() != nil {
 		t.Errorf("MAAS says all again, and health is %v", i.Health())
 	}
@@ -185,15 +185,15 @@ func TestAbsentMachinesAreAskedForSeldom(t *testing.T) {
 	delete(s.machines, "m0000")
 	s.errors["m0001"] = maas.Forbidden
 	s.unlisted["m0001"] = true
-	s.looks(i, sweeps)
+	s.polls(i, sweeps)
 	s.gets = nil
-	s.looks(i, 10*int(scriptedIdle/scriptedActive))
+	s.polls(i, 10*int(scriptedIdle/scriptedActive))
 	if n := len(s.gets); n < 2 || n > 2*10 {
 		t.Errorf("MAAS was asked %d times in ten sweeps for two machines that it does not show", n)
 	}
 	s.gets = nil
 	i.Distrust("m0000")
-	s.looks(i, 2)
+	s.polls(i, 2)
 	if !slices.Contains(s.gets, "m0000") || !i.Observe("m0000", Changing).Known {
 		t.Error("a gone machine that is distrusted was not asked for at once")
 	}
@@ -203,12 +203,12 @@ func TestOneLookAsksForFewMachinesByThemselves(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 100)
-	s.looks(i, 2)
+	s.polls(i, 2)
 	s.emptied = true
 	most := 0
 	for range sweeps {
 		s.gets = nil
-		s.looks(i, 1)
+		s.polls(i, 1)
 		most = max(most, len(s.gets))
 	}
 	if most == 0 || most > maxChecks {
@@ -240,7 +240,7 @@ func TestManyThatAreGoneAtOnceHaveVanished(t *testing.T) {
 				i, s := newScript(t)
 				ids := s.deploy(i, Changing, tc.machines)
 				if !fresh {
-					s.looks(i, 2)
+					s.polls(i, 2)
 				}
 				for _, id := range ids[:tc.leaving] {
 					i.Observe(id, Leaving)
@@ -249,7 +249,7 @@ func TestManyThatAreGoneAtOnceHaveVanished(t *testing.T) {
 					delete(s.machines, id)
 				}
 				for range sweeps {
-					s.looks(i, 1)
+					s.polls(i, 1)
 					for _, id := range ids[tc.leaving:tc.gone] { // At no time is one gone alone.
 						if seen := i.Observe(id, Changing); seen.Known && seen.Machine == nil && (seen.Vanished > 0) != (tc.want > 0) {
 							t.Fatalf("%s is %+v, want it to have vanished with %d", id, seen, tc.want)
@@ -276,10 +276,10 @@ func TestChangingMachinesAreNotGoneBeforeTheOthersWereLookedAt(t *testing.T) {
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 10)
 	i.Observe(ids[0], Changing)
-	s.looks(i, 2)
+	s.polls(i, 2)
 	clear(s.machines)
 	for range sweeps {
-		s.looks(i, 1)
+		s.polls(i, 1)
 		if seen := i.Observe(ids[0], Changing); seen.Machine == nil && seen.Vanished != len(ids) {
 			t.Fatalf("it is %+v, want it to have vanished with all", seen)
 		}
@@ -294,12 +294,12 @@ func TestListsThatLackMachinesDontMakeOneVanish(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 30)
-	s.looks(i, 2)
+	s.polls(i, 2)
 	s.emptied = true
-	s.looks(i, sweeps)
+	s.polls(i, sweeps)
 	delete(s.machines, ids[0])
 	for range sweeps {
-		s.looks(i, 1)
+		s.polls(i, 1)
 		if seen := i.Observe(ids[0], Settled); seen.Vanished != 0 {
 			t.Fatalf("the only one that is gone is %+v", seen)
 		}
@@ -315,7 +315,7 @@ func TestAMachineIsNotGoneAloneBeforeTheOthersAreKnown(t *testing.T) {
 	i, s := newScript(t)
 	for at := range 4 {
 		i.Observe(fmt.Sprintf("m%d", at), Settled)
-		if err := i.look(t.Context()); err != nil {
+		if err := i.poll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if seen := i.Observe("m0", Settled); seen.Known {
@@ -324,7 +324,7 @@ func TestAMachineIsNotGoneAloneBeforeTheOthersAreKnown(t *testing.T) {
 		s.clock = s.clock.Add(time.Second)
 	}
 	for range sweeps {
-		s.looks(i, 1)
+		s.polls(i, 1)
 		for at := range 4 {
 			if seen := i.Observe(fmt.Sprintf("m%d", at), Settled); seen.Known && seen.Vanished == 0 {
 				t.Fatalf("m%d is gone alone: %+v", at, seen)
@@ -340,14 +340,14 @@ func TestVanishedEndsWhenMachinesAreBack(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 5)
-	s.looks(i, 2)
+	s.polls(i, 2)
 	machines := s.machines
 	s.machines = map[string]*maas.Machine{}
-	s.looks(i, sweeps)
+	s.polls(i, sweeps)
 	told := s.told[ids[0]]
 	s.machines = machines
 	delete(s.machines, ids[0])
-	s.looks(i, sweeps)
+	s.polls(i, sweeps)
 	if diff := cmp.Diff(Observation{Known: true}, i.Observe(ids[0], Settled)); diff != "" {
 		t.Errorf("the one that is still gone differs (-want +got):\n%s", diff)
 	}
@@ -361,10 +361,10 @@ func TestAMachineThatNobodyObservesIsForgotten(t *testing.T) {
 	i, s := newScript(t)
 	s.deploy(i, Changing, 1)
 	for s.clock.Before(time.Unix(1_000_000, 0).Add(changingAbandoned + 5*scriptedIdle)) {
-		s.looks(i, 1)
+		s.polls(i, 1)
 	}
 	s.lists = nil
-	s.looks(i, sweeps)
+	s.polls(i, sweeps)
 	if len(s.lists) > 0 {
 		t.Errorf("%d lists asked for a machine that nobody observes any more", len(s.lists))
 	}

@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// batchSize is how many machines one list asks for at most: the ids go into the URL.
+	// batchSize is how many machines one list asks for at most: the ids are in the URL.
 	batchSize = 200
-	// A list that takes longer than longList is too long, and after one that took less than shortList the next may be longer. Some
-	// MAASes need tenths of a second for each machine, and the client's timeout ends a list.
+	// After a list that took longer than longList the next one is shorter; after one that took less than shortList it
+	// may be longer. Some MAASes need tenths of a second for each machine, and the client's timeout ends a list.
 	longList  = 10 * time.Second
 	shortList = 2 * time.Second
-	// silentLists is how many lists in a row must time out, the last of them for a single machine, until MAAS can't be read.
+	// silentLists is how many lists in a row must time out, the last of them for a single machine, until MAAS counts as
+	// unreadable.
 	silentLists = 3
 )
 
@@ -36,7 +37,7 @@ func (b *batch) next() int {
 	return b.size
 }
 
-// took adapts the size to how long a list of so many machines took.
+// took adapts the size to the duration of a list of so many machines.
 func (b *batch) took(machines int, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +50,7 @@ func (b *batch) took(machines int, took time.Duration) {
 	}
 }
 
-// timedOut adapts the size after a list of so many machines that timed out, and reports whether MAAS can't be read at all.
+// timedOut adapts the size after a list of so many machines timed out, and reports whether MAAS can't be read at all.
 func (b *batch) timedOut(machines int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +59,7 @@ func (b *batch) timedOut(machines int) bool {
 	return machines == 1 && b.timeouts >= silentLists
 }
 
-// silentError says that even a list of a single machine times out, again and again.
+// silentError means that even a list of a single machine times out, again and again.
 type silentError struct{ error }
 
 func (e silentError) Unwrap() error { return e.error }
@@ -69,7 +70,8 @@ func tookTooLong(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &e) && e.Status == http.StatusGatewayTimeout)
 }
 
-// list asks MAAS for the first of these machines, as many as it can list in time. It returns which those were, and when it asked.
+// list asks MAAS for the first of these machines, as many as it can list in time. It returns their ids, and when it
+// asked.
 func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, listed []string, machines []*maas.Machine, err error) {
 	for {
 		listed = ids[:min(len(ids), i.batch.next())]
@@ -90,7 +92,8 @@ func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, li
 		if len(listed) == 1 {
 			return asked, nil, nil, err
 		}
-		// A MAAS that is slow with lists says its version all the same. One that hangs must not be asked for ever shorter lists.
+		// A MAAS that is slow with lists still returns its version. One that hangs must not be asked for ever shorter
+		// lists.
 		if _, err := i.source.Version(ctx); err != nil {
 			return asked, nil, nil, err
 		}

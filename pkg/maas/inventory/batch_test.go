@@ -19,7 +19,7 @@ func TestASlowMAASIsSweptInSmallerLists(t *testing.T) {
 			i, s := newScript(t)
 			s.perItem, s.timeout = 160*time.Millisecond, timeout
 			ids := s.deploy(i, Settled, 1000)
-			s.looks(i, 1)
+			s.polls(i, 1)
 			for _, id := range ids {
 				if !i.Observe(id, Settled).Known {
 					t.Fatalf("%s is not known after a sweep of %d lists", id, len(s.lists))
@@ -37,14 +37,14 @@ func TestTheBatchGrowsAgain(t *testing.T) {
 	i, s := newScript(t)
 	s.perItem = time.Second
 	s.deploy(i, Settled, 250)
-	s.looks(i, 1)
+	s.polls(i, 1)
 	if size := i.batch.next(); size > 10 {
 		t.Fatalf("after lists that need a second for each machine, the next one asks for %d", size)
 	}
 	s.perItem = time.Millisecond
 	for range 3 {
 		s.clock = s.clock.Add(time.Hour)
-		s.looks(i, 1)
+		s.polls(i, 1)
 	}
 	if size := i.batch.next(); size != batchSize {
 		t.Errorf("MAAS is fast again, and a list asks for %d", size)
@@ -58,7 +58,7 @@ func TestASweepDoesNotKeepChangingMachinesWaiting(t *testing.T) {
 	s.deploy(i, Settled, 1000)
 	s.machines["moving"] = &maas.Machine{SystemID: "moving", Status: maas.StatusDeploying}
 	i.Observe("moving", Changing)
-	s.looks(i, 1) // A sweep.
+	s.polls(i, 1) // A sweep.
 	first := slices.IndexFunc(s.lists, func(ids []string) bool { return slices.Contains(ids, "moving") })
 	since := 0
 	for _, ids := range s.lists[first:] {
@@ -73,7 +73,7 @@ func TestASweepDoesNotKeepChangingMachinesWaiting(t *testing.T) {
 	took := ended.Sub(time.Unix(1_000_000, 0))
 	s.lists = nil
 	for s.clock.Before(ended.Add(restFactor * took)) {
-		s.looks(i, 1)
+		s.polls(i, 1)
 	}
 	for _, ids := range s.lists[:len(s.lists)-1] {
 		if len(ids) > 1 {
@@ -81,7 +81,7 @@ func TestASweepDoesNotKeepChangingMachinesWaiting(t *testing.T) {
 		}
 	}
 	s.lists = nil
-	s.looks(i, 2)
+	s.polls(i, 2)
 	if !slices.ContainsFunc(s.lists, func(ids []string) bool { return len(ids) > 1 }) {
 		t.Error("there was no further sweep")
 	}
@@ -93,14 +93,14 @@ func TestListsThatTimeOutForOneMachineAreIllHealth(t *testing.T) {
 	s.perItem = time.Minute
 	s.deploy(i, Changing, 2)
 	for range 2 * silentLists {
-		_ = i.look(t.Context())
+		_ = i.poll(t.Context())
 		s.clock = s.clock.Add(scriptedActive)
 	}
 	if i.Health() == nil {
 		t.Error("MAAS lists nothing in time, and counts as healthy")
 	}
 	s.perItem = time.Second
-	s.looks(i, 1)
+	s.polls(i, 1)
 	if i.Health() != nil {
 		t.Errorf("MAAS lists again, and health is %v", i.Health())
 	}

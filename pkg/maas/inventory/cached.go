@@ -12,26 +12,26 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// cached is one answer of MAAS, shared by all who ask. Those who ask while it is being fetched wait for the same answer.
+// cached is one response of MAAS, shared by all callers. Callers during a fetch wait for its result.
 type cached[T any] struct {
 	mu     sync.Mutex
 	value  T
-	at     time.Time // when the answer was asked for
+	at     time.Time // when it was requested
 	flight *flight[T]
 }
 
-// flight is an answer that is being fetched.
+// flight is a fetch under way.
 type flight[T any] struct {
 	asked time.Time
 	done  chan struct{}
 	// Set when done is closed.
 	value     T
 	err       error
-	cancelled bool // the fetch ended because of who fetched
+	cancelled bool // the fetch ended because its caller's context did
 }
 
-// get returns a value that is no older than maxAge, or was asked for after get was called; and when it was asked for. Who waits for a fetch
-// that fails shares its error.
+// get returns a value that is no older than maxAge, or was requested after get was called; and when it was requested.
+// Callers that wait for a fetch that fails share its error.
 func (c *cached[T]) get(ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, time.Time, error) {
 	called := time.Now()
 	recent := func(asked time.Time) bool { return !asked.Before(called) || called.Sub(asked) <= maxAge }
@@ -53,7 +53,7 @@ func (c *cached[T]) get(ctx context.Context, maxAge time.Duration, fetch func(co
 	}
 }
 
-// join returns the value if it is recent, else the fetch under way, else one that the caller has to do.
+// join returns the value if it is recent, else the fetch under way, else a new one that the caller must do.
 func (c *cached[T]) join(recent func(time.Time) bool) (value T, at time.Time, f *flight[T], mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,16 +66,16 @@ func (c *cached[T]) join(recent func(time.Time) bool) (value T, at time.Time, f 
 	return value, at, c.flight, mine
 }
 
-// last returns the last answer, and when it was asked for; zero where there is none.
+// last returns the last value, and when it was requested; zero if there is none.
 func (c *cached[T]) last() (T, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.value, c.at
 }
 
-// fetch keeps what it gets, unless that was overtaken by a write.
+// fetch stores its result, unless a write came in between.
 func (c *cached[T]) fetch(ctx context.Context, f *flight[T], fetch func(context.Context) (T, error)) {
-	f.err, f.cancelled = errCutOff, true // For those who wait, if fetch panics.
+	f.err, f.cancelled = errCutOff, true // For the waiting callers, if fetch panics.
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *cached[T]) fetch(ctx context.Context, f *flight[T], fetch func(context.
 	f.err, f.cancelled = err, err != nil && ctx.Err() != nil
 }
 
-var errCutOff = errors.New("the call to MAAS was cut off")
+var errCutOff = errors.New("the call to MAAS was interrupted")
 
 func (f *flight[T]) wait(ctx context.Context) error {
 	defer maas.Idle(ctx)()
@@ -102,18 +102,18 @@ func (f *flight[T]) wait(ctx context.Context) error {
 	case <-f.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for what MAAS answers to another: %w", ctx.Err())
+		return fmt.Errorf("waiting for another caller's request to MAAS: %w", ctx.Err())
 	}
 }
 
-// set puts in what a write answered.
+// set stores the result of a write.
 func (c *cached[T]) set(value T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.value, c.at, c.flight = value, time.Now(), nil
 }
 
-// drop forgets the answer, also one that is being fetched.
+// drop forgets the value, and the result of a fetch under way.
 func (c *cached[T]) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,18 +144,18 @@ func (k *keyed[K, T]) drop(key K) {
 	delete(k.values, key)
 }
 
-// VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were asked for.
+// VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were requested.
 func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.VMHost, time.Time, error) {
 	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
 }
 
-// DistrustVMHosts makes the next VMHosts ask MAAS: one was changed or removed.
+// DistrustVMHosts makes the next VMHosts ask MAAS: a host was changed or removed.
 func (i *Inventory) DistrustVMHosts() {
 	i.vmHosts.drop()
 	i.hosting.drop()
 }
 
-// HostMachines returns the machines that VM hosts run on, by system id, as far as MAAS shows them to this identity.
+// HostMachines returns the machines of VM hosts, by system id, as far as MAAS shows them to this identity.
 func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
 	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
 		hosts, _, err := i.VMHosts(ctx, maxAge)
@@ -211,7 +211,7 @@ func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.D
 	return project, err
 }
 
-// DNSRecord returns the DNS record of a name, or nil where there is none.
+// DNSRecord returns the DNS record of a name, or nil if there is none.
 func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, _, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
 		records, err := i.client.ListDNSResources(ctx, fqdn)
@@ -223,10 +223,10 @@ func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Dura
 	return record, err
 }
 
-// WroteDNSRecord tells the inventory what MAAS answered when a record was written.
+// WroteDNSRecord takes in MAAS's response to the write of a record.
 func (i *Inventory) WroteDNSRecord(fqdn string, record *maas.DNSResource) {
 	i.records.at(fqdn).set(record)
 }
 
-// DistrustDNSRecord makes the next DNSRecord ask MAAS: a write failed, or the record is not used any more.
+// DistrustDNSRecord makes the next DNSRecord ask MAAS: a write failed, or the record is no longer used.
 func (i *Inventory) DistrustDNSRecord(fqdn string) { i.records.drop(fqdn) }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory keeps what MAAS says of the machines that matter, of its VM hosts, zones, subnets and domains.
+// Package inventory caches the tracked machines of a MAAS, its VM hosts, zones, subnets and domains.
 //
-// MAAS cannot be watched, and a call per machine does not scale. So one inventory per identity asks for all tracked
-// machines in one list, often while some of them are moving and seldom when none is, keeps the last answer, and tells
-// which machines changed. Reconcilers read it instead of MAAS.
+// MAAS cannot be watched, and a call per machine does not scale. So one inventory per identity polls all tracked
+// machines in one list, often while some of them change and seldom otherwise, keeps the last result, and notifies of
+// the machines that changed. Reconcilers read it instead of MAAS.
 package inventory
 
 import (
@@ -20,24 +20,26 @@ import (
 
 // Options tune an inventory.
 type Options struct {
-	// ActiveInterval is the time between two looks at machines that are expected to change.
+	// ActiveInterval is the time between two polls of machines that are expected to change.
 	ActiveInterval time.Duration
-	// IdleInterval is the time between two looks at all tracked machines.
+	// IdleInterval is the time between two polls of all tracked machines.
 	IdleInterval time.Duration
-	// Notify is called with the system id of each machine whose answer changed. It must not block for long.
+	// Notify is called with the system id of each machine whose observation changed. It must not block for long.
 	Notify func(systemID string)
 	Logger logr.Logger
 }
 
-// Observation is what is known of one machine.
+// Observation is what MAAS last reported of one machine.
 type Observation struct {
 	// Known is false until MAAS has been asked for this machine.
 	Known bool
-	// Machine is MAAS's last answer; nil when MAAS said that there is no such machine (404), unless it is Hidden. Don't change it.
+	// Machine is MAAS's last response; nil if MAAS returned 404, unless the machine is Hidden. Don't change it.
 	Machine *maas.Machine
-	// Hidden: MAAS has the machine, and refuses to show it to this identity (403). Machine is then the last that was seen, or nil.
+	// Hidden: MAAS has the machine, and refuses to show it to this identity (403). Machine is then as last seen, or
+	// nil.
 	Hidden bool
-	// Vanished is 0, or how many machines are gone at the same time as this one: too many to believe that each was deleted.
+	// Vanished is 0, or the number of machines that are gone at the same time as this one: too many to believe that
+	// each was deleted.
 	Vanished int
 }
 
@@ -45,23 +47,23 @@ type Observation struct {
 type Interest int
 
 const (
-	// Settled machines are looked at every IdleInterval.
+	// Settled machines are polled every IdleInterval.
 	Settled Interest = iota
-	// Changing machines are looked at every ActiveInterval.
+	// Changing machines are polled every ActiveInterval.
 	Changing
-	// Leaving is as Changing, and the machine's end was asked for: its absence is expected.
+	// Leaving is like Changing, for a machine that is being deleted: its absence is expected.
 	Leaving
 )
 
 // Inventory is the shared view of one MAAS through one identity. It is safe for concurrent use.
 type Inventory struct {
 	client *maas.Client
-	source source // the client, but in tests
+	source source // the client, except in tests
 	opts   Options
 	wake   chan struct{}
 	now    func() time.Time
 	batch  batch
-	pace   pace            // of Run's goroutine alone
+	pace   pace            // only for Run's goroutine
 	life   context.Context // ends with Run
 	end    context.CancelFunc
 
@@ -79,7 +81,7 @@ type Inventory struct {
 	records  keyed[string, *maas.DNSResource]
 }
 
-// source is what a look asks MAAS for.
+// source is the part of the client that polls use.
 type source interface {
 	ListMachines(ctx context.Context, filter maas.MachineFilter) ([]*maas.Machine, error)
 	GetMachine(ctx context.Context, systemID string) (*maas.Machine, error)
@@ -91,14 +93,14 @@ type entry struct {
 	interest Interest
 	since    time.Time // when it was first observed
 	observed time.Time // when it was last observed
-	written  time.Time // when a reconciler last reported a write; older answers don't count
+	written  time.Time // when a reconciler last reported a write; older responses don't count
 	asked    time.Time // when a list last asked for it
-	missing  time.Time // when the first list was asked for that lacked it, until MAAS has said what became of it
+	missing  time.Time // when the first list was requested that lacked it, until MAAS was asked for it alone
 	checked  time.Time // when MAAS was last asked for it alone
-	unlisted bool      // MAAS has it, and the lists lack it
+	unlisted bool      // MAAS has it, but lists lack it
 }
 
-// New makes an inventory; Run makes it look.
+// New makes an inventory. Run starts polling.
 func New(client *maas.Client, opts Options) *Inventory {
 	life, end := context.WithCancel(context.Background())
 	return &Inventory{
@@ -107,10 +109,10 @@ func New(client *maas.Client, opts Options) *Inventory {
 	}
 }
 
-// Client is the client of this inventory's identity, for calls that change something.
+// Client returns the client of this inventory's identity, for calls that change something.
 func (i *Inventory) Client() *maas.Client { return i.client }
 
-// Observe returns what is known of a machine, and tracks it from now on.
+// Observe returns the observation of a machine, and tracks the machine from now on.
 func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,7 +125,7 @@ func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 	return e.Observation
 }
 
-// Track starts tracking a machine that was just acquired, with what MAAS answered.
+// Track starts tracking a machine that was just acquired, as MAAS returned it.
 func (i *Inventory) Track(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,23 +144,23 @@ func (i *Inventory) track(systemID string) *entry {
 	return e
 }
 
-// Wrote takes in what MAAS answered to a call that changed a machine. It doesn't start tracking it: nothing would ever end that for a machine
-// that no reconciler observes.
+// Wrote takes in MAAS's response to a call that changed a machine. It doesn't start tracking the machine: nothing would
+// ever end that for a machine that no reconciler observes.
 func (i *Inventory) Wrote(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
 }
 
-// Distrust makes the inventory look at a tracked machine anew before it says anything about it: a write failed, or its reply
-// does not hold the whole machine.
+// Distrust drops the observation of a tracked machine until the next poll: a write failed, or its response does not
+// hold the whole machine.
 func (i *Inventory) Distrust(systemID string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.write(systemID, Observation{})
 }
 
-// write replaces what is known of a tracked machine after a write, and has it looked at. The caller holds i.mu.
+// write replaces the observation of a tracked machine after a write, and requests a poll. The caller holds i.mu.
 func (i *Inventory) write(systemID string, now Observation) {
 	e := i.entries[systemID]
 	if e == nil {
@@ -175,7 +177,7 @@ func (i *Inventory) Forget(systemID string) {
 	delete(i.entries, systemID)
 }
 
-// Health is nil while MAAS can be read, else the error of the last look.
+// Health returns nil while MAAS can be read, else the error of the last poll.
 func (i *Inventory) Health() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -189,7 +191,7 @@ func (i *Inventory) wakeUp() {
 	}
 }
 
-// setHealth returns all machines when MAAS became readable or unreadable, for their conditions say so.
+// setHealth returns all machines when MAAS became readable or unreadable: their conditions report that.
 func (i *Inventory) setHealth(err error) []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -205,9 +207,9 @@ func (i *Inventory) setHealth(err error) []string {
 	return ids
 }
 
-// noteHealth takes in whether MAAS could be read. One answer that was lost is no news for all machines: MAAS is away when the client
-// sends no more calls.
-func (i *Inventory) noteHealth(err error) {
+// recordHealth records whether MAAS could be read. A single lost response does not concern all machines: MAAS counts as
+// unavailable once the client's circuit is open.
+func (i *Inventory) recordHealth(err error) {
 	var silent silentError
 	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open && !errors.As(err, &silent) {
 		return

@@ -16,21 +16,21 @@ import (
 // metalPatience is how long a caller waits for the list of all machines.
 const metalPatience = 2 * time.Second
 
-// ErrPending says that MAAS is still listing its machines: ask again.
+// ErrPending means that MAAS is still listing its machines: ask again.
 var ErrPending = errors.New("MAAS has not listed its machines yet")
 
-// metal is the list of all machines that are no VMs. It may take minutes, so it is fetched apart from its callers.
+// metal is the list of all machines that are no VMs. It may take minutes, so it is fetched in the background.
 type metal struct {
 	answer   cached[[]*maas.Machine]
 	patience time.Duration
 
 	mu     sync.Mutex
 	failed error     // of the last fetch
-	rested time.Time // when MAAS may be asked again after it failed
+	rested time.Time // when MAAS may be asked again after a failure
 }
 
-// BareMetal returns all machines that MAAS has and that are no VMs on its hosts. It is a long list, in one call: let it be old. A caller
-// waits for a moment at most; then it gets an older answer, or ErrPending.
+// BareMetal returns all machines in MAAS that are no VMs on its hosts. It is a long list in one call: choose a long
+// maxAge. A caller waits for a moment at most; then it gets an older result, or ErrPending.
 func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maas.Machine, error) {
 	called := time.Now()
 	old, at := i.metal.answer.last()
@@ -47,7 +47,7 @@ func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maa
 	return i.metal.await(ctx, f)
 }
 
-// await waits for a fetch as long as the patience lasts.
+// await waits for a fetch, up to metalPatience.
 func (m *metal) await(ctx context.Context, f *flight[[]*maas.Machine]) ([]*maas.Machine, error) {
 	if f != nil {
 		defer maas.Idle(ctx)()
@@ -79,7 +79,7 @@ func (i *Inventory) listMetal(ctx context.Context) ([]*maas.Machine, error) {
 	return slices.DeleteFunc(all, func(m *maas.Machine) bool { return m.Pod != nil }), err
 }
 
-// resting returns why the list failed while it is too early to ask for it again.
+// resting returns the list's error until it may be requested again.
 func (m *metal) resting() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

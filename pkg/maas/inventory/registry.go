@@ -14,7 +14,7 @@ type Registry struct {
 	opts Options
 
 	mu    sync.Mutex
-	ctx   context.Context // The life of the inventories, set by Start.
+	ctx   context.Context // The context of the inventories, set by Start.
 	ready chan struct{}
 	users map[string]string // user -> identity
 	kept  map[string]*kept  // identity -> inventory
@@ -26,7 +26,7 @@ type kept struct {
 	stop context.CancelFunc
 }
 
-// NewRegistry makes an empty registry; its inventories run once Start was called.
+// NewRegistry makes an empty registry. Its inventories run after Start.
 func NewRegistry(opts Options) *Registry {
 	return &Registry{opts: opts, ready: make(chan struct{}), users: map[string]string{}, kept: map[string]*kept{}}
 }
@@ -42,8 +42,8 @@ func (r *Registry) Start(ctx context.Context) error {
 	return nil
 }
 
-// For returns the inventory that a user (a cluster) sees MAAS through. The one that the user had before ends when it has no other user. Errors
-// are those of maas.NewClient.
+// For returns the inventory for a user (a cluster). The user's previous inventory ends when it has no other user.
+// Errors are those of maas.NewClient.
 func (r *Registry) For(user string, config maas.Config) (*Inventory, error) {
 	<-r.ready
 	r.mu.Lock()
@@ -64,14 +64,14 @@ func (r *Registry) For(user string, config maas.Config) (*Inventory, error) {
 	return r.kept[id].Inventory, nil
 }
 
-// Release notes that a user is gone.
+// Release removes a user.
 func (r *Registry) Release(user string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave(user)
 }
 
-// Keeps reports whether a user still sees MAAS through this inventory.
+// Keeps reports whether an inventory still has a user.
 func (r *Registry) Keeps(inventory *Inventory) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

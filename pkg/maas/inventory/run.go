@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// gather is how long to wait for more machines before asking for a new one.
+	// gather is how long to wait for further machines before polling a new one.
 	gather = 200 * time.Millisecond
 	// maxBackoff is the longest time between two tries while MAAS can't be read.
 	maxBackoff = 30 * time.Second
 )
 
-// Run looks at MAAS until the context ends, and the inventory's client with it. With nothing tracked it asks nothing, unless MAAS does
-// not answer: then it is the one that tries whether MAAS is back.
+// Run polls MAAS until the context ends, and closes the inventory's client then. With nothing tracked it sends nothing,
+// unless MAAS does not respond: then it sends the probes.
 func (i *Inventory) Run(ctx context.Context) {
 	defer i.client.Close()
 	defer i.end()
 	failures := 0
 	for {
-		if err := i.look(ctx); err != nil {
+		if err := i.poll(ctx); err != nil {
 			failures++
 			i.opts.Logger.V(1).Info("MAAS can't be read", "error", err.Error(), "failures", failures)
 		} else {
@@ -34,11 +34,11 @@ func (i *Inventory) Run(ctx context.Context) {
 	}
 }
 
-// pause waits until the next look is due; false means that the context ended.
+// pause waits until the next poll is due; false means that the context ended.
 func (i *Inventory) pause(ctx context.Context, failures int) bool {
 	next, wake := i.untilSweep(), i.wake
 	if left, waiting := i.client.NextProbe(); waiting {
-		next, wake = left, nil // Then the next look is the call that finds out whether MAAS is back.
+		next, wake = left, nil // Then the next poll is the probe.
 	} else if failures > 0 {
 		next, wake = jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)), nil
 	} else if len(i.due()) > 0 {
@@ -58,7 +58,7 @@ func (i *Inventory) pause(ctx context.Context, failures int) bool {
 	}
 }
 
-// untilSweep is how long it is until the next sweep.
+// untilSweep returns the time until the next sweep.
 func (i *Inventory) untilSweep() time.Duration {
 	at := i.pace.due
 	if i.pace.wanted || at.Before(i.pace.rested) {
@@ -78,7 +78,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// jitter adds up to a fifth, so that several managers don't ask in step.
+// jitter adds up to a fifth, so that several managers don't poll at the same time.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration(rand.Int64N(int64(d)/5+1)) // Not a secret.
 }

@@ -12,28 +12,29 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-// cooldowns are for hosts that could not compose a VM. MAAS waits two minutes for a host, and a shorter cooldown would have the host tried all
-// the time; an operator who mended a host should see it used again within the hour.
+// cooldowns are for hosts that could not compose a VM. MAAS waits two minutes for a host: with a shorter cooldown the
+// host would be tried all the time. After a repair, it should be used again within the hour.
 var cooldowns = cooldown.Limits{First: 3 * time.Minute, Longest: time.Hour, Remembered: time.Hour}
 
-// What hosts fail to do.
+// What a host failed to do.
 const (
 	toCompose = "compose a VM"
 	toAnswer  = "answer MAAS"
 )
 
-// SetClock has cooldowns measured by another clock; tests wait for nothing.
+// SetClock sets the clock for cooldowns, for tests.
 func (s *Service) SetClock(now func() time.Time) { s.failures.SetClock(now) }
 
-// failed notes that a host could not compose a VM. One that cools down already had this one on its way, or it had no other host to go to.
+// failed records that a host could not compose a VM. A host that already cools down is not counted again: this compose
+// was under way then, or no other host was left.
 func (s *Service) failed(host string) {
 	if _, cooling := s.failures.Get(host); !cooling {
 		s.failures.Fail(host)
 	}
 }
 
-// tell marks the hosts that cool down, beside those that are already.
-func (s *Service) tell(hosts []Host) {
+// markCoolingDown marks the hosts that cool down after a failed compose.
+func (s *Service) markCoolingDown(hosts []Host) {
 	for i := range hosts {
 		if e, cooling := s.failures.Get(hosts[i].Name); cooling {
 			hosts[i].coolDown(e.Until, toCompose)
@@ -41,14 +42,14 @@ func (s *Service) tell(hosts []Host) {
 	}
 }
 
-// coolDown notes that a host failed; the longest cooldown counts.
+// coolDown marks a host as failed; the longest cooldown counts.
 func (h *Host) coolDown(until time.Time, failedTo string) {
 	if until.After(h.CooldownUntil) {
 		h.CooldownUntil, h.FailedTo = until, failedTo
 	}
 }
 
-// blames reports whether it may be the host that something failed for. MAAS says so with 503 or 500, or refuses a VM with 400.
+// blames reports whether an error may be the host's fault. MAAS returns 503 or 500 then, or refuses a VM with 400.
 func blames(err error) bool {
 	var e *maas.Error
 	if !errors.As(err, &e) {
@@ -58,9 +59,9 @@ func blames(err error) bool {
 	case e.Kind == maas.Invalid:
 		return !maas.InvalidField(err, "hostname") // Another machine has the name.
 	case e.Status == 0:
-		return errors.Is(err, context.DeadlineExceeded) // MAAS waited for the host; else it was MAAS that was not there.
+		return errors.Is(err, context.DeadlineExceeded) // MAAS waited for the host; otherwise MAAS itself was down.
 	case e.Status == http.StatusServiceUnavailable:
-		return e.RetryAfter == 0 // MAAS never says when to come back: that was a proxy.
+		return e.RetryAfter == 0 // MAAS sends no Retry-After: it was a proxy.
 	}
 	return e.Status == http.StatusInternalServerError
 }

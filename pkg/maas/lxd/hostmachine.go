@@ -10,17 +10,17 @@ import (
 
 // HostMachine is the machine that a VM host runs on, as MAAS shows it (GET machines/).
 type HostMachine struct {
-	// Missing: MAAS found no machine behind the VM host.
+	// Missing: MAAS found no machine for the VM host.
 	Missing bool
-	// State is MAAS's name for the machine's state where that is not Deployed: LXD does not run there, or not for long.
+	// State is MAAS's name for the machine's state if that is not Deployed: LXD does not run there, or not for long.
 	State string
-	// Off: MAAS last saw the machine without power.
+	// Off: the machine was off when MAAS last saw it.
 	Off bool
-	// Interfaces are what VMs can be attached to.
+	// Interfaces are the devices that VMs can be attached to.
 	Interfaces []HostInterface
 }
 
-// HostInterface is a network interface of the machine; a bridge is one too.
+// HostInterface is a network interface of the machine; a bridge is one, too.
 type HostInterface struct {
 	Name    string
 	Subnets []netip.Prefix
@@ -28,9 +28,9 @@ type HostInterface struct {
 	Bootable bool
 }
 
-// toHostMachine returns nil where MAAS has something that is not among its machines: LXD runs on a rack controller, or this user does not see
-// the machine. MAAS calls a machine Deployed each time that it has looked at the VM host on it, whatever it was before; so another state is
-// news.
+// toHostMachine returns nil if the host is not among MAAS's machines: LXD runs on a rack controller, or this user does
+// not see the machine. Each refresh of a VM host sets its machine to Deployed, whatever it was before; so another state
+// is recent.
 func toHostMachine(systemID string, m *maas.Machine) *HostMachine {
 	if m == nil && systemID == "" {
 		return &HostMachine{Missing: true}
@@ -62,7 +62,7 @@ func toHostMachine(systemID string, m *maas.Machine) *HostMachine {
 	return machine
 }
 
-// down says why nothing can run on the machine.
+// down returns why nothing can run on the machine.
 func (m *HostMachine) down() reason {
 	switch {
 	case m == nil:
@@ -73,8 +73,9 @@ func (m *HostMachine) down() reason {
 	return when(m.Off, "on a machine that is powered off", "")
 }
 
-// unconnected says what a VM's network devices lack on the machine. It refuses nothing that MAAS would not refuse in compose: a
-// bridge is an interface of that name, a subnet one that an interface has an address in, and one device must have DHCP.
+// unconnected returns what a VM's network devices lack on the machine. It refuses only what MAAS would refuse in
+// compose: a bridge needs an interface of that name, a subnet an interface with an address in it, and one device needs
+// DHCP.
 func (m *HostMachine) unconnected(devices []Device) reason {
 	if m == nil || len(devices) == 0 {
 		return fits

@@ -17,27 +17,28 @@ import (
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
 const RetiringTag = "capmaas-retiring"
 
-// coolingDown is why a host is refused that lately failed to do something.
+// coolingDown is why a host that recently failed is refused.
 const coolingDown = "skipped after it failed to "
 
-// Peer is a VM of the same cluster that is placed already, on a host in a zone. A machine that is no VM has no host, but counts
-// for its zone.
+// Peer is a VM of the same cluster that is already placed on a host in a zone. A machine that is no VM has no host, but
+// counts for its zone.
 type Peer struct {
 	VM, Host, Zone string
 }
 
-// AntiAffinity says what it means that a host has a VM of the same cluster already.
+// AntiAffinity decides what happens with a host that already has a VM of the same cluster.
 type AntiAffinity int
 
 const (
-	// PreferApart says that other hosts are better, and that this one is taken where there is no other.
+	// PreferApart prefers other hosts, and takes this one if there is no other.
 	PreferApart AntiAffinity = iota
-	// RequireApart says that the host can't be taken.
+	// RequireApart refuses the host.
 	RequireApart
 )
 
-// place chooses the host for a VM: first hosts that can't take it are filtered out, then the best is taken. It is pure: the same input gives the
-// same result, in whatever order hosts and peers come. The error is an *LXDError that says why each host was refused.
+// place chooses the host for a VM: it filters out the hosts that can't take it, and returns the best of the rest. It is
+// pure: the same input gives the same result, in whatever order hosts and peers come. The error is an *LXDError with
+// the reason for each host.
 func place(hosts []Host, spec *VMSpec, near *neighbours) (Host, error) {
 	best := -1
 	for i := range hosts {
@@ -54,8 +55,8 @@ func place(hosts []Host, spec *VMSpec, near *neighbours) (Host, error) {
 	return hosts[best], nil
 }
 
-// reason is why a host can't take a VM, in two parts that make up what people read: "not in zone " and "a". So nothing
-// has to be put together for the hosts that can.
+// reason is why a host can't take a VM, in two parts that make up the text: "not in zone " and "a". So no text is put
+// together for the hosts that can.
 type reason struct{ why, what string }
 
 // fits is no reason.
@@ -63,7 +64,7 @@ var fits reason
 
 func (r reason) String() string { return r.why + r.what }
 
-// lacksRoom reports whether it is for want of resources.
+// lacksRoom reports whether the host lacks resources.
 func (r reason) lacksRoom() bool { return r.why == outOf || r.why == tooSmall }
 
 // passes reports whether the host can take the VM as soon as others leave it.
@@ -82,9 +83,9 @@ func when(refused bool, why, what string) reason {
 	return fits
 }
 
-// wanted are the checks for which hosts a spec asks at all, however they are at the moment.
+// wanted check what the spec asks of a host, regardless of the host's current state.
 var wanted = []func(*Host, *VMSpec) reason{
-	// A pinned VM goes nowhere else, whatever the other hosts are like.
+	// A pinned VM has no other host.
 	func(h *Host, s *VMSpec) reason {
 		return when(s.HostName != "" && h.Name != s.HostName, "not ", s.HostName)
 	},
@@ -93,7 +94,7 @@ var wanted = []func(*Host, *VMSpec) reason{
 	func(h *Host, s *VMSpec) reason {
 		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, "not in resource pool ", s.ResourcePool)
 	},
-	// Tags are constraints, all of them.
+	// Tags are constraints: all must match.
 	func(h *Host, s *VMSpec) reason {
 		for _, tag := range s.Tags {
 			if !slices.Contains(h.Tags, tag) {
@@ -104,19 +105,20 @@ var wanted = []func(*Host, *VMSpec) reason{
 	},
 }
 
-// checks are asked in order; the first that refuses a host says why. Each is short for people: "in another zone".
+// checks run in order; the first that refuses a host gives the reason. Each is short and made for people: "in another
+// zone".
 var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
-	// MAAS registers hosts that it can't reach, with no figures; and new ones have none for a moment.
+	// MAAS registers hosts that it can't reach, with no figures; new ones have none for a moment.
 	func(h *Host, _ *VMSpec) reason {
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
 	},
-	// Its machine is being deleted, and waits for the VMs that are there.
+	// Its machine is being deleted, and waits for its VMs.
 	func(h *Host, _ *VMSpec) reason {
 		return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")
 	},
-	// Nothing runs there that could take a VM.
+	// The machine is not running.
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
-	// What just failed would fail again, and others would not get their turn. A pinned VM has no other host to try.
+	// It would probably fail again, and delay other VMs. A pinned VM has no other host to try.
 	func(h *Host, s *VMSpec) reason {
 		return when(!h.CooldownUntil.IsZero() && s.HostName == "", coolingDown, h.FailedTo)
 	},
@@ -147,12 +149,12 @@ func refuse(host *Host, spec *VMSpec, near *neighbours) reason {
 	return when(spec.AntiAffinity == RequireApart && near.onHost.of(host.Name) > 0, together, "")
 }
 
-// room is what is left. Figures come from MAAS; none is so wrong that more would be left than there is.
+// room returns what is left. A wrong figure of MAAS never makes it more than the capacity.
 func room(capacity, used int) int {
 	return max(capacity, 0) - max(used, 0)
 }
 
-// sum does not wrap around, so that nothing enormous becomes small.
+// sum does not wrap around: a huge number must not become a small one.
 func sum(a, b int) int {
 	if s := a + b; (s > a) == (b > 0) {
 		return s
@@ -172,8 +174,8 @@ func storagePool(host *Host, name string) *StoragePool {
 	return nil
 }
 
-// roomOnDisk is what is left in GB on the storage pool that the VM would use. Where none is the default, MAAS takes any that is
-// large enough.
+// roomOnDisk returns the free GB of the storage pool that the VM would use. Without a default pool, MAAS takes any that
+// is large enough.
 func roomOnDisk(host *Host, pool string) int {
 	if p := storagePool(host, pool); p != nil {
 		return p.Available
@@ -209,7 +211,8 @@ func (n *neighbours) add(host, zone string) {
 	}
 }
 
-// tally counts by name. Names come many times: looking where a count stands is half the price of writing it into a map.
+// tally counts by name. Names come many times: finding the position of a count costs half as much as writing it into a
+// map.
 type tally struct {
 	at     map[string]int
 	counts []int
@@ -235,7 +238,7 @@ func (t *tally) of(name string) int {
 	return 0
 }
 
-// compare orders hosts: away from the cluster's other VMs first, then to where most room is left.
+// compare orders hosts: away from the cluster's other VMs first, then by the most room left.
 func (n *neighbours) compare(a, b *Host, spec *VMSpec) int {
 	if a.Zone != b.Zone {
 		if by := cmp.Compare(n.inZone.of(a.Zone), n.inZone.of(b.Zone)); by != 0 {
@@ -252,7 +255,7 @@ func (n *neighbours) compare(a, b *Host, spec *VMSpec) int {
 	)
 }
 
-// load is the share of the scarcest resource that would be in use with the VM.
+// load returns the share of the scarcest resource that would be in use with the VM.
 func load(host *Host, spec *VMSpec) float64 {
 	return max(
 		(float64(host.Used.Cores)+float64(spec.Cores))/float64(max(host.Capacity.Cores, 1)),
@@ -263,14 +266,14 @@ func load(host *Host, spec *VMSpec) float64 {
 // maxHostsNamed is how many hosts a message names for one reason.
 const maxHostsNamed = 3
 
-// refusal sums up why no host fits, most frequent reason first.
+// refusal sums up why no host fits, the most frequent reason first.
 func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	if len(hosts) == 0 {
 		return &LXDError{Type: HostUnavailable, Message: "MAAS has no LXD VM hosts: register one, or create a host cluster"}
 	}
 	refused := map[reason][]string{}
 	kind := HostUnavailable
-	var again time.Time // when the first of those that are skipped is tried again
+	var again time.Time // when the first of the skipped hosts is tried again
 	for i := range hosts {
 		why := refuse(&hosts[i], spec, near)
 		if until := hosts[i].CooldownUntil; why.why == coolingDown && (again.IsZero() || until.Before(again)) {
@@ -286,7 +289,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	})
 	parts := make([]string, 0, len(order))
 	for _, why := range order {
-		slices.Sort(refused[why]) // The same ones are named each time.
+		slices.Sort(refused[why]) // Always name the same ones.
 		names := text.List(refused[why], maxHostsNamed)
 		if why.why == coolingDown {
 			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))

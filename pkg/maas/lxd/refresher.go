@@ -14,61 +14,64 @@ import (
 )
 
 const (
-	// gatherLooks is how long a look at a host waits for another caller who wants one, too: VMs are deleted several at a time.
-	gatherLooks = time.Second
-	// maxGather is how long it waits at most for others, and for deletions on the host that are under way. A deletion takes seconds,
-	// unless the host does not answer.
+	// gatherWindow is how long a refresh waits for further callers: VMs are deleted several at a time.
+	gatherWindow = time.Second
+	// maxGather bounds how long a refresh waits for further callers and for deletions under way on the host. A deletion
+	// takes seconds, unless the host does not respond.
 	maxGather = 30 * time.Second
-	// lookRetry is when to come back for what another caller is waiting for, or doing.
-	lookRetry = 2 * time.Second
-	// composeWait is how long a compose waits for a look to end. A look takes seconds; with a host that does not answer it takes minutes.
+	// refreshRetry is when to come back while another caller refreshes the host or waits for that.
+	refreshRetry = 2 * time.Second
+	// composeWait is how long a compose waits for a refresh to end. A refresh takes seconds; with a host that does not
+	// respond it takes minutes.
 	composeWait = 10 * time.Second
-	// wantLasts is how long composes are held back for a look after it was last asked for, so that a caller who does not come back blocks no
-	// others.
-	wantLasts = 3 * lookRetry
-	// firstLookRetry and maxLookRetry bound the growing pause after looks that failed.
-	firstLookRetry = 5 * time.Second
-	maxLookRetry   = time.Minute
-	// rememberAsked is how long it is kept that a caller asked about a VM. Who asks for longer begins anew.
+	// requestLasts is how long a refresh that was requested holds back composes, so that a caller that does not come
+	// back blocks no others.
+	requestLasts = 3 * refreshRetry
+	// firstRefreshRetry and maxRefreshRetry bound the backoff after failed refreshes.
+	firstRefreshRetry = 5 * time.Second
+	maxRefreshRetry   = time.Minute
+	// rememberAsked is how long the first question about a VM is kept. A later one begins anew.
 	rememberAsked = time.Hour
 )
 
-// LaterError says that MAAS can't be asked now, because of what it does on the host already. It is no failure.
+// LaterError means that MAAS can't be asked now because of what it already does on the host. It is no failure.
 type LaterError struct {
-	// After is when to come back.
+	// After is how long to wait before the next try.
 	After time.Duration
 	what  string
 }
 
-// Error says what is waited for.
+// Error names what the caller waits for.
 func (e *LaterError) Error() string { return e.what }
 
-// HostRefresher has MAAS look at its hosts, and keeps such looks apart from composes there. It must be shared by all who compose or look there.
+// HostRefresher makes MAAS refresh its VM hosts, and never while MAAS composes a VM there. All who compose or refresh
+// must share it.
 //
-// MAAS must not look at a host while it composes a VM there. A look takes over a VM that is half made as one that it did not know: it
-// is commissioned, and the compose is refused because its name is taken (MAAS retries a transaction that meets another, and then finds the
-// name). Asked for by MAAS's UI, which looks before its transaction begins, it even deletes the machine with its new VM.
+// A refresh during a compose takes the unfinished VM for an unknown one: MAAS creates a machine for it and commissions
+// it, and refuses the compose because its name is taken (MAAS retries a transaction that conflicts with another, and
+// then finds the name). A refresh by MAAS's UI, which reads the host before its transaction begins, even deletes the
+// machine with its new VM.
 type HostRefresher struct {
 	mu     sync.Mutex
 	hosts  map[HostKey]*hostState
-	asked  map[string]time.Time         // when a caller first asked whether a VM is gone, by VM and place
-	silent *cooldown.Cooldowns[HostKey] // the hosts that did not answer MAAS, and did not since
+	asked  map[string]time.Time         // when a caller first asked whether a VM is gone, by VM and host
+	silent *cooldown.Cooldowns[HostKey] // the hosts that did not respond to MAAS, and have not since
 }
 
 // hostState is one host.
 type hostState struct {
 	composing, deleting int // calls under way
-	looking             bool
-	requestedAt         time.Time     // when a look was last asked for; zero: none is
-	newest              time.Time     // the latest since of those who asked
-	done                chan struct{} // closed when the look that is wanted or under way has ended
-	seen                time.Time     // when the last look that succeeded began
+	refreshing          bool
+	requestedAt         time.Time     // when a refresh was last requested; zero: none is
+	newest              time.Time     // the latest since of the callers
+	done                chan struct{} // closed when the refresh that is requested or under way has ended
+	seen                time.Time     // when the last successful refresh began
 	failures            int           // in a row
-	failure             error         // the last look's
-	next                time.Time     // when to look again after a failure
+	failure             error         // of the last refresh
+	next                time.Time     // when to refresh again after a failure
 }
 
-// NewHostRefresher makes one that knows of nothing.
+// NewHostRefresher returns a HostRefresher.
 func NewHostRefresher() *HostRefresher {
 	return &HostRefresher{
 		hosts: map[HostKey]*hostState{}, asked: map[string]time.Time{},
@@ -76,128 +79,131 @@ func NewHostRefresher() *HostRefresher {
 	}
 }
 
-// host returns a host. The caller holds l.mu.
-func (l *HostRefresher) host(key HostKey) *hostState {
-	if l.hosts[key] == nil {
-		l.hosts[key] = &hostState{}
+// host returns the state of a host. The caller holds r.mu.
+func (r *HostRefresher) host(key HostKey) *hostState {
+	if r.hosts[key] == nil {
+		r.hosts[key] = &hostState{}
 	}
-	return l.hosts[key]
+	return r.hosts[key]
 }
 
-// compose waits until a VM may be composed on a host; done must be called after it was. *LaterError: MAAS looks at the host for long.
-func (l *HostRefresher) compose(ctx context.Context, host HostKey) (done func(), err error) {
+// compose waits until a VM may be composed on a host; call done after the compose. *LaterError: a refresh of the host
+// takes long.
+func (r *HostRefresher) compose(ctx context.Context, host HostKey) (done func(), err error) {
 	defer maas.Idle(ctx)()
 	patience := time.NewTimer(composeWait)
 	defer patience.Stop()
 	for {
-		busy := l.beginCompose(host)
+		busy := r.beginCompose(host)
 		if busy == nil {
-			return func() { l.change(host, func(h *hostState) { h.composing-- }) }, nil
+			return func() { r.change(host, func(h *hostState) { h.composing-- }) }, nil
 		}
 		select {
 		case <-busy:
 		case <-patience.C:
-			return nil, &LaterError{After: lookRetry, what: "MAAS looks which VMs the host has; nothing is composed there meanwhile"}
+			return nil, &LaterError{After: refreshRetry, what: "MAAS is refreshing its list of VMs on the host; nothing is composed there meanwhile"}
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting until MAAS has looked at the VM host: %w", ctx.Err())
+			return nil, fmt.Errorf("waiting until MAAS has refreshed the VM host: %w", ctx.Err())
 		}
 	}
 }
 
-// beginCompose notes that a VM is composed. If that is not possible now, it returns a channel that is closed when it may be tried again.
-func (l *HostRefresher) beginCompose(host HostKey) (busy <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.host(host)
-	if h.looking || (!h.requestedAt.IsZero() && time.Since(h.requestedAt) < wantLasts) {
+// beginCompose counts a compose. If it can't begin now, beginCompose returns a channel that is closed when it may be
+// tried again.
+func (r *HostRefresher) beginCompose(host HostKey) (busy <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.host(host)
+	if h.refreshing || (!h.requestedAt.IsZero() && time.Since(h.requestedAt) < requestLasts) {
 		return h.done
 	}
 	h.composing++
 	return nil
 }
 
-// remove notes that a VM is being deleted on a host; done must be called after it was. No deletion waits for another: it is only for looks to be
-// fewer. What was asked about the VM before counts no more.
-func (l *HostRefresher) remove(host HostKey, vm string) (done func()) {
-	l.forget(vm)
-	l.change(host, func(h *hostState) { h.deleting++ })
-	return func() { l.change(host, func(h *hostState) { h.deleting-- }) }
+// remove counts a deletion of a VM on a host; call done after it. Deletions don't wait for each other: they only delay
+// the refresh, so that one serves them all. Earlier questions about the VM are dropped.
+func (r *HostRefresher) remove(host HostKey, vm string) (done func()) {
+	r.forget(vm)
+	r.change(host, func(h *hostState) { h.deleting++ })
+	return func() { r.change(host, func(h *hostState) { h.deleting-- }) }
 }
 
-func (l *HostRefresher) change(host HostKey, do func(*hostState)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	do(l.host(host))
+func (r *HostRefresher) change(host HostKey, do func(*hostState)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do(r.host(host))
 }
 
-// askedSince is when it was first asked whether a VM is gone from a place. A look that began later tells.
-func (l *HostRefresher) askedSince(vm, place string) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// askedSince returns when a caller first asked whether a VM is gone from a host. A refresh that began later gives the
+// answer.
+func (r *HostRefresher) askedSince(vm, host string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
-	for key, at := range l.asked {
+	for key, at := range r.asked {
 		if now.Sub(at) > rememberAsked {
-			delete(l.asked, key)
+			delete(r.asked, key)
 		}
 	}
-	key := vm + "@" + place
-	if _, known := l.asked[key]; !known {
-		l.asked[key] = now
+	key := vm + "@" + host
+	if _, known := r.asked[key]; !known {
+		r.asked[key] = now
 	}
-	return l.asked[key]
+	return r.asked[key]
 }
 
-// forget drops what was asked about a VM.
-func (l *HostRefresher) forget(vm string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key := range l.asked {
+// forget drops the questions about a VM.
+func (r *HostRefresher) forget(vm string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.asked {
 		if strings.HasPrefix(key, vm+"@") {
-			delete(l.asked, key)
+			delete(r.asked, key)
 		}
 	}
 }
 
-// lookFailedError is why MAAS could not look at a host.
-type lookFailedError struct {
+// refreshFailedError is why MAAS could not refresh a host.
+type refreshFailedError struct {
 	after time.Duration // when to try again
 	cause error
 }
 
-func (e *lookFailedError) Error() string { return e.cause.Error() }
+func (e *refreshFailedError) Error() string { return e.cause.Error() }
 
-func (e *lookFailedError) Unwrap() error { return e.cause }
+func (e *refreshFailedError) Unwrap() error { return e.cause }
 
-// look makes sure that a host was looked at by a look that began after since: by another caller's, or with do. *LaterError: not yet;
-// *lookFailedError: do failed, here or elsewhere a moment ago.
-func (l *HostRefresher) look(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
-	began, err := l.beginLook(host, since)
+// refresh makes sure that a refresh of the host began after since and succeeded: another caller's, or do. *LaterError:
+// not yet; *refreshFailedError: do failed, here or elsewhere a moment ago.
+func (r *HostRefresher) refresh(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
+	began, err := r.beginRefresh(host, since)
 	if began.IsZero() {
 		return err
 	}
-	err = fmt.Errorf("it was cut off") // A panic must not leave the host locked.
-	defer func() { l.endLook(host, began, err) }()
+	err = fmt.Errorf("the refresh was interrupted") // A panic must not leave the host locked.
+	defer func() { r.endRefresh(host, began, err) }()
 	if err = do(ctx); err != nil {
-		return &lookFailedError{after: firstLookRetry, cause: err}
+		return &refreshFailedError{after: firstRefreshRetry, cause: err}
 	}
 	return nil
 }
 
-// beginLook returns when the look began that the caller has to do, or zero and why there is none to do.
-func (l *HostRefresher) beginLook(host HostKey, since time.Time) (time.Time, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h, now := l.host(host), time.Now()
+// beginRefresh returns when the caller's own refresh begins. Zero: there is nothing to do, or the error tells why not.
+func (r *HostRefresher) beginRefresh(host HostKey, since time.Time) (time.Time, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, now := r.host(host), time.Now()
 	later := func(after time.Duration) (time.Time, error) {
-		return time.Time{}, &LaterError{After: after, what: "MAAS looks which VMs the host has"}
+		return time.Time{}, &LaterError{After: after, what: "MAAS is refreshing its list of VMs on the host"}
 	}
 	switch {
 	case h.seen.After(since):
 		return time.Time{}, nil
 	case now.Before(h.next):
-		return time.Time{}, &lookFailedError{after: h.next.Sub(now), cause: h.failure}
-	case h.looking:
-		return later(lookRetry)
+		return time.Time{}, &refreshFailedError{after: h.next.Sub(now), cause: h.failure}
+	case h.refreshing:
+		return later(refreshRetry)
 	}
 	if h.done == nil {
 		h.done = make(chan struct{})
@@ -208,41 +214,42 @@ func (l *HostRefresher) beginLook(host HostKey, since time.Time) (time.Time, err
 	}
 	alone, longAgo := now.Sub(h.newest), now.Sub(since) >= maxGather
 	switch {
-	case alone < gatherLooks && !longAgo:
-		return later(gatherLooks - alone)
+	case alone < gatherWindow && !longAgo:
+		return later(gatherWindow - alone)
 	case h.composing > 0, h.deleting > 0 && !longAgo:
-		return later(lookRetry)
+		return later(refreshRetry)
 	}
-	h.looking = true
+	h.refreshing = true
 	return now, nil
 }
 
-func (l *HostRefresher) endLook(host HostKey, began time.Time, err error) {
-	l.change(host, func(h *hostState) {
-		h.looking, h.requestedAt = false, time.Time{}
+func (r *HostRefresher) endRefresh(host HostKey, began time.Time, err error) {
+	r.change(host, func(h *hostState) {
+		h.refreshing, h.requestedAt = false, time.Time{}
 		close(h.done)
 		h.done = nil
 		if err == nil {
 			h.seen, h.failures, h.failure, h.next = began, 0, nil, time.Time{}
-			l.silent.Clear(host)
+			r.silent.Clear(host)
 			return
 		}
 		if isOurOwn(err) {
-			return // Others may be able to.
+			return // Other callers may succeed.
 		}
 		h.failures++
-		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstLookRetry, maxLookRetry, h.failures))
+		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstRefreshRetry, maxRefreshRetry, h.failures))
 		if blames(err) {
-			l.silent.Fail(host)
+			r.silent.Fail(host)
 		}
 	})
 }
 
-// tell marks the hosts that did not answer MAAS when it last looked. They are skipped for a while: what replaces a VM that went down with its
-// host must not wait for that host, and a zone that has no other is no failure domain meanwhile.
-func (l *HostRefresher) tell(hosts []Host) {
+// markCoolingDown marks the hosts that did not respond to MAAS at the last refresh. They are skipped for a while: the
+// replacement of a VM that went down with its host must not wait for that host, and a zone without another host is no
+// failure domain meanwhile.
+func (r *HostRefresher) markCoolingDown(hosts []Host) {
 	for i := range hosts {
-		if e, cooling := l.silent.Get(hosts[i].Key()); cooling {
+		if e, cooling := r.silent.Get(hosts[i].Key()); cooling {
 			hosts[i].coolDown(e.Until, toAnswer)
 		}
 	}

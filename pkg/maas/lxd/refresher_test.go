@@ -14,8 +14,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// lookTakes is how long MAAS looks at a host in these tests.
-const lookTakes = 5 * time.Second
+// refreshTakes is how long MAAS looks at a host in these tests.
+const refreshTakes = 5 * time.Second
 
 // pass lets time pass in the test's bubble.
 func pass(d time.Duration) { <-time.After(d) }
@@ -28,9 +28,9 @@ type eye struct {
 	t  *testing.T
 	mu sync.Mutex
 	// began are the times at which looks began.
-	began              []time.Time
-	looking, composing int
-	err                error
+	began                 []time.Time
+	refreshing, composing int
+	err                   error
 }
 
 func newEye(t *testing.T) *eye {
@@ -38,13 +38,13 @@ func newEye(t *testing.T) *eye {
 	return &eye{HostRefresher: NewHostRefresher(), t: t}
 }
 
-func (e *eye) see(context.Context) error {
-	e.step(&e.looking, 1)
+func (e *eye) refreshOnce(context.Context) error {
+	e.step(&e.refreshing, 1)
 	e.mu.Lock()
 	e.began = append(e.began, time.Now())
 	e.mu.Unlock()
-	pass(lookTakes)
-	e.step(&e.looking, -1)
+	pass(refreshTakes)
+	e.step(&e.refreshing, -1)
 	return e.err
 }
 
@@ -63,11 +63,11 @@ func (e *eye) make(ctx context.Context, takes time.Duration) error {
 func (e *eye) step(what *int, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if *what += by; e.looking > 0 && e.composing > 0 {
-		e.t.Error("MAAS looks at a host on which it composes")
+	if *what += by; e.refreshing > 0 && e.composing > 0 {
+		e.t.Error("MAAS refreshes a host on which it composes")
 	}
-	if e.looking > 1 {
-		e.t.Error("MAAS looks twice at a time")
+	if e.refreshing > 1 {
+		e.t.Error("MAAS refreshes a host twice at a time")
 	}
 }
 
@@ -75,7 +75,7 @@ func (e *eye) step(what *int, by int) {
 func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error) {
 	asked = e.askedSince(vm, "1/host")
 	for {
-		err := e.look(ctx, one.Key(), asked, e.see)
+		err := e.refresh(ctx, one.Key(), asked, e.refreshOnce)
 		var later *LaterError
 		if !errors.As(err, &later) {
 			return asked, err
@@ -192,12 +192,12 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		var group sync.WaitGroup
 		group.Go(func() {
 			asked := e.askedSince("vm", "1/host")
-			pass(gatherLooks)
-			if err := e.look(t.Context(), one.Key(), asked, func(context.Context) error { <-release; return nil }); err != nil {
+			pass(gatherWindow)
+			if err := e.refresh(t.Context(), one.Key(), asked, func(context.Context) error { <-release; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
-		pass(2 * gatherLooks)
+		pass(2 * gatherWindow)
 		var later *LaterError
 		if err := e.make(t.Context(), 0); !errors.As(err, &later) {
 			t.Errorf("composing while MAAS looks: %v, want a *LaterError", err)
@@ -225,10 +225,10 @@ func TestAWishForALookEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var later *LaterError
-		if err := e.look(t.Context(), one.Key(), e.askedSince("vm", "1/host"), e.see); !errors.As(err, &later) {
+		if err := e.refresh(t.Context(), one.Key(), e.askedSince("vm", "1/host"), e.refreshOnce); !errors.As(err, &later) {
 			t.Fatalf("the first to ask: %v, want a *LaterError", err)
 		}
-		pass(wantLasts)
+		pass(requestLasts)
 		begun := time.Now()
 		if err := e.make(t.Context(), 0); err != nil || time.Since(begun) > 0 {
 			t.Errorf("composing: %v, after %s", err, time.Since(begun))
@@ -245,7 +245,7 @@ func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
 			group.Go(func() {
 				for begun := time.Now(); time.Since(begun) < 3*time.Minute; {
 					_, err := e.until(t.Context(), fmt.Sprint("vm-", i))
-					var failed *lookFailedError
+					var failed *refreshFailedError
 					if !errors.As(err, &failed) || !errors.Is(err, maas.Unavailable) {
 						t.Errorf("the look says %v, want what MAAS said", err)
 						return
@@ -265,7 +265,7 @@ func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
 		}
 		e.err = nil
 		if _, err := e.until(t.Context(), "vm-0"); err != nil {
-			var failed *lookFailedError
+			var failed *refreshFailedError
 			if !errors.As(err, &failed) {
 				t.Fatal(err)
 			}
@@ -301,7 +301,7 @@ func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
 		if _, err := e.until(t.Context(), "vm"); err != nil {
 			t.Fatal(err)
 		}
-		if waited := e.began[0].Sub(begun); waited < 2*gatherLooks || waited > 2*maxGather {
+		if waited := e.began[0].Sub(begun); waited < 2*gatherWindow || waited > 2*maxGather {
 			t.Errorf("the look began after %s, want it to wait for a while", waited)
 		}
 	})
@@ -328,34 +328,34 @@ func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 		e := newEye(t)
 		leftAlone := func() bool {
 			list := []Host{one, two}
-			e.tell(list)
+			e.markCoolingDown(list)
 			if !list[1].CooldownUntil.IsZero() {
 				t.Errorf("%s is left alone", list[1].Name)
 			}
 			return time.Now().Before(list[0].CooldownUntil)
 		}
-		look := func(vm string, failure error) {
+		refresh := func(vm string, failure error) {
 			t.Helper()
 			e.err = failure
 			if _, err := e.until(t.Context(), vm); !errors.Is(err, failure) {
 				t.Fatalf("the look ended with %v, want %v", err, failure)
 			}
-			pass(firstLookRetry)
+			pass(firstRefreshRetry)
 		}
-		look("vm-1", nil)
+		refresh("vm-1", nil)
 		if leftAlone() {
 			t.Error("a host that answers is left alone")
 		}
-		look("vm-2", talkingFailed)
+		refresh("vm-2", talkingFailed)
 		if !leftAlone() {
 			t.Error("a host that does not answer is not left alone")
 		}
-		look("vm-2", nil)
+		refresh("vm-2", nil)
 		if leftAlone() {
 			t.Error("a host that answers again is left alone")
 		}
-		look("vm-3", talkingFailed)
-		pass(cooldowns.First - firstLookRetry - time.Second)
+		refresh("vm-3", talkingFailed)
+		pass(cooldowns.First - firstRefreshRetry - time.Second)
 		if !leftAlone() {
 			t.Error("it is left alone for too short")
 		}
@@ -378,7 +378,7 @@ func TestALookThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
 				t.Fatalf("the look ended with %v, want %v", err, failure)
 			}
 			list := []Host{{ID: 1, Name: "host"}}
-			if e.tell(list); !list[0].CooldownUntil.IsZero() {
+			if e.markCoolingDown(list); !list[0].CooldownUntil.IsZero() {
 				t.Errorf("after %v it is left alone", failure)
 			}
 		}

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// figuresMaxAge is how long a VM counts that was composed, for those who read the hosts' figures before that.
+	// figuresMaxAge is how long a composed VM counts for readers of figures that are older than it.
 	figuresMaxAge = 5 * time.Minute
-	// recordedAfter is how long a VM that was composed may be missing among the peers that callers know.
+	// recordedAfter is how long a composed VM may be missing among the peers that callers know.
 	recordedAfter = 30 * time.Second
-	// doubtMaxAge is how long a VM counts of which MAAS did not say whether it was composed. MAAS gives up after two minutes; a
-	// host that goes on by itself is looked at again by MAAS within this time.
+	// doubtMaxAge is how long a VM counts whose compose has an unknown outcome. MAAS gives up after two minutes; if the
+	// host finishes the VM later, MAAS refreshes the host within this time.
 	doubtMaxAge = 15 * time.Minute
 )
 
-// Reservations are VMs that were placed but that the hosts' figures do not show yet. Without them, two reconcilers that
-// run at the same time would see the same room and overbook a host. All who place VMs must share them, also those who see
-// one MAAS through different credentials, or by different URLs.
+// Reservations are VMs that were placed but that the hosts' figures do not include yet. Without them, two concurrent
+// reconcilers would see the same room and overbook a host. All who place VMs must share them, also users of one MAAS
+// with different credentials or URLs.
 type Reservations struct {
 	mu    sync.Mutex
 	byVM  map[string]reservation
@@ -34,18 +34,18 @@ type reservation struct {
 	cluster string
 	pool    string
 	taken   Resources
-	// settled is when the VM was composed; figures asked for later include it. Zero while it is being composed.
+	// settled is when the VM was composed; figures requested later include it. Zero while it is being composed.
 	settled time.Time
-	// doubted is when MAAS's answer was lost: the VM may appear in the figures late, or never.
+	// doubted is when MAAS's response was lost: the figures may include the VM late, or never.
 	doubted time.Time
 }
 
-// NewReservations makes an empty book.
+// NewReservations returns empty Reservations.
 func NewReservations() *Reservations {
 	return &Reservations{byVM: map[string]reservation{}, clock: time.Now}
 }
 
-// place chooses a host with everything reserved counted, and reserves the room, in one step.
+// place chooses a host with all reservations counted, and reserves the room, in one step.
 func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	return host, nil
 }
 
-// forget drops what the figures show by now, whoever reads them.
+// forget drops the reservations that the figures include by now, whoever reads them.
 func (r *Reservations) forget() {
 	now := r.clock()
 	for vm, held := range r.byVM {
@@ -74,7 +74,7 @@ func (r *Reservations) forget() {
 	}
 }
 
-// count adds what is reserved to the hosts' figures, where these don't show it. The hosts themselves are not changed.
+// count returns the hosts with the reservations that their figures don't include added. hosts is not changed.
 func (r *Reservations) count(hosts []Host) []Host {
 	if len(r.byVM) == 0 {
 		return hosts
@@ -94,7 +94,7 @@ func (r *Reservations) count(hosts []Host) []Host {
 	return counted
 }
 
-// take counts a VM on a host, and on the storage pool that it has its disk on: where there is no default, MAAS takes any.
+// take counts a VM on a host and on the storage pool of its disk. Without a default pool, MAAS takes any.
 func take(host *Host, held reservation) {
 	host.Used = host.Used.add(held.taken)
 	host.StoragePools = slices.Clone(host.StoragePools)
@@ -120,7 +120,7 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 			continue
 		}
 		known[peers[i].VM] = true
-		if !held.doubted.IsZero() { // It turned up.
+		if !held.doubted.IsZero() { // It appeared.
 			held.settled, held.doubted = now, time.Time{}
 			r.byVM[peers[i].VM] = held
 		}
@@ -133,12 +133,12 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 	}
 }
 
-// settle notes that a VM was composed: the next figures include it.
+// settle records that a VM was composed: the next figures include it.
 func (r *Reservations) settle(vm string) {
 	r.change(vm, func(held *reservation) { held.settled = r.clock() })
 }
 
-// doubt notes that it is not known whether a VM was composed.
+// doubt records that the outcome of a compose is unknown.
 func (r *Reservations) doubt(vm string) {
 	r.change(vm, func(held *reservation) { held.doubted = r.clock() })
 }
@@ -152,7 +152,7 @@ func (r *Reservations) change(vm string, how func(*reservation)) {
 	}
 }
 
-// cancel gives back what was reserved for a VM that was not composed.
+// cancel returns the room of a VM that was not composed.
 func (r *Reservations) cancel(vm string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

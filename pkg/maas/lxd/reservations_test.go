@@ -24,12 +24,12 @@ type book struct {
 func newBook(t *testing.T, hosts ...Host) *book {
 	b := &book{Reservations: NewReservations(), t: t, now: time.Unix(1000, 0), hosts: hosts}
 	b.clock = func() time.Time { return b.now }
-	b.look()
+	b.readFigures()
 	return b
 }
 
 // look asks for the hosts' figures now.
-func (b *book) look() {
+func (b *book) readFigures() {
 	for i := range b.hosts {
 		b.hosts[i].SeenAt = b.now
 	}
@@ -79,7 +79,7 @@ func TestAReservationCountsUntilTheFiguresShowTheVM(t *testing.T) {
 		t.Fatal("a host that is reserved was taken")
 	}
 	b.pass(time.Hour)
-	b.look()
+	b.readFigures()
 	if placed("2") {
 		t.Error("a compose that takes long lost its reservation")
 	}
@@ -89,7 +89,7 @@ func TestAReservationCountsUntilTheFiguresShowTheVM(t *testing.T) {
 	}
 	older := b.hosts[0]
 	b.pass(time.Second)
-	b.look()
+	b.readFigures()
 	if !placed("2") {
 		t.Error("newer figures were not trusted")
 	}
@@ -113,12 +113,12 @@ func TestAVMInDoubtKeepsItsRoomForAWhile(t *testing.T) {
 	first := b.place("1", whole)
 	b.doubt("1")
 	b.pass(doubtMaxAge - time.Second)
-	b.look()
+	b.readFigures()
 	if got := b.place("2", whole); got == first || got == "" {
 		t.Errorf("placed on %q, where a VM may still appear that went to %s", got, first)
 	}
 	b.pass(2 * time.Second)
-	b.look()
+	b.readFigures()
 	if got := b.place("3", whole); got != first {
 		t.Errorf("placed on %q, want %s, which is free after all", got, first)
 	}
@@ -191,7 +191,7 @@ func TestAVMInDoubtThatTurnedUpCountsAsOthersDo(t *testing.T) {
 		t.Fatal("a host was taken that is full")
 	}
 	b.pass(time.Second)
-	b.look()
+	b.readFigures()
 	if b.place("2", whole) == "" {
 		t.Error("newer figures were not trusted")
 	}

@@ -12,23 +12,23 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-// supportedProfile is the LXD profile that MAAS gives to each VM, where the host has it. It can't be told to use another.
+// supportedProfile is the LXD profile that MAAS gives to each VM, if the host has it. No other can be chosen.
 const supportedProfile = "maas"
 
-// Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. It must be shared by all who have that
-// identity, because it holds which hosts failed.
+// Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. All users of that identity
+// must share it, because it records which hosts failed.
 type Service struct {
 	composer     Composer
 	reservations *Reservations
 	failures     *cooldown.Cooldowns[string] // hosts that could not compose, by name
 }
 
-// NewService makes a service on a composer. Reservations are shared by the services of all identities of one MAAS.
+// NewService makes a service on a composer. The services of all identities of one MAAS share reservations.
 func NewService(composer Composer, reservations *Reservations) *Service {
 	return &Service{composer: composer, reservations: reservations, failures: cooldown.New[string](cooldowns)}
 }
 
-// GetAvailableLXDHosts returns the hosts that VMs of this spec may be placed on at all: those with the wanted LXD project.
+// GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
 	if spec.Profile != "" && spec.Profile != supportedProfile {
 		return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs the LXD profile maas and no other: " +
@@ -38,7 +38,7 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 	if err != nil {
 		return nil, err
 	}
-	s.tell(hosts)
+	s.markCoolingDown(hosts)
 	if spec.Project == "" {
 		return hosts, nil
 	}
@@ -46,7 +46,7 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 	for _, host := range hosts {
 		project, err := s.composer.Project(ctx, host)
 		if errors.Is(err, maas.NotFound) {
-			continue // It left MAAS a moment ago.
+			continue // MAAS removed it a moment ago.
 		}
 		if err != nil {
 			return nil, err
@@ -66,17 +66,18 @@ func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Ho
 	return s.reservations.place(hosts, spec, peers)
 }
 
-// Cancel gives back what SelectOptimalHost reserved.
+// Cancel returns the room that SelectOptimalHost reserved.
 func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 
-// ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas. A refusal does not say that there is no
-// VM: MAAS has the host make it before it is done with its own part, and what it refuses after that stays on the host.
+// ComposeVM creates a VM on the host that was selected for it. Errors are *LXDError or of package maas. The VM may
+// exist even if MAAS refuses the call: MAAS creates it on the host before its own part is done, and leaves it there if
+// that fails.
 func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, permit, host, spec)
 	var later *LaterError
 	if errors.As(err, &later) {
 		s.reservations.cancel(spec.Hostname)
-		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: later.Error(), cause: err} // Not its fault.
+		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: later.Error(), cause: err} // Not the host's fault.
 	}
 	switch {
 	case err == nil:
@@ -101,20 +102,20 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	return vm, nil
 }
 
-// DeleteVM removes a VM. MAAS says that it is gone also when it is not gone from its host: see FindVM.
+// DeleteVM removes a VM. MAAS reports success even if its host still has the VM: see FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
 	return s.composer.Decompose(ctx, permit, vm)
 }
 
-// HostRef is how a host is recorded where a VM is or may be; see Composer.HostRef.
+// HostRef returns the reference to a host that has, or may have, a VM; see Composer.HostRef.
 func (s *Service) HostRef(host Host) string { return s.composer.HostRef(host) }
 
-// FindVM looks for a VM on its host; see Composer.Find.
+// FindVM reports whether a VM's host still has it; see Composer.Find.
 func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 	return s.composer.Find(ctx, vm)
 }
 
-// DistributeAcrossAZs returns the hosts that a number of equal VMs of a new cluster would be placed on, in this order.
+// DistributeAcrossAZs returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
 func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)
 	near := countPeers(nil)

@@ -189,7 +189,7 @@ func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	list := []Host{host("a1", "a")}
-	s.tell(list)
+	s.markCoolingDown(list)
 	if want := time.Unix(1000, 0).Add(cooldowns.First); !list[0].CooldownUntil.Equal(want) {
 		t.Errorf("it is left alone until %v, want %v", list[0].CooldownUntil, want)
 	}

@@ -4,19 +4,19 @@ package lxd
 
 import "slices"
 
-// Room is what hosts have for VMs of a spec.
+// Room is the room of hosts for VMs of a spec.
 type Room struct {
-	// Hosts that such VMs can be placed on, full ones too.
+	// Hosts is the number of hosts for such VMs, including full ones.
 	Hosts int
-	// VMs is how many more there is room for on them.
+	// VMs is how many more of them fit.
 	VMs int
 }
 
-// maxSurveyed is where Survey stops to count on one host: it does not matter whether it is a million or two.
+// maxSurveyed is where Survey stops counting on one host: it does not matter whether it is a million or two.
 const maxSurveyed = 1 << 20
 
-// Survey returns what the hosts of each zone have for more VMs of a spec beside the peers that are there, by zone. Zones without such a host are
-// left out. It is pure.
+// Survey returns the room of each zone for more VMs of a spec beside the existing peers. Zones without a suitable host
+// are left out. It is pure.
 func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	zones := map[string]Room{}
 	near := countPeers(peers)
@@ -40,8 +40,8 @@ func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	return zones
 }
 
-// Architectures returns what VMs of a spec may be like, as MAAS names it (amd64/generic), each once: those of the hosts that the spec asks for,
-// whether they can take one now or not. It is pure.
+// Architectures returns the possible architectures of VMs of a spec in MAAS's form (amd64/generic), each once: those of
+// the hosts that match the spec, also of full ones. It is pure.
 func Architectures(hosts []Host, spec VMSpec) []string {
 	var architectures []string
 	for i := range hosts {
@@ -54,7 +54,7 @@ func Architectures(hosts []Host, spec VMSpec) []string {
 	return architectures
 }
 
-// roomFor is how many VMs a host has room for.
+// roomFor returns how many VMs fit on a host.
 func roomFor(host *Host, spec *VMSpec) int {
 	return min(
 		maxSurveyed,

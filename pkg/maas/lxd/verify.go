@@ -13,24 +13,25 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// HostRef is id and name of a VM host. A host that was registered anew has the same name and another id; one whose name
-// was changed keeps its id. ID 0 is one whose id is not known.
+// HostRef returns id and name of a VM host. A host that was registered again has the same name and another id; one that
+// was renamed keeps its id. ID 0 is unknown.
 func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
-func parseHostRef(place string) (id int, name string) {
-	digits, name, _ := strings.Cut(place, "/")
-	id, _ = strconv.Atoi(digits) // 0: looked for by its name.
+func parseHostRef(ref string) (id int, name string) {
+	digits, name, _ := strings.Cut(ref, "/")
+	id, _ = strconv.Atoi(digits) // 0: found by its name.
 	return id, name
 }
 
-// Find has MAAS look at the VM host (POST vm-hosts/{id}/ op=refresh), and then looks for the VM by its name. What MAAS finds on a host and does
-// not know becomes a machine of the VM's name, or of any name where that is taken. It is commissioned, and has no owner.
+// Find makes MAAS refresh the VM host (POST vm-hosts/{id}/ op=refresh), and then searches for the VM by its name. MAAS
+// creates a machine for each unknown VM on the host, under the VM's name, or under any name if that is taken. It is
+// commissioned, and has no owner.
 func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
-	since := v.looks.askedSince(vm.Hostname, vm.HostRef)
+	since := v.refresher.askedSince(vm.Hostname, vm.HostRef)
 	var hosts []int
-	failed := v.lookAt(ctx, vm.HostRef, func(id int) error {
+	failed := v.refreshAt(ctx, vm.HostRef, func(id int) error {
 		hosts = append(hosts, id)
-		return v.looks.look(ctx, v.key(ctx, id), since, func(ctx context.Context) error {
+		return v.refresher.refresh(ctx, v.key(ctx, id), since, func(ctx context.Context) error {
 			_, err := v.inventory.Client().RefreshVMHost(ctx, id)
 			return err
 		})
@@ -45,29 +46,31 @@ func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
 	case isOurOwn(failed):
 		return Presence{}, failed
 	}
-	// Also after a failure: another caller may have had MAAS look. And it tells a host that can't be reached from a MAAS that can't be.
+	// Also after a failure: another caller may have refreshed the host. And it distinguishes an unreachable host from
+	// an unreachable MAAS.
 	back, err := v.findBack(ctx, vm, hosts)
 	switch {
 	case err != nil:
 		return Presence{}, err
 	case back != nil:
-		v.looks.forget(vm.Hostname) // Whether it is gone when it was deleted again, a later look must tell. Its deletion knows it by its name in MAAS.
+		// After it was deleted again, a later refresh must show that it is gone. The deletion uses its name in MAAS.
+		v.refresher.forget(vm.Hostname)
 		return Presence{State: Present, Host: back.Host, VM: back}, nil
 	case failed != nil:
 		return unreachable(name, failed), nil
 	}
-	v.looks.forget(vm.Hostname)
+	v.refresher.forget(vm.Hostname)
 	return Presence{State: Gone, Host: name}, nil
 }
 
-// findBack finds a VM by its name, and one that may have got another by what it is called on its host.
+// findBack finds a VM by its name, or, if it may have another name in MAAS, by its name on the host.
 func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error) {
 	found, err := v.inventory.Client().ListMachines(ctx, maas.MachineFilter{Hostnames: []string{vm.Hostname}})
 	if err != nil {
-		return nil, fmt.Errorf("looking whether VM %s came back: %w", vm.Hostname, err)
+		return nil, fmt.Errorf("searching for VM %s in MAAS: %w", vm.Hostname, err)
 	}
 	for _, m := range found {
-		if m.Pod != nil && m.SystemID != vm.SystemID && m.Unacquired() { // What another user acquired is theirs.
+		if m.Pod != nil && m.SystemID != vm.SystemID && m.Unacquired() { // A VM that another user acquired is theirs.
 			return onHost(m), nil
 		}
 	}
@@ -81,8 +84,8 @@ func onHost(m *maas.Machine) *VM {
 	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID}
 }
 
-// findInstance finds a VM of any name that LXD calls as we had it called (GET machines/, and op=power_parameters), if no user has acquired it:
-// under its new name any user may take it.
+// findInstance finds a VM by its name in LXD (GET machines/, and op=power_parameters), unless a user has acquired it:
+// under its new name in MAAS any user may take it.
 func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, error) {
 	hosts, _, err := v.inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil && !errors.Is(err, maas.Gone) {
@@ -95,7 +98,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 		}
 	}
 	if len(filter.VMHosts) == 0 {
-		return nil, nil // MAAS does not have the host any more, nor its VMs.
+		return nil, nil // MAAS no longer has the host, nor its VMs.
 	}
 	vms, err := v.inventory.Client().ListMachines(ctx, filter)
 	if err != nil {
@@ -108,7 +111,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	}
 	names, err := v.inventory.Client().InstanceNames(ctx, systemIDs)
 	if err != nil {
-		return nil, fmt.Errorf("asking what the VMs on %s are called there: %w", strings.Join(filter.VMHosts, ", "), err)
+		return nil, fmt.Errorf("reading the names of the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
 	}
 	for _, m := range vms {
 		if names[m.SystemID] == vm.Hostname {
@@ -118,12 +121,12 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	return nil, nil
 }
 
-// lookAt looks at the host of a place, wherever it is registered now. A host that MAAS does not have is no error. maas.Gone: this MAAS has no VM
-// hosts any more, and can't look at any.
-func (v *vmHosts) lookAt(ctx context.Context, place string, look func(id int) error) error {
-	id, name := parseHostRef(place)
+// refreshAt calls refresh for the host of a reference, under any id that it has now. A host that MAAS does not have is
+// no error. maas.Gone: this MAAS no longer has VM hosts.
+func (v *vmHosts) refreshAt(ctx context.Context, ref string, refresh func(id int) error) error {
+	id, name := parseHostRef(ref)
 	if id != 0 {
-		if err := look(id); !errors.Is(err, maas.NotFound) {
+		if err := refresh(id); !errors.Is(err, maas.NotFound) {
 			return err
 		}
 	}
@@ -133,7 +136,7 @@ func (v *vmHosts) lookAt(ctx context.Context, place string, look func(id int) er
 	}
 	for _, host := range hosts {
 		if host.Name == name && host.ID != id {
-			if err := look(host.ID); !errors.Is(err, maas.NotFound) {
+			if err := refresh(host.ID); !errors.Is(err, maas.NotFound) {
 				return err
 			}
 		}
@@ -141,19 +144,19 @@ func (v *vmHosts) lookAt(ctx context.Context, place string, look func(id int) er
 	return nil
 }
 
-// isOurOwn tells failures that say nothing about the host.
+// isOurOwn reports whether an error is unrelated to the host.
 func isOurOwn(err error) bool {
 	return errors.Is(err, maas.Forbidden) || errors.Is(err, maas.Unauthorized) || maas.NotSent(err) || errors.Is(err, context.Canceled)
 }
 
 func unreachable(host string, failed error) Presence {
 	p := Presence{
-		State: Unreachable, Host: host, After: firstLookRetry, Why: failed,
+		State: Unreachable, Host: host, After: firstRefreshRetry, Why: failed,
 		Never: errors.Is(failed, maas.Gone) || errors.Is(failed, maas.Forbidden),
 	}
-	var look *lookFailedError
-	if errors.As(failed, &look) {
-		p.After = look.after
+	var failure *refreshFailedError
+	if errors.As(failed, &failure) {
+		p.After = failure.after
 	}
 	return p
 }

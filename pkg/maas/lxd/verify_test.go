@@ -103,8 +103,8 @@ func TestFind(t *testing.T) {
 func TestALookWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
-	looks := NewHostRefresher()
-	one, other := NewVMHostComposer(region.inventory, looks), NewVMHostComposer(region.inventory, looks)
+	refresher := NewHostRefresher()
+	one, other := NewVMHostComposer(region.inventory, refresher), NewVMHostComposer(region.inventory, refresher)
 	host := region.host(t, one)
 	composed := make(chan error, 1)
 	go func() {

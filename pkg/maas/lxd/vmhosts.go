@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// hostsMaxAge is how old the hosts' figures may be; what happened since is in the reservations.
+	// hostsMaxAge is how old the hosts' figures may be; reservations cover what happened since.
 	hostsMaxAge = 30 * time.Second
-	// machineMaxAge is how old it may be on which machine a host runs: that stays.
+	// machineMaxAge is how old the host's machine may be: it does not change.
 	machineMaxAge = time.Hour
-	// projectMaxAge is how old the LXD project of a host may be. It is part of how MAAS reaches the host.
+	// projectMaxAge is how old a host's LXD project may be. It is part of its power parameters.
 	projectMaxAge = 10 * time.Minute
 
-	gigabyte = 1_000_000_000 // as compose counts
+	gigabyte = 1_000_000_000 // as in compose
 )
 
 // vmHosts composes through MAAS's VM hosts (MAAS 3.0 to 3.7).
 type vmHosts struct {
 	inventory *inventory.Inventory
-	looks     *HostRefresher
+	refresher *HostRefresher
 }
 
-// NewVMHostComposer composes through MAAS's VM hosts. All composers must share the looks.
-func NewVMHostComposer(inventory *inventory.Inventory, looks *HostRefresher) Composer {
-	return &vmHosts{inventory: inventory, looks: looks}
+// NewVMHostComposer returns a Composer that uses MAAS's VM hosts. All composers must share the refresher.
+func NewVMHostComposer(inventory *inventory.Inventory, refresher *HostRefresher) Composer {
+	return &vmHosts{inventory: inventory, refresher: refresher}
 }
 
-// Hosts returns MAAS's LXD VM hosts (GET vm-hosts/), and how the machines are that they run on (GET machines/).
+// Hosts returns MAAS's LXD VM hosts (GET vm-hosts/) with the state of their machines (GET machines/).
 func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 	vmHosts, at, err := v.inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil {
@@ -53,7 +53,7 @@ func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
 			hosts = append(hosts, host)
 		}
 	}
-	v.looks.tell(hosts)
+	v.refresher.markCoolingDown(hosts)
 	return hosts, nil
 }
 
@@ -71,7 +71,7 @@ func toHost(h maas.VMHost, at time.Time) Host {
 		SeenAt:    at,
 	}
 	if len(h.Architectures) > 0 {
-		host.Architecture = h.Architectures[0] // Which is the one that compose takes unless it is told.
+		host.Architecture = h.Architectures[0] // It is the one that compose takes by default.
 	}
 	for _, pool := range h.StoragePools {
 		host.StoragePools = append(host.StoragePools, StoragePool{
@@ -90,14 +90,14 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 	return project, nil
 }
 
-// Compose has MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
+// Compose makes MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
 func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
-	done, err := v.looks.compose(ctx, host.Key())
+	done, err := v.refresher.compose(ctx, host.Key())
 	if err != nil {
 		return VM{}, err
 	}
 	defer done()
-	v.looks.forget(spec.Hostname)
+	v.refresher.forget(spec.Hostname)
 	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, maas.ComposeParams{
 		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
 		Storage: storage(spec), Interfaces: interfaces(spec.Devices),
@@ -109,13 +109,13 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 	return VM{SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, Project: spec.Project}, nil
 }
 
-// Decompose deletes the VM's machine, upon which MAAS deletes the VM (DELETE machines/{id}/).
+// Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).
 func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
-	defer v.looks.remove(v.key(ctx, vm.HostID), vm.Hostname)()
+	defer v.refresher.remove(v.key(ctx, vm.HostID), vm.Hostname)()
 	return v.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
 }
 
-// key finds what a VM host is told apart by. Of one that MAAS does not have any more, or can't tell now, its id must do.
+// key returns the HostKey of a VM host: its id alone if MAAS no longer has the host, or can't be asked now.
 func (v *vmHosts) key(ctx context.Context, id int) HostKey {
 	hosts, _, err := v.inventory.VMHosts(ctx, machineMaxAge)
 	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.ID == id })
@@ -132,7 +132,7 @@ func storage(spec VMSpec) string {
 	return fmt.Sprintf("root:%d(%s)", spec.Disk, spec.StoragePool)
 }
 
-// interfaces writes devices as MAAS's constraint: label:key=value;label:key=value.
+// interfaces returns devices in the form of MAAS's constraint: label:key=value;label:key=value.
 func interfaces(devices []Device) string {
 	constraints := make([]string, 0, len(devices))
 	for _, device := range devices {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphans finds machines in MAAS that carry the marks of this provider and that no object in Kubernetes claims, proves
-// what it says, and removes them when it is told to.
+// Package orphans finds machines in MAAS that carry the marks of this provider and that no object in Kubernetes claims,
+// and removes them on request. It gives proof for each finding.
 //
-// A machine is only called an orphan when it is known whose it was. The proof is the owner id: it is random, it is that of one
-// MaasCluster, and it is in the workload annotations of each machine that was deployed, and as a hash in the hostname of each
-// VM. A second mark, the id of the management cluster, tells apart what two management clusters know of the same owner id: after
-// `clusterctl move` the new one marks the machines anew, a stale copy of the old one must not touch them, and it is the only
-// mark left to know a machine by whose MaasCluster is gone. It tells less than the owner id, so what is known by it alone, or
-// in spite of it, is in doubt: it is shown, and not removed before a person vouches for it.
+// A machine is called an orphan only if its former owner is known. The proof is the owner id: it is random and belongs
+// to one MaasCluster, and it is in the workload annotations of each machine that was deployed, and as a hash in the
+// hostname of each VM. A second mark, the id of the management cluster, separates two management clusters with the same
+// owner id: after `clusterctl move` the new one marks the machines again, and a stale copy in the old one must not
+// touch them. It is also the only mark that identifies a machine whose MaasCluster is gone. It proves less than the
+// owner id. So a machine that only this mark identifies, or whose mark is another cluster's, is in doubt: it is shown,
+// and not removed before a person vouches for it.
 package orphans
 
 import (
@@ -20,7 +21,8 @@ import (
 type Cluster struct {
 	Namespace, Name string
 	OwnerID         string
-	// Paused: nothing of it is called an orphan. `clusterctl move` pauses a cluster while its objects are incomplete on both sides.
+	// Paused: no machine of it is called an orphan. `clusterctl move` pauses a cluster while its objects are incomplete
+	// on both sides.
 	Paused bool
 }
 
@@ -34,7 +36,7 @@ type Object struct {
 
 func (o Object) String() string { return o.Namespace + "/" + o.Name }
 
-// Claims is all that Kubernetes says of machines, also through objects that are being deleted.
+// Claims are the machines that objects in Kubernetes refer to, including objects that are being deleted.
 type Claims struct {
 	management, namespace string
 	clusters              map[string]Cluster // by owner id
@@ -43,9 +45,9 @@ type Claims struct {
 	objects               map[string]Object // by namespace and name, as in the annotation
 }
 
-// NewClaims puts together what was read. management is the id of the management cluster, or "" where it is not known. Objects were
-// read in this namespace only, or in all where it is "". The objects must have been read after the machines that are judged: each
-// machine has its object before MAAS is asked for it.
+// NewClaims joins the objects. management is the id of the management cluster, or "" if it is not known. The objects
+// were read in this namespace only, or in all if it is "". They must have been read after the machines that are judged:
+// each machine has its object before MAAS is asked for it.
 func NewClaims(management, namespace string, clusters []Cluster, machines []Object) *Claims {
 	c := &Claims{
 		management: management, namespace: namespace,
@@ -66,7 +68,7 @@ func NewClaims(management, namespace string, clusters []Cluster, machines []Obje
 		if object.SystemID != "" {
 			c.systemIDs[object.SystemID] = object
 		}
-		// Of which cluster it is does not matter: a name too many that is claimed does no harm.
+		// Which cluster it belongs to does not matter: a superfluous claimed name does no harm.
 		for _, owner := range owners[object.Namespace] {
 			c.hostnames[maas.Hostname(object.Name, owner)] = object
 		}
@@ -74,8 +76,8 @@ func NewClaims(management, namespace string, clusters []Cluster, machines []Obje
 	return c
 }
 
-// claimant returns the object that a machine belongs to. One that has another machine does not claim this one by the annotation, which tells of
-// the time when it was made.
+// claimant returns the object that a machine belongs to. An object that has another machine does not claim this one by
+// the annotation, which may be out of date.
 func (c *Claims) claimant(m *maas.Machine) (Object, bool) {
 	if object, ok := c.systemIDs[m.SystemID]; ok {
 		return object, true

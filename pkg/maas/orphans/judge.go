@@ -13,28 +13,29 @@ import (
 // Finding is a machine that is ours and that nothing claims.
 type Finding struct {
 	Machine *maas.Machine
-	// OwnerID is the cluster's; Cluster is nil where there is no such MaasCluster any more.
+	// OwnerID is the cluster's; Cluster is nil if its MaasCluster no longer exists.
 	OwnerID string
 	Cluster *Cluster
-	// Object is the MaasMachine that it was made for; its name is "" where that can't be told.
+	// Object is the MaasMachine that it was made for; its name is "" if it is unknown.
 	Object Object
-	// Proof says, one by one, why it is ours and that nothing claims it.
+	// Proof lists the reasons why it is ours and unclaimed.
 	Proof []string
-	// Doubt says what the proof lacks; "" where it is complete.
+	// Doubt is what the proof lacks; "" if it is complete.
 	Doubt string
 }
 
-// Composed reports whether it is a VM with the hostname that we give. It is deleted, once it is proven to be ours; other VMs are taken
-// and given back like bare metal.
+// Composed reports whether it is a VM with our hostname. Such a VM is deleted, once it is proven to be ours; other VMs
+// are taken and given back like bare metal.
 func (f *Finding) Composed() bool {
 	return ownership.HasHostname(f.Machine, f.hostname())
 }
 
 func (f *Finding) hostname() string { return maas.Hostname(f.Object.Name, f.OwnerID) }
 
-// AgentName returns what MAAS has to have recorded when it was acquired. It is "" for a VM that is not acquired yet, whose hostname is all the
-// proof that there is, and for a machine whose release failed, or a VM that was marked broken: MAAS takes the record away when a release begins,
-// the annotations when it is done, and no user can acquire the machine between.
+// AgentName returns the agent name that MAAS must have recorded when the machine was acquired. It is "" for a VM that
+// is not acquired yet, for which the hostname is the only proof. It is also "" for a machine whose release failed, and
+// for a VM that was marked broken: MAAS removes the agent name when a release begins, the annotations when it is done,
+// and no user can acquire the machine in between.
 func (f *Finding) AgentName() string {
 	annotated := f.Machine.WorkloadAnnotations[ownership.AnnotationOwner] != ""
 	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname())
@@ -55,7 +56,7 @@ func (c *Claims) Audit(machines []*maas.Machine) []Finding {
 	return found
 }
 
-// Judge reports whether a machine is an orphan: notOrphan is "" then, else it says why it is none.
+// Judge reports whether a machine is an orphan: notOrphan is "" then, else the reason why not.
 func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 	f, ok := c.recognize(m)
 	if !ok {
@@ -76,7 +77,7 @@ func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 	return f, ""
 }
 
-// recognize tells whose a machine is by its marks.
+// recognize identifies the owner of a machine by its marks.
 func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
 	f := Finding{Machine: m, OwnerID: m.WorkloadAnnotations[ownership.AnnotationOwner]}
 	if f.OwnerID == "" {
@@ -119,7 +120,7 @@ func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
 	return f, true
 }
 
-// recognizeManagement is for machines of a MaasCluster that is not there any more.
+// recognizeManagement is for machines whose MaasCluster no longer exists.
 func (c *Claims) recognizeManagement(f Finding, manager string) (Finding, bool) {
 	if manager == "" || manager != c.management || !c.sees(f.Object.Namespace) {
 		return f, false
@@ -131,7 +132,7 @@ func (c *Claims) recognizeManagement(f Finding, manager string) (Finding, bool) 
 	return f, true
 }
 
-// unclaimed says what became of the object.
+// unclaimed describes the missing object.
 func (c *Claims) unclaimed(f Finding) string {
 	nothing := "no MaasMachine has the system id " + f.Machine.SystemID
 	object, there := c.objects[f.Object.Namespace+"."+f.Object.Name]

@@ -9,9 +9,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Recorded holds findings against MAAS's own record of who acquired each machine, which no list shows and no one can change afterwards (GET
-// machines/ with the filters id and agent_name). It returns those that stand. The others were left over, and then acquired by another user. What
-// is not acquired yet needs no record.
+// Recorded checks findings against MAAS's own record of who acquired each machine, which no list shows and nobody can
+// change afterwards (GET machines/ with the filters id and agent_name). It returns the confirmed ones. The others were
+// left over, and then acquired by another user. Machines that are not acquired yet need no record.
 func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]Finding, error) {
 	ours := map[string]bool{}
 	for _, filter := range maas.JoinFilters(records(findings)) {
@@ -37,7 +37,7 @@ func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]F
 	return stand, nil
 }
 
-// records are the filters for what MAAS must have recorded.
+// records returns the filters for what MAAS must have recorded.
 func records(findings []Finding) []maas.MachineFilter {
 	var list []maas.MachineFilter
 	for _, f := range findings {

@@ -16,38 +16,38 @@ import (
 
 const (
 	comment = "cluster-api-provider-maas: nothing in Kubernetes claims this machine"
-	// goneInterval and goneTimeout are how often and for how long a deleted VM is looked for. MAAS responds when it is gone, or has failed; this
-	// is for a response that was lost.
+	// goneInterval and goneTimeout bound the search for a deleted VM. MAAS responds when it is gone or the deletion
+	// failed; this is for a lost response.
 	goneInterval = time.Second
 	goneTimeout  = 2 * time.Minute
 )
 
-// byHand: a person has an orphan removed, and sees whether it is.
-var byHand = maas.Unrecorded("a person runs this and sees what became of it")
+// byHand is the permit for removing an orphan: a person runs the removal, and sees its result.
+var byHand = maas.Unrecorded("a person runs this and sees the result")
 
-// KeptError says why a machine was not removed though it looked like an orphan before.
+// KeptError is the reason why a machine that looked like an orphan before was not removed.
 type KeptError struct {
 	Why string
 }
 
-// Error gives the reason.
+// Error returns the reason.
 func (e *KeptError) Error() string { return "it is kept: " + e.Why }
 
 // Remover removes orphans from one MAAS.
 type Remover struct {
 	Client *maas.Client
-	// Claims reads Kubernetes anew.
+	// Claims reads Kubernetes again.
 	Claims func(context.Context) (*Claims, error)
-	// Vouched are the owner ids of clusters for which a person says that no other management cluster has them.
+	// Vouched are the owner ids of clusters that, as a person has confirmed, no other management cluster has.
 	Vouched []string
 }
 
-// Remove proves once more that a machine is an orphan, and then releases it or, where it is a VM that was composed for us, deletes it. It
-// returns what it did. Errors are *KeptError where nothing was done.
+// Remove proves once more that a machine is an orphan, and then releases it or, if it is a VM that was composed for us,
+// deletes it. It returns what it did. An error is a *KeptError if nothing was done.
 func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	m, err := r.Client.GetMachine(ctx, systemID)
 	if errors.Is(err, maas.NotFound) {
-		return "MAAS does not have it any more", nil
+		return "MAAS no longer has it", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading machine %s again: %w", systemID, err)
@@ -62,7 +62,7 @@ func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	return r.release(ctx, m)
 }
 
-// prove is the last look before a machine is removed. Kubernetes is read after MAAS.
+// prove is the last check before a machine is removed. Kubernetes is read after MAAS.
 func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 	claims, err := r.Claims(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) 
 	return "released: " + released.StatusName, nil
 }
 
-// deleteVM deletes a VM and makes sure that its host does not have it any more: MAAS says nothing when it could not remove it
-// there, and finds it again when it looks at the host.
+// deleteVM deletes a VM and checks that its host no longer has it: MAAS reports no error if it could not remove it
+// there, and finds it again when it refreshes the host.
 func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error) {
 	if err := r.Client.DeleteMachine(ctx, byHand, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) && !errors.Is(err, maas.Unavailable) {
 		return "", fmt.Errorf("deleting VM %s: %w", m.SystemID, err)
@@ -112,14 +112,14 @@ func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error)
 		return false, err
 	})
 	if err != nil {
-		return "", fmt.Errorf("deleting VM %s: MAAS does not say that it is gone: %w", m.SystemID, err)
+		return "", fmt.Errorf("deleting VM %s: MAAS does not confirm that it is gone: %w", m.SystemID, err)
 	}
 	if _, err := r.Client.RefreshVMHost(ctx, m.Pod.ID); err != nil {
-		return "", fmt.Errorf("VM %s is gone from MAAS; whether VM host %s still has it can't be told: %w", m.SystemID, m.Pod.Name, err)
+		return "", fmt.Errorf("VM %s is gone from MAAS; whether VM host %s still has it is unknown: %w", m.SystemID, m.Pod.Name, err)
 	}
 	back, err := r.Client.ListMachines(ctx, maas.MachineFilter{Hostnames: []string{m.Hostname}})
 	if err != nil {
-		return "", fmt.Errorf("looking whether VM %s came back: %w", m.SystemID, err)
+		return "", fmt.Errorf("searching for VM %s in MAAS: %w", m.SystemID, err)
 	}
 	if len(back) > 0 {
 		return "", fmt.Errorf("VM host %s still has the VM, and MAAS took it in again as %s", m.Pod.Name, back[0].SystemID)

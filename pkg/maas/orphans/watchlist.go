@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Watchlist remembers what one audit found until the next: a machine is only an orphan when it was one in two audits that are at
-// least the settle time apart, and in all audits between. It is not safe for concurrent use.
+// Watchlist keeps the findings of one audit for the next: a machine is an orphan only if it was one in two audits that
+// are at least the settle time apart, and in all audits between. It is not safe for concurrent use.
 type Watchlist struct {
 	settle time.Duration
 	seen   map[string]sighting
@@ -27,8 +27,8 @@ func NewWatchlist(settle time.Duration) *Watchlist {
 	return &Watchlist{settle: settle, seen: map[string]sighting{}}
 }
 
-// Update takes in what an audit found, and returns the findings that have become ripe for a report and were not reported since. With complete
-// false some MAAS could not be read: what was not found stays as it was.
+// Update takes in the findings of an audit, and returns those that are ripe for a report and not reported yet. With
+// complete false some MAAS could not be read: findings that are missing then are kept.
 func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ripe []Finding) {
 	next := map[string]sighting{}
 	if !complete {
@@ -49,7 +49,7 @@ func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ri
 	return ripe
 }
 
-// Reported notes that these need not be reported again while they stay as they are.
+// Reported records that these need not be reported again while they stay as they are.
 func (w *Watchlist) Reported(findings []Finding) {
 	for _, f := range findings {
 		s := w.seen[f.Machine.SystemID]
@@ -63,7 +63,7 @@ func (w *Watchlist) Knows(findings []Finding) bool {
 	return !slices.ContainsFunc(findings, func(f Finding) bool { return !w.seen[f.Machine.SystemID].reported })
 }
 
-// Orphans returns all that were reported and are there still, sorted by hostname.
+// Orphans returns all findings that were reported and still exist, sorted by hostname.
 func (w *Watchlist) Orphans() []Finding {
 	var list []Finding
 	for _, s := range w.seen {

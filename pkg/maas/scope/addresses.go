@@ -18,7 +18,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
-// PreferredSubnets are the CIDRs whose addresses come first, from the spec or from the ConfigMap maas-preferred-subnet.
+// PreferredSubnets returns the CIDRs whose addresses come first, from the spec or from the ConfigMap
+// maas-preferred-subnet.
 func (c *Cluster) PreferredSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	texts := c.MaasCluster.Spec.PreferredSubnets
 	if len(texts) == 0 {
@@ -35,7 +36,7 @@ func (c *Cluster) PreferredSubnets(ctx context.Context) ([]netip.Prefix, error) 
 	return parsePrefixes(texts), nil
 }
 
-// parsePrefixes leaves out what is no CIDR: a typing error in a ConfigMap must not stop machines.
+// parsePrefixes leaves out what is no CIDR: a typo in a ConfigMap must not stop machines.
 func parsePrefixes(texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, text := range texts {
@@ -46,13 +47,14 @@ func parsePrefixes(texts []string) []netip.Prefix {
 	return prefixes
 }
 
-// sharedAddressSpace is of the carriers (RFC 6598): it is as little reached from outside as private addresses.
+// sharedAddressSpace is for carriers (RFC 6598): like private addresses, it can't be reached from outside.
 var sharedAddressSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// MachineAddresses are a machine's addresses as Cluster API and kubelet type them, each once: InternalIP, then ExternalIP, then the names.
-// Those in preferred subnets come first, in the order of the subnets; the others keep MAAS's order. Addresses that only the machine itself
-// can use (link-local, loopback) are left out, and so are those in notIts. An address is an ExternalIP when it is public, in no preferred
-// subnet, and not all that the machine has of its family. Without an IP address there is none at all.
+// MachineAddresses returns a machine's addresses with the types of Cluster API and kubelet, each once: InternalIP, then
+// ExternalIP, then the names. Those in preferred subnets come first, in the order of the subnets; the others keep
+// MAAS's order. Addresses that only the machine itself can use (link-local, loopback) are left out, and so are those in
+// notIts. An address is an ExternalIP if it is public, in no preferred subnet, and the machine has another address of
+// its family. Without an IP address the result is empty.
 func MachineAddresses(m *maas.Machine, preferred []netip.Prefix, notIts ...string) []clusterv1.MachineAddress {
 	ips := sortAddresses(usable(m.IPAddresses, notIts), preferred)
 	if len(ips) == 0 {
@@ -80,8 +82,8 @@ func MachineAddresses(m *maas.Machine, preferred []netip.Prefix, notIts ...strin
 	return list
 }
 
-// ForeignAddresses are a VM host's addresses outside of the VLAN that it boots from and of preferred subnets. MAAS takes all that LXD reports for the
-// machine's own, also the networks of its pods.
+// ForeignAddresses returns a VM host's addresses outside of its boot VLAN and of preferred subnets. MAAS takes all
+// addresses that LXD reports for the machine's own, also those of its pod networks.
 func ForeignAddresses(m *maas.Machine, preferred []netip.Prefix) []string {
 	if m.BootInterface == nil || m.BootInterface.VLAN == nil {
 		return nil
@@ -101,7 +103,7 @@ func ForeignAddresses(m *maas.Machine, preferred []netip.Prefix) []string {
 	return foreign
 }
 
-// usable reads addresses, and leaves out what is none, what comes twice, and what the machine is not reached at from outside.
+// usable parses addresses, and leaves out invalid ones, repeated ones, and those that can't be reached from outside.
 func usable(texts, notIts []string) []netip.Addr {
 	var ips []netip.Addr
 	for _, text := range texts {
@@ -117,13 +119,13 @@ func usable(texts, notIts []string) []netip.Addr {
 	return ips
 }
 
-// sortAddresses puts addresses in the order of the preferred subnets; what is in none of them keeps its order behind.
+// sortAddresses puts addresses in the order of the preferred subnets; the others follow in their own order.
 func sortAddresses(ips []netip.Addr, preferred []netip.Prefix) []netip.Addr {
 	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return rank(a, preferred) - rank(b, preferred) })
 	return ips
 }
 
-// rank is the first of the preferred subnets that has the address, or their number.
+// rank returns the index of the first preferred subnet that contains the address, or their number.
 func rank(ip netip.Addr, preferred []netip.Prefix) int {
 	if at := slices.IndexFunc(preferred, func(p netip.Prefix) bool { return p.Contains(ip) }); at >= 0 {
 		return at
@@ -131,7 +133,8 @@ func rank(ip netip.Addr, preferred []netip.Prefix) int {
 	return len(preferred)
 }
 
-// NICs are how the machine's interfaces shall be connected before it is deployed; address is its static one, or "".
+// NICs returns the wanted connections of the machine's interfaces before it is deployed; address is its static one, or
+// "".
 func (m *Machine) NICs(address string) []machine.NIC {
 	config := m.MaasMachine.Spec.LXDConfig
 	if config == nil || len(config.Network.Devices) == 0 {
@@ -149,7 +152,7 @@ func (m *Machine) NICs(address string) []machine.NIC {
 		case i == carrier && address != "":
 			nic.Mode, nic.Address = maas.LinkModeStatic, address
 		case nic.Mode == "" && nic.Subnet == "":
-			continue // MAAS has linked it to what it knows on the bridge's VLAN.
+			continue // MAAS has linked it to a subnet on the bridge's VLAN.
 		case nic.Mode == "":
 			nic.Mode = maas.LinkModeAuto
 		}
@@ -158,7 +161,7 @@ func (m *Machine) NICs(address string) []machine.NIC {
 	return nics
 }
 
-// canonical writes a CIDR as MAAS does.
+// canonical returns a CIDR in MAAS's form.
 func canonical(cidr string) string {
 	if prefix, err := netip.ParsePrefix(cidr); err == nil {
 		return prefix.Masked().String()

@@ -22,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// Region is one MAAS as one identity sees it, and what can be done there.
+// Region is one MAAS as one identity sees it, with the services for it.
 type Region struct {
 	Inventory *inventory.Inventory
 	Machines  *machine.Service
@@ -32,7 +32,7 @@ type Region struct {
 	turns *turns.Turns
 }
 
-// Turn waits for a turn in a line of this MAAS, whichever identity the others have: see turns.Turns.
+// Turn waits for a turn in a line of this MAAS, which all identities share: see turns.Turns.
 func (r *Region) Turn(ctx context.Context, line turns.Line, rank turns.Rank) (done func(), err error) {
 	return r.turns.Take(ctx, r.where, line, rank)
 }
@@ -42,14 +42,14 @@ type Factory struct {
 	Client   client.Client
 	Registry *inventory.Registry
 	Manager  ManagerCredentials
-	// ManagementID tells this management cluster apart from others: the UID of its namespace kube-system; "" where it is not known.
+	// ManagementID identifies this management cluster: the UID of its namespace kube-system; "" while it is not known.
 	ManagementID string
 
 	turns   turns.Turns
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
-	// All identities share these: VM hosts are the same for all, by whatever URL they see them.
-	looks        *lxd.HostRefresher
+	// All identities share these: they see the same VM hosts, by whatever URL.
+	refresher    *lxd.HostRefresher
 	reservations *lxd.Reservations
 }
 
@@ -58,19 +58,19 @@ type Cluster struct {
 	*Region
 	Cluster     *clusterv1.Cluster
 	MaasCluster *infrav1.MaasCluster
-	// Home is what the MaasCluster notes of its MAAS: see homeOf.
+	// Home is what the MaasCluster records of its MAAS: see homeOf.
 	Home string
 
 	client       client.Client
 	managementID string
 }
 
-// ElsewhereError says that the credentials lead to another MAAS than the one that has what belongs to the cluster, or come with another API key
-// that may see less. Nothing of it would be found, and all would be taken for lost.
+// ElsewhereError means that the credentials lead to another MAAS than the one with the cluster's machines, or have
+// another API key, which may see less. Nothing of the cluster would be found, and everything would be taken for lost.
 type ElsewhereError struct {
 	// Source is the Secret, or the manager's own credentials.
 	Source string
-	// Home is the MAAS that has it, There the one that they lead to, each with its key: see homeOf.
+	// Home is the recorded MAAS, There the one of the credentials, each with its key: see homeOf.
 	Home, There string
 }
 
@@ -85,14 +85,15 @@ func (e *ElsewhereError) Error() string {
 		"who sees the cluster's machines; or, if nothing is left of them, set the annotation %s of the MaasCluster to %s", e.Source, where, infrav1.MAASAnnotation, e.There)
 }
 
-// keySeparator is between MAAS's URL and the key in what a MaasCluster notes. No host has it, nor does a path.
+// keySeparator separates MAAS's URL from the key in the MaasCluster's record. No host contains it, nor does a path.
 const keySeparator = "#"
 
-// homeOf is what a MaasCluster notes of its MAAS: where it is, and by which key it was seen. What another key sees must be proven to be the same:
-// MAAS has no id that can be asked for, but no other MAAS knows the key.
+// homeOf returns what a MaasCluster records of its MAAS: its URL, and the key that was used. What another key sees must
+// be proven to be the same: MAAS has no id that could be read, but no other MAAS knows the key.
 func homeOf(config maas.Config) string { return config.Where() + keySeparator + config.KeyID() }
 
-// Cluster makes the scope of a cluster. Errors are *CredentialsError when its credentials can't be used, and *ElsewhereError.
+// Cluster makes the scope of a cluster. Errors are *CredentialsError if its credentials can't be used, and
+// *ElsewhereError.
 func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
@@ -104,7 +105,8 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 	return f.scope(config, source, cluster, maasCluster)
 }
 
-// Anywhere makes the scope of a cluster with the MAAS that its credentials lead to, whichever that is. It is for finding that out.
+// Anywhere makes the scope of a cluster with the MAAS of its credentials, even if that is another MAAS. It is for
+// finding that out.
 func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
@@ -114,7 +116,7 @@ func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maas
 }
 
 func (f *Factory) scope(config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
-	f.mu.Lock() // Until the new identity's region is there: what identities share must not go with the old one's.
+	f.mu.Lock() // Until the new identity's region exists: the shared services must not be dropped with the old one.
 	defer f.mu.Unlock()
 	inventory, err := f.Registry.For(client.ObjectKeyFromObject(maasCluster).String(), config)
 	if err != nil {
@@ -127,7 +129,8 @@ func (f *Factory) scope(config maas.Config, source string, cluster *clusterv1.Cl
 	}, nil
 }
 
-// HostCredentials are those that the nodes of a host cluster register themselves with: lxdConfig's own, or the cluster's.
+// HostCredentials returns the credentials with which the nodes of a host cluster register themselves: lxdConfig's own,
+// or the cluster's.
 func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.MaasCluster) (maas.Config, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if lxd := maasCluster.Spec.LXDConfig; lxd != nil && lxd.CredentialsRef != nil {
@@ -143,7 +146,7 @@ func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.Maas
 	return config, nil
 }
 
-// Release notes that a MaasCluster is gone.
+// Release removes a MaasCluster.
 func (f *Factory) Release(maasCluster *infrav1.MaasCluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +154,7 @@ func (f *Factory) Release(maasCluster *infrav1.MaasCluster) {
 	f.prune()
 }
 
-// prune drops what belongs to identities that no cluster uses any more. Call it with the lock held.
+// prune drops the regions of identities that no cluster uses any more. Call it with the lock held.
 func (f *Factory) prune() {
 	maps.DeleteFunc(f.regions, func(_ string, region *Region) bool { return !f.Registry.Keeps(region.Inventory) })
 }
@@ -165,29 +168,30 @@ func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) 
 	return config, "the manager's MAAS credentials", err
 }
 
-// region keeps what is done in one MAAS together: reservations and DNS writes of all clusters must know of each other. Call it with the
-// lock held.
+// region returns the shared services of one MAAS: reservations and DNS writes of all clusters must know of each other.
+// Call it with the lock held.
 func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Region {
 	id := config.ID()
 	if region := f.regions[id]; region != nil && region.Inventory == inventory {
 		return region
 	}
 	if f.regions == nil {
-		f.regions, f.looks, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
+		f.regions, f.refresher, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
 	}
 	f.regions[id] = &Region{
 		Inventory: inventory, where: config.Where(), turns: &f.turns,
-		Machines: machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory, f.looks), f.reservations)),
+		Machines: machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory, f.refresher), f.reservations)),
 		DNS:      dns.NewService(inventory),
 	}
 	return f.regions[id]
 }
 
-// OwnerID marks everything in MAAS that belongs to this cluster; "" until it was written.
+// OwnerID marks everything in MAAS that belongs to this cluster; "" until it is stored.
 func (c *Cluster) OwnerID() string { return c.MaasCluster.Annotations[infrav1.OwnerIDAnnotation] }
 
-// EndpointName is the name that MAAS's DNS has, or would have, for the API endpoint, or for its virtual IP. A name that the cluster has
-// from a MaasCluster of another name stays: kubeconfigs, certificates and kubelets name it.
+// EndpointName returns the name in MAAS's DNS for the API endpoint or its virtual IP, whether it exists or not. If a
+// MaasCluster of another name has made the cluster's name, that name stays: kubeconfigs, certificates and kubelets
+// contain it.
 func (c *Cluster) EndpointName() string {
 	if host := c.host(); c.owns(host) {
 		return host
@@ -195,7 +199,7 @@ func (c *Cluster) EndpointName() string {
 	return maas.EndpointLabel(c.MaasCluster.Name, c.OwnerID()) + "." + c.domain()
 }
 
-// host is the endpoint's: the recorded one, or before that the one that the Cluster came with; "" where there is none.
+// host returns the endpoint's host: the recorded one, or before that the Cluster's own; "" if there is none.
 func (c *Cluster) host() string {
 	return cmp.Or(c.MaasCluster.Spec.ControlPlaneEndpoint.Host, c.Cluster.Spec.ControlPlaneEndpoint.Host)
 }
@@ -211,20 +215,21 @@ func (c *Cluster) owns(host string) bool {
 	return label == maas.EndpointLabel(c.MaasCluster.Name, c.OwnerID()) || strings.HasSuffix(label, maas.EndpointSuffix(c.OwnerID()))
 }
 
-// Endpoint is how a cluster's API is reached.
+// Endpoint is the kind of a cluster's API endpoint.
 type Endpoint string
 
 const (
 	// EndpointDNS is a name in MAAS's DNS that follows the control planes.
 	EndpointDNS Endpoint = "DNS"
-	// EndpointVirtualIP is an address that MAAS has reserved, and that the control planes hold in turn.
+	// EndpointVirtualIP is an address that MAAS has reserved, and that one control plane at a time holds.
 	EndpointVirtualIP Endpoint = "VirtualIP"
-	// EndpointExternal is the user's, or one that the Cluster came with and that this provider did not make. MAAS is not touched.
+	// EndpointExternal is the user's, or one that the Cluster came with and that this provider did not make. MAAS is
+	// not touched.
 	EndpointExternal Endpoint = "External"
 )
 
-// Endpoint tells how the API is reached. It stays what it was when the endpoint was made: an annotation that comes later does not turn
-// MAAS's name into one of the user's.
+// Endpoint returns the kind of the API endpoint. It stays what it was when the endpoint was made: an annotation that
+// comes later does not turn MAAS's name into the user's.
 func (c *Cluster) Endpoint() Endpoint {
 	host := c.host()
 	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
@@ -241,8 +246,8 @@ func (c *Cluster) Endpoint() Endpoint {
 	return EndpointDNS
 }
 
-// Host is the host of the endpoint that the MaasCluster has, or would get: a name, an address, or the subnet of a virtual IP; "" where
-// the user is to set it.
+// Host returns the host of the endpoint that the MaasCluster has, or would get: a name, an address, or the subnet of a
+// virtual IP; "" if the user must set it.
 func (c *Cluster) Host() string {
 	recorded := c.MaasCluster.Spec.ControlPlaneEndpoint.Host
 	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
@@ -257,14 +262,15 @@ func (c *Cluster) Host() string {
 	return c.EndpointName()
 }
 
-// EndpointDiffers reports whether the Cluster's endpoint is another one than the MaasCluster has, or would get. Clients and nodes use the
-// Cluster's.
+// EndpointDiffers reports whether the Cluster's endpoint differs from the one that the MaasCluster has, or would get.
+// Clients and nodes use the Cluster's.
 func (c *Cluster) EndpointDiffers() bool {
 	host := c.Cluster.Spec.ControlPlaneEndpoint.Host
 	return host != "" && !strings.EqualFold(host, c.Host()) && !maas.SameAddress(host, c.Host())
 }
 
-// APIServerPort is the port of the endpoint: the user's, that of the endpoint that the Cluster came with, its API servers', or the default.
+// APIServerPort returns the port of the endpoint: the user's, that of the Cluster's own endpoint, that of its API
+// servers, or the default.
 func (c *Cluster) APIServerPort() int32 {
 	return cmp.Or(c.MaasCluster.Spec.ControlPlaneEndpoint.Port, c.Cluster.Spec.ControlPlaneEndpoint.Port,
 		c.Cluster.Spec.ClusterNetwork.APIServerPort, infrav1.DefaultAPIServerPort)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scope puts one MaasCluster or MaasMachine together with its credentials and its view of MAAS, for one reconcile.
+// Package scope joins one MaasCluster or MaasMachine with its credentials and its view of MAAS, for one reconcile.
 package scope
 
 import (
@@ -27,29 +27,29 @@ const (
 	CABundleKey = "caBundle"
 )
 
-// CredentialsError says that a cluster has no usable credentials.
+// CredentialsError means that a cluster has no usable credentials.
 type CredentialsError struct {
 	// Source is the Secret, or the manager's own credentials.
 	Source string
 	cause  error
 }
 
-// Error says which source is wrong, and in what; never a value.
+// Error names the source and its problem, never a value.
 func (e *CredentialsError) Error() string { return fmt.Sprintf("%s: %v", e.Source, e.cause) }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *CredentialsError) Unwrap() error { return e.cause }
 
 // ManagerCredentials are the manager's own, in a directory: config/maasEndpoint, credentials/apiKey and, optionally,
-// credentials/caBundle. They are read again each time, so that a rotated key is used at once.
+// credentials/caBundle. They are read each time, so that a rotated key is used at once.
 type ManagerCredentials struct {
 	Dir string
-	// Namespaces are those whose MaasClusters may use them: whoever may make MaasClusters there can take any machine with them, and, by a
-	// host cluster, read them. Empty: all.
+	// Namespaces are those whose MaasClusters may use them: whoever may create MaasClusters there can take any machine
+	// with them, and, through a host cluster, read them. Empty: all.
 	Namespaces []string
 }
 
-// config returns the credentials, for a MaasCluster in a namespace, or with "" for the manager itself.
+// config returns the credentials for a MaasCluster in a namespace, or with "" for the manager itself.
 func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
 	if namespace != "" && len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
 		return maas.Config{}, &CredentialsError{

@@ -35,7 +35,7 @@ func (m *Machine) IsControlPlane() bool { return util.IsControlPlaneMachine(m.Ma
 // IsLXD reports whether the machine is an LXD VM.
 func (m *Machine) IsLXD() bool { return m.MaasMachine.Spec.IsLXD() }
 
-// Identity is how the machine is known to be ours in MAAS.
+// Identity returns what identifies the machine in MAAS.
 func (m *Machine) Identity() ownership.Identity {
 	id := ownership.Identity{
 		OwnerID:   m.OwnerID(),
@@ -55,12 +55,12 @@ func (m *Machine) Identity() ownership.Identity {
 	return id
 }
 
-// FailureDomain is the zone that the machine must be in, or "".
+// FailureDomain returns the zone that the machine must be in, or "".
 func (m *Machine) FailureDomain() string {
 	return cmp.Or(m.Machine.Spec.FailureDomain, m.MaasMachine.Spec.FailureDomain)
 }
 
-// ProviderID is what the machine's Node is found by.
+// ProviderID returns the ID that links the machine to its Node.
 func (m *Machine) ProviderID(of *maas.Machine) string {
 	scheme := "maas"
 	if m.IsLXD() {
@@ -69,14 +69,14 @@ func (m *Machine) ProviderID(of *maas.Machine) string {
 	return scheme + "://" + of.Zone.Name + "/" + of.SystemID
 }
 
-// Constraints are what a bare-metal machine must be like.
+// Constraints returns the constraints for a bare-metal machine.
 func (m *Machine) Constraints() maas.AllocateParams {
 	constraints := Constraints(m.MaasMachine.Spec)
 	constraints.Zone = m.FailureDomain()
 	return constraints
 }
 
-// Constraints are what bare-metal machines of a spec must be like, whichever machine they are for.
+// Constraints returns the constraints of a spec for bare-metal machines, without those of a single machine.
 func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 	return maas.AllocateParams{
 		SystemID: spec.SystemID, Zone: spec.FailureDomain, Pool: spec.ResourcePool, Tags: spec.Tags,
@@ -84,17 +84,17 @@ func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 	}
 }
 
-// VMSpec is what the machine's VM must be like.
+// VMSpec returns the spec of the machine's VM.
 func (m *Machine) VMSpec() lxd.VMSpec {
 	vm := VMSpec(m.MaasMachine.Spec)
 	vm.Hostname, vm.Cluster, vm.Zone = m.Identity().Hostname, m.OwnerID(), m.FailureDomain()
-	if m.IsControlPlane() { // Control planes are kept apart from each other, and not from workers.
+	if m.IsControlPlane() { // Control planes are kept apart from each other, but not from workers.
 		vm.Cluster += "/control-plane"
 	}
 	return vm
 }
 
-// VMSpec is what VMs of a spec are like, whichever machine and cluster they are for.
+// VMSpec returns the VM spec of a spec, without the parts of a single machine and cluster.
 func VMSpec(spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	config := spec.LXDConfig
 	if config == nil {
@@ -122,13 +122,13 @@ func VMSpec(spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	return vm
 }
 
-// diskSize is in GB. The API server let only digits through.
+// diskSize returns the size in GB. The API server accepts only digits.
 func diskSize(spec infrav1.MaasMachineSpec, config *infrav1.LXDMachineConfig) int {
 	size, _ := strconv.Atoi(config.Storage.Size)
 	return cmp.Or(size, int(spec.MinDiskSize), int(infrav1.DefaultVMDiskGB))
 }
 
-// UserData is what the bootstrap provider made for this machine. Call it only when Machine.spec.bootstrap.dataSecretName is set.
+// UserData returns the bootstrap data of this machine. Call it only when Machine.spec.bootstrap.dataSecretName is set.
 func (m *Machine) UserData(ctx context.Context) ([]byte, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: m.Machine.Namespace, Name: *m.Machine.Spec.Bootstrap.DataSecretName}

@@ -52,7 +52,7 @@ func TestNothingStaysOfIdentitiesThatNoClusterUses(t *testing.T) {
 	}
 	wandering, steady := cluster("wandering"), cluster("steady")
 	region := see(steady, 0, 0)
-	shared := f.looks
+	shared := f.refresher
 	for n := range 50 {
 		see(wandering, n, n)
 		if len(f.regions) > 2 {
@@ -64,7 +64,7 @@ func TestNothingStaysOfIdentitiesThatNoClusterUses(t *testing.T) {
 		t.Errorf("two clusters with one identity have %d regions", len(f.regions))
 	}
 	f.Release(wandering)
-	if see(steady, 0, 1).where != region.where || f.looks != shared {
+	if see(steady, 0, 1).where != region.where || f.refresher != shared {
 		t.Error("what identities of one MAAS share went with another cluster, or with a key")
 	}
 	f.Release(steady)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vmhosts registers LXD hosts as VM hosts of MAAS, finds them again, and removes them. MAAS itself takes the same host
-// twice without a word, and keeps hosts that it never reached: here it is looked before anything is written.
+// Package vmhosts registers LXD hosts as VM hosts of MAAS, finds them again, and removes them. MAAS itself silently
+// registers the same host twice, and keeps hosts that it never reached; so this package searches before it writes.
 package vmhosts
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Registration is an LXD host as it should be in MAAS.
+// Registration is the wanted registration of an LXD host.
 type Registration struct {
 	// Name of the VM host; with the initializer, the node's.
 	Name string
@@ -24,13 +24,14 @@ type Registration struct {
 	PowerAddress string
 	// Project that MAAS uses in LXD. The same LXD with another project is another VM host.
 	Project string
-	// Certificate and Key are what LXD knows MAAS by, PEM. Both empty: what MAAS has is not changed.
+	// Certificate and Key are PEM, MAAS's identity towards LXD. Both empty: MAAS's are not changed.
 	Certificate, Key string
-	// Zone and ResourcePool by name. Empty: what MAAS has is not changed.
+	// Zone and ResourcePool by name. Empty: MAAS's are not changed.
 	Zone, ResourcePool string
-	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another name.
+	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another
+	// name.
 	SystemID string
-	// ID that an earlier Ensure returned, or 0. While it is the one, not all hosts of MAAS are read to find it.
+	// ID is the ID that an earlier Ensure returned, or 0. While it is right, finding the host does not read all hosts.
 	ID int
 }
 
@@ -43,7 +44,7 @@ type Result struct {
 	Changes []string
 }
 
-// AmbiguousError is returned when more than one VM host in MAAS may be the one: a person has to remove the wrong ones.
+// AmbiguousError is for several VM hosts in MAAS that may be the same one: a person has to remove the wrong ones.
 type AmbiguousError struct {
 	Name string
 	IDs  []int
@@ -68,8 +69,8 @@ type found struct {
 	power maas.VMHostPower
 }
 
-// Find returns the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the same machine, else the
-// one of the same name (its node may have a new address). Several are an *AmbiguousError.
+// Find returns the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the
+// same machine, else the one of the same name (its node may have a new address). Several are an *AmbiguousError.
 func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {
@@ -84,21 +85,21 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	}
 	hosts, err := s.client.ListVMHosts(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the VM host: %w", err)
+		return nil, fmt.Errorf("searching for the VM host: %w", err)
 	}
 	hosts = slices.DeleteFunc(hosts, func(h maas.VMHost) bool { return h.Type != maas.VMHostTypeLXD })
 	slices.SortStableFunc(hosts, func(a, b maas.VMHost) int { return likelihood(b, r) - likelihood(a, r) })
 	var same, named []found
 	for _, h := range hosts {
 		if len(same) > 0 && likelihood(h, r) == 0 {
-			break // The likely ones were asked first; it costs a call for each of the others.
+			break // The likely ones were asked first; each of the others costs a call.
 		}
 		power, err := s.power(ctx, h)
 		switch {
 		case err != nil:
 			return nil, err
 		case power == nil || power.Project != r.Project:
-			// Another project is a host of its own in MAAS: its VMs are none of ours.
+			// Another project is another host in MAAS: its VMs are not ours.
 		case isSame(h, *power, r):
 			same = append(same, found{h, *power})
 		case h.Name == r.Name:
@@ -108,7 +109,7 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	return only(r.Name, same, named)
 }
 
-// findKnown reads the host of the ID, and returns it if it is still the one.
+// findKnown reads the host of the ID, and returns it if it still matches.
 func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error) {
 	if r.ID == 0 {
 		return nil, nil
@@ -127,24 +128,24 @@ func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error)
 	return &found{host, *power}, nil
 }
 
-// power returns how MAAS reaches a host, or nil where it is gone.
+// power returns how MAAS reaches a host, or nil if the host is gone.
 func (s *Service) power(ctx context.Context, host maas.VMHost) (*maas.VMHostPower, error) {
 	power, err := s.client.VMHostPower(ctx, host.ID)
 	if errors.Is(err, maas.NotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading how MAAS reaches VM host %s: %w", host.Name, err)
+		return nil, fmt.Errorf("reading the power parameters of VM host %s: %w", host.Name, err)
 	}
 	return &power, nil
 }
 
-// isSame: the same LXD project at the same address or on the same machine.
+// isSame reports whether a VM host is the same LXD project at the same address or on the same machine.
 func isSame(h maas.VMHost, power maas.VMHostPower, r Registration) bool {
 	return power.Project == r.Project && (runsOn(h, r) || normal(power.PowerAddress) == normal(r.PowerAddress))
 }
 
-// likelihood sorts hosts so that the right one is asked first.
+// likelihood ranks hosts, so that the right one is asked first.
 func likelihood(h maas.VMHost, r Registration) int {
 	switch {
 	case runsOn(h, r):
@@ -159,7 +160,7 @@ func runsOn(h maas.VMHost, r Registration) bool {
 	return r.SystemID != "" && h.Host.SystemID == r.SystemID
 }
 
-// only returns the one host of the first list that is not empty.
+// only returns the single host of the first list that is not empty.
 func only(name string, lists ...[]found) (*found, error) {
 	for _, list := range lists {
 		switch len(list) {
@@ -177,10 +178,10 @@ func only(name string, lists ...[]found) (*found, error) {
 	return nil, nil
 }
 
-// lxdPort is LXD's, where an address has none.
+// lxdPort is the default port of LXD.
 const lxdPort = "8443"
 
-// normal is host:port of an address that may be a URL or have no port.
+// normal returns host:port of an address that may be a URL or have no port.
 func normal(address string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		address = u.Host
@@ -191,7 +192,7 @@ func normal(address string) string {
 	return strings.ToLower(address)
 }
 
-// Check tells, without changing anything, what Ensure would find and change. The host is nil where there is none.
+// Check returns, without changing anything, what Ensure would find and change. The host is nil if there is none.
 func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []string, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {
@@ -201,9 +202,9 @@ func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []st
 	return &f.host, changes, nil
 }
 
-// Ensure registers the host, or brings its registration up to date. Where MAAS did not reach the host, or does not know its cores
-// and memory yet, it is made to look again: the answer may still lack them (ResourcesKnown), and an error that is maas.Unavailable
-// says why MAAS can't reach it.
+// Ensure registers the host, or updates its registration. If MAAS has not reached the host, or does not know its cores
+// and memory yet, Ensure refreshes it: the result may still lack them (ResourcesKnown), and an error that is
+// maas.Unavailable has the reason why MAAS can't reach it.
 func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration) (Result, error) {
 	f, err := s.find(ctx, r)
 	if err != nil {
@@ -226,7 +227,8 @@ func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration
 	return s.refresh(ctx, result)
 }
 
-// refresh makes MAAS look at a host that it has not reached. A host that it has reached gets its figures by itself, a moment later.
+// refresh makes MAAS refresh a host that it has not reached. MAAS updates the figures of a host that it has reached by
+// itself, a moment later.
 func (s *Service) refresh(ctx context.Context, result Result) (Result, error) {
 	if result.Host.Version != "" {
 		return result, nil
@@ -239,7 +241,7 @@ func (s *Service) refresh(ctx context.Context, result Result) (Result, error) {
 	return result, nil
 }
 
-// Remove takes a VM host out of MAAS; the VMs on it stay where they are. One that is gone is no error.
+// Remove deletes a VM host in MAAS; its VMs stay on the host. A host that is gone is no error.
 func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error {
 	if err := s.client.DeleteVMHost(ctx, permit, id); err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("removing VM host %d: %w", id, err)
@@ -258,19 +260,19 @@ func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 	return on
 }
 
-// Node is the machine of a Node, by all that its VM hosts are known by. MAAS finds a VM host's machine by the MAC addresses that LXD reports, and takes the
-// wrong one where two machines have one in common.
+// Node is a Node with what identifies its VM hosts. MAAS finds a VM host's machine by the MAC addresses that LXD
+// reports, and takes the wrong one if two machines share one.
 type Node struct {
 	SystemID string
-	// Name is the Node's, which its VM host has, too; Others are the names of its cluster's other Nodes.
+	// Name is the Node's, and its VM host's; Others are the names of its cluster's other Nodes.
 	Name   string
 	Others []string
 	// Addresses are the Node's own.
 	Addresses []string
 }
 
-// OnNode returns the VM hosts that run on a node: those of its name, and those that MAAS shows on it and reaches at one of its addresses (GET
-// vm-hosts/{id}/ op=parameters). In doubt are those that MAAS shows on it and reaches elsewhere.
+// OnNode returns the VM hosts that run on a node: those of its name, and those that MAAS shows on it and reaches at one
+// of its addresses (GET vm-hosts/{id}/ op=parameters). inDoubt are those that MAAS shows on it and reaches elsewhere.
 func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (on, inDoubt []maas.VMHost, err error) {
 	for _, h := range OnMachine(hosts, node.SystemID) {
 		if h.Name == node.Name || slices.Contains(node.Others, h.Name) {
@@ -295,7 +297,7 @@ func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (o
 	return on, inDoubt, nil
 }
 
-// hostOf is the host in an address.
+// hostOf returns the host in an address.
 func hostOf(address string) string {
 	host, _, _ := net.SplitHostPort(normal(address))
 	return host
@@ -328,7 +330,7 @@ func (f *found) differs(r Registration) (maas.VMHostParams, []string) {
 	return params, changes
 }
 
-// samePEM ignores how the lines end: forms change that.
+// samePEM ignores line endings, which forms change.
 func samePEM(a, b string) bool {
 	return slices.Equal(strings.Fields(a), strings.Fields(b))
 }

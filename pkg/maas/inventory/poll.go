@@ -13,35 +13,36 @@ import (
 )
 
 const (
-	// restFactor is how many times as long as a sweep took the next one waits: a slow MAAS is not to be kept busy.
+	// restFactor times the duration of a sweep is the pause until the next one: a slow MAAS must not be kept busy.
 	restFactor = 4
-	// Machines that are expected to change are observed every few minutes, and settled ones whenever the caches of Kubernetes are synchronized,
-	// every 10 hours. After these times no reconciler observes a machine any more: its cluster was moved away, for example.
+	// Machines that are expected to change are observed every few minutes, settled ones at each resync of the
+	// Kubernetes caches, every 10 hours. After these times no reconciler observes a machine any more, for example
+	// because its cluster was moved away.
 	changingAbandoned = 30 * time.Minute
 	settledAbandoned  = 24 * time.Hour
 )
 
-// pace is how far the looks are. A sweep is a look at all machines; it may take many lists, and go on after an error.
+// pace is the progress of polling. A sweep polls all machines; it may take many lists, and continue after an error.
 type pace struct {
-	round  time.Time // when the last look at the changing machines began
+	round  time.Time // when the last poll of the changing machines began
 	began  time.Time // when the sweep under way began; zero without one
-	left   []string  // what it has still to look at
+	left   []string  // machines that it has still to poll
 	ended  time.Time // when the last sweep ended
 	rested time.Time // when the next one may begin
-	due    time.Time // when it is due
+	due    time.Time // when the next one is due
 	wanted bool      // it is due as soon as it may begin
 
-	checkFailed bool // MAAS lists machines, and did not say what became of one that lists lack
+	checkFailed bool // MAAS lists machines, but a check of a machine that lists lack failed
 }
 
 func (p *pace) sweepDue(now time.Time) bool {
 	return p.began.IsZero() && !now.Before(p.rested) && (p.wanted || !now.Before(p.due))
 }
 
-// look asks MAAS for the machines that are due.
-func (i *Inventory) look(ctx context.Context) error {
+// poll asks MAAS for the machines that are due.
+func (i *Inventory) poll(ctx context.Context) error {
 	if i.unknown() > i.batch.next() {
-		i.pace.wanted = true // Between its lists, the changing machines have their turn.
+		i.pace.wanted = true // The changing machines are polled between its lists.
 	}
 	sweep := i.pace.sweepDue(i.now())
 	if _, waiting := i.client.NextProbe(); waiting && i.pace.began.IsZero() && (!sweep || i.tracked() == 0) && len(i.due()) == 0 {
@@ -49,7 +50,7 @@ func (i *Inventory) look(ctx context.Context) error {
 	}
 	if sweep {
 		i.beginSweep()
-	} else if err := i.lookAtChanging(ctx); err != nil {
+	} else if err := i.pollChanging(ctx); err != nil {
 		return err
 	}
 	if i.pace.began.IsZero() {
@@ -60,30 +61,30 @@ func (i *Inventory) look(ctx context.Context) error {
 		if len(i.pace.left) == 0 {
 			return i.endSweep(ctx)
 		}
-		if err := i.lookAt(ctx, i.pace.left); err != nil {
+		if err := i.pollBatch(ctx, i.pace.left); err != nil {
 			return err
 		}
 		if i.isChangingDue() {
-			if err := i.lookAtChanging(ctx); err != nil {
+			if err := i.pollChanging(ctx); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// lookAtChanging asks for the machines that are expected to change, or of which something must be found out.
-func (i *Inventory) lookAtChanging(ctx context.Context) error {
+// pollChanging polls the machines that are expected to change, or whose state is unclear.
+func (i *Inventory) pollChanging(ctx context.Context) error {
 	began := i.now()
 	i.pace.round = began
 	for ids := i.due(); len(ids) > 0; ids = i.notAskedSince(began, ids) {
-		if err := i.lookAt(ctx, ids); err != nil {
+		if err := i.pollBatch(ctx, ids); err != nil {
 			return err
 		}
 	}
 	return i.judgeAbsent(ctx)
 }
 
-// isChangingDue reports whether the changing machines are due, or one was added that nothing is known of.
+// isChangingDue reports whether the changing machines are due, or a new machine was added.
 func (i *Inventory) isChangingDue() bool {
 	select {
 	case <-i.wake:
@@ -93,7 +94,7 @@ func (i *Inventory) isChangingDue() bool {
 	}
 }
 
-// beginSweep has all machines looked at, the changing ones first: they are in its first list.
+// beginSweep starts a poll of all machines. The changing ones come first, in the first list.
 func (i *Inventory) beginSweep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,14 +129,14 @@ func (e *entry) isAbandoned(now time.Time) bool {
 	return now.Sub(e.observed) > changingAbandoned
 }
 
-// lookAt asks for the first of these machines, as many as go into one list.
-func (i *Inventory) lookAt(ctx context.Context, ids []string) error {
+// pollBatch polls the first of these machines, as many as fit into one list.
+func (i *Inventory) pollBatch(ctx context.Context, ids []string) error {
 	asked, listed, machines, err := i.list(ctx, ids)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil || !i.pace.checkFailed {
-		i.noteHealth(err)
+		i.recordHealth(err)
 	}
 	if err != nil {
 		return err
@@ -144,8 +145,8 @@ func (i *Inventory) lookAt(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// applyList takes in a list, and returns the machines that changed. What it lacks is only suspected to be gone: MAAS leaves out what
-// the key's user may not see.
+// applyList takes in a list, and returns the machines that changed. Machines that it lacks are only suspected to be
+// gone: MAAS leaves out what the key's user may not see.
 func (i *Inventory) applyList(asked time.Time, ids []string, machines []*maas.Machine) []string {
 	found := make(map[string]*maas.Machine, len(machines))
 	for _, machine := range machines {
@@ -189,7 +190,7 @@ func (i *Inventory) tracked() int {
 	return len(i.entries)
 }
 
-// unknown is how many machines nothing is known of.
+// unknown returns the number of machines that have no observation yet.
 func (i *Inventory) unknown() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -202,8 +203,8 @@ func (i *Inventory) unknown() int {
 	return n
 }
 
-// due returns the machines that don't wait for a sweep: those nothing is known of, unless the sweep under way comes to them; those
-// expected to change; and those that a list lacked.
+// due returns the machines that don't wait for a sweep: those without an observation, unless the current sweep includes
+// them; those expected to change; and those that a list lacked.
 func (i *Inventory) due() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -232,12 +233,12 @@ func (i *Inventory) notAskedSince(then time.Time, ids []string) []string {
 	return left
 }
 
-// probe asks MAAS for the least that there is, to see whether it responds again.
+// probe sends the cheapest call, to see whether MAAS responds again.
 func (i *Inventory) probe(ctx context.Context) error {
 	_, err := i.source.Version(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	i.noteHealth(err)
+	i.recordHealth(err)
 	return err
 }
