@@ -15,21 +15,22 @@ import (
 // command is one of the checks, or another command.
 type command struct {
 	name     string // capmaasctl check NAME, or capmaasctl NAME
-	program  string // the program of its own that a check also is
+	program  string // the separate program that a check also is
 	about    string
 	canApply bool
-	// needs tell which groups of flags it takes.
+	// The groups of flags that it takes.
 	needsLXD, needsMAAS, needsVMHost bool
-	// A command has look if it is a check, find if it searches, or rewrite if it does neither. rewrite returns the exit code.
-	look    func(context.Context, options) checks
+	// A command has check if it is a check, find if it searches, or rewrite if it does neither. rewrite returns the
+	// exit code.
+	check   func(context.Context, options) checks
 	find    func(context.Context, options, surroundings) result
 	rewrite func(options, surroundings) int
 }
 
 // isCheck reports whether the command is called with the word check.
-func (c command) isCheck() bool { return c.look != nil }
+func (c command) isCheck() bool { return c.check != nil }
 
-// title is what is typed behind capmaasctl.
+// title returns what is typed after capmaasctl.
 func (c command) title() string {
 	if c.isCheck() {
 		return "check " + c.name
@@ -38,17 +39,17 @@ func (c command) title() string {
 }
 
 var commands = []command{{
-	name: "lxd", program: "lxd-test", canApply: true, needsLXD: true, look: checkLXD,
+	name: "lxd", program: "lxd-test", canApply: true, needsLXD: true, check: checkLXD,
 	about: "Check whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.\n" +
 		"Run it on the node, as root or as a member of the group lxd. With --apply it makes what is missing.",
 }, {
-	name: "vm-host", program: "vmhost-test", canApply: true, needsMAAS: true, needsVMHost: true, look: checkVMHost,
+	name: "vm-host", program: "vmhost-test", canApply: true, needsMAAS: true, needsVMHost: true, check: checkVMHost,
 	about: "Check whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.\n" +
 		"With --apply, on the node itself, it registers it, or brings its registration up to date.",
 }, {
-	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, look: checkMAAS,
-	about: "Check whether MAAS answers, is of a version with VM hosts, takes the API key, and has what clusters need.\n" +
-		"With --test-vm-host it looks at a node's registration too. It changes nothing.",
+	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, check: checkMAAS,
+	about: "Check whether MAAS responds, has a version with VM hosts, accepts the API key, and has what clusters need.\n" +
+		"With --test-vm-host it checks a node's registration, too. It changes nothing.",
 }, {
 	name: "orphans", needsMAAS: true, find: findOrphans,
 	about: "Lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with the\n" +
@@ -56,15 +57,15 @@ var commands = []command{{
 }, {
 	name: "convert", rewrite: convertManifests,
 	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
-		"All else in them stays byte for byte. What has no equivalent is said on standard error; then nothing is written without --allow-loss.",
+		"All else in them stays byte for byte. What has no equivalent is reported on standard error; then nothing is written without --allow-loss.",
 }}
 
-// choice is a command as it was called.
+// choice is the command that was called.
 type choice struct {
 	command
 	program string   // the name it was called by
 	usage   string   // what to type
-	rest    []string // the arguments that are left
+	rest    []string // the remaining arguments
 }
 
 // choose finds the command: by the program's own name, or by the words after it. done: there is nothing more to do.
@@ -94,7 +95,7 @@ func choose(args []string, s surroundings) (chosen choice, done bool, code int) 
 	return choice{}, true, exitUsage
 }
 
-// asksForHelp knows capmaasctl --help and capmaasctl check --help.
+// asksForHelp reports whether the arguments are --help or check --help.
 func asksForHelp(args []string) bool {
 	if len(args) > 0 && args[0] == "check" {
 		args = args[1:]
@@ -116,7 +117,7 @@ func overview(program string) string {
 	return text.String()
 }
 
-// flags are those that the command takes; they set o.
+// flags returns the flags of the command; they set o.
 func (c command) flags(o *options) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(c.program, pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -139,7 +140,7 @@ func (c command) flags(o *options) *pflag.FlagSet {
 		flags.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
 		flags.BoolVar(&o.apply, "apply", false, "Make what is missing. Without it nothing is changed.")
 	default:
-		flags.BoolVar(&o.testVMHost, "test-vm-host", false, "Look at the registration of the node --node-ip, too.")
+		flags.BoolVar(&o.testVMHost, "test-vm-host", false, "Check the registration of the node --node-ip, too.")
 		flags.StringVar(&o.dnsDomain, "dns-domain", "", "DNS domain that MAAS has to have.")
 	}
 	o.addCommonFlags(flags)

@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/convert"
 )
 
-// standard is the name of standard input and standard output, where a file can be given.
+// standard is the name of standard input and standard output where a file can be given.
 const standard = "-"
 
 func (o *options) addConvertFlags(fs *pflag.FlagSet) {
@@ -39,7 +39,7 @@ func (o *options) completeConvert() []string {
 	return problems
 }
 
-// convertManifests writes all or nothing: what is written is meant for kubectl apply.
+// convertManifests writes all or nothing: the output is meant for kubectl apply.
 func convertManifests(o options, s surroundings) int {
 	var output bytes.Buffer
 	count := map[convert.Severity]int{}
@@ -96,5 +96,5 @@ func writeManifest(name string, content []byte, out io.Writer) error {
 		_, err := out.Write(content)
 		return err
 	}
-	return os.WriteFile(name, content, 0o600) // There may be Secrets among them.
+	return os.WriteFile(name, content, 0o600) // It may contain Secrets.
 }

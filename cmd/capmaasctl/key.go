@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// maxFile bounds what is read of a key or of a CA bundle, in bytes.
+// maxFile bounds the size of a key or a CA bundle, in bytes.
 const maxFile = 1 << 20
 
-// key returns the API key from the command line, the file, or the environment. No error holds any of it.
+// key returns the API key from the command line, the file, or the environment. Errors contain no part of it.
 func (o *options) key(onCommandLine bool, s surroundings) (string, error) {
 	var text []byte
 	var err error

@@ -12,7 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
-// inFlags puts the names of settings, which are the initializer's environment variables, into the words of the command line.
+// inFlags replaces the names of settings, which are the initializer's environment variables, by those of flags.
 var inFlags = strings.NewReplacer(
 	lxdnode.SettingStoragePool, "--storage-pool", lxdnode.SettingStorageBackend, "--storage-backend",
 	lxdnode.SettingStorageSize, "--storage-size", lxdnode.SettingNetworkBridge, "--network-bridge",
@@ -20,18 +20,18 @@ var inFlags = strings.NewReplacer(
 	lxdnode.SettingListen, "--listen", "LXD_SOCKET", "--socket",
 ).Replace
 
-// checkLXD looks at the node's LXD, or puts it right.
+// checkLXD checks the node's LXD, or repairs it.
 func checkLXD(ctx context.Context, o options) checks {
 	var found checks
 	node := found.connect(ctx, o.socket)
 	if node == nil {
 		return found
 	}
-	look := node.Inspect
+	inspect := node.Inspect
 	if o.apply {
-		look = node.Prepare
+		inspect = node.Prepare
 	}
-	result, err := look(ctx, o.node)
+	result, err := inspect(ctx, o.node)
 	for _, one := range result.Checks {
 		found = append(found, lineOf(one))
 	}
@@ -41,7 +41,7 @@ func checkLXD(ctx context.Context, o options) checks {
 	return found
 }
 
-// lineOf turns what lxdnode found into a line. What is missing is made by --apply.
+// lineOf turns a result of lxdnode into a line. --apply creates what is missing.
 func lineOf(c lxdnode.Check) check {
 	line := check{Name: lineName(c.Name), State: state(c.State), Found: inFlags(c.Found), Remedy: inFlags(c.Remedy)}
 	if line.State == stateMissing && line.Remedy == "" {
@@ -52,7 +52,7 @@ func lineOf(c lxdnode.Check) check {
 
 func lineName(step string) string { return strings.ReplaceAll(strings.ToLower(step), " ", "-") }
 
-// connect returns a connection to LXD. Where there is none, it adds a failed check and returns nil.
+// connect returns a connection to LXD. Without one, it adds a failed check and returns nil.
 func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
 	node, err := lxdnode.Connect(ctx, lxdnode.Sockets(cmp.Or(socket, os.Getenv("LXD_SOCKET")))...)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
 	return node
 }
 
-// lxdFailed makes a line of an error of lxdnode.
+// lxdFailed turns an error of lxdnode into a line.
 func (c *checks) lxdFailed(err error) {
 	var e *lxdnode.Error
 	if !errors.As(err, &e) {

@@ -18,7 +18,7 @@ import (
 // VM hosts exist in MAAS 3.0 to 3.7.
 const vmHostsUntil = 7
 
-// checkMAAS looks at a region.
+// checkMAAS checks a region.
 func checkMAAS(ctx context.Context, o options) checks {
 	var found checks
 	client, usable := found.region(ctx, o.maas)
@@ -34,8 +34,8 @@ func checkMAAS(ctx context.Context, o options) checks {
 	return found
 }
 
-// region checks that MAAS responds, accepts the key, and has VM hosts. The client is nil where it is of no use. usable reports whether VM hosts
-// can be looked at and registered.
+// region checks that MAAS responds, accepts the key, and has VM hosts. The client is nil if it is of no use. usable
+// reports whether VM hosts can be read and registered.
 func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.Client, usable bool) {
 	client, err := maas.NewClient(config)
 	if err != nil {
@@ -60,14 +60,14 @@ func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.C
 	return client, c.vmHosts(ctx, client) && user.Administrator
 }
 
-// endpoint reports whether a MAAS of a supported version responds. MAAS tells its version without a key.
+// endpoint reports whether a MAAS of a supported version responds. MAAS returns its version without a key.
 func (c *checks) endpoint(ctx context.Context, client *maas.Client, address string) bool {
 	if u, err := url.Parse(address); err == nil {
 		address = u.Redacted()
 	}
 	text, err := client.Version(ctx)
 	if errors.Is(err, maas.Unauthorized) {
-		c.ok("endpoint", "MAAS answers at %s", address)
+		c.ok("endpoint", "MAAS responds at %s", address)
 		c.refused("api-key", err)
 		return false
 	}
@@ -75,7 +75,7 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 		c.refused("endpoint", err)
 		return false
 	}
-	c.ok("endpoint", "MAAS answers at %s", address)
+	c.ok("endpoint", "MAAS responds at %s", address)
 	major, minor, ok := parseVersion(text)
 	switch {
 	case !ok:
@@ -90,7 +90,7 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 	return true
 }
 
-// parseVersion takes 3.6 out of 3.6.5, 3.7.0~beta1 and the like.
+// parseVersion returns 3 and 6 for 3.6.5, and 3 and 7 for 3.7.0~beta1.
 func parseVersion(text string) (major, minor int, ok bool) {
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) < 2 {
@@ -122,7 +122,7 @@ func (c *checks) vmHosts(ctx context.Context, client *maas.Client) bool {
 	return true
 }
 
-// names looks for the zone and the resource pool, where they are named, and tells which there are. False: one is not there.
+// names checks the wanted zone and resource pool, and lists the existing ones. It returns false if one does not exist.
 func (c *checks) names(ctx context.Context, client *maas.Client, o options) bool {
 	zone := c.oneOf(ctx, "zone", o.zone, client.ListZones)
 	pool := c.oneOf(ctx, "resource-pool", o.resourcePool, client.ListResourcePools)
@@ -142,7 +142,7 @@ func (c *checks) oneOf(ctx context.Context, name, wanted string, list func(conte
 	return c.member(name, wanted, there)
 }
 
-// member reports whether MAAS has what is wanted; "" is always there.
+// member reports whether MAAS has the wanted one; "" always exists.
 func (c *checks) member(name, wanted string, there []string) bool {
 	switch {
 	case wanted != "" && !slices.Contains(there, wanted):
@@ -156,7 +156,7 @@ func (c *checks) member(name, wanted string, there []string) bool {
 	return true
 }
 
-// subnets looks for one that machines can boot from.
+// subnets checks that machines can boot from a subnet.
 func (c *checks) subnets(ctx context.Context, client *maas.Client) {
 	subnets, err := client.ListSubnets(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *checks) subnets(ctx context.Context, client *maas.Client) {
 	c.ok("subnets", "MAAS serves DHCP on %s", strings.Join(served, ", "))
 }
 
-// domains looks for the DNS domain of the clusters' API endpoints.
+// domains checks the DNS domain of the clusters' API endpoints.
 func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string) {
 	domains, err := client.ListDomains(ctx)
 	if err != nil {
@@ -191,14 +191,14 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 	c.member("dns-domain", wanted, there)
 }
 
-// refused makes a line of an error of MAAS.
+// refused turns an error of MAAS into a line.
 func (c *checks) refused(name string, err error) {
 	found, remedy := explain(err)
 	c.failed(name, remedy, "%s", found)
 }
 
-// explain says what an error of MAAS means, and what to do. What MAAS says to a wrong key is not repeated: it may hold the secret
-// of the right one.
+// explain returns the meaning of an error of MAAS, and the remedy. MAAS's message for a wrong key is not repeated: it
+// may hold the secret of the right one.
 func explain(err error) (found, remedy string) {
 	var certificate *tls.CertificateVerificationError
 	var e *maas.Error
@@ -219,12 +219,12 @@ func explain(err error) (found, remedy string) {
 		return "Gone: this MAAS has no VM hosts any more; MAAS 3.0 to 3.7 have them",
 			"LXD control planes need MAAS 3.7 or older; bare-metal machines work with this one"
 	case e.Kind == maas.NotFound:
-		return fmt.Sprintf("something answers, but it has no %s", e.Endpoint),
+		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
 			"--maas-endpoint is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
 	case e.Status == 0:
-		return e.Message, "look at --maas-endpoint, at the firewall, and whether MAAS's region controller runs"
+		return e.Message, "check --maas-endpoint, the firewall, and that MAAS's region controller runs"
 	case e.Status < 300:
-		return "something answers that is not MAAS", "does --maas-endpoint lead to MAAS?"
+		return "a server responds that is not MAAS", "does --maas-endpoint lead to MAAS?"
 	}
-	return fmt.Sprintf("MAAS answers %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may say why"
+	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may say why"
 }

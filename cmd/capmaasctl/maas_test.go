@@ -145,7 +145,7 @@ func TestCheckMAASOfAGoodRegion(t *testing.T) {
 	}
 	got := call(t, "", nil, "maas-test-linux", "--test-vm-host", "--node-ip=10.254.0.1", "--maas-endpoint="+b.url,
 		"--maas-api-key-file="+file, "--zone=zone-a", "--resource-pool=capi")
-	want := `endpoint           ok  MAAS answers at ` + b.url + `
+	want := `endpoint           ok  MAAS responds at ` + b.url + `
 version            ok  MAAS 3.6.5
 api-key            ok  it is valid, and belongs to root
 administrator      ok  root is an administrator

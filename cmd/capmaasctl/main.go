@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself are as the provider needs
-// them, says what to do where they are not, and puts a node right when it is told to (--apply). It also finds machines that were left over in
-// MAAS (orphans), and removes them when it is told to (--delete).
+// Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself
+// are as the provider needs them, prints the remedy if not, and repairs a node with --apply. It also finds machines
+// that were left over in MAAS (orphans), and removes them with --delete.
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main
@@ -26,12 +26,12 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was put right; no orphans were found, or all were removed; all was converted
-	exitFailed = 1 // a check failed, or something is missing; orphans are there; something could not be converted
-	exitUsage  = 2 // wrong usage; nothing was looked at
+	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted
+	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted
+	exitUsage  = 2 // wrong usage; nothing was checked
 )
 
-// surroundings are what a command has beside its arguments.
+// surroundings are the inputs of a command other than its arguments.
 type surroundings struct {
 	in       io.Reader
 	out, err io.Writer
@@ -39,7 +39,7 @@ type surroundings struct {
 }
 
 func main() {
-	ctrllog.SetLogger(logr.Discard()) // The Kubernetes client's library wants to know.
+	ctrllog.SetLogger(logr.Discard()) // Without a logger, controller-runtime prints a warning.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args, surroundings{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv})
 	stop()
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, s surroundings) int {
 
 func (c choice) run(ctx context.Context, opts options, s surroundings) result {
 	if c.isCheck() {
-		return newReport(c.title(), c.look(ctx, opts), c.canApply, opts.apply)
+		return newReport(c.title(), c.check(ctx, opts), c.canApply, opts.apply)
 	}
 	return c.find(ctx, opts, s)
 }

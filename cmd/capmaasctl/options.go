@@ -16,11 +16,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// defaultTimeout is longer than the slowest thing that --apply does: LXD may take half a minute to make a storage pool, MAAS as
-// long to learn what a host has.
+// defaultTimeout is longer than the slowest step of --apply: LXD may take half a minute to make a storage pool, MAAS as
+// long to read the resources of a host.
 const defaultTimeout = 3 * time.Minute
 
-// options are what the command line and the environment say.
+// options come from the command line and the environment.
 type options struct {
 	output  string
 	apply   bool
@@ -98,7 +98,7 @@ func (o *options) addCommonFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long all of it may take.")
 }
 
-// complete reads what the flags point to, and returns all that is wrong.
+// complete reads the files that the flags name, and returns all problems.
 func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -140,7 +140,7 @@ func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []str
 	}
 	for _, name := range []string{"node-ip", "port", "name", "project"} {
 		if !wanted && flags.Changed(name) {
-			wrong("--%s says something about a VM host: add --test-vm-host", name)
+			wrong("--%s is for a VM host: add --test-vm-host", name)
 		}
 	}
 	if c.canApply && o.socket != "" && !o.apply && !c.needsLXD {
@@ -154,7 +154,7 @@ var flagOf = map[string]string{
 	"endpoint": "--maas-endpoint (or MAAS_ENDPOINT)", "apiKey": "the API key", "caBundle": "--maas-ca-file",
 }
 
-// completeMAAS fills in o.maas.
+// completeMAAS sets o.maas.
 func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) []string {
 	var problems []string
 	if o.maas.Endpoint == "" {
@@ -174,7 +174,7 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) []string {
 		case !errors.As(problem, &field):
 			problems = append(problems, problem.Error())
 		case field.Field == "apiKey" && key == "":
-			// That it is missing, or can't be read, was said already.
+			// A missing or unreadable value was already reported.
 		case field.Field == "endpoint" && o.maas.Endpoint == "":
 			problems = append(problems, flagOf["endpoint"]+" is missing: "+field.Problem)
 		default:
@@ -184,7 +184,7 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) []string {
 	return problems
 }
 
-// split takes errors.Join apart.
+// split returns the parts of an errors.Join.
 func split(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	switch {
@@ -196,7 +196,7 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// nodeProblems are what lxdnode finds wrong with the settings, in the words of the command line.
+// nodeProblems returns lxdnode's problems with the settings, with the names of flags.
 func nodeProblems(config lxdnode.Config) []string {
 	var problems []string
 	for _, err := range split(config.Validate()) {
@@ -210,13 +210,13 @@ func nodeProblems(config lxdnode.Config) []string {
 	return problems
 }
 
-// complaints are what is wrong with a value, by the type of its flag.
+// complaints describe a wrong value, by the type of its flag.
 var complaints = map[string]string{
 	"bool": "neither true nor false", "int": "no whole number", "uint16": "no port", "duration": "no time such as 90s",
 }
 
-// parse is flags.Parse that does not stop at the first thing wrong, and repeats no value of a text flag, as one may be a key. Its
-// error is pflag.ErrHelp where help was asked for.
+// parse is flags.Parse, except that it does not stop at the first problem, and repeats no value of a text flag, which
+// may be a key. Its error is pflag.ErrHelp if help was requested.
 func parse(flags *pflag.FlagSet, args []string) (problems []string, err error) {
 	flags.Usage = func() {}
 	unknown := false
@@ -239,16 +239,16 @@ func parse(flags *pflag.FlagSet, args []string) (problems []string, err error) {
 		case errors.As(err, &bad):
 			flag := bad.GetFlag()
 			problems = append(problems, fmt.Sprintf("--%s: %q is %s", flag.Name, bad.GetValue(), complaints[flag.Value.Type()]))
-			_ = flag.Value.Set(flag.DefValue) // A default is always good.
+			_ = flag.Value.Set(flag.DefValue) // A default is always valid.
 			flag.Value = anything{}
 		case errors.As(err, &bare):
 			return append(problems, fmt.Sprintf("--%s: its value is missing", bare.GetFlag().Name)), nil
 		case errors.As(err, &noName):
-			return append(problems, "a flag looks like --name=value"), nil
+			return append(problems, "a flag has the form --name=value"), nil
 		case err != nil:
 			return problems, err
 		default:
-			// After a flag that is not known its value stays behind; that needs no saying.
+			// The value of an unknown flag stays behind; that needs no message.
 			if n := flags.NArg(); n > 0 && !unknown {
 				problems = append(problems, fmt.Sprintf("%d argument(s) belong to no flag", n))
 			}
@@ -268,7 +268,7 @@ func without(args []string, flag string) []string {
 	return kept
 }
 
-// anything takes the place of a flag that had a wrong value, so that the others can be looked at.
+// anything replaces a flag that had a wrong value, so that the others can be checked.
 type anything struct{}
 
 func (anything) String() string   { return "" }

@@ -47,10 +47,10 @@ func findOrphans(ctx context.Context, o options, s surroundings) result {
 	return r
 }
 
-// failed says why nothing can be told.
+// failed records why there is no result.
 func (r *orphanReport) failed(err error) { r.Problem, r.Remedy = explainAll(err) }
 
-// explainAll is explain that knows Kubernetes' errors, too.
+// explainAll is explain for errors of Kubernetes, too.
 func explainAll(err error) (problem, remedy string) {
 	if meta.IsNoMatchError(err) {
 		return "the cluster of the kubeconfig has no MaasMachines", "give the kubeconfig of the management cluster"
@@ -90,8 +90,8 @@ func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
 	return claims, err
 }
 
-// look returns what looks like an orphan now, sorted by hostname.
-func (a *audit) look(ctx context.Context) ([]orphans.Finding, error) {
+// search returns what looks like an orphan now, sorted by hostname.
+func (a *audit) search(ctx context.Context) ([]orphans.Finding, error) {
 	machines, err := a.maas.ListMachines(ctx, maas.MachineFilter{})
 	if err != nil {
 		return nil, err
@@ -105,9 +105,9 @@ func (a *audit) look(ctx context.Context) ([]orphans.Finding, error) {
 	return found, err
 }
 
-// settled looks twice: what is an orphan only for a moment is none.
+// settled searches twice: a machine that is an orphan only for a moment is none.
 func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroundings) ([]orphans.Finding, error) {
-	first, err := a.look(ctx)
+	first, err := a.search(ctx)
 	if err != nil || len(first) == 0 || settleTime == 0 {
 		return first, err
 	}
@@ -119,7 +119,7 @@ func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroun
 		return nil, ctx.Err()
 	case <-timer.C:
 	}
-	second, err := a.look(ctx)
+	second, err := a.search(ctx)
 	return slices.DeleteFunc(second, func(f orphans.Finding) bool {
 		return !slices.ContainsFunc(first, func(old orphans.Finding) bool { return old.Machine.SystemID == f.Machine.SystemID })
 	}), err
@@ -147,13 +147,13 @@ func (a *audit) removeAll(ctx context.Context, list []orphan, o options, s surro
 	}
 }
 
-// mayRemove returns an empty outcome when the machine may be removed, else what becomes of it.
+// mayRemove returns an empty outcome if the machine may be removed, else the outcome.
 func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (outcome, message string) {
 	switch {
 	case one.Locked:
 		return outcomeLeft, "it is locked: unlock it in MAAS first"
 	case one.Doubt != "" && !slices.Contains(o.vouched, one.OwnerID):
-		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s when no other management cluster has the cluster", one.OwnerID)
+		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s if no other management cluster has the cluster", one.OwnerID)
 	case o.yes:
 		return "", ""
 	}
@@ -163,18 +163,18 @@ func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (ou
 	}
 	one.explain(answers.questions)
 	if !answers.yes(ctx, question) {
-		return outcomeLeft, "you did not say yes"
+		return outcomeLeft, "the answer was not yes"
 	}
 	return "", ""
 }
 
-// answers are what a person types.
+// answers reads what a person types.
 type answers struct {
 	questions io.Writer
 	in        *bufio.Reader
 }
 
-// yes asks. The end of the input is a no, and so is an interrupt, which must not wait for a line.
+// yes asks a question. The end of the input is a no, and so is an interrupt, which must not wait for a line.
 func (a *answers) yes(ctx context.Context, question string) bool {
 	if ctx.Err() != nil {
 		return false

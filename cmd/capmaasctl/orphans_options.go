@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// orphansTimeout leaves time to wait for --settle-time, to read the proofs and to answer.
+	// orphansTimeout leaves time to wait for --settle-time, to read the proofs and to answer the questions.
 	orphansTimeout = 30 * time.Minute
 	// defaultSettleTime is the manager's.
 	defaultSettleTime = 4 * time.Minute
@@ -25,7 +25,7 @@ func (o *options) addOrphanFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"Kubeconfig of the management cluster; all its namespaces are read. Default: $KUBECONFIG, then the pod's own.")
 	fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime,
-		"What looks like an orphan is looked at again after this time, and is only one if it is so still. 0: it is not.")
+		"Machines that look like orphans are checked again after this time, and only reported if they still do. 0: no second check.")
 	fs.BoolVar(&o.remove, "delete", false, "Remove what was found, after a question for each. Without it nothing is changed.")
 	fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
 	fs.StringArrayVar(&o.vouched, "vouch-for", nil,
@@ -33,7 +33,7 @@ func (o *options) addOrphanFlags(fs *pflag.FlagSet) {
 			"has that cluster. It can be given several times.")
 }
 
-// completeOrphans fills in o.kubernetes.
+// completeOrphans sets o.kubernetes.
 func (o *options) completeOrphans(s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -59,7 +59,7 @@ func (o *options) completeOrphans(s surroundings) []string {
 	return problems
 }
 
-// managementCluster returns how to reach the Kubernetes API: by the flag, by KUBECONFIG, or as a pod.
+// managementCluster returns the configuration for the Kubernetes API: from the flag, from KUBECONFIG, or of a pod.
 func managementCluster(flag, env string) (*rest.Config, error) {
 	if flag == "" && env == "" {
 		config, err := rest.InClusterConfig()

@@ -17,7 +17,7 @@ const kindLXD = "lxd"
 const (
 	outcomeRemoved = "removed"
 	outcomeLeft    = "left"   // nothing was done; the message says why
-	outcomeFailed  = "failed" // what was tried did not work
+	outcomeFailed  = "failed" // the removal failed
 )
 
 // orphan is a machine that nothing claims. The JSON names are part of the output's contract.
@@ -30,7 +30,7 @@ type orphan struct {
 	VMHost   string `json:"vmHost,omitempty"`
 	Locked   bool   `json:"locked"`
 	OwnerID  string `json:"ownerID"`
-	// Cluster is the MaasCluster, as namespace/name; "" where it is gone. Machine is the MaasMachine that it was made for.
+	// Cluster is the MaasCluster, as namespace/name; "" if it is gone. Machine is the MaasMachine that it was made for.
 	Cluster string   `json:"cluster,omitempty"`
 	Machine string   `json:"machine,omitempty"`
 	Proof   []string `json:"proof"`
@@ -58,14 +58,14 @@ func newOrphan(f orphans.Finding) orphan {
 	return o
 }
 
-// orphanReport is the whole answer.
+// orphanReport is the result of the command.
 type orphanReport struct {
 	Command string `json:"command"`
 	// Delete: the command was allowed to remove machines.
 	Delete  bool     `json:"delete"`
 	OK      bool     `json:"ok"`
 	Orphans []orphan `json:"orphans"`
-	// Problem is why it could not be told what is an orphan, and Remedy what to do.
+	// Problem is why the orphans are unknown, and Remedy what to do.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
 	Summary string `json:"summary"`
@@ -80,7 +80,7 @@ func (r *orphanReport) sumUp() {
 	r.OK = r.Problem == "" && counts[outcomeRemoved] == len(r.Orphans)
 	switch n := len(r.Orphans); {
 	case r.Problem != "":
-		r.Summary = "It can't be told which machines are orphans. Nothing was changed."
+		r.Summary = "The orphans could not be determined. Nothing was changed."
 	case n == 0:
 		r.Summary = "No orphans. Nothing was changed."
 	case !r.Delete:

@@ -11,13 +11,13 @@ import (
 	"text/tabwriter"
 )
 
-// state is what became of one check. The words are part of the output's contract.
+// state is the result of one check. The words are part of the output's contract.
 type state string
 
 const (
-	stateOK      state = "ok"      // it is as it should be
-	stateChanged state = "changed" // it was not, and --apply made it so
-	stateMissing state = "missing" // it is not there, and --apply would make it
+	stateOK      state = "ok"      // nothing to do
+	stateChanged state = "changed" // it was wrong, and --apply corrected it
+	stateMissing state = "missing" // it does not exist, and --apply would create it
 	stateFailed  state = "failed"  // a person has to do something
 )
 
@@ -29,7 +29,7 @@ type check struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// checks grows while a command looks at one thing after the other.
+// checks grows while a command checks one thing after the other.
 type checks []check
 
 func (c *checks) ok(name, format string, args ...any) {
@@ -40,7 +40,7 @@ func (c *checks) changed(name, format string, args ...any) {
 	*c = append(*c, check{Name: name, State: stateChanged, Found: fmt.Sprintf(format, args...)})
 }
 
-// done is changed or ok.
+// done adds changed or ok.
 func (c *checks) done(name string, changed bool, format string, args ...any) {
 	if changed {
 		c.changed(name, format, args...)
@@ -49,7 +49,7 @@ func (c *checks) done(name string, changed bool, format string, args ...any) {
 	c.ok(name, format, args...)
 }
 
-// missing and failed carry what to do about it.
+// missing and failed also take the remedy.
 func (c *checks) missing(name, remedy, format string, args ...any) {
 	*c = append(*c, check{name, stateMissing, fmt.Sprintf(format, args...), remedy})
 }
@@ -63,7 +63,7 @@ func (c *checks) good() bool {
 	return !slices.ContainsFunc(*c, func(one check) bool { return one.State == stateFailed || one.State == stateMissing })
 }
 
-// report is the whole answer of a command.
+// report is the result of a command.
 type report struct {
 	Command string `json:"command"`
 	// Applied: the command was allowed to change things.
@@ -73,7 +73,7 @@ type report struct {
 	Summary string `json:"summary"`
 }
 
-// newReport sums up. canApply reports whether the command knows --apply.
+// newReport sums up. canApply reports whether the command has --apply.
 func newReport(command string, found checks, canApply, applied bool) report {
 	var counts []string
 	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed} {

@@ -23,16 +23,16 @@ import (
 const (
 	// certificatePrefix and the LXD project are what LXD's trust store shows for a certificate that was made here.
 	certificatePrefix = "capmaasctl-"
-	// resourcesInterval and resourcesWait are how often and how long MAAS is asked for the cores and the memory of a host that was just
-	// registered. It learns them from a script, moments after it answered.
+	// resourcesInterval and resourcesWait bound the wait for the cores and the memory of a host that was just
+	// registered. MAAS reads them with a script, moments after its response.
 	resourcesInterval = time.Second
 	resourcesWait     = time.Minute
 )
 
-// byHand is for what a person runs, and runs again where it was cut off.
+// byHand is the permit for a command that a person runs, and runs again after an interruption.
 var byHand = maas.Unrecorded("a person runs it again; a VM host has one address, and is registered once")
 
-// checkVMHost looks at a node's registration in MAAS, or puts it right.
+// checkVMHost checks a node's registration in MAAS, or corrects it.
 func checkVMHost(ctx context.Context, o options) checks {
 	var found checks
 	client, usable := found.region(ctx, o.maas)
@@ -50,7 +50,7 @@ func checkVMHost(ctx context.Context, o options) checks {
 	return found
 }
 
-// registrationOf is the VM host that the flags describe.
+// registrationOf returns the VM host that the flags describe.
 func registrationOf(o options) vmhosts.Registration {
 	return vmhosts.Registration{
 		Name: o.name, PowerAddress: o.address.String(), Project: o.project,
@@ -58,12 +58,12 @@ func registrationOf(o options) vmhosts.Registration {
 	}
 }
 
-// registration looks at how the node is registered.
+// registration checks how the node is registered.
 func (c *checks) registration(ctx context.Context, client *maas.Client, o options) {
 	wanted, service := registrationOf(o), vmhosts.NewService(client)
 	host, changes, err := service.Check(ctx, wanted)
 	if err == nil && host != nil {
-		// Again, as it may have been registered twice, and what is known of it now finds the other one.
+		// Again, because it may be registered twice, and the data of the one helps to find the other.
 		host, changes, err = service.Check(ctx, known(wanted, *host))
 	}
 	switch {
@@ -84,7 +84,7 @@ func (c *checks) registration(ctx context.Context, client *maas.Client, o option
 	c.condition(*host, o, nil)
 }
 
-// notRegistered makes a line of an error of vmhosts.
+// notRegistered turns an error of vmhosts into a line.
 func (c *checks) notRegistered(err error) {
 	var ambiguous *vmhosts.AmbiguousError
 	var namesake *namesakeError
@@ -100,7 +100,7 @@ func (c *checks) notRegistered(err error) {
 	}
 }
 
-// known adds to a registration what MAAS knows of the host.
+// known adds MAAS's data of the host to a registration.
 func known(r vmhosts.Registration, h maas.VMHost) vmhosts.Registration {
 	r.SystemID = h.Host.SystemID
 	if r.Name == "" {
@@ -111,7 +111,7 @@ func known(r vmhosts.Registration, h maas.VMHost) vmhosts.Registration {
 
 func nameOf(h maas.VMHost) string { return fmt.Sprintf("%s (id %d)", h.Name, h.ID) }
 
-// condition looks at where a registered host is and what MAAS knows of it. unusable is what MAAS said when it was made to look at it.
+// condition checks the state and the location of a registered host. unusable is MAAS's error from refreshing it.
 func (c *checks) condition(h maas.VMHost, o options, unusable error) {
 	c.place("vm-host-zone", o.zone, h.Zone.Name)
 	c.place("vm-host-pool", o.resourcePool, h.Pool.Name)
@@ -142,7 +142,7 @@ func (c *checks) place(name, wanted, is string) {
 	c.ok(name, "it is in %s", is)
 }
 
-// register brings the node's registration up to date, through LXD's socket for the certificate.
+// register brings the node's registration up to date, using LXD's socket for the certificate.
 func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	node := c.connect(ctx, o.socket)
 	if node == nil || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
@@ -182,7 +182,7 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	}
 }
 
-// listens reports whether this LXD is the one at the address that is to be registered: MAAS takes any address.
+// listens reports whether this LXD listens on the address that is to be registered: MAAS accepts any address.
 func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) bool {
 	facts, err := node.Facts(ctx)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) boo
 	return false
 }
 
-// unmistakable reports whether MAAS can tell this node from others: one that it can't is not registered.
+// unmistakable reports whether MAAS can distinguish this node from others. A node that it can't is not registered.
 func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
 	found, err := node.CheckInterfaces(ctx)
 	*c = append(*c, lineOf(found))
@@ -218,8 +218,8 @@ func (e *namesakeError) Error() string {
 	return fmt.Sprintf("MAAS has a VM host of this machine's name at another address: %s", nameOf(e.host))
 }
 
-// withKeys completes the registration. A host that MAAS has already keeps its name and its certificate, so that another program that looks after
-// it as well, such as the initializer, does not have to put them back.
+// withKeys completes the registration. A host that MAAS already has keeps its name and its certificate, so that another
+// program that manages it, such as the initializer, does not have to restore them.
 func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration) (vmhosts.Registration, error) {
 	host, err := service.Find(ctx, wanted)
 	if err != nil {
@@ -229,7 +229,7 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 		wanted = known(wanted, *host)
 		power, err := client.VMHostPower(ctx, host.ID)
 		if err != nil {
-			return wanted, fmt.Errorf("asking for the certificate of VM host %s: %w", host.Name, err)
+			return wanted, fmt.Errorf("reading the certificate of VM host %s: %w", host.Name, err)
 		}
 		if _, err := tls.X509KeyPair([]byte(power.Certificate), []byte(power.Key)); err == nil {
 			wanted.Certificate, wanted.Key = power.Certificate, power.Key
@@ -238,7 +238,7 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 	} else if wanted.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return wanted, fmt.Errorf("asking for this machine's name: %w", err)
+			return wanted, fmt.Errorf("reading this machine's name: %w", err)
 		}
 		wanted.Name = strings.ToLower(name)
 		switch namesake, err := service.Find(ctx, wanted); {
@@ -256,12 +256,12 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 	return wanted, nil
 }
 
-// awaitResources gives MAAS the time to learn what a host that it reaches has. It returns what MAAS knew last.
+// awaitResources waits until MAAS knows the resources of a host that it reaches. It returns MAAS's last data.
 func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) maas.VMHost {
 	if host.Version == "" || host.ResourcesKnown() {
 		return host
 	}
-	// What it ends with is in the host; that it took too long is no error of its own.
+	// The result is in the host; a timeout is no error of its own.
 	_ = wait.PollUntilContextTimeout(ctx, resourcesInterval, resourcesWait, false, func(ctx context.Context) (bool, error) {
 		now, err := client.GetVMHost(ctx, host.ID)
 		if err != nil {

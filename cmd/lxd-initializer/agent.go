@@ -24,16 +24,17 @@ import (
 const (
 	// passTimeout bounds one pass: LXD may take half a minute for a pool, and MAAS some minutes for a host.
 	passTimeout = 10 * time.Minute
-	// firstRetry is how soon a passing problem is looked at again. It doubles from try to try, up to the check interval.
+	// firstRetry is the first pause after a passing problem. It doubles from try to try, up to the check interval.
 	firstRetry = time.Second
-	// jitter keeps the nodes of a cluster from asking MAAS all at once.
+	// jitter keeps the nodes of a cluster from calling MAAS all at once.
 	jitter = 0.2
-	// lookInterval is how often, between passes, the Node and the credentials are looked at for a change that must not wait.
-	lookInterval = 10 * time.Second
+	// wakeInterval is how often, between passes, the Node and the credentials are checked for a change that must not
+	// wait.
+	wakeInterval = 10 * time.Second
 )
 
-// errDirectoryRemoved ends the initializer: where LXD is installed again, only a new container sees the new directory.
-var errDirectoryRemoved = errors.New("LXD's directory was removed from the node, which a new container makes good")
+// errDirectoryRemoved ends the initializer: if LXD is installed again, only a new container sees the new directory.
+var errDirectoryRemoved = errors.New("LXD's directory was removed from the node; a new container is needed to see a new one")
 
 // agent makes one node an LXD host and keeps it one.
 type agent struct {
@@ -41,27 +42,27 @@ type agent struct {
 	kube    kubernetes.Interface
 	events  record.EventRecorder
 	metrics *metrics
-	look    time.Duration
+	wake    time.Duration
 
-	ready atomic.Bool // the last pass found, or made, all as it should be
+	ready atomic.Bool // the last pass succeeded
 
-	// What is known from earlier passes.
+	// State from earlier passes.
 	client   *maas.Client
 	hosts    *vmhosts.Service
-	identity string // of the credentials that hosts has
+	identity string // of the credentials in hosts
 	hostID   int    // of the VM host in MAAS
 	seen     string // identity of the credentials at the last pass
 	retiring bool
 	failures int    // passes in a row
-	said     string // the last thing that was logged
+	logged   string // the last logged result
 	retry    wait.Backoff
 }
 
 func newAgent(opts options, kube kubernetes.Interface, events record.EventRecorder) *agent {
-	return &agent{options: opts, kube: kube, events: events, metrics: newMetrics(), look: lookInterval}
+	return &agent{options: opts, kube: kube, events: events, metrics: newMetrics(), wake: wakeInterval}
 }
 
-// run makes passes until the context ends. An error says that a new container is needed.
+// run makes passes until the context ends. An error means that a new container is needed.
 func (a *agent) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		failed := a.pass(ctx)
@@ -73,7 +74,7 @@ func (a *agent) run(ctx context.Context) error {
 	return nil
 }
 
-// delay is how long to wait after a pass.
+// delay returns how long to wait after a pass.
 func (a *agent) delay(failed error) time.Duration {
 	if failed == nil || problemOf(failed).permanent {
 		a.retry = wait.Backoff{}
@@ -85,18 +86,18 @@ func (a *agent) delay(failed error) time.Duration {
 	return max(a.retry.Step(), problemOf(failed).retryAfter)
 }
 
-// sleep waits, or until something changed that must not wait.
+// sleep waits, until something changes that must not wait.
 func (a *agent) sleep(ctx context.Context, duration time.Duration) {
-	timer, look := time.NewTimer(duration), time.NewTicker(a.look)
+	timer, wake := time.NewTimer(duration), time.NewTicker(a.wake)
 	defer timer.Stop()
-	defer look.Stop()
+	defer wake.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 			return
-		case <-look.C:
+		case <-wake.C:
 			if a.woken(ctx) {
 				return
 			}
@@ -104,7 +105,7 @@ func (a *agent) sleep(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// woken reports whether the node is to retire, or no longer, or the credentials for MAAS are others.
+// woken reports whether the node is to retire, or no longer, or the credentials for MAAS changed.
 func (a *agent) woken(ctx context.Context) bool {
 	if node, err := a.getNode(ctx); err == nil && retiring(node) != a.retiring {
 		return true
@@ -112,7 +113,7 @@ func (a *agent) woken(ctx context.Context) bool {
 	return a.credentialsID() != a.seen && !a.retiring
 }
 
-// credentialsID tells credentials apart; all that can't be used are the same.
+// credentialsID identifies credentials; all unusable ones have the same id.
 func (a *agent) credentialsID() string {
 	config, err := a.options.credentials.config()
 	if err != nil {
@@ -121,7 +122,7 @@ func (a *agent) credentialsID() string {
 	return config.ID()
 }
 
-// pass is one look at everything, with what the steps learn.
+// pass is one check of everything, with the state that the steps share.
 type pass struct {
 	*agent
 	node    *corev1.Node
@@ -136,8 +137,8 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// steps of a host. Each looks before it writes, and the order lets the initializer be cut off anywhere: the key pair is kept
-// before it is trusted, and trusted before MAAS uses it; what it replaced goes last.
+// steps returns the steps of a host. Each checks before it writes, and their order allows an interruption anywhere: the
+// key pair is stored before it is trusted, and trusted before MAAS uses it; the one that it replaced is removed last.
 func (p *pass) steps() []step {
 	return []step{
 		{"begin", p.begin},
@@ -153,7 +154,8 @@ func (p *pass) steps() []step {
 	}
 }
 
-// retirement is what happens instead on a node that is to leave: once, so that a node which is taken apart afterwards stays retired.
+// retirement returns the steps for a node that is to leave. They run once, so that a node that is dismantled afterwards
+// stays retired.
 func (p *pass) retirement() []step {
 	if p.retired() {
 		return nil
@@ -165,7 +167,7 @@ func (p *pass) retirement() []step {
 	}
 }
 
-// pass makes the node what it should be, and reports. Its error is the step's, and is logged already.
+// pass makes one pass and reports its result. Its error is the step's, and is already logged.
 func (a *agent) pass(ctx context.Context) error {
 	a.seen = a.credentialsID()
 	start := time.Now()
@@ -178,7 +180,7 @@ func (a *agent) pass(ctx context.Context) error {
 		err = errors.Join(err, p.report(ctx, err))
 	}
 	took := time.Since(start)
-	p.note(ctx, err, took)
+	p.record(ctx, err, took)
 	p.metrics.observe(err, took)
 	return err
 }
@@ -208,8 +210,8 @@ func (p *pass) run(ctx context.Context, s step) error {
 	return err
 }
 
-// note counts and logs: the same thing once, until it is another one.
-func (p *pass) note(ctx context.Context, err error, took time.Duration) {
+// record counts and logs the result of a pass; the same result is logged once.
+func (p *pass) record(ctx context.Context, err error, took time.Duration) {
 	log := logr.FromContextOrDiscard(ctx)
 	p.ready.Store(err == nil)
 	p.failures++
@@ -223,9 +225,9 @@ func (p *pass) note(ctx context.Context, err error, took time.Duration) {
 	default:
 		message, p.failures = p.condition(nil).Message, 0
 	}
-	if said := reason + ": " + message; said != p.said {
-		p.said = said
+	if logged := reason + ": " + message; logged != p.logged {
+		p.logged = logged
 		log.Info("State of the node", "ok", err == nil, "reason", reason, "message", message)
 	}
-	log.V(1).Info("Looked at everything", "ok", err == nil, "took", took.String(), "failures", p.failures)
+	log.V(1).Info("Checked everything", "ok", err == nil, "took", took.String(), "failures", p.failures)
 }

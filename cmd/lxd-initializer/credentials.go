@@ -20,15 +20,15 @@ const (
 	caBundleFile = "credentials/caBundle"
 )
 
-// credentials say where those for MAAS come from.
+// credentials are the sources of the credentials for MAAS.
 type credentials struct {
 	endpoint string
 	apiKey   string // the key itself, or the file that holds it
 	fromFile bool   // apiKey is a file
-	dir      string // has what the others lack
+	dir      string // has the files for what is not given otherwise
 }
 
-// credentialError says what is wrong with MAAS's endpoint, the API key or the CA bundle, and never shows them.
+// credentialError is a problem of MAAS's endpoint, the API key or the CA bundle. It never shows them.
 type credentialError struct {
 	variable string // of the setting
 	problem  string
@@ -36,7 +36,7 @@ type credentialError struct {
 
 func (e *credentialError) Error() string { return e.variable + ": " + e.problem }
 
-// config reads the files anew, so that what was replaced is used at once. Errors are *credentialError, joined.
+// config reads the files each time, so that replaced ones are used at once. Errors are *credentialError, joined.
 func (c credentials) config() (maas.Config, error) {
 	var errs []error
 	read := func(variable, path string, optional bool) string {
@@ -69,19 +69,19 @@ func (c credentials) config() (maas.Config, error) {
 // credentialVariables are the settings of the fields of maas.Config.
 var credentialVariables = map[string]string{"endpoint": "MAAS_ENDPOINT", "apiKey": "MAAS_API_KEY", "caBundle": "MAAS_CONFIG_DIR"}
 
-// invalid returns what is wrong with the form of values, apart from those that could not be read.
+// invalid returns the errors in the form of values, except of those that could not be read.
 func invalid(config maas.Config, unread []error) []error {
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	for _, err := range unread {
 		var credential *credentialError
 		if errors.As(err, &credential) {
-			said[credential.variable] = true
+			reported[credential.variable] = true
 		}
 	}
 	var errs []error
 	for _, err := range each(config.Validate()) {
 		var field *maas.ConfigError
-		if errors.As(err, &field) && !said[credentialVariables[field.Field]] {
+		if errors.As(err, &field) && !reported[credentialVariables[field.Field]] {
 			errs = append(errs, &credentialError{credentialVariables[field.Field], field.Field + ": " + field.Problem})
 		}
 	}

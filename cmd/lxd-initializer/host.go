@@ -20,10 +20,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
-// repeated is for the registration, which each pass looks at anew.
+// repeated is the permit for the registration, which each pass checks again.
 var repeated = maas.Unrecorded("a VM host has one address, and MAAS registers it once")
 
-// connectLXD finds LXD anew in each pass: it may be installed, or restarted, meanwhile.
+// connectLXD connects to LXD in each pass: it may have been installed or restarted meanwhile.
 func (p *pass) connectLXD(ctx context.Context) (err error) {
 	p.lxd, err = lxdnode.Connect(ctx, p.options.sockets...)
 	if errors.Is(err, lxdnode.ErrNotInstalled) && slices.ContainsFunc(p.options.sockets, inRemovedDirectory) {
@@ -38,7 +38,7 @@ func inRemovedDirectory(file string) bool {
 	return unix.Stat(filepath.Dir(file), &dir) == nil && dir.Nlink == 0
 }
 
-// prepareLXD makes storage pool, bridge, project, profile and https address what they should be.
+// prepareLXD sets up storage pool, bridge, project, profile and https address.
 func (p *pass) prepareLXD(ctx context.Context) error {
 	config := p.options.lxd
 	config.ListenAddress = p.options.listenAddress(p.address)
@@ -64,7 +64,7 @@ func (p *pass) trustKeys(ctx context.Context) error {
 	return err
 }
 
-// register makes the node's VM host in MAAS what it should be, and looks for an existing one before.
+// register creates or updates the node's VM host in MAAS. It searches for an existing one first.
 func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (p *pass) register(ctx context.Context) error {
 	return err
 }
 
-// connectMAAS makes a client for the credentials as they are now.
+// connectMAAS makes a client for the current credentials.
 func (p *pass) connectMAAS() error {
 	config, err := p.options.credentials.config()
 	if err != nil {
@@ -109,19 +109,20 @@ func (p *pass) connectMAAS() error {
 	return nil
 }
 
-// ownCertificate reports whether a certificate in LXD's trust store is the initializer's: of this node's name, or of one that the node had
-// before. A certificate of the latter was made for its name: that a person gave one such a name is not enough.
+// ownCertificate reports whether a certificate in LXD's trust store is the initializer's: of this node's name, or of an
+// earlier name of the node. One of an earlier name must have been made for that name: a person may have given another
+// one such a name.
 func (a *agent) ownCertificate(name, commonName string) bool {
 	return name == a.keysName() || strings.HasPrefix(name, secretPrefix) && commonName == lxdnode.CommonName(name)
 }
 
-// distrustOthers takes back the trust in key pairs that this one replaced, now that MAAS uses it.
+// distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it.
 func (p *pass) distrustOthers(ctx context.Context) error {
 	_, err := p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
 	return err
 }
 
-// distrustAll takes back the trust in all key pairs of this node. Where there is neither LXD nor a key pair, there never was any.
+// distrustAll removes the trust in all key pairs of this node. With neither LXD nor a key pair there never was any.
 func (p *pass) distrustAll(ctx context.Context) error {
 	err := p.connectLXD(ctx)
 	if errors.Is(err, lxdnode.ErrNotInstalled) {
@@ -136,7 +137,8 @@ func (p *pass) distrustAll(ctx context.Context) error {
 	return err
 }
 
-// checkMachine wants MAAS to have the VM host on the node's own machine. On another one it may be released under its VMs.
+// checkMachine checks that MAAS shows the VM host on the node's own machine. Another machine could be released under
+// its VMs.
 func (p *pass) checkMachine(context.Context) error {
 	_, systemID := p.machine()
 	if on := p.host.Host.SystemID; systemID != "" && on != "" && on != systemID {
@@ -149,7 +151,7 @@ func (p *pass) checkMachine(context.Context) error {
 	return nil
 }
 
-// checkResources: MAAS composes VMs only once it knows what the host has.
+// checkResources checks that MAAS knows the host's resources: it composes VMs only then.
 func (p *pass) checkResources(context.Context) error {
 	p.metrics.host(p.host)
 	if p.host.ResourcesKnown() {

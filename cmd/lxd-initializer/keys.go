@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// secretPrefix and the node's name make the name of the Secret, and of the certificate in LXD's trust store.
+	// secretPrefix and the node's name make up the name of the Secret, and of the certificate in LXD's trust store.
 	secretPrefix = "lxd-initializer-"
-	// renewBefore is how long before its end a certificate is replaced: LXD refuses one that has ended.
+	// renewBefore is how long before its expiry a certificate is replaced: LXD refuses an expired one.
 	renewBefore = 30 * 24 * time.Hour
 )
 
@@ -29,7 +29,7 @@ func (a *agent) secrets() typedcorev1.SecretInterface {
 
 func (a *agent) keysName() string { return secretPrefix + a.options.nodeName }
 
-// keepKeys finds the node's key pair in its Secret, or makes one and keeps it there. A Secret that can't be used is made anew.
+// keepKeys reads the node's key pair from its Secret, or makes one and stores it there. An unusable Secret is replaced.
 func (p *pass) keepKeys(ctx context.Context) error {
 	secret, err := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -71,19 +71,19 @@ func (p *pass) createKeys(ctx context.Context) (err error) {
 	return nil
 }
 
-// usable reports whether a pair belongs together, is valid now, and lasts for a while. One that was made while the clock was ahead is not
-// valid yet, and LXD refuses it.
+// usable reports whether a pair belongs together, is valid now, and stays valid for a while. A pair that was made while
+// the clock was ahead is not valid yet, and LXD refuses it.
 func usable(keys lxdnode.Keys) bool {
 	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
 	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > renewBefore
 }
 
-// owner lets the Secret go with the Node.
+// owner makes Kubernetes delete the Secret with the Node.
 func (p *pass) owner() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node.Name, UID: p.node.UID}
 }
 
-// owned reports whether the Secret goes with this Node, and not with an earlier one of the same name.
+// owned reports whether the Secret belongs to this Node, and not to an earlier one of the same name.
 func (p *pass) owned(secret *corev1.Secret) bool {
 	return len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].UID == p.node.UID
 }
@@ -100,7 +100,7 @@ func (p *pass) deleteKeys(ctx context.Context) error {
 	return p.deleteSecret(ctx, secret)
 }
 
-// deleteSecret deletes this Secret, and not one that took its place.
+// deleteSecret deletes this Secret, and not one that replaced it.
 func (p *pass) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
 	err := p.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lxd-initializer runs on each node of a host cluster: it prepares the node's LXD, registers it in MAAS as a VM host, and
-// keeps both as they should be.
+// Command lxd-initializer runs on each node of a host cluster: it prepares the node's LXD, registers it in MAAS as a VM
+// host, and keeps both in this state.
 package main
 
 import (
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// run works until the context ends; a nil error means that it did.
+// run works until the context ends, and then returns nil.
 func run(ctx context.Context, opts options) error {
 	config, err := kubeConfig()
 	if err != nil {
@@ -84,7 +84,7 @@ func run(ctx context.Context, opts options) error {
 	return group.Wait()
 }
 
-// kubeConfig is that of the pod's ServiceAccount, or of the file that KUBECONFIG names.
+// kubeConfig returns that of the pod's ServiceAccount, or of the file that KUBECONFIG names.
 func kubeConfig() (*rest.Config, error) {
 	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
 		return clientcmd.BuildConfigFromFlags("", file)

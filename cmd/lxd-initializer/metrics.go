@@ -16,7 +16,7 @@ const (
 	bytesPerMiB   = 1 << 20
 )
 
-// metrics of one initializer, in a registry of their own.
+// metrics are those of one initializer, in their own registry.
 type metrics struct {
 	registry    *prometheus.Registry
 	passes      *prometheus.CounterVec
@@ -54,7 +54,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// begin forgets the steps of the pass before.
+// begin forgets the steps of the previous pass.
 func (m *metrics) begin() { m.steps.Reset() }
 
 func (m *metrics) step(name string, err error) {
@@ -65,7 +65,7 @@ func (m *metrics) step(name string, err error) {
 	m.steps.WithLabelValues(name).Set(value)
 }
 
-// host shows what MAAS knows of the host; the zero host stands for none.
+// host shows MAAS's figures of the host; the zero host stands for none.
 func (m *metrics) host(host maas.VMHost) {
 	m.cores.Set(float64(host.Total.Cores))
 	m.memory.Set(float64(host.Total.Memory) * bytesPerMiB)

@@ -25,7 +25,7 @@ import (
 // component is the initializer's name in events and patches.
 const component = "lxd-initializer"
 
-// newRecorder makes events on Nodes. stop ends that.
+// newRecorder returns a recorder of events on Nodes. stop ends it.
 func newRecorder(kube kubernetes.Interface, nodeName string) (recorder record.EventRecorder, stop func()) {
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
@@ -51,7 +51,7 @@ func retiring(node *corev1.Node) bool {
 	return annotated
 }
 
-// findAddress decides at which address MAAS reaches the node.
+// findAddress determines the address at which MAAS reaches the node.
 func (p *pass) findAddress(context.Context) error {
 	if p.address = p.options.nodeIP; p.address.IsValid() {
 		return nil
@@ -71,7 +71,8 @@ func (p *pass) findAddress(context.Context) error {
 	}
 }
 
-// machine is what the Node's provider ID, maas://zone/system_id, says of the machine in MAAS. Both are "" without one.
+// machine returns zone and system id of the node's machine from the Node's provider ID, maas://zone/system_id. Both are
+// "" without one.
 func (p *pass) machine() (zone, systemID string) {
 	rest, found := strings.CutPrefix(p.node.Spec.ProviderID, "maas://")
 	if zone, systemID, split := strings.Cut(rest, "/"); found && split {
@@ -80,7 +81,7 @@ func (p *pass) machine() (zone, systemID string) {
 	return "", ""
 }
 
-// zone is the one that the VM host has to be in.
+// zone returns the wanted zone of the VM host.
 func (p *pass) zone() (string, error) {
 	zone, _ := p.machine()
 	if zone = cmp.Or(p.options.zone, zone); zone == "" {
@@ -92,8 +93,8 @@ func (p *pass) zone() (string, error) {
 	return zone, nil
 }
 
-// report writes what the pass found: the label once the node is a host, and the condition, each only where it changes. The label
-// stays while something fails: it says that the node is a host, the condition whether all is well.
+// report writes the result of the pass: the label once the node is a host, and the condition, each only if it changed.
+// The label stays while something fails: it marks the node as a host, the condition reports whether all is well.
 func (p *pass) report(ctx context.Context, failed error) error {
 	before := p.currentCondition()
 	if failed != nil && p.passing(failed, before) {
@@ -114,12 +115,13 @@ func (p *pass) report(ctx context.Context, failed error) error {
 	return errors.Join(errs...)
 }
 
-// passing reports whether a failure is no news yet: LXD and MAAS are restarted now and then, and a host stays one meanwhile.
+// passing reports whether a failure is too recent to report: LXD and MAAS are restarted now and then, and the host
+// stays one meanwhile.
 func (p *pass) passing(failed error, before *corev1.NodeCondition) bool {
 	return p.failures == 0 && !problemOf(failed).permanent && before != nil && before.Status == corev1.ConditionTrue
 }
 
-// condition says how the pass went.
+// condition returns the result of the pass as a condition.
 func (p *pass) condition(failed error) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: infrav1.LXDHostReadyNodeCondition}
 	switch {
@@ -184,14 +186,14 @@ func (p *pass) setLabel(ctx context.Context, value any) error {
 	return nil
 }
 
-// retired reports whether the node has retired already; restarts don't change that.
+// retired reports whether the node has already retired; restarts don't change that.
 func (p *pass) retired() bool {
 	c := p.currentCondition()
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == infrav1.LXDHostRetiredReason
 }
 
-// begin tells, before anything is done, that there will be something to take back in a retirement: on a node that never was a host,
-// and on one that retired and whose retirement was withdrawn.
+// begin records, before anything is done, that a retirement will have something to undo. It does so on a node that
+// never was a host, and on one whose retirement was withdrawn.
 func (p *pass) begin(ctx context.Context) error {
 	before := p.currentCondition()
 	if before != nil && !p.retired() {
@@ -202,7 +204,7 @@ func (p *pass) begin(ctx context.Context) error {
 	}, before)
 }
 
-// removeLabel is the first step of retirement: nothing new is to count on this host.
+// removeLabel is the first step of retirement: from now on nothing new relies on this host.
 func (p *pass) removeLabel(ctx context.Context) error {
 	if _, labelled := p.node.Labels[infrav1.LXDHostLabel]; !labelled {
 		return nil
@@ -210,7 +212,7 @@ func (p *pass) removeLabel(ctx context.Context) error {
 	return p.setLabel(ctx, nil)
 }
 
-// event tells on the Node what happened.
+// event records an event on the Node.
 func (p *pass) event(kind, reason, format string, args ...any) {
 	p.events.Eventf(p.node, kind, reason, format, args...)
 }

@@ -22,22 +22,22 @@ import (
 const (
 	// defaultPort is LXD's own.
 	defaultPort = "8443"
-	// minInterval keeps a typing error from asking MAAS all the time.
+	// minInterval keeps a typo from flooding MAAS with requests.
 	minInterval = time.Second
 )
 
-// options are what flags and environment variables say, checked.
+// options are the checked flags and environment variables.
 type options struct {
 	nodeName  string
-	nodeIP    netip.Addr // not valid: the Node's own InternalIP
+	nodeIP    netip.Addr // invalid (zero): the Node's own InternalIP
 	namespace string     // of the key pair's Secret
 
-	sockets      []string       // of LXD; the first that accepts connections counts
+	sockets      []string       // of LXD; the first that accepts connections is used
 	lxd          lxdnode.Config // without ListenAddress
-	listen, port string         // listen is "" where LXD listens on the node's address
+	listen, port string         // listen is "" if LXD listens on the node's address
 
 	zone         string // "": that of the node's machine
-	resourcePool string // "": as MAAS has it
+	resourcePool string // "": MAAS's choice
 	credentials  credentials
 
 	checkInterval           time.Duration
@@ -45,7 +45,7 @@ type options struct {
 	logLevel, logFormat     string
 }
 
-// listenAddress is where LXD serves MAAS, on a node with this address.
+// listenAddress returns the address at which LXD listens for MAAS, on a node with this address.
 func (o *options) listenAddress(node netip.Addr) string {
 	if o.listen != "" {
 		return o.listen
@@ -53,7 +53,7 @@ func (o *options) listenAddress(node netip.Addr) string {
 	return net.JoinHostPort(node.String(), o.port)
 }
 
-// powerAddress is where MAAS reaches a node with this address.
+// powerAddress returns the address at which MAAS reaches a node with this address.
 func (o *options) powerAddress(node netip.Addr) string {
 	return net.JoinHostPort(node.String(), o.port)
 }
@@ -61,12 +61,12 @@ func (o *options) powerAddress(node netip.Addr) string {
 // setting is one environment variable and its flag.
 type setting struct {
 	flag     string
-	variable string // where it is not the flag in capitals
+	variable string // if it is not the flag in capitals
 	fallback string
 	usage    string
-	// empty: a variable that is there and empty is a value, too. Others count as not there.
+	// empty: an empty variable is a value, too. Otherwise it counts as unset.
 	empty bool
-	// set checks a value and stores it. Its errors say what is wrong with the value, not with which setting.
+	// set checks a value and stores it. Its errors name the problem of the value, not the setting.
 	set func(value string) error
 }
 
@@ -77,7 +77,7 @@ func (s setting) env() string {
 	return strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
 }
 
-// settings are all there are, in the order in which they are complained about.
+// settings returns all settings, in the order of error messages.
 func (o *options) settings() []setting {
 	return append(o.nodeSettings(), o.agentSettings()...)
 }
@@ -118,7 +118,7 @@ func (o *options) agentSettings() []setting {
 		},
 		{
 			flag: "zone", fallback: "default", empty: true, set: verbatim(&o.zone, isMAASName),
-			usage: "Zone of the VM host in MAAS. Empty: the zone of the node's machine, as its provider ID says.",
+			usage: "Zone of the VM host in MAAS. Empty: the zone in the node's provider ID.",
 		},
 		{
 			flag: "resource-pool", fallback: "default", empty: true, set: verbatim(&o.resourcePool, isMAASName),
@@ -143,7 +143,7 @@ func (e *settingError) Error() string {
 	return fmt.Sprintf("%s (--%s): %s", e.Variable, e.Flag, e.Problem)
 }
 
-// settingsError is all that is wrong with the settings.
+// settingsError is all problems of the settings.
 type settingsError []*settingError
 
 func (e settingsError) Error() string {
@@ -155,8 +155,8 @@ func (e settingsError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// parseOptions reads flags, then environment variables, then defaults. Errors are pflag's for flags that there are not, and
-// settingsError, which has everything that is wrong, for values.
+// parseOptions reads flags, then environment variables, then defaults. Errors are pflag's for unknown flags, and
+// settingsError, with all problems, for values.
 func parseOptions(args []string, lookup func(string) (string, bool)) (opts options, showVersion bool, err error) {
 	settings := opts.settings()
 	flags := pflag.NewFlagSet("lxd-initializer", pflag.ContinueOnError)
@@ -184,7 +184,7 @@ func parseOptions(args []string, lookup func(string) (string, bool)) (opts optio
 	return opts, false, wrong.err()
 }
 
-// wrongSettings collects what is wrong, each setting once.
+// wrongSettings collects problems, one for each setting.
 type wrongSettings struct {
 	settings []setting
 	problems map[string]string // by variable
@@ -209,7 +209,7 @@ func (w *wrongSettings) err() error {
 	return all
 }
 
-// checkTogether checks what needs more than one setting, or knowledge of LXD or MAAS.
+// checkTogether checks what needs several settings, or knowledge of LXD or MAAS.
 func (o *options) checkTogether(wrong *wrongSettings) {
 	config := o.lxd
 	config.ListenAddress = o.listenAddress(netip.IPv6Unspecified())
@@ -231,7 +231,7 @@ func (o *options) checkTogether(wrong *wrongSettings) {
 	}
 }
 
-// each takes errors.Join apart.
+// each returns the parts of an errors.Join.
 func each(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -259,7 +259,7 @@ func (o *options) setSockets(value string) error {
 	return nil
 }
 
-// setListen comes after setNodeIP. Kubernetes makes fd00::1:8443 of $(NODE_IP):8443, without brackets.
+// setListen comes after setNodeIP. Kubernetes expands $(NODE_IP):8443 to fd00::1:8443, without brackets.
 func (o *options) setListen(value string) error {
 	o.port = defaultPort
 	if value == "" {
@@ -317,7 +317,7 @@ func boolean(into *bool) func(string) error {
 // anything is for values that are checked together with others.
 func anything(string) error { return nil }
 
-// isNodeName also keeps the name of the node's Secret a name.
+// isNodeName also ensures that the name of the node's Secret is valid.
 func isNodeName(value string) error {
 	if value == "" {
 		return errors.New("it is required: the name of the Kubernetes node (spec.nodeName of the pod)")
@@ -335,7 +335,7 @@ func isNamespace(value string) error {
 	return nil
 }
 
-// maasName is what MAAS takes for the names of zones and resource pools.
+// maasName is what MAAS accepts as names of zones and resource pools.
 var maasName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_ -]{0,255}$`)
 
 func isMAASName(value string) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
-// Reasons of the Node's condition that only the initializer has.
+// Reasons of the Node's condition that only the initializer sets.
 const (
 	reasonPreparing        = "Preparing"
 	reasonRegistered       = "Registered"
@@ -34,15 +34,15 @@ const (
 	reasonFailed           = "Failed"
 )
 
-// problem is why a pass did not reach its end, as people are told.
+// problem is why a pass did not succeed, in the form that users see.
 type problem struct {
 	reason string
-	// status of the condition: False, or Unknown where MAAS could not be asked.
+	// status of the condition: False, or Unknown if MAAS could not be asked.
 	status  corev1.ConditionStatus
-	message string // one line: what was seen and, where it helps, what to do
-	// permanent: trying again soon is useless, as a person has to change something.
+	message string // one line: the problem and, where it helps, the remedy
+	// permanent: retrying soon is useless, because a person has to change something.
 	permanent bool
-	// retryAfter is what MAAS asked for.
+	// retryAfter is MAAS's Retry-After.
 	retryAfter time.Duration
 	cause      error
 }
@@ -82,7 +82,8 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// ofMAAS decides what an error of MAAS means. What MAAS says to a wrong key is not repeated: it may hold parts of the right one.
+// ofMAAS sets the meaning of an error of MAAS. MAAS's message for a wrong key is not repeated: it may hold parts of the
+// right one.
 func (p *problem) ofMAAS(err *maas.Error) {
 	p.retryAfter = err.RetryAfter
 	switch err.Kind {

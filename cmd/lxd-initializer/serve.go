@@ -19,7 +19,7 @@ const (
 	shutdownGrace = 5 * time.Second
 )
 
-// servers answer probes and Prometheus.
+// servers serve probes and Prometheus.
 type servers []*server
 
 // The order of servers.
@@ -33,7 +33,7 @@ type server struct {
 	http     *http.Server
 }
 
-// listen takes the addresses, so that one that is in use ends the program at its start.
+// listen binds the addresses, so that an address that is in use ends the program at its start.
 func listen(healthAddr, metricsAddr string, a *agent) (servers, error) {
 	health, metrics := http.NewServeMux(), http.NewServeMux()
 	health.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, true) })
@@ -54,7 +54,7 @@ func listen(healthAddr, metricsAddr string, a *agent) (servers, error) {
 	return all, nil
 }
 
-// address is where one of them listens.
+// address returns the address of one of them.
 func (s servers) address(which int) string { return s[which].listener.Addr().String() }
 
 func answer(w http.ResponseWriter, ok bool) {
@@ -81,7 +81,7 @@ func (s servers) run(ctx context.Context) error {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
 		for _, one := range s {
-			_ = one.http.Shutdown(grace) // What is still answered then is cut off.
+			_ = one.http.Shutdown(grace) // Requests that are still under way then are cut off.
 		}
 		return nil
 	})

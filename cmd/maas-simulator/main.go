@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command maas-simulator runs a MAAS region in one process: MAAS's REST API 2.0 below /MAAS/api/2.0/ and a tester's
-// control endpoint below /control/.
+// Command maas-simulator runs a MAAS region in one process: MAAS's REST API 2.0 below /MAAS/api/2.0/ and a control
+// endpoint for tests below /control/.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// shutdownTimeout bounds how long requests that are under way may take after the signal to end.
+// shutdownTimeout bounds the requests that are under way after the signal to end.
 const shutdownTimeout = 5 * time.Second
 
 type config struct {
@@ -84,7 +84,7 @@ func run(ctx context.Context, c config) error {
 	return shutdown(server, served)
 }
 
-// shutdown lets requests that are under way end, for a while.
+// shutdown waits a while for requests that are under way.
 func shutdown(server *http.Server, served <-chan error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

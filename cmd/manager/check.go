@@ -25,10 +25,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// checkCommand is the first argument by which the program checks that the manager would find what it needs, and ends.
+// checkCommand is the first argument that makes the program check its requirements and end.
 const checkCommand = "check"
 
-// checkTimeout bounds one check: a MAAS that does not answer is asked again by its client for longer.
+// checkTimeout bounds one check: the client would retry a MAAS that does not respond for longer.
 const checkTimeout = 30 * time.Second
 
 // runCheck is `manager check`. It writes a line per check, and returns the program's exit code: 0 if all is well, 1 if
@@ -47,13 +47,13 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
 	code := 0
 	for _, check := range []struct {
 		about string
-		look  func(context.Context, options) (string, error)
+		run   func(context.Context, options) (string, error)
 	}{
 		{"Kubernetes", checkKubernetes},
 		{"MAAS", checkMAAS},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-		found, err := check.look(ctx, opts)
+		found, err := check.run(ctx, opts)
 		cancel()
 		if err != nil {
 			fmt.Fprintf(out, "FAILED %s: %v\n", check.about, err)
@@ -133,7 +133,7 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		return "", fmt.Errorf("%s does not take the API key: %w", config.Endpoint, err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("asking %s whose API key it is: %w", config.Endpoint, err)
+		return "", fmt.Errorf("asking %s for the API key's user: %w", config.Endpoint, err)
 	}
 	version, err := api.Version(ctx)
 	if err != nil {

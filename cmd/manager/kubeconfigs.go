@@ -12,8 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubeconfigs reads the kubeconfig Secrets of workload clusters, and refuses kubeconfigs that name files: such files are the manager's
-// own. Whoever may write a Secret could have the manager's token or MAAS's API key sent, as a bearer token, to a server of his choice.
+// kubeconfigs reads the kubeconfig Secrets of workload clusters, and refuses kubeconfigs that name files: the files
+// would be the manager's. Anyone who may write a Secret could otherwise make the manager send its token or MAAS's API
+// key, as a bearer token, to a server of their choice.
 type kubeconfigs struct {
 	client.Reader
 }
@@ -31,7 +32,7 @@ func (k kubeconfigs) Get(ctx context.Context, key client.ObjectKey, object clien
 
 // foreignFileError is a kubeconfig that names a file.
 type foreignFileError struct {
-	// secret has the kubeconfig, field is the one that names the file.
+	// secret has the kubeconfig, field names the file.
 	secret client.ObjectKey
 	field  string
 }
@@ -40,7 +41,7 @@ func (e *foreignFileError) Error() string {
 	return fmt.Sprintf("the kubeconfig in Secret %s has the field %s: kubeconfigs that name files or programs are not used", e.secret, e.field)
 }
 
-// selfContained refuses a kubeconfig any part of which is elsewhere.
+// selfContained refuses a kubeconfig that refers to a file or a program.
 func selfContained(s *corev1.Secret) error {
 	config, err := clientcmd.Load(s.Data[secret.KubeconfigDataName])
 	if err != nil {

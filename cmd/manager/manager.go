@@ -57,7 +57,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newManager makes a manager with all controllers and what they share.
+// newManager makes a manager with all controllers and their shared services.
 func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -100,8 +100,8 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 	return mgr, addChecks(mgr)
 }
 
-// cacheOptions gives informers of metadata a name of their own in the metrics, where a kind counts once under a name: the manager
-// has informers of Secrets in both forms.
+// cacheOptions gives informers of metadata their own name in the metrics, where a kind counts once under a name: the
+// manager has informers of Secrets in both forms.
 func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
 	cacheOptions := setup.ManagerCacheOptions(scheme, controllerName, opts.reconcile.Namespace, opts.syncPeriod)
 	whole, metadata := cacheOptions.NewInformer, capicontroller.NewInformerFunc(scheme, controllerName+"-metadata")
@@ -117,8 +117,8 @@ func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
 	return cacheOptions
 }
 
-// lean drops from an object that is to be cached what nothing here reads: most of a Node is its images. An object that is lean already may be in
-// the cache, and is not written to (kubernetes/kubernetes#124337).
+// lean drops the parts of a cached object that nothing here reads: most of a Node is its images. An object that is
+// already lean may be in the cache, and is not written to (kubernetes/kubernetes#124337).
 func lean(in any) (any, error) {
 	if object, ok := in.(client.Object); ok && object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)

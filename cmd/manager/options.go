@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// options are what the command line says.
+// options come from the command line.
 type options struct {
 	reconcile                  controllers.Options
 	healthAddr                 string
@@ -66,23 +66,23 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
 	fs.StringSliceVar(&o.reconcile.Credentials.Namespaces, "maas-config-namespaces", o.reconcile.Credentials.Namespaces,
 		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. Default: all namespaces.")
-	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive, "How often MAAS is asked for machines that are changing.")
-	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often MAAS is asked for all machines.")
+	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive, "How often machines that are expected to change are read from MAAS.")
+	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often all machines are read from MAAS.")
 	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime,
 		"How long to wait for the effect of a MAAS request whose response was lost before repeating it. It counts from before the request, for whose "+
 			"response the manager waits up to 150 s.")
 	fs.DurationVar(&o.reconcile.CommissionTimeout, "commission-timeout", o.reconcile.CommissionTimeout,
-		"How long MAAS may commission and test a machine before its condition says CommissioningTimedOut. 0: for ever.")
+		"How long MAAS may commission and test a machine before its condition reports CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.DeployTimeout, "deploy-timeout", o.reconcile.DeployTimeout,
-		"How long MAAS may deploy a machine before its condition says DeployTimedOut. 0: for ever.")
+		"How long MAAS may deploy a machine before its condition reports DeployTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.VMHostUnreachableTimeout, "vm-host-unreachable-timeout", o.reconcile.VMHostUnreachableTimeout,
-		"How long the deletion of a VM waits for a VM host that MAAS can't look at. What replaces a control plane on a dead host waits for it.")
+		"How long the deletion of a VM waits for a VM host that MAAS can't reach. The replacement of a control plane on a dead host waits that long.")
 	fs.DurationVar(&o.reconcile.OrphanAuditInterval, "orphan-audit-interval", o.reconcile.OrphanAuditInterval,
 		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often connecting to a workload cluster that does not respond yet is retried.")
 	fs.StringVar(&o.reconcile.Initializer.Image, "initializer-image", o.reconcile.Initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
 	fs.StringVar(&o.reconcile.Initializer.PullPolicy, "initializer-image-pull-policy", o.reconcile.Initializer.PullPolicy, "Always, IfNotPresent or Never.")
-	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled though nothing changed.")
+	fs.DurationVar(&o.syncPeriod, "sync-period", o.syncPeriod, "How often everything is reconciled without a change.")
 	fs.IntVar(&o.reconcile.Concurrency, "concurrency", o.reconcile.Concurrency, "How many MaasMachines, and how many MaasClusters, are reconciled at the same time, beside those that wait for MAAS.")
 	fs.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "Maximum requests per second to the Kubernetes API.")
 	fs.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "Maximum burst of requests to the Kubernetes API.")

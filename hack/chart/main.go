@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart writes what the chart says about its values from values.yaml: values.schema.json, by which Helm refuses
-// what the chart does not know, and the table of values in README.md.
+// Command chart generates from values.yaml: values.schema.json, with which Helm refuses unknown values, and the table
+// of values in README.md.
 //
-// Each value has a comment above it that says what it is for. Its type is that of its default, or the one in types.yaml
-// that the last line of the comment names: `# @type NAME`.
+// Each value has a comment above it that describes it. Its type is that of its default, or the one in types.yaml that
+// the last line of the comment names: `# @type NAME`.
 package main
 
 import (

@@ -23,8 +23,8 @@ func readTypes() (object, error) {
 	return types, yaml.UnmarshalStrict(typesFile, &types)
 }
 
-// schemaOf makes the schema of the values: no other keys, and each value of its type. It has the types that are in use;
-// one that is not is an error.
+// schemaOf makes the schema of the values: no other keys, and each value of its type. It contains the types that are in
+// use; an unused type is an error.
 func schemaOf(chart string, values []value, types object) ([]byte, error) {
 	used := object{}
 	schema, err := schemaOfTable(values, types, used)
@@ -75,7 +75,7 @@ func schemaOfValue(v value, types, used object) (object, error) {
 			return nil, fmt.Errorf("%s: types.yaml has no type %s", v.path, v.typeName)
 		}
 		used[v.typeName] = types[v.typeName]
-		// What stands beside a reference is for people and editors; validation looks at the reference alone.
+		// Keys beside a reference are for people and editors; validation uses the reference alone.
 		return object{"description": v.about, "$ref": "#/definitions/" + v.typeName}, nil
 	}
 	if v.children != nil {
@@ -95,7 +95,7 @@ func schemaOfValue(v value, types, used object) (object, error) {
 	case int:
 		schema["type"] = "integer"
 	default:
-		return nil, fmt.Errorf("%s: its default, %v, tells no type: name one with %s", v.path, v.standard, typeMark)
+		return nil, fmt.Errorf("%s: its default, %v, has no type: name one with %s", v.path, v.standard, typeMark)
 	}
 	return schema, nil
 }

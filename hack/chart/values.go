@@ -16,16 +16,16 @@ type value struct {
 	name, path string
 	// about is the comment above it, in one line.
 	about string
-	// typeName is what @type names, if it does.
+	// typeName is the name after @type, if any.
 	typeName string
-	// standard is the default; children are in its place where the value is a table of values.
+	// standard is the default; a table of values has children instead.
 	standard any
 	children []value
 }
 
 const typeMark = "@type "
 
-// readValues reads the values in the order in which they are written.
+// readValues reads the values in the order of the file.
 func readValues(content []byte) ([]value, error) {
 	document, err := yaml.Parse(string(content))
 	if err != nil {
@@ -43,13 +43,13 @@ func valuesIn(table *yaml.Node, prefix string, problems *[]error) []value {
 		v := value{name: key.Value, path: prefix + key.Value}
 		v.about, v.typeName = comment(key.HeadComment)
 		if v.about == "" {
-			*problems = append(*problems, fmt.Errorf("%s: no comment says what it is for", v.path))
+			*problems = append(*problems, fmt.Errorf("%s: no comment describes it", v.path))
 		}
 		switch {
 		case v.typeName == "" && node.Kind == yaml.MappingNode && len(node.Content) > 0:
 			v.children = valuesIn(node, v.path+".", problems)
 		case v.typeName == "" && node.Kind != yaml.ScalarNode:
-			*problems = append(*problems, fmt.Errorf("%s: %s has to say what may be in it", v.path, typeMark))
+			*problems = append(*problems, fmt.Errorf("%s: %s has to name its type", v.path, typeMark))
 		}
 		if err := node.Decode(&v.standard); err != nil {
 			*problems = append(*problems, fmt.Errorf("%s: %w", v.path, err))
@@ -59,7 +59,7 @@ func valuesIn(table *yaml.Node, prefix string, problems *[]error) []value {
 	return values
 }
 
-// comment takes the text and the type out of a comment.
+// comment returns the text and the type in a comment.
 func comment(head string) (about, typeName string) {
 	var lines []string
 	for _, line := range strings.Split(head, "\n") {
@@ -95,7 +95,7 @@ func withTable(readme []byte, values []value) ([]byte, error) {
 	return []byte(before + tableBegin + table.String() + tableEnd + after), nil
 }
 
-// inTable is for what a table in Markdown, and HTML, would take for their own.
+// inTable escapes what Markdown tables and HTML would interpret.
 var inTable = strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;")
 
 func writeRows(table *strings.Builder, values []value) error {

@@ -22,11 +22,11 @@ const (
 	providerLabel = "cluster.x-k8s.io/provider"
 )
 
-// helmLabels say who manages an object. That is not Helm if clusterctl or kubectl installs it.
+// helmLabels name Helm as the manager of an object. That is wrong if clusterctl or kubectl installs it.
 var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
-// components renders the chart as clusterctl wants it: one file with one Namespace, the provider's label on
-// everything, and credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
+// components renders the chart as clusterctl requires: one file with one Namespace, the provider's label on everything,
+// and credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
 func (r Release) components() ([]byte, error) {
 	manifest, err := r.renderChart()
 	if err != nil {
@@ -71,7 +71,7 @@ func label(object *kyaml.RNode) error {
 	return object.SetLabels(labels)
 }
 
-// nameImages gives the containers of a Deployment the full names of their images, for clusterctl takes no others.
+// nameImages gives the containers of a Deployment the full names of their images: clusterctl accepts no others.
 func nameImages(object *kyaml.RNode) error {
 	containers, err := object.Pipe(kyaml.Lookup("spec", "template", "spec", "containers"))
 	if err != nil || containers == nil {
@@ -86,7 +86,7 @@ func nameImages(object *kyaml.RNode) error {
 	})
 }
 
-// fullName is the name that container runtimes take a short one for.
+// fullName returns the full form of a short image name, as container runtimes expand it.
 func fullName(image string) string {
 	registry, _, found := strings.Cut(image, "/")
 	switch {
@@ -114,7 +114,7 @@ func (r Release) renderChart() (string, error) {
 		values["image"] = charts.Image(r.Image)
 	}
 	if r.InitializerImage != "" {
-		// What the manager puts into host clusters; here there is none.
+		// The image for host clusters; none is installed here.
 		values["lxdInitializer"] = map[string]any{"enabled": false, "image": charts.Image(r.InitializerImage)}
 	}
 	install := action.NewInstall(&action.Configuration{})
@@ -132,5 +132,5 @@ func (r Release) renderChart() (string, error) {
 	return release.Manifest, nil
 }
 
-// oldestKubernetes is the oldest version that the chart is for; what works there works with those after it.
+// oldestKubernetes is the oldest version that the chart supports; newer versions work, too.
 const oldestKubernetes = "v1.33.0"

@@ -2,7 +2,7 @@
 
 // Command manifests writes a clusterctl repository: the chart rendered as infrastructure-components.yaml, the cluster
 // templates, the ClusterClasses and metadata.yaml, below OUT/infrastructure-maas/VERSION; and beside them
-// lxd-initializer-daemonset.yaml, which clusterctl has no part in.
+// lxd-initializer-daemonset.yaml, which clusterctl does not use.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// providerDir is how clusterctl names the provider, and the directory that its releases are in.
+// providerDir is the provider's name in clusterctl, and the directory of its releases.
 const providerDir = "infrastructure-maas"
 
 // Release is one release in the form that clusterctl reads.
@@ -27,7 +27,7 @@ type Release struct {
 	// clusters, the chart's repository, tagged with the version; in lxd-initializer-daemonset.yaml, the placeholders
 	// ${REGISTRY} and ${TAG}.
 	InitializerImage string
-	// Values of the chart that infrastructure-components.yaml is rendered with, over its defaults.
+	// Values are the chart's values for infrastructure-components.yaml, over its defaults.
 	Values map[string]any
 }
 
@@ -50,7 +50,7 @@ func (r Release) Write(out string) (string, error) {
 		return "", err
 	}
 
-	// clusterctl takes no relative path.
+	// clusterctl accepts no relative path.
 	repository, err := filepath.Abs(out)
 	if err != nil {
 		return "", err
@@ -67,7 +67,7 @@ func (r Release) Write(out string) (string, error) {
 	return dir, r.writeConfig(repository)
 }
 
-// checkVersion refuses a version that clusterctl would refuse, or that metadata.yaml says nothing about.
+// checkVersion refuses a version that clusterctl would refuse, or that is missing in metadata.yaml.
 func (r Release) checkVersion() error {
 	v, err := version.ParseSemantic(r.Version)
 	if err != nil || r.Version[0] != 'v' {
@@ -87,7 +87,7 @@ func (r Release) checkVersion() error {
 	return nil
 }
 
-// sources reads the files that a release has as they are in the sources.
+// sources reads the files that a release contains unchanged.
 func (r Release) sources() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, pattern := range []string{"metadata.yaml", "templates/cluster-template*.yaml", "clusterclass/clusterclass-*.yaml"} {

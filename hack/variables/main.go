@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command variables writes the reference of a ClusterClass's variables, as Markdown, from their schemas: what each is for, what it may be,
-// and which machines a change of it replaces.
+// Command variables writes the reference of a ClusterClass's variables, as Markdown, from their schemas: purpose,
+// allowed values, and which machines a change replaces.
 package main
 
 import (

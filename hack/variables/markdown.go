@@ -75,7 +75,7 @@ func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.C
 	}
 }
 
-// fieldsOf are the rows of a table of the fields below a schema, depth first.
+// fieldsOf returns the rows of a table of the fields below a schema, depth first.
 func fieldsOf(path string, schema clusterv1.JSONSchemaProps) []string {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
@@ -105,7 +105,8 @@ func fieldsOf(path string, schema clusterv1.JSONSchemaProps) []string {
 	return rows
 }
 
-// rules are what a value must keep to, in words. Those on the items of a list are among them, those on the fields of an object are not.
+// rules returns the constraints on a value, in words. Those on the items of a list are among them, those on the fields
+// of an object are not.
 func rules(schema clusterv1.JSONSchemaProps) []string {
 	var list []string
 	if schema.Enum != nil {
@@ -138,10 +139,10 @@ func isFixed(schema clusterv1.JSONSchemaProps) bool {
 	return slices.ContainsFunc(schema.XValidations, func(rule clusterv1.ValidationRule) bool { return rule.Rule == "self == oldSelf" })
 }
 
-// largest is the bound of an int32, which says nothing to people.
+// largest is the bound of an int32, which means nothing to readers.
 const largest = 1<<31 - 1
 
-// typeOf is a type's name in a table.
+// typeOf returns a type's name in a table.
 func typeOf(schema clusterv1.JSONSchemaProps) string {
 	if schema.Type == "array" && schema.Items != nil {
 		return "list of " + schema.Items.Type + "s"
@@ -159,7 +160,7 @@ func defaultOf(v clusterv1.ClusterClassVariable) string {
 	return ""
 }
 
-// value is a value in YAML, on one line.
+// value returns a value as YAML, on one line.
 func value(v *apiextensionsv1.JSON) string {
 	if v == nil {
 		return ""
@@ -171,7 +172,7 @@ func value(v *apiextensionsv1.JSON) string {
 	return flow(read)
 }
 
-// flow writes a value in YAML's flow style.
+// flow returns a value in YAML's flow style.
 func flow(v any) string {
 	var parts []string
 	switch v := v.(type) {
@@ -198,7 +199,7 @@ func code(s string) string { return "`" + s + "`" }
 // cell is text in a table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-// checkDescribed refuses a schema that does not say what a value is for, or has no example of it.
+// checkDescribed refuses a schema without a description of a value, or without an example.
 func checkDescribed(path string, schema clusterv1.JSONSchemaProps) error {
 	if schema.Description == "" {
 		return fmt.Errorf("%s has no description", path)

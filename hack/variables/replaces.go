@@ -10,8 +10,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// replaces says which machines are made anew when a variable changes: those whose templates a patch with it changes. A change of the
-// MaasCluster replaces none.
+// replaces returns which machines are replaced when a variable changes: those whose templates a patch with it changes.
+// A change of the MaasCluster replaces none.
 func replaces(class *clusterv1.ClusterClass, variable string) string {
 	controlPlanes, workers := false, false
 	for _, patch := range class.Spec.Patches {
@@ -35,10 +35,10 @@ func replaces(class *clusterv1.ClusterClass, variable string) string {
 	return "nothing"
 }
 
-// uses reports whether what a patch changes of what machines are made from depends on a variable.
+// uses reports whether a variable affects how a patch changes a template for machines.
 func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinition, variable string) bool {
 	for _, p := range definition.JSONPatches {
-		// How a control plane is rolled, for example, makes no other machines of it.
+		// The rollout strategy of a control plane, for example, does not change its machines.
 		if definition.Selector.Kind == "KubeadmControlPlaneTemplate" && !strings.HasPrefix(p.Path, "/spec/template/spec/kubeadmConfigSpec/") {
 			continue
 		}
@@ -56,7 +56,7 @@ func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinitio
 	return false
 }
 
-// inTemplate reports whether a Go template has a variable's value, or asks whether there is one.
+// inTemplate reports whether a Go template uses a variable's value, or tests whether it is set.
 func inTemplate(template, variable string) bool {
 	name := regexp.QuoteMeta(variable)
 	return regexp.MustCompile(`(^|[^\w.])\.` + name + `\b|hasKey \. "` + name + `"`).MatchString(template)

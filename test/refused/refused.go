@@ -2,8 +2,8 @@
 
 // Package refused gives tests addresses at which connections are refused for as long as a test runs.
 //
-// To listen, close and believe that no process listens any more is not enough: another process may get the port; and one that is forked
-// at that moment has the listener open until it executes its program.
+// Closing a listener is not enough: another process may get the port, and a process that is forked at that moment keeps
+// the listener open until it executes its program.
 package refused
 
 import (
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Port returns an address of TCP, on 127.0.0.1, that is bound by a socket that does not listen, until the test ends.
+// Port returns a TCP address on 127.0.0.1. It is bound by a socket that does not listen, until the test ends.
 func Port(t testing.TB) (address string) {
 	t.Helper()
 	fd := socket(t, syscall.AF_INET)
@@ -28,7 +28,7 @@ func Port(t testing.TB) (address string) {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
 }
 
-// Socket makes what a daemon leaves behind that was killed: a unix socket on which no process listens.
+// Socket makes what a killed daemon leaves behind: a unix socket on which no process listens.
 func Socket(t testing.TB, path string) {
 	t.Helper()
 	fd := socket(t, syscall.AF_UNIX)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command roots writes Mozilla's CA roots, of the version that this module pins, as PEM: what the images trust.
+// Command roots writes Mozilla's CA roots, of the version that this module pins, as PEM: the roots that the images
+// trust.
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() {
 func write() error {
 	out := bufio.NewWriter(os.Stdout)
 	for root := range bundle.Roots() {
-		// A root that is trusted only for what it signed before some day: PEM can't say that.
+		// A root that is trusted only for certificates from before some day: PEM can't express that.
 		if root.Constraint != nil {
 			continue
 		}
