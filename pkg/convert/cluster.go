@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// backends are LXD's storage drivers that hosts can be prepared with.
+	// backends are the LXD storage drivers for hosts.
 	backends = []string{
 		string(infrav1.StorageBackendZFS), string(infrav1.StorageBackendBtrfs), string(infrav1.StorageBackendLVM), string(infrav1.StorageBackendDir),
 	}
@@ -33,8 +33,8 @@ func (o *object) convertCluster(m, spec mapping) {
 	}
 }
 
-// convertEndpoint: there, the controller overwrote the endpoint unless the annotation said that it is the user's. Here, an endpoint
-// that is given is the user's.
+// convertEndpoint: there, the controller overwrote the endpoint unless the annotation marked it as the user's. Here, a
+// given endpoint is the user's.
 func (o *object) convertEndpoint(m, spec mapping) {
 	endpoint, ok := spec.child("controlPlaneEndpoint")
 	if !ok {
@@ -55,7 +55,7 @@ func (o *object) convertEndpoint(m, spec mapping) {
 	switch {
 	case len(endpoint.node.Content) == 0:
 		spec.remove("controlPlaneEndpoint")
-	case annotated || endpoint.has("host") != hasHost || endpoint.has("port") != hasPort: // The user's; or a problem was said.
+	case annotated || endpoint.has("host") != hasHost || endpoint.has("port") != hasPort: // It is the user's, or a problem was already reported.
 	default:
 		spec.lose("controlPlaneEndpoint", "Spectro Cloud's controller wrote it, over anything that you gave; here the cluster gets a name of its own in dnsDomain. To provide "+
 			"the endpoint yourself, put the annotation %s on the object (its value does not matter) and convert again; for another port set the "+
@@ -63,7 +63,7 @@ func (o *object) convertEndpoint(m, spec mapping) {
 	}
 }
 
-// hostDefaults are what the API server there filled in.
+// hostDefaults are the defaults of the API server there.
 var hostDefaults = map[string]string{"enabled": "false", "storageBackend": "zfs", "storageSize": "50", "skipNetworkUpdate": "true"}
 
 // convertHosts converts lxdConfig, which prepares the nodes as VM hosts.
@@ -101,7 +101,7 @@ func (o *object) convertHosts(spec, config mapping) {
 		"LXD; here both have to be there, by MAAS and by the image or preKubeadmCommands")
 }
 
-// convertBridge: there is one way to attach VMs here, to a bridge that the host has.
+// convertBridge: here, VMs are always attached to a bridge of the host.
 func (o *object) convertBridge(config mapping) {
 	kind, _ := config.text("nicType")
 	bridge, hasBridge := config.text("networkBridge")
@@ -133,12 +133,13 @@ func (o *object) convertBridge(config mapping) {
 	}
 }
 
-// dropUnused leaves out a part that had no effect. Only what a user wrote is a loss: defaults were filled in by the API server.
+// dropUnused leaves out a part that had no effect. Only values of the user are a loss: the API server filled in
+// defaults.
 func (o *object) dropUnused(in, part mapping, key string, defaults map[string]string, why string) {
 	for i := 0; i+1 < len(part.node.Content); i += 2 {
 		name, value := part.node.Content[i].Value, part.node.Content[i+1]
 		if fallback, ok := defaults[name]; !ok || value.Value != fallback {
-			part.say(Loss, name, "left out: %s", why)
+			part.report(Loss, name, "left out: %s", why)
 		}
 	}
 	in.remove(key)

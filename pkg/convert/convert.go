@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package convert turns manifests for Spectro Cloud's provider (spectrocloud/cluster-api-provider-maas) into manifests for this one.
+// Package convert turns manifests for Spectro Cloud's provider (spectrocloud/cluster-api-provider-maas) into manifests
+// for this one.
 //
-// Both have the same API group, kinds and version, but not the same fields. What a field there becomes here is in ClusterFields and
-// MachineFields, and in docs/migrating.md. Nothing is guessed: a field or value whose meaning is not certain is a Problem.
+// Both have the same API group, kinds and version, but not the same fields. ClusterFields, MachineFields and
+// docs/migrating.md list the equivalent of each field. Nothing is guessed: a field or value whose meaning is not
+// certain is a Problem.
 package convert
 
 import (
@@ -13,40 +15,41 @@ import (
 	"strings"
 )
 
-// Severity says what a Finding means for the result.
+// Severity is what a Finding means for the result.
 type Severity string
 
 const (
-	// Note is of what is converted, and works in another way than before, or should be known.
+	// Note: converted, but it works in another way than before, or is worth knowing.
 	Note Severity = "note"
-	// Loss is of what has no equivalent and is left out, or stays and has to be changed by hand.
+	// Loss: it has no equivalent and is left out, or it stays and has to be changed by hand.
 	Loss Severity = "loss"
-	// Problem is of what can't be converted; there is no result.
+	// Problem: it can't be converted; there is no result.
 	Problem Severity = "error"
 )
 
-// Finding is what there is to say about one field of one object.
+// Finding is a message about one field of one object.
 type Finding struct {
 	Severity Severity
-	// Line is where it is in the input, counted from 1.
+	// Line is its line in the input, counted from 1.
 	Line int
 	// Object is kind, namespace and name, as far as they are known.
 	Object string
-	// Path is the field, for example spec.template.spec.lxd; it is empty where the whole object is meant.
+	// Path is the field, for example spec.template.spec.lxd; empty for the whole object.
 	Path string
-	// Text says what was done, and what to do instead.
+	// Text is what was done, and what to do instead.
 	Text string
 }
 
-// String is the finding without its line.
+// String returns the finding without its line.
 func (f Finding) String() string {
 	parts := []string{string(f.Severity), f.Object, f.Path, f.Text}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
-// Result is what became of a stream of documents.
+// Result is the result of converting a stream of documents.
 type Result struct {
-	// Output has the same documents in the same order; what need not change is there byte for byte. It is nil where there is a Problem.
+	// Output has the same documents in the same order; unchanged documents are identical byte for byte. It is nil if
+	// there is a Problem.
 	Output []byte
 	// Findings are in the order of their lines.
 	Findings []Finding

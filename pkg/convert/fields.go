@@ -4,11 +4,11 @@ package convert
 
 import "strings"
 
-// Field is a field of Spectro Cloud's API, in any version that it was served in, and what it becomes.
+// Field is a field of Spectro Cloud's API, in any version that was served, and its equivalent.
 type Field struct {
 	// Name is its path in the spec of a MaasCluster, or in that of a MaasMachine (of a MaasMachineTemplate: spec.template.spec).
 	Name string
-	// Becomes is the path here. It is empty where there is no equivalent.
+	// Becomes is the path here. It is empty if there is no equivalent.
 	Becomes string
 }
 
@@ -54,7 +54,7 @@ var MachineFields = []Field{
 	{"staticIP.nameservers", ""},
 }
 
-// children are the names that a mapping at the path in has.
+// children returns the names of the fields of the mapping at a path.
 func children(fields []Field, in string) []string {
 	var names []string
 	for _, field := range fields {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// filledInDiskGB is what the API server there filled in for vmConfig.diskSize.
+	// filledInDiskGB is the default of vmConfig.diskSize there.
 	filledInDiskGB = 60
-	// leastDiskGB and leastMemoryMB are what an LXD VM needs here.
+	// leastDiskGB and leastMemoryMB are the minimum of an LXD VM here.
 	leastDiskGB   = 8
 	leastMemoryMB = 2048
 )
@@ -75,7 +75,7 @@ func (o *object) convertMachine(spec mapping, inTemplate bool) {
 	}
 }
 
-// convertIdentity: machines that are there already stay with who made them.
+// convertIdentity: existing machines stay with the provider that made them.
 func (o *object) convertIdentity(spec mapping, inTemplate, isVM bool) {
 	if _, ok := spec.text("providerID"); ok {
 		spec.problem("providerID", "this machine is there already, and is not taken over: leave it out of the input, and its Machine; new ones are made from the template")
@@ -100,11 +100,11 @@ func (o *object) convertImage(spec mapping) {
 	switch {
 	case !ok && !spec.has("image"):
 		spec.problem("image", "it is missing")
-	case !ok: // It was said.
+	case !ok: // It was already reported.
 	case !imageName.MatchString(image) || len(image) > 255-len("custom/"):
 		spec.problem("image", "%q is neither osystem/series nor the name of an image; fill in variables first", image)
 	case bareImage.MatchString(image):
-		spec.set("image", scalar(textTag, "custom/"+image)) // That is how it was deployed.
+		spec.set("image", scalar(textTag, "custom/"+image)) // It was deployed under this name.
 	}
 }
 
@@ -138,7 +138,7 @@ func (o *object) convertSizes(spec mapping, isVM bool) {
 	}
 }
 
-// dropLXD leaves out what says nothing about bare metal.
+// dropLXD leaves out what means nothing for bare metal.
 func (o *object) dropLXD(spec, lxd mapping) {
 	const why = "lxd.enabled is not true, so that it had no effect"
 	if vm, ok := lxd.child("vmConfig"); ok {
@@ -148,7 +148,7 @@ func (o *object) dropLXD(spec, lxd mapping) {
 	spec.remove("lxd")
 }
 
-// convertVM writes what lxd said as provisioningMode, minDiskSize and lxdConfig.
+// convertVM converts lxd to provisioningMode, minDiskSize and lxdConfig.
 func (o *object) convertVM(spec, lxd mapping, address string) {
 	config := mapping{o, &yaml.Node{Kind: yaml.MappingNode}, ""}
 	if vm, ok := lxd.child("vmConfig"); ok {
@@ -176,7 +176,7 @@ func (o *object) convertVM(spec, lxd mapping, address string) {
 	}
 }
 
-// convertDisk: the larger one of two sizes was taken.
+// convertDisk: of two sizes the larger one was used.
 func (o *object) convertDisk(spec, vm mapping) {
 	given := vm.has("diskSize")
 	size, ok := vm.number("diskSize")
@@ -184,7 +184,7 @@ func (o *object) convertDisk(spec, vm mapping) {
 		size = filledInDiskGB
 		vm.note("diskSize", "it is not given, and %d GB were filled in there: written as minDiskSize", filledInDiskGB)
 	} else if !ok {
-		return // It was 0, which left it to minDiskSize; or a problem was said.
+		return // It was 0, which left it to minDiskSize; or a problem was already reported.
 	}
 	least, hasLeast := spec.number("minDiskSize")
 	switch {

@@ -19,7 +19,7 @@ const (
 	nullTag   = "!!null"
 )
 
-// decimal is how a number is written in one way only; 010 is 8 for some, and 10 for others.
+// decimal is an unambiguous number: 010 is 8 for some parsers, and 10 for others.
 var decimal = regexp.MustCompile(`^(0|[1-9][0-9]{0,9})$`)
 
 // object is an object that is being converted.
@@ -30,7 +30,7 @@ type object struct {
 	findings *[]Finding
 }
 
-// mapping is a part of an object: the values by their keys.
+// mapping is a part of an object: values by key.
 type mapping struct {
 	*object
 	node *yaml.Node
@@ -39,7 +39,7 @@ type mapping struct {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == nullTag }
 
-// index is where a key's value is among the node's contents, or -1.
+// index returns the position of a key's value among the node's contents, or -1.
 func (m mapping) index(key string) int {
 	for i := 0; i+1 < len(m.node.Content); i += 2 {
 		if m.node.Content[i].Value == key {
@@ -59,7 +59,7 @@ func (m mapping) get(key string) *yaml.Node {
 
 func (m mapping) has(key string) bool { return m.index(key) > 0 }
 
-// remove takes a key away, if it is there.
+// remove removes a key, if it exists.
 func (m mapping) remove(key string) {
 	if i := m.index(key); i > 0 {
 		m.node.Content = slices.Delete(m.node.Content, i-1, i+1)
@@ -67,7 +67,7 @@ func (m mapping) remove(key string) {
 	}
 }
 
-// set gives a key a value; a new key is the last one.
+// set sets the value of a key; a new key is the last one.
 func (m mapping) set(key string, value *yaml.Node) {
 	m.changed = true
 	if i := m.index(key); i > 0 {
@@ -89,7 +89,7 @@ func scalar(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
-// pairs makes a mapping of texts.
+// pairs makes a mapping of strings.
 func pairs(keysAndValues ...string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i, text := range keysAndValues {
@@ -102,7 +102,7 @@ func pairs(keysAndValues ...string) *yaml.Node {
 	return n
 }
 
-func (m mapping) say(severity Severity, key, format string, args ...any) {
+func (m mapping) report(severity Severity, key, format string, args ...any) {
 	line, path := m.node.Line, m.path
 	if i := m.index(key); i > 0 && m.node.Content[i-1].Line > 0 { // A new one has no line.
 		line = m.node.Content[i-1].Line
@@ -113,18 +113,18 @@ func (m mapping) say(severity Severity, key, format string, args ...any) {
 	*m.findings = append(*m.findings, Finding{severity, m.line + line, m.name, path, fmt.Sprintf(format, args...)})
 }
 
-func (m mapping) note(key, format string, args ...any)    { m.say(Note, key, format, args...) }
-func (m mapping) problem(key, format string, args ...any) { m.say(Problem, key, format, args...) }
+func (m mapping) note(key, format string, args ...any)    { m.report(Note, key, format, args...) }
+func (m mapping) problem(key, format string, args ...any) { m.report(Problem, key, format, args...) }
 
-// lose leaves a field out, and says so.
+// lose leaves a field out, and reports that.
 func (m mapping) lose(key, format string, args ...any) {
 	if m.has(key) {
-		m.say(Loss, key, "left out: "+format, args...)
+		m.report(Loss, key, "left out: "+format, args...)
 		m.remove(key)
 	}
 }
 
-// check refuses keys that are not known or there twice. Those without a value are removed: they say nothing.
+// check refuses unknown and repeated keys. Keys without a value are removed: they mean nothing.
 func (m mapping) check(known []string) {
 	var seen, empty []string
 	for i := 0; i+1 < len(m.node.Content); i += 2 {
@@ -144,7 +144,7 @@ func (m mapping) check(known []string) {
 	}
 }
 
-// hint returns what to do about a field that is not known: it may be one of this provider's.
+// hint returns what to do about an unknown field: it may be one of this provider's.
 func hint(key string) string {
 	if slices.Contains([]string{"provisioningMode", "dynamicLXD", "lxdControlPlaneCluster", "virtualIP", "credentialsRef", "staticIPPoolRef", "release"}, key) {
 		return "; this one has: was the object converted before?"
@@ -152,7 +152,7 @@ func hint(key string) string {
 	return "; remove it, or correct it"
 }
 
-// child is the mapping that a key has as its value.
+// child returns the mapping that is the value of a key.
 func (m mapping) child(key string) (mapping, bool) {
 	n := m.get(key)
 	switch {
@@ -165,7 +165,7 @@ func (m mapping) child(key string) (mapping, bool) {
 	return mapping{m.object, n, strings.TrimPrefix(m.path+"."+key, ".")}, true
 }
 
-// plain is a value with the tag.
+// plain returns a value with the tag.
 func (m mapping) plain(key, tag, wanted string) (string, bool) {
 	n := m.get(key)
 	switch {
@@ -181,7 +181,7 @@ func (m mapping) plain(key, tag, wanted string) (string, bool) {
 	return n.Value, true
 }
 
-// text is a text that is not empty: an empty one means the same as none, and is removed.
+// text returns a string that is not empty: an empty one means the same as none, and is removed.
 func (m mapping) text(key string) (string, bool) {
 	value, ok := m.plain(key, textTag, "a text, with quotes where YAML sees something else")
 	if ok && value == "" {
@@ -191,7 +191,7 @@ func (m mapping) text(key string) (string, bool) {
 	return value, ok
 }
 
-// number is a number of 1 or more: 0 means the same as none, and is removed.
+// number returns a number of 1 or more: 0 means the same as none, and is removed.
 func (m mapping) number(key string) (int, bool) {
 	value, ok := m.plain(key, numberTag, "a whole number without quotes")
 	if !ok {
@@ -208,13 +208,13 @@ func (m mapping) number(key string) (int, bool) {
 	return int(n), n > 0
 }
 
-// flag is true or false; absent where it is neither.
+// flag returns true or false; it is absent if it is neither.
 func (m mapping) flag(key string) (value, ok bool) {
 	text, ok := m.plain(key, boolTag, "true or false")
 	return strings.EqualFold(text, "true"), ok
 }
 
-// names is a list of texts. Empty and double ones mean nothing, and are removed; so is a list without any.
+// names returns a list of strings. Empty and repeated ones mean nothing, and are removed; so is an empty list.
 func (m mapping) names(key string) []string {
 	n := m.get(key)
 	if n == nil {

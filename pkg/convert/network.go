@@ -58,7 +58,7 @@ type device struct {
 	subnet     netip.Prefix
 }
 
-// convertDevices makes interfaces of network and interfaceLinkModes; nil where there is nothing to say.
+// convertDevices makes interfaces from network and interfaceLinkModes; nil if there are none.
 func (o *object) convertDevices(vm mapping, address string) *yaml.Node {
 	modes := o.linkModes(vm)
 	text, ok := vm.text("network")
@@ -118,7 +118,7 @@ func (o *object) linkModes(vm mapping) map[string]string {
 	return modes
 }
 
-// devices reads network: one subnet or two, with a comma between them, for eth0 and eth1.
+// devices parses network: one subnet or two, with a comma between them, for eth0 and eth1.
 func (o *object) devices(vm mapping, text string) ([]device, bool) {
 	subnets := strings.Split(text, ",")
 	if len(subnets) > 2 {
@@ -138,7 +138,7 @@ func (o *object) devices(vm mapping, text string) ([]device, bool) {
 	return devices, true
 }
 
-// carry has the device whose subnet the static address lies in carry it.
+// carry gives the static address to the device whose subnet contains it.
 func (o *object) carry(vm mapping, devices []device, modes map[string]string, address string) bool {
 	carrier := -1
 	if ip, err := netip.ParseAddr(address); err == nil {

@@ -15,14 +15,14 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// kinds are those of Spectro Cloud's API, with a new object of ours. It has no MaasClusterTemplate.
+// kinds are those of Spectro Cloud's API, each with a new object of ours. It has no MaasClusterTemplate.
 var kinds = map[string]func() any{
 	"MaasCluster":         func() any { return &infrav1.MaasCluster{} },
 	"MaasMachine":         func() any { return &infrav1.MaasMachine{} },
 	"MaasMachineTemplate": func() any { return &infrav1.MaasMachineTemplate{} },
 }
 
-// versions are those that its releases serve, or did.
+// versions are those that its releases serve or served.
 var versions = []string{"v1alpha3", "v1alpha4", "v1beta1"}
 
 // convertObject converts an object, or the items of a List, and reports whether it changed. line is the one before its document.
@@ -41,12 +41,12 @@ func convertObject(node *yaml.Node, line int, findings *[]Finding) (changed bool
 	case ours && kinds[kind] != nil:
 		o.convert(m, kind, version)
 	default:
-		o.lookAround(m, group, version, kind)
+		o.checkOther(m, group, version, kind)
 	}
 	return o.changed
 }
 
-// convertItems converts what is in a List.
+// convertItems converts the items of a List.
 func convertItems(list mapping) (changed bool) {
 	items := list.get("items")
 	if items == nil {
@@ -64,7 +64,7 @@ func convertItems(list mapping) (changed bool) {
 	return changed
 }
 
-// identify reads what every object has.
+// identify reads the fields that every object has.
 func (o *object) identify(m mapping) (apiVersion, kind string) {
 	value := func(m mapping, key string) string {
 		n := m.get(key)
@@ -125,11 +125,11 @@ func (o *object) convert(m mapping, kind, version string) {
 	}
 }
 
-// verify: what is written is read by the API server as our type.
+// verify checks that the API server can read the result as our type.
 func (o *object) verify(m mapping, kind string) {
 	text, err := yaml.Marshal(m.node)
 	if err == nil {
-		text, err = sigsyaml.YAMLToJSONStrict(text) // Not UnmarshalStrict: it makes texts of numbers.
+		text, err = sigsyaml.YAMLToJSONStrict(text) // Not UnmarshalStrict: it turns numbers into strings.
 	}
 	if err == nil {
 		decoder := json.NewDecoder(bytes.NewReader(text))
@@ -141,7 +141,8 @@ func (o *object) verify(m mapping, kind string) {
 	}
 }
 
-// shared reports whether a node is written with anchors, aliases, merge keys or tags of its own: changing one place could change another.
+// shared reports whether a node uses anchors, aliases, merge keys or custom tags: changing one place could change
+// another.
 func shared(n *yaml.Node) bool {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode || n.Style&yaml.TaggedStyle != 0 || n.ShortTag() == "!!merge" {
 		return true
@@ -149,7 +150,8 @@ func shared(n *yaml.Node) bool {
 	return slices.ContainsFunc(n.Content, shared)
 }
 
-// written are what the API server and controllers write into metadata. References and finalizers are of the cluster that it came from.
+// written are the metadata that the API server and controllers write. References and finalizers belong to the original
+// cluster.
 var written = []string{
 	"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generation", "managedFields", "ownerReferences",
 	"resourceVersion", "selfLink", "uid",
@@ -158,7 +160,7 @@ var written = []string{
 // recorded are annotations that kubectl and Spectro Cloud's controllers write.
 var recorded = []string{"kubectl.kubernetes.io/last-applied-configuration", "maas.spectrocloud.com/vm-name", "maas.lxd.io/evacuation-completed"}
 
-// convertMetadata leaves out what was written into an object that lives.
+// convertMetadata leaves out what the API server and controllers wrote into a live object.
 func (o *object) convertMetadata(m mapping, kind string) {
 	var gone []string
 	drop := func(in mapping, keys []string) {
@@ -191,18 +193,18 @@ func (o *object) convertMetadata(m mapping, kind string) {
 	}
 }
 
-// lookAround looks at what is not ours, and stays as it is, for what has to be changed by hand.
-func (o *object) lookAround(m mapping, group, version, kind string) {
+// checkOther checks an object of another provider, which stays as it is, for what has to be changed by hand.
+func (o *object) checkOther(m mapping, group, version, kind string) {
 	if isCore(group, kind) && strings.HasPrefix(version, "v1alpha") {
-		m.say(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write the object anew, best as v1beta2", version)
+		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write the object anew, best as v1beta2", version)
 	}
 	if spec, ok := m.subject("spec"); ok && group == "cluster.x-k8s.io" && kind == "Cluster" {
-		o.lookAtCluster(spec)
+		o.checkCluster(spec)
 	}
-	o.lookForReferences(m.node, "")
+	o.checkReferences(m.node, "")
 }
 
-// isCore tells Cluster API's own kinds from those of other providers, whose v1alpha3 may be the newest there is.
+// isCore distinguishes Cluster API's own kinds from those of other providers, whose v1alpha3 may be the newest version.
 func isCore(group, kind string) bool {
 	switch group {
 	case "cluster.x-k8s.io":
@@ -223,23 +225,24 @@ func (m mapping) subject(key string) (mapping, bool) {
 	return m.child(key)
 }
 
-// lookAtCluster: the endpoint of a Cluster that lives is the name that Spectro Cloud's controller made, which the new one has not.
-func (o *object) lookAtCluster(spec mapping) {
+// checkCluster reports the endpoint of a live Cluster: it is the name that Spectro Cloud's controller made, which the
+// new cluster does not have.
+func (o *object) checkCluster(spec mapping) {
 	reference, _ := spec.subject("infrastructureRef")
 	endpoint, ok := spec.subject("controlPlaneEndpoint")
 	if !ok || reference.node == nil || reference.get("kind") == nil || reference.get("kind").Value != "MaasCluster" {
 		return
 	}
 	if host := endpoint.get("host"); host != nil && host.Value != "" {
-		endpoint.say(Loss, "host", "it stays, but the new cluster has an endpoint of its own: remove controlPlaneEndpoint, unless you keep this name or address yourself")
+		endpoint.report(Loss, "host", "it stays, but the new cluster has an endpoint of its own: remove controlPlaneEndpoint, unless you keep this name or address yourself")
 	}
 }
 
-// lookForReferences finds references to our kinds in versions that are gone. Aliases are not followed.
-func (o *object) lookForReferences(n *yaml.Node, path string) {
+// checkReferences finds references to our kinds in versions that no longer exist. Aliases are not followed.
+func (o *object) checkReferences(n *yaml.Node, path string) {
 	if n.Kind == yaml.SequenceNode {
 		for i, item := range n.Content {
-			o.lookForReferences(item, fmt.Sprintf("%s[%d]", path, i))
+			o.checkReferences(item, fmt.Sprintf("%s[%d]", path, i))
 		}
 	}
 	if n.Kind != yaml.MappingNode {
@@ -250,10 +253,10 @@ func (o *object) lookForReferences(n *yaml.Node, path string) {
 	if path != "" && kind != nil && apiVersion != nil && kinds[kind.Value] != nil {
 		group, version, _ := strings.Cut(apiVersion.Value, "/")
 		if group == infrav1.GroupVersion.Group && version != infrav1.GroupVersion.Version {
-			m.say(Loss, "apiVersion", "it stays: write %s, or, where the object is of cluster.x-k8s.io/v1beta2, apiGroup: %s", infrav1.GroupVersion, group)
+			m.report(Loss, "apiVersion", "it stays: write %s, or, where the object is of cluster.x-k8s.io/v1beta2, apiGroup: %s", infrav1.GroupVersion, group)
 		}
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		o.lookForReferences(n.Content[i+1], strings.TrimPrefix(path+"."+n.Content[i].Value, "."))
+		o.checkReferences(n.Content[i+1], strings.TrimPrefix(path+"."+n.Content[i].Value, "."))
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is one of a stream: from its line --- to the next one.
+// document is one document of a stream: from its line --- to the next one.
 type document struct {
 	text []byte
 	line int // of its first line, counted from 1
 }
 
-// split cuts at each line that begins with ---: YAML ends even a text block there. Joined, the documents are the input.
+// split splits at each line that begins with ---: YAML ends even a text block there. Joined, the documents are the
+// input.
 func split(input []byte) []document {
 	var documents []document
 	start, startLine := 0, 1
@@ -43,7 +44,7 @@ func startsDocument(rest []byte) bool {
 	return ok && (len(after) == 0 || bytes.IndexByte([]byte(" \t\r\n"), after[0]) >= 0)
 }
 
-// convert returns the document as it should be: its own bytes where nothing changes.
+// convert returns the converted document: its own bytes if nothing changes.
 func (d document) convert() ([]byte, []Finding) {
 	var findings []Finding
 	fail := func(line int, format string, args ...any) ([]byte, []Finding) {
@@ -53,7 +54,7 @@ func (d document) convert() ([]byte, []Finding) {
 	var root, more yaml.Node
 	switch err := decoder.Decode(&root); {
 	case errors.Is(err, io.EOF):
-		return d.text, nil // Nothing but comments.
+		return d.text, nil // Only comments.
 	case err != nil:
 		return fail(d.line, "the document that begins here is no YAML (near this line of the input: %v). A template has to be filled in first, for example with clusterctl generate yaml", d.mistake())
 	}
@@ -78,13 +79,14 @@ func (d document) convert() ([]byte, []Finding) {
 	return text, findings
 }
 
-// mistake is why a document is no YAML, with the line counted in the whole stream. The library tells the line before for some.
+// mistake returns why a document is no YAML, with the line counted in the whole stream. For some errors the library
+// reports the line before.
 func (d document) mistake() error {
 	padded := append(bytes.Repeat([]byte("\n"), d.line-1), d.text...)
 	return yaml.Unmarshal(padded, &yaml.Node{})
 }
 
-// encode writes a document that was changed. Comments stay where they are, empty lines don't.
+// encode writes a changed document. Comments stay where they are, empty lines don't.
 func encode(original []byte, root *yaml.Node) ([]byte, error) {
 	var text bytes.Buffer
 	if startsDocument(original) {
@@ -102,17 +104,17 @@ func encode(original []byte, root *yaml.Node) ([]byte, error) {
 // indentsLists reports whether the first list with a line for each item is further right than its key.
 func indentsLists(n *yaml.Node) bool {
 	var first *bool
-	var look func(*yaml.Node)
-	look = func(n *yaml.Node) {
+	var visit func(*yaml.Node)
+	visit = func(n *yaml.Node) {
 		for i, child := range n.Content {
 			isItems := n.Kind == yaml.MappingNode && i%2 == 1 && child.Kind == yaml.SequenceNode && child.Style&yaml.FlowStyle == 0
 			if isItems && first == nil && child.Line > 0 {
 				further := child.Column > n.Content[i-1].Column
 				first = &further
 			}
-			look(child)
+			visit(child)
 		}
 	}
-	look(n)
+	visit(n)
 	return first != nil && *first
 }

@@ -12,7 +12,7 @@ import (
 
 const bridgeType = "bridge"
 
-// ensureBridge wants a bridge that is up, the host's or LXD's: MAAS attaches VMs to its name either way.
+// ensureBridge ensures a bridge that is up, the host's or LXD's: MAAS attaches VMs to its name either way.
 func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 	network, state, err := ensure(p.write && p.CreateBridge,
 		func() (*api.Network, error) {
@@ -45,7 +45,7 @@ func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (State, string, error) {
 	link, err := client.GetNetworkState(p.NetworkBridge)
 	if err != nil {
-		return Failed, "", asError(StepBridge, "asking for the state of "+p.NetworkBridge, err)
+		return Failed, "", asError(StepBridge, "reading the state of "+p.NetworkBridge, err)
 	}
 	if link.State != "up" {
 		return Failed, "", &Error{Step: StepBridge, Problem: fmt.Sprintf("the bridge %s is %s", p.NetworkBridge, link.State),
@@ -53,7 +53,7 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 	}
 	owner := "the host's"
 	switch {
-	case managed: // LXD routes what goes in and out.
+	case managed: // LXD routes its traffic.
 		owner = "LXD's"
 	case link.Bridge != nil && len(link.Bridge.UpperDevices) == 0:
 		return Failed, "", &Error{Step: StepBridge, Permanent: true,
@@ -90,8 +90,9 @@ func bridgeNames(client lxd.InstanceServer) string {
 	return strings.Join(names, ", ")
 }
 
-// createBridge makes a bridge on which LXD serves neither addresses nor names: MAAS does. LXD picks its subnet, for which it tries to reach the
-// gateways of candidates. Where something responds for every address, that fails, and the bridge has to be made by hand with an ipv4.address.
+// createBridge makes a bridge on which LXD serves neither addresses nor names, because MAAS does. LXD picks its subnet:
+// it tries to reach the gateways of candidates. If something responds for every address, that fails, and the bridge has
+// to be made by hand with an ipv4.address.
 func (p *pass) createBridge(client lxd.InstanceServer) error {
 	err := client.CreateNetwork(api.NetworksPost{
 		Name: p.NetworkBridge, Type: bridgeType,

@@ -26,7 +26,7 @@ const (
 	SettingListen         = "LXD_LISTEN"
 )
 
-// What empty names in a Config stand for.
+// The defaults of empty names in a Config.
 const (
 	DefaultStoragePool = "default"
 	DefaultProject     = "maas"
@@ -35,7 +35,7 @@ const (
 // profileName is the profile of the project that MAAS gives to VMs. It uses no other.
 const profileName = "maas"
 
-// Config says how a node's LXD has to be.
+// Config is the wanted setup of a node's LXD.
 type Config struct {
 	// StoragePool is the name of the pool; empty stands for DefaultStoragePool.
 	StoragePool string
@@ -45,12 +45,12 @@ type Config struct {
 	StorageSizeGB int
 	// NetworkBridge is the bridge that VMs are attached to.
 	NetworkBridge string
-	// CreateBridge makes a bridge managed by LXD where there is none of that name.
+	// CreateBridge makes a bridge managed by LXD if there is none of that name.
 	CreateBridge bool
 	// Project is the LXD project of MAAS's VMs; empty stands for DefaultProject.
 	Project string
 	// ListenAddress is where MAAS reaches LXD (core.https_address): an IP address, or none for all of them, and a port.
-	// Empty: any address that LXD has will do, and where it has none it gets anyListen.
+	// Empty: any address that LXD has will do; without one it gets anyListen.
 	ListenAddress string
 }
 
@@ -59,21 +59,20 @@ type SettingError struct {
 	Setting, Value, Problem string
 }
 
-// Error names the setting, its value and what it has to be.
+// Error names the setting, its value and the rule.
 func (e *SettingError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Setting, e.Value, e.Problem) }
 
 func backends() []string { return []string{"zfs", "btrfs", "lvm", "dir"} }
 
-// Names as LXD takes them: for storage pools, for projects (without underscores), and for interfaces, where
-// Linux sets the length.
+// Names that LXD accepts: for storage pools, for projects (without underscores), and for interfaces, whose length Linux
+// limits.
 var (
 	objectName    = regexp.MustCompile(`^[a-zA-Z0-9][-_.a-zA-Z0-9]*$`)
 	projectName   = regexp.MustCompile(`^[a-zA-Z0-9][-.a-zA-Z0-9]*$`)
 	interfaceName = regexp.MustCompile(`^[-_.a-zA-Z0-9]{2,15}$`)
 )
 
-// Validate checks the form of all settings without asking LXD. All that is wrong is in the error, each as a
-// *SettingError.
+// Validate checks the form of all settings without calling LXD. The error holds all problems, each as a *SettingError.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -132,14 +131,14 @@ func parseListen(address string) (listen, error) {
 	if l.host, err = netip.ParseAddr(host); err != nil {
 		return listen{}, errors.New("its host must be an IP address, or empty for all addresses")
 	}
-	if l.host == netip.IPv6Unspecified() { // Linux and LXD take it for both families.
+	if l.host == netip.IPv6Unspecified() { // Linux and LXD use it for both families.
 		l.host = netip.Addr{}
 	}
 	l.host = l.host.Unmap()
 	return l, nil
 }
 
-// serves reports whether who listens on l is also reached at the other address.
+// serves reports whether a listener on l can also be reached at the other address.
 func (l listen) serves(other listen) bool {
 	if l.port != other.port {
 		return false

@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// writesOfPrepare is how many writes a fresh node takes: pool, bridge, project, profile, address, note of the address.
+// writesOfPrepare is how many writes a fresh node takes: pool, bridge, project, profile, address, mark of the address.
 const writesOfPrepare = 6
 
 // everything is a configuration that makes all that can be made. Bridges' names are short.
@@ -54,8 +54,8 @@ func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config
 	}
 	wantStates(t, report, allIn(OK))
 	now, err := readListen(client)
-	if err != nil || now.address != config.ListenAddress || now.note != config.ListenAddress {
-		t.Errorf("LXD listens on %q, note %q (%v)", now.address, now.note, err)
+	if err != nil || now.address != config.ListenAddress || now.mark != config.ListenAddress {
+		t.Errorf("LXD listens on %q, mark %q (%v)", now.address, now.mark, err)
 	}
 	profile, _, err := client.UseProject(config.Project).GetProfile(profileName)
 	if err != nil || len(profile.Devices) > 0 {

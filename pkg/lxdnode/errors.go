@@ -12,24 +12,24 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
-// maxSaid bounds what is taken from LXD's own words, in bytes.
-const maxSaid = 1024
+// maxMessage bounds a message of LXD, in bytes.
+const maxMessage = 1024
 
-// Error is a step that failed, in words for the people who run the node.
+// Error is a step that failed, described for the people who run the node.
 type Error struct {
 	// Step is one of the Step constants.
 	Step string
-	// Problem is what was seen.
+	// Problem is the observed problem.
 	Problem string
-	// Remedy is what a person can do; empty where waiting is the remedy.
+	// Remedy is what a person can do; empty if waiting is the remedy.
 	Remedy string
-	// Permanent says that trying again is useless until a person has changed something.
+	// Permanent means that retrying is useless until a person has changed something.
 	Permanent bool
 
 	cause error
 }
 
-// Error gives step, problem and remedy on one line.
+// Error returns step, problem and remedy on one line.
 func (e *Error) Error() string {
 	text := e.Step + ": " + e.Problem
 	if e.Remedy != "" {
@@ -38,11 +38,11 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap gives LXD's or the network's error, where there was one.
+// Unwrap returns LXD's or the network's error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Permanent reports whether an operator has to change something before err can go away: it holds a permanent *Error or a *SettingError, alone or
-// among others.
+// Permanent reports whether an operator has to change something before err can go away: it holds a permanent *Error or
+// a *SettingError, alone or among others.
 func Permanent(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // It walks the tree itself: errors.As would stop at the first one.
 	case nil:
@@ -62,7 +62,7 @@ func Permanent(err error) bool {
 	return Permanent(errors.Unwrap(err))
 }
 
-// asError gives an error of LXD or of the way to it the shape of a step's failure. Errors that have it keep it.
+// asError turns an error of LXD or of the connection into that of a step. An *Error stays as it is.
 func asError(step, doing string, err error) *Error {
 	var known *Error
 	if errors.As(err, &known) {
@@ -71,17 +71,17 @@ func asError(step, doing string, err error) *Error {
 	var status api.StatusError
 	switch {
 	case errors.As(err, &status):
-		return &Error{Step: step, Problem: doing + ": LXD says: " + text.OneLine(err.Error(), maxSaid), cause: err}
+		return &Error{Step: step, Problem: doing + ": LXD returned: " + text.OneLine(err.Error(), maxMessage), cause: err}
 	case errors.Is(err, errConflict):
 		return &Error{Step: step, Problem: doing + ": " + errConflict.Error(), cause: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Step: step, Problem: doing + ": LXD took too long", cause: err,
-			Remedy: "what was asked for may still be under way; LXD's log says what it waits for"}
+			Remedy: "the request may still be under way; LXD's log shows what it waits for"}
 	}
-	return &Error{Step: step, Problem: doing + ": no answer from LXD: " + text.OneLine(err.Error(), maxSaid), cause: err}
+	return &Error{Step: step, Problem: doing + ": no response from LXD: " + text.OneLine(err.Error(), maxMessage), cause: err}
 }
 
-// unanswered reports whether LXD did not respond at all, so that asking it for more is useless for now.
+// unanswered reports whether LXD did not respond at all, so that further calls are useless for now.
 func unanswered(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.cause != nil && !api.StatusErrorCheck(e.cause) && !errors.Is(e.cause, errConflict)

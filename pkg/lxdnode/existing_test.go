@@ -398,8 +398,8 @@ func (l *listener) wantAt(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now.address != address || strings.HasPrefix(now.note, tryingPrefix) || (address == "" && now.note != "") {
-		t.Errorf("LXD listens on %q (note %q), want %q", now.address, now.note, address)
+	if now.address != address || strings.HasPrefix(now.mark, tryingPrefix) || (address == "" && now.mark != "") {
+		t.Errorf("LXD listens on %q (mark %q), want %q", now.address, now.mark, address)
 	}
 	if address == "" {
 		return

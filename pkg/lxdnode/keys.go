@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// keysYears is how long a key pair lives. LXD's own certificates have ten years too.
+// keysYears is the validity of a key pair. LXD's own certificates have ten years, too.
 const keysYears = 10
 
 // Keys is a client's certificate and its private key, both in PEM.
@@ -25,10 +25,10 @@ type Keys struct {
 	Certificate, Key []byte
 }
 
-// maxCommonName is what X.509 allows.
+// maxCommonName is X.509's limit.
 const maxCommonName = 64
 
-// CommonName is that of the certificates that NewKeys makes for a name: a longer one is cut.
+// CommonName returns the common name of the certificates that NewKeys makes for a name: a longer one is cut.
 func CommonName(name string) string { return name[:min(len(name), maxCommonName)] }
 
 // NewKeys makes a self-signed client certificate, as LXD's own clients do.
@@ -65,7 +65,7 @@ func NewKeys(name string) (Keys, error) {
 	}, nil
 }
 
-// Fingerprint is LXD's name for a certificate (PEM): the SHA-256 of its DER in lower-case hex.
+// Fingerprint returns LXD's name for a certificate (PEM): the SHA-256 of its DER in lower-case hex.
 func Fingerprint(certificate []byte) (string, error) {
 	der, err := decodeCertificate(certificate)
 	if err != nil {
@@ -79,7 +79,7 @@ func fingerprint(der []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// decodeCertificate gives the DER of a certificate in PEM.
+// decodeCertificate returns the DER of a certificate in PEM.
 func decodeCertificate(certificate []byte) ([]byte, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {

@@ -21,27 +21,27 @@ import (
 
 const (
 	listenKey = "core.https_address"
-	// ownListenKey holds the address that was set here, so that it is known from an operator's; with tryingPrefix as
-	// long as it is not known whether LXD could listen there.
+	// ownListenKey holds the address that was set here, to distinguish it from an operator's. It has tryingPrefix while
+	// it is not known whether LXD could listen there.
 	ownListenKey = "user.capmaas.https-address"
 	tryingPrefix = "trying "
 	// anyListen is all addresses of both families.
 	anyListen = "[::]:8443"
-	// defaultPort is LXD's where core.https_address names none.
+	// defaultPort is LXD's if core.https_address has none.
 	defaultPort = "8443"
 )
 
-// maxConflicts bounds how often the step starts over because another client's write came first.
+// maxConflicts bounds how often the step restarts because another client wrote first.
 const maxConflicts = 5
 
-// errConflict says that another client changed the server's configuration since it was read.
-var errConflict = errors.New("LXD's configuration is being changed by somebody else")
+// errConflict means that another client has changed the server's configuration since it was read.
+var errConflict = errors.New("LXD's configuration is being changed by another client")
 
-// ensureListen wants LXD to be reached at the address.
+// ensureListen makes LXD reachable at the address.
 //
-// LXD 5.0 shows a new address as configured also when it could not listen there and has said so. So the address is set
-// with a note that it is a try; the note is settled when LXD has agreed, and the old address restored when it has not.
-// Who finds such a note does not know the outcome, and sets the address again.
+// LXD 5.0 shows a new address as configured even after it reported that it could not listen there. So the address is
+// set with the mark of a try; the mark is removed when LXD has confirmed, and the old address restored when it has
+// refused. A run that finds the mark does not know the outcome, and sets the address again.
 func (p *pass) ensureListen(client lxd.InstanceServer) (State, string, error) {
 	for try := 1; ; try++ {
 		state, found, err := p.tryListen(client)
@@ -59,14 +59,14 @@ func (p *pass) tryListen(client lxd.InstanceServer) (State, string, error) {
 	switch {
 	case p.listensWell(now.address) && !now.tried():
 		return OK, now.address, nil
-	case now.address != "" && now.address != now.note && !now.tried():
+	case now.address != "" && now.address != now.mark && !now.tried():
 		return Failed, "", p.foreignListen(now.address)
 	case !p.write:
 		return Missing, now.describe(), nil
 	}
-	if now.tried() { // LXD does not listen anew on an address that it has already.
+	if now.tried() { // LXD does not listen again on an address that it already has.
 		if now, err = now.write(client, "", ""); err != nil {
-			return Failed, "", asError(StepListen, "forgetting an address", err)
+			return Failed, "", asError(StepListen, "removing the recorded address", err)
 		}
 	}
 	address := cmp.Or(p.ListenAddress, anyListen)
@@ -75,14 +75,14 @@ func (p *pass) tryListen(client lxd.InstanceServer) (State, string, error) {
 		return Failed, "", now.restore(client, address, err)
 	}
 	if _, err := tried.write(client, address, address); err != nil {
-		return Failed, "", asError(StepListen, "noting the address", err)
+		return Failed, "", asError(StepListen, "recording the address", err)
 	}
 	return Changed, address, nil
 }
 
-// listening is what the server's configuration says about the address, at one moment.
+// listening is the address in the server's configuration, at one moment.
 type listening struct {
-	address, note string
+	address, mark string
 
 	config map[string]any
 	etag   string
@@ -91,17 +91,17 @@ type listening struct {
 func readListen(client lxd.InstanceServer) (listening, error) {
 	server, etag, err := client.GetServer()
 	if err != nil {
-		return listening{}, asError(StepListen, "asking for the server's configuration", err)
+		return listening{}, asError(StepListen, "reading the server's configuration", err)
 	}
 	text := func(key string) string {
 		value, _ := server.Config[key].(string)
 		return value
 	}
-	return listening{address: text(listenKey), note: text(ownListenKey), config: server.Config, etag: etag}, nil
+	return listening{address: text(listenKey), mark: text(ownListenKey), config: server.Config, etag: etag}, nil
 }
 
-// tried reports whether the address was set here without LXD's answer being known.
-func (l listening) tried() bool { return l.address != "" && l.note == tryingPrefix+l.address }
+// tried reports whether the address was set here and the outcome is unknown.
+func (l listening) tried() bool { return l.address != "" && l.mark == tryingPrefix+l.address }
 
 func (l listening) describe() string {
 	switch {
@@ -113,14 +113,15 @@ func (l listening) describe() string {
 	return "LXD listens on " + l.address
 }
 
-// write changes address and note, if no other client changed the configuration since it was read, and reads it again. LXD takes the
-// configuration as a whole, but keeps keys of users (user.*) that are left out: what is to go is sent empty.
-func (l listening) write(client lxd.InstanceServer, address, note string) (listening, error) {
+// write changes address and mark, if no other client has changed the configuration since it was read, and reads it
+// again. LXD replaces the configuration as a whole, but keeps user keys (user.*) that are left out: keys to remove are
+// sent empty.
+func (l listening) write(client lxd.InstanceServer, address, mark string) (listening, error) {
 	config := maps.Clone(l.config)
 	if config == nil {
 		config = map[string]any{}
 	}
-	config[listenKey], config[ownListenKey] = address, note
+	config[listenKey], config[ownListenKey] = address, mark
 	err := client.UpdateServer(api.ServerPut{Config: config}, l.etag)
 	if api.StatusErrorCheck(err, http.StatusPreconditionFailed) {
 		return l, errConflict
@@ -129,13 +130,13 @@ func (l listening) write(client lxd.InstanceServer, address, note string) (liste
 		return l, err
 	}
 	written, err := readListen(client)
-	if err == nil && (written.address != address || written.note != note) {
+	if err == nil && (written.address != address || written.mark != mark) {
 		return l, errConflict
 	}
 	return written, err
 }
 
-// restore undoes a try that LXD refused, and says why it did. Where that fails too, the note stays for the next run.
+// restore undoes a try that LXD refused, and returns the reason. If that fails too, the mark stays for the next run.
 func (l listening) restore(client lxd.InstanceServer, address string, cause error) error {
 	if errors.Is(cause, errConflict) || !api.StatusErrorCheck(cause) {
 		return asError(StepListen, "listening on "+address, cause)
@@ -143,7 +144,7 @@ func (l listening) restore(client lxd.InstanceServer, address string, cause erro
 	e := listenError(client, address, cause)
 	refused, err := readListen(client)
 	if err == nil && refused.address == address && refused.tried() {
-		_, err = refused.write(client, l.address, l.note)
+		_, err = refused.write(client, l.address, l.mark)
 	}
 	if err != nil {
 		e.cause = errors.Join(cause, err)
@@ -151,8 +152,8 @@ func (l listening) restore(client lxd.InstanceServer, address string, cause erro
 	return e
 }
 
-// listensWell reports whether LXD, listening on current, is reached at the wanted address. Where none is wanted, any address will do. LXD takes
-// addresses without a port.
+// listensWell reports whether LXD, listening on current, is reachable at the wanted address. If none is wanted, any
+// address will do. LXD accepts addresses without a port.
 func (p *pass) listensWell(current string) bool {
 	if current == "" || p.ListenAddress == "" {
 		return current != ""
@@ -161,7 +162,7 @@ func (p *pass) listensWell(current string) bool {
 		current = net.JoinHostPort(strings.Trim(current, "[]"), defaultPort)
 	}
 	has, err := parseListen(current)
-	if err != nil { // a name: who set it knows what it stands for, but not that it is the wanted address
+	if err != nil { // a host name: it may or may not be the wanted address
 		return false
 	}
 	wanted, err := parseListen(p.ListenAddress)
@@ -175,8 +176,8 @@ func (p *pass) foreignListen(current string) *Error {
 			"`lxc config set %s [::]:PORT`", SettingListen, listenKey)}
 }
 
-// listenError finds out why LXD could not listen, which it does not say: an address that the node does not have, or a
-// port that is taken.
+// listenError finds out why LXD could not listen, which LXD does not report: an address that the node does not have, or
+// a port that is taken.
 func listenError(client lxd.InstanceServer, address string, cause error) *Error {
 	e := asError(StepListen, "listening on "+address, cause)
 	wanted, err := parseListen(address)
@@ -193,7 +194,7 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 		e.Permanent = true
 		return e
 	}
-	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address, text.OneLine(cause.Error(), maxSaid))
+	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address, text.OneLine(cause.Error(), maxMessage))
 	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to another port",
 		wanted.port, SettingListen)
 	return e
@@ -209,7 +210,7 @@ func nodeAddresses(client lxd.InstanceServer) ([]netip.Addr, error) {
 	for _, network := range networks {
 		state, err := client.GetNetworkState(network.Name)
 		if err != nil {
-			continue // It has gone since, or is no interface.
+			continue // It was removed since, or is no interface.
 		}
 		for _, each := range state.Addresses {
 			if address, err := netip.ParseAddr(each.Address); err == nil {

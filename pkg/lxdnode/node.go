@@ -21,14 +21,14 @@ const (
 	debSocket  = "/var/lib/lxd/unix.socket"
 )
 
-// callTimeout bounds the calls of one step, but for those that make storage.
+// callTimeout bounds the calls of one step, except those that make storage.
 const callTimeout = 30 * time.Second
 
 // ErrNotInstalled is the cause of Connect's error on a node that has no socket of LXD, not even one without a listener.
 var ErrNotInstalled = errors.New("there is no LXD")
 
-// Sockets returns the paths of LXD's unix socket that a setting names, separated by commas. An empty setting stands for where LXD's
-// packages have it: the snap's, then Debian's.
+// Sockets returns the paths of LXD's unix socket in a setting, separated by commas. An empty setting stands for the
+// paths of LXD's packages: the snap's, then Debian's.
 func Sockets(setting string) []string {
 	if setting == "" {
 		return []string{snapSocket, debSocket}
@@ -41,8 +41,8 @@ type Node struct {
 	socket string
 }
 
-// Connect asks LXD once, at the first of the sockets that accepts connections. The error is an *Error; its cause is ErrNotInstalled
-// where none of the sockets exists.
+// Connect calls LXD once, at the first of the sockets that accepts connections. The error is an *Error; its cause is
+// ErrNotInstalled if none of the sockets exists.
 func Connect(ctx context.Context, sockets ...string) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -57,14 +57,14 @@ func Connect(ctx context.Context, sockets ...string) (*Node, error) {
 	}
 	if server.Auth != "trusted" {
 		return nil, &Error{Step: StepConnect, Permanent: true,
-			Problem: "LXD does not trust who comes through " + socket,
+			Problem: "LXD does not trust clients of " + socket,
 			Remedy:  "LXD_SOCKET must name the socket of the LXD daemon itself, usually " + snapSocket}
 	}
 	return n, nil
 }
 
-// firstAlive returns the first socket that accepts connections. A package that was removed, or a daemon that was killed, may leave one
-// that doesn't.
+// firstAlive returns the first socket that accepts connections. A package that was removed, or a daemon that was
+// killed, may leave a dead one.
 func firstAlive(ctx context.Context, sockets []string) (string, error) {
 	var dead error
 	for _, socket := range sockets {
@@ -83,7 +83,7 @@ func firstAlive(ctx context.Context, sockets []string) (string, error) {
 		Remedy: "install LXD on this node, as a snap (snap install lxd) or as the distribution's package, or start it"}
 }
 
-// dial looks for the file first: a path that is too long for a socket can't be dialled, whether it exists or not.
+// dial checks the file first: a path that is too long for a socket can't be dialled, whether it exists or not.
 func dial(ctx context.Context, socket string) error {
 	if _, err := os.Stat(socket); err != nil {
 		return err
@@ -100,14 +100,14 @@ func connectError(socket string, err error) *Error {
 		return &Error{Step: StepConnect, Problem: "no permission to use " + socket, cause: err, Permanent: true,
 			Remedy: "run as root or as a member of the socket's group"}
 	}
-	e := asError(StepConnect, "asking LXD at "+socket, err)
+	e := asError(StepConnect, "connecting to LXD at "+socket, err)
 	if e.Remedy == "" {
 		e.Remedy = "is LXD running?"
 	}
 	return e
 }
 
-// client makes a client whose calls end with ctx. Making one costs nothing: the SDK opens a connection per request.
+// client makes a client whose calls end with ctx. It costs nothing: the SDK opens a connection per request.
 func (n *Node) client(ctx context.Context) (lxd.InstanceServer, error) {
 	return lxd.ConnectLXDUnixWithContext(ctx, n.socket, &lxd.ConnectionArgs{SkipGetServer: true})
 }
@@ -121,13 +121,13 @@ func (n *Node) getServer(ctx context.Context) (*api.Server, error) {
 	return server, err
 }
 
-// Facts is what MAAS and people want to know about a node's LXD.
+// Facts are the properties of a node's LXD that matter to MAAS and to people.
 type Facts struct {
 	ServerName    string
 	ServerVersion string
-	// MissingExtensions of LXD's API that MAAS asks for, or that its certificate is restricted with.
+	// MissingExtensions of LXD's API that MAAS or the restriction of its certificate needs.
 	MissingExtensions []string
-	// VMs reports whether LXD can run virtual machines. MAAS does not ask before it composes one.
+	// VMs reports whether LXD can run virtual machines. MAAS does not check that before it composes one.
 	VMs bool
 	// Clustered reports whether this LXD is a member of an LXD cluster.
 	Clustered bool
@@ -145,21 +145,21 @@ type Facts struct {
 	CertificateFingerprint string
 }
 
-// Facts asks LXD about itself and its machine: /1.0 and /1.0/resources. The error is an *Error.
+// Facts reads the properties of LXD and its machine: /1.0 and /1.0/resources. The error is an *Error.
 func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	server, err := n.getServer(ctx)
 	if err != nil {
-		return Facts{}, asError(StepServer, "asking for the server", err)
+		return Facts{}, asError(StepServer, "reading the server", err)
 	}
 	client, err := n.client(ctx)
 	if err != nil {
-		return Facts{}, asError(StepServer, "asking for the node's resources", err)
+		return Facts{}, asError(StepServer, "reading the node's resources", err)
 	}
 	resources, err := client.GetServerResources()
 	if err != nil {
-		return Facts{}, asError(StepServer, "asking for the node's resources", err)
+		return Facts{}, asError(StepServer, "reading the node's resources", err)
 	}
 	environment := server.Environment
 	return Facts{
@@ -177,7 +177,8 @@ func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	}, nil
 }
 
-// missingExtensions names what MAAS's LXD driver requires at registration, and what Trust does, and this server lacks.
+// missingExtensions returns the extensions that MAAS's LXD driver requires at registration, or Trust, and that this
+// server lacks.
 func missingExtensions(server *api.Server) []string {
 	var missing []string
 	for _, extension := range []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"} {
@@ -188,10 +189,10 @@ func missingExtensions(server *api.Server) []string {
 	return missing
 }
 
-// runsVMs asks for the driver. The extension virtual-machines is there even where VMs can't run.
+// runsVMs checks for the driver. The extension virtual-machines exists even if VMs can't run.
 func runsVMs(server *api.Server) bool { return slices.Contains(drivers(server), "qemu") }
 
-// drivers reads "lxc | qemu". LXD names them in changing order.
+// drivers parses "lxc | qemu". LXD lists them in changing order.
 func drivers(server *api.Server) []string {
 	names := strings.Split(server.Environment.Driver, "|")
 	for i, name := range names {

@@ -14,8 +14,8 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// ensurePool wants a pool of the driver. A pool that exists keeps its size: LXD 5.0 takes a new size without growing
-// what is below, and what a pool has is the operator's to say.
+// ensurePool ensures a pool with the driver. An existing pool keeps its size: LXD 5.0 accepts a new size without
+// growing what is below, and the size is the operator's choice.
 func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	pool, state, err := ensure(p.write,
 		func() (*api.StoragePool, error) {
@@ -45,9 +45,9 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	return state, found, nil
 }
 
-// usable returns an error for a pool that LXD is still making, failed to finish, or can't reach. LXD notes the source of a pool when it has made
-// it; a pool without one that is not being made any more was cut off by a crash. LXD does not finish it, and reports the size of the root file
-// system as its size.
+// usable returns an error for a pool that LXD is still making, failed to finish, or can't reach. LXD records the source
+// of a pool when it has made it; a pool without a source that is no longer being made was interrupted by a crash. LXD
+// does not finish it, and reports the size of the root file system as its size.
 func usable(pool *api.StoragePool) error {
 	switch {
 	case pool.Status == api.StoragePoolStatusCreated:
@@ -58,7 +58,7 @@ func usable(pool *api.StoragePool) error {
 			Remedy:  fmt.Sprintf("`lxc storage delete %s`; it is made again then", pool.Name)}
 	}
 	return &Error{Step: StepPool, Problem: fmt.Sprintf("the storage pool %s is %s", pool.Name, strings.ToLower(pool.Status)),
-		Remedy: "LXD may still be busy with it; if it stays so, LXD's log says why"}
+		Remedy: "LXD may still be busy with it; if it stays so, LXD's log has the reason"}
 }
 
 func (p *pass) describePool() string {
@@ -79,7 +79,7 @@ func (p *pass) createPool(client lxd.InstanceServer) error {
 	})
 }
 
-// checkNewPool looks before LXD is asked for a pool.
+// checkNewPool runs checks before LXD is asked for a pool.
 func (p *pass) checkNewPool() error {
 	if err := p.checkDriver(); err != nil || p.StorageBackend == "dir" {
 		return err
@@ -87,14 +87,14 @@ func (p *pass) checkNewPool() error {
 	return p.checkRoom()
 }
 
-// checkRoom refuses a loop file that may grow beyond its disk: it is sparse, LXD makes it of any size, and MAAS composes VMs for
-// all of it until the node's file system is full. LXD reports the sizes of disks (/1.0/resources), but not what is mounted and
-// free. So the file system of its socket is asked, which is in the directory that has the loop files. Where another disk is mounted for
-// the loop files, the pool has to be made by hand.
+// checkRoom refuses a loop file that may outgrow its disk: it is sparse, LXD makes it of any size, and MAAS composes
+// VMs for all of it until the node's file system is full. LXD reports the sizes of disks (/1.0/resources), but not what
+// is mounted and free. So checkRoom reads the file system of LXD's socket, which is in the directory with the loop
+// files. If another disk is mounted for the loop files, the pool has to be made by hand.
 func (p *pass) checkRoom() error {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(p.socket, &disk); err != nil {
-		return &Error{Step: StepPool, Problem: "asking how much of the node's disk is free: " + err.Error(), cause: err}
+		return &Error{Step: StepPool, Problem: "reading the free space of the node's disk: " + err.Error(), cause: err}
 	}
 	free := disk.Bavail * uint64(disk.Bsize) / 1_000_000_000
 	if uint64(p.StorageSizeGB) <= free {
@@ -107,7 +107,7 @@ func (p *pass) checkRoom() error {
 			"or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
 }
 
-// checkDriver asks for the driver before LXD is asked for a pool. What is listed may still not work.
+// checkDriver checks for the driver before LXD is asked for a pool. A listed driver may still not work.
 func (p *pass) checkDriver() error {
 	drivers := storageDrivers(p.server)
 	if slices.Contains(drivers, p.StorageBackend) {

@@ -11,23 +11,23 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// description marks for people what was made here. It decides nothing.
+// description marks for people what was made here. No code depends on it.
 const description = "Made by Cluster API provider MAAS for MAAS's virtual machines"
 
-// Inspect looks at everything that Prepare would do, and changes nothing. The error is what failed: *SettingErrors where the
-// settings themselves are wrong (nothing was looked at then), otherwise an *Error for each failed check.
+// Inspect checks everything that Prepare would do, and changes nothing. The error is *SettingErrors if the settings
+// themselves are wrong (nothing was checked then), otherwise an *Error for each failed check.
 func (n *Node) Inspect(ctx context.Context, c Config) (Report, error) {
 	return n.run(ctx, c, false)
 }
 
-// Prepare makes the node's LXD what the settings ask for: storage pool, network bridge, project, profile and
-// https address. On a server that can't be a VM host nothing is changed; steps that don't need each other are
-// taken all the same when one fails. The errors are those of Inspect.
+// Prepare sets up the node's LXD according to the settings: storage pool, network bridge, project, profile and https
+// address. On a server that can't be a VM host nothing is changed; if a step fails, steps that don't depend on it still
+// run. The errors are those of Inspect.
 func (n *Node) Prepare(ctx context.Context, c Config) (Report, error) {
 	return n.run(ctx, c, true)
 }
 
-// pass is one walk over the steps.
+// pass is one run of the steps.
 type pass struct {
 	Config
 	socket string
@@ -37,14 +37,14 @@ type pass struct {
 
 type step struct {
 	name string
-	// needs names the step without which this one is not taken.
+	// needs names the step that must succeed before this one.
 	needs   string
 	timeout time.Duration
 	run     func(*pass, lxd.InstanceServer) (State, string, error)
 }
 
-// storageTimeout is for making a pool. On a kernel without the device mapper LXD needs half a minute to find out
-// that there is no lvm.
+// storageTimeout is for making a pool. On a kernel without the device mapper LXD needs half a minute to find out that
+// there is no lvm.
 const storageTimeout = 2 * time.Minute
 
 func steps() []step {
@@ -82,13 +82,13 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// CheckInterfaces reports whether MAAS can tell this node's machine from others, as Prepare and Inspect do. The error is an *Error
-// whose cause is a *MACError where it can't.
+// CheckInterfaces reports whether MAAS can distinguish this node's machine from others, like Prepare and Inspect. If it
+// can't, the error is an *Error whose cause is a *MACError.
 func (n *Node) CheckInterfaces(ctx context.Context) (Check, error) {
 	return n.take(ctx, &pass{}, step{StepInterfaces, "", callTimeout, (*pass).checkInterfaces})
 }
 
-// take runs one step within its time.
+// take runs one step within its timeout.
 func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -99,14 +99,15 @@ func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
 		state, found, err = s.run(p, client)
 	}
 	if err != nil {
-		e := asError(s.name, "asking LXD", err)
+		e := asError(s.name, "calling LXD", err)
 		return Check{Name: s.name, State: Failed, Found: e.Problem, Remedy: e.Remedy}, e
 	}
 	return Check{Name: s.name, State: state, Found: found}, nil
 }
 
-// ensure looks for an object and, where there is none and the pass may write, makes it and looks again. What the second look finds counts, not
-// how making it went: the answer may have been lost, or another client may have been faster.
+// ensure reads an object. If there is none and the pass may write, it makes it and reads again. The result of the
+// second read counts, not that of the creation: its response may have been lost, or another client may have been
+// faster.
 func ensure[T any](write bool, get func() (T, error), create func() error) (object T, state State, err error) {
 	object, err = get()
 	switch {

@@ -12,11 +12,11 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// ensureProject wants a project with profiles of its own. A new one has its own images and volumes as well, as one that MAAS makes has:
-// those that a project shares are the default project's, and MAAS's key may delete them. MAAS works with either.
+// ensureProject ensures a project with its own profiles. A new one also has its own images and volumes, like a project
+// that MAAS makes: shared ones are the default project's, and MAAS's key may delete them. MAAS works with either.
 //
-// It is not restricted: that would not keep the key from being root's (TestARestrictedProjectDoesNotHoldTheKey), and take snapshots and
-// backups from operators.
+// The project is not restricted: that would not keep the key from being root's
+// (TestARestrictedProjectDoesNotHoldTheKey), and would deny snapshots and backups to operators.
 func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 	project, state, err := ensure(p.write,
 		func() (*api.Project, error) {
@@ -50,8 +50,9 @@ func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 	return state, p.Project, nil
 }
 
-// missingAllowances are the settings without which a restricted project forbids what MAAS puts into each VM: limits.memory.hugepages, which
-// counts as low-level whatever its value, and interfaces on networks that LXD does not manage.
+// missingAllowances returns the settings without which a restricted project forbids what MAAS puts into each VM:
+// limits.memory.hugepages, which counts as low-level whatever its value, and interfaces on networks that LXD does not
+// manage.
 func missingAllowances(project *api.Project) []string {
 	if !shared.IsTrue(project.Config["restricted"]) {
 		return nil
@@ -65,8 +66,9 @@ func missingAllowances(project *api.Project) []string {
 	return missing
 }
 
-// strangeDisks are the disks of a profile that MAAS can't match with those that it asked for. It counts the disks of a VM when LXD has made
-// it, fails where there are more, and forgets the VM, which stays. A disk named root is replaced by the one that MAAS asks for.
+// strangeDisks returns the disks of a profile that MAAS can't match with those that it requested. MAAS counts the disks
+// of a VM when LXD has made it, fails if there are more, and forgets the VM, which stays. A disk named root is replaced
+// by the one that MAAS requests.
 func strangeDisks(profile *api.Profile) []string {
 	var names []string
 	for name, device := range profile.Devices {
@@ -78,8 +80,8 @@ func strangeDisks(profile *api.Profile) []string {
 	return names
 }
 
-// ensureProfile wants the profile that MAAS gives to VMs. A new one is empty: MAAS brings all devices itself. What an operator put into an
-// existing one is meant to reach the VMs.
+// ensureProfile ensures the profile that MAAS gives to VMs. A new one is empty: MAAS adds all devices itself. What an
+// operator put into an existing one is meant for the VMs.
 func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
 	client = client.UseProject(p.Project)
 	profile, state, err := ensure(p.write,

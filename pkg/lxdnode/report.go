@@ -2,7 +2,7 @@
 
 package lxdnode
 
-// Names of the steps, in the order in which they are taken; checks and errors carry them.
+// Names of the steps, in their order; checks and errors carry them.
 const (
 	StepConnect    = "connection"
 	StepServer     = "LXD server"
@@ -15,29 +15,29 @@ const (
 	StepTrust      = "trust"
 )
 
-// State is how a check went.
+// State is the result of a check.
 type State string
 
 const (
-	// OK says: as it should be, and nothing was done.
+	// OK: as wanted, nothing was changed.
 	OK State = "ok"
-	// Changed says: as it should be, because this run made or changed it.
+	// Changed: as wanted, because this run made or changed it.
 	Changed State = "changed"
-	// Missing says: not there, and Prepare would make it. Only Inspect reports it.
+	// Missing: it does not exist, and Prepare would make it. Only Inspect reports it.
 	Missing State = "missing"
-	// Failed says: not as it should be; the error has the details.
+	// Failed: not as wanted; the error has the details.
 	Failed State = "failed"
 )
 
-// Check is what was found about one thing.
+// Check is the result for one thing.
 type Check struct {
 	Name   string // one of the Step constants
 	State  State
 	Found  string
-	Remedy string // what a person can do about it; with Failed, where there is one
+	Remedy string // what a person can do about it; with Failed, if anything
 }
 
-// Report is what a run found, in the order of the steps. A step that was not reached has no check.
+// Report is the result of a run, in the order of the steps. A step that was not reached has no check.
 type Report struct {
 	Checks []Check
 }
@@ -45,7 +45,7 @@ type Report struct {
 // Changed reports whether the run changed anything.
 func (r Report) Changed() bool { return r.has(Changed) }
 
-// Ready reports whether everything is as it should be.
+// Ready reports whether everything is as wanted.
 func (r Report) Ready() bool {
 	return len(r.Checks) > 0 && !r.has(Failed) && !r.has(Missing)
 }
@@ -59,7 +59,7 @@ func (r Report) has(state State) bool {
 	return false
 }
 
-// stands reports whether the named step was taken and did not fail.
+// stands reports whether the named step ran and did not fail.
 func (r Report) stands(name string) bool {
 	for _, check := range r.Checks {
 		if check.Name == name {

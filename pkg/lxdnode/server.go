@@ -9,11 +9,11 @@ import (
 	lxd "github.com/canonical/lxd/client"
 )
 
-// checkServer finds out whether this LXD can be a VM host of MAAS at all.
+// checkServer checks whether this LXD can be a VM host of MAAS at all.
 func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 	server, _, err := client.GetServer()
 	if err != nil {
-		return Failed, "", asError(StepServer, "asking for the server", err)
+		return Failed, "", asError(StepServer, "reading the server", err)
 	}
 	p.server = server
 	environment := server.Environment

@@ -14,12 +14,13 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// Trust makes LXD trust a client's certificate (PEM), under a name, for a project and nothing else: an unrestricted one may change all of
-// LXD. The project must exist. It reports whether LXD did not do so before. No certificate is removed, see Distrust. The error is an
-// *Error.
+// Trust makes LXD trust a client's certificate (PEM), under a name, for one project only: an unrestricted certificate
+// may change all of LXD. The project must exist. Trust reports whether it changed anything. It removes no certificate,
+// see Distrust. The error is an *Error.
 //
-// One of this name that LXD trusts for more, or for another project, is restricted. One of another name belongs to another client, and is not
-// changed; but one that LXD keeps for something else than clients is an error.
+// A certificate of this name that LXD trusts for more, or for another project, is restricted. A certificate of another
+// name belongs to another client and is not changed; but if LXD keeps it for another purpose than clients, that is an
+// error.
 func (n *Node) Trust(ctx context.Context, name, project string, certificate []byte) (changed bool, err error) {
 	der, err := decodeCertificate(certificate)
 	if err != nil {
@@ -29,7 +30,7 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 	defer cancel()
 	client, err := n.client(ctx)
 	if err != nil {
-		return false, asError(StepTrust, "asking for the certificate "+name, err)
+		return false, asError(StepTrust, "reading the certificate "+name, err)
 	}
 	found, state, err := ensure(true,
 		func() (*api.Certificate, error) {
@@ -69,8 +70,9 @@ func restrict(client lxd.InstanceServer, fingerprint, project string) error {
 	return nil
 }
 
-// Distrust removes from LXD's trust store the client certificates that ours says are, by the name in the store and the common name in
-// the certificate, but for the one to keep (PEM, or nil). It returns how many it removed. The error is an *Error.
+// Distrust removes from LXD's trust store the client certificates for which ours returns true, by the name in the store
+// and the common name in the certificate, except the one to keep (PEM, or nil). It returns how many it removed. The
+// error is an *Error.
 func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (removed int, err error) {
 	keepFingerprint := ""
 	if keep != nil {
@@ -82,11 +84,11 @@ func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) 
 	defer cancel()
 	client, err := n.client(ctx)
 	if err != nil {
-		return 0, asError(StepTrust, "asking for the certificates", err)
+		return 0, asError(StepTrust, "reading the certificates", err)
 	}
 	certificates, err := client.GetCertificates()
 	if err != nil {
-		return 0, asError(StepTrust, "asking for the certificates", err)
+		return 0, asError(StepTrust, "reading the certificates", err)
 	}
 	for _, each := range certificates {
 		if each.Type != api.CertificateTypeClient || each.Fingerprint == keepFingerprint || !ours(each.Name, commonName(each)) {
@@ -103,7 +105,7 @@ func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) 
 	return removed, nil
 }
 
-// commonName is that of a certificate's subject, or "".
+// commonName returns the common name of a certificate's subject, or "".
 func commonName(c api.Certificate) string {
 	block, _ := pem.Decode([]byte(c.Certificate))
 	if block == nil {
