@@ -12,7 +12,7 @@ import (
 // noAddress stands for a link that has none.
 var noAddress netip.Addr
 
-// addressInUse finds who has an address.
+// addressInUse returns the record of an address.
 func (s *Simulator) addressInUse(ip netip.Addr) *address {
 	for _, a := range s.db.addrs {
 		if a.ip == ip {
@@ -22,7 +22,7 @@ func (s *Simulator) addressInUse(ip netip.Addr) *address {
 	return nil
 }
 
-// dynamicRangeOf finds the dynamic range that the address is in.
+// dynamicRangeOf returns the dynamic range of an address.
 func (s *Simulator) dynamicRangeOf(ip netip.Addr) *ipRange {
 	for _, r := range s.db.ranges {
 		if r.kind == rangeDynamic && r.contains(ip) {
@@ -32,7 +32,7 @@ func (s *Simulator) dynamicRangeOf(ip netip.Addr) *ipRange {
 	return nil
 }
 
-// subnetOf finds the subnet that contains the address.
+// subnetOf returns the subnet that contains the address.
 func (s *Simulator) subnetOf(ip netip.Addr) *subnet {
 	for _, sn := range s.db.subnets {
 		if sn.cidr.Contains(ip) {
@@ -42,8 +42,8 @@ func (s *Simulator) subnetOf(ip netip.Addr) *subnet {
 	return nil
 }
 
-// freeAddress finds the address that MAAS would give away next: the first one of the subnet's smallest run of free ones;
-// false when there is none.
+// freeAddress returns the address that MAAS would allocate next: the first one of the subnet's smallest free range;
+// false if there is none.
 func (s *Simulator) freeAddress(sn *subnet) (netip.Addr, bool) {
 	free := s.unusedRanges(sn)
 	if len(free) == 0 {
@@ -54,7 +54,7 @@ func (s *Simulator) freeAddress(sn *subnet) (netip.Addr, bool) {
 	}).start, true
 }
 
-// claimAutoAddresses gives an address to each AUTO link that has none; false when a subnet is exhausted.
+// claimAutoAddresses gives an address to each AUTO link that has none; false if a subnet is exhausted.
 func (s *Simulator) claimAutoAddresses(m *machine) bool {
 	before := joinAddrs(m.addresses())
 	ok := true
@@ -71,12 +71,12 @@ func (s *Simulator) claimAutoAddresses(m *machine) bool {
 			link.ip = ip
 		}
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 	return ok
 }
 
-// releaseAutoAddresses takes the addresses from AUTO links; the links stay, also in the DNS resources that name them: those lead to the
-// machine again when it is deployed the next time, by whomever.
+// releaseAutoAddresses removes the addresses of AUTO links; the links stay, also in the DNS resources that name them:
+// those contain the machine's address again when any user deploys it.
 func (s *Simulator) releaseAutoAddresses(m *machine) {
 	before := joinAddrs(m.addresses())
 	for _, nic := range m.ifaces {
@@ -86,10 +86,10 @@ func (s *Simulator) releaseAutoAddresses(m *machine) {
 			}
 		}
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
-// leaseDHCP gives addresses to interfaces that are configured by DHCP, from the dynamic range.
+// leaseDHCP gives addresses from the dynamic range to interfaces that are configured by DHCP.
 func (s *Simulator) leaseDHCP(m *machine) {
 	before := joinAddrs(m.addresses())
 	for _, nic := range m.ifaces {
@@ -99,7 +99,7 @@ func (s *Simulator) leaseDHCP(m *machine) {
 			}
 		}
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
 func (s *Simulator) lease(nic *iface, sn *subnet) {
@@ -127,7 +127,7 @@ func (s *Simulator) dropLease(nic *iface) {
 	}
 }
 
-// dropAddress forgets an address, and the link that it was.
+// dropAddress deletes an address and its link.
 func (s *Simulator) dropAddress(a *address) {
 	s.leaveDNS(a)
 	s.db.addrs = slices.DeleteFunc(s.db.addrs, func(other *address) bool { return other == a })
@@ -140,7 +140,7 @@ func (s *Simulator) dropAddress(a *address) {
 	}
 }
 
-// leaveDNS takes an address out of the DNS resources that name it; one that has none left goes too.
+// leaveDNS removes an address from the DNS resources that name it; a resource without addresses is deleted.
 func (s *Simulator) leaveDNS(a *address) {
 	for _, d := range slices.Clone(s.db.dns) {
 		if !slices.Contains(d.addrs, a) {

@@ -4,14 +4,14 @@ package simulator
 
 import "slices"
 
-// defaultProject is the LXD project of who names none.
+// defaultProject is the LXD project if none is named.
 const defaultProject = "default"
 
-// instanceName is the power parameter that says which VM of an LXD host a machine is.
+// instanceName is the power parameter with the name of the machine's VM on an LXD host.
 const instanceName = "instance_name"
 
-// behind finds what executes a machine that is a VM, and the VM's name there: its VM host, or the LXD host that its power
-// parameters name. nil: the machine is made of metal.
+// behind returns the hypervisor of a machine that is a VM, and the VM's name there: its VM host, or the LXD host in its
+// power parameters. nil: the machine is bare metal.
 func (s *Simulator) behind(m *machine) (hypervisor, string) {
 	if m.host != nil {
 		return m.host.hv, m.vm
@@ -40,7 +40,7 @@ func chassisDefault(key string) string {
 	return ""
 }
 
-// shareChassis lets the machines that share an LXD host's row with m, until now by old, follow its parameters.
+// shareChassis copies the parameters of m to the machines that share its LXD host's row, which had the parameters old.
 func (s *Simulator) shareChassis(m *machine, old map[string]string) {
 	if m.powerType != "lxd" || len(old) == 0 {
 		return
@@ -69,14 +69,14 @@ func (s *Simulator) joinHost(m *machine) {
 	}
 }
 
-// What commissioning finds in a machine of metal without a description.
+// The results of commissioning a bare-metal machine without a description.
 const (
 	unknownCores  = 4
 	unknownMemory = 8192 // MiB
 	unknownDisk   = 100  // GB
 )
 
-// discover is what commissioning finds out about a machine: what its VM has, or something usual. Then it goes on.
+// discover sets the results of commissioning: the data of its VM, or defaults. Then it calls then.
 func (s *Simulator) discover(m *machine, then func()) {
 	hv, name := s.behind(m)
 	if hv == nil {
@@ -95,7 +95,7 @@ func (s *Simulator) discover(m *machine, then func()) {
 	})
 }
 
-// takeOver fills in what MAAS does not know of a machine yet.
+// takeOver sets what MAAS does not know of a machine yet.
 func (s *Simulator) takeOver(m *machine, found vmFacts) {
 	if m.cpuCount == 0 {
 		m.cpuCount, m.memory = found.Cores, found.Memory

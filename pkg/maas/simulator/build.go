@@ -14,7 +14,7 @@ import (
 // rackID is the system id of the region's rack controller, which VLANs with DHCP show.
 const rackID = "w6fmc8"
 
-// build makes the region as it is described.
+// build makes the region of the description.
 func (s *Simulator) build(region *Region) error {
 	s.db = &store{seq: map[string]int{}, config: defaultConfig()}
 	for key, value := range region.Config {
@@ -317,7 +317,7 @@ func (s *Simulator) addInterface(m *machine, name, macPrefix string, sn *subnet)
 	m.ifaces = append(m.ifaces, nic)
 }
 
-// addLink makes a link; without an address it has none yet.
+// addLink makes a link, possibly without an address yet.
 func (s *Simulator) addLink(nic *iface, kind allocType, sn *subnet, ip netip.Addr) *address {
 	a := &address{id: s.db.next("ip"), kind: kind, subnet: sn, ip: ip, iface: nic, created: s.time.clock.Now().UTC()}
 	nic.links = append(nic.links, a)
@@ -325,7 +325,7 @@ func (s *Simulator) addLink(nic *iface, kind allocType, sn *subnet, ip netip.Add
 	return a
 }
 
-// hostKey is how a VM host's address is told from others: without scheme, with port.
+// hostKey returns a VM host's address in a unique form: without scheme, with port.
 func hostKey(address string) string {
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "https://"), "http://")
 	address = strings.TrimSuffix(address, "/")

@@ -18,15 +18,15 @@ const maxCallLog = 20000
 
 // Call is one request to the API.
 type Call struct {
-	// Number counts calls from 1; ResetCalls begins anew.
+	// Number counts calls from 1; ResetCalls restarts it.
 	Number   int       `json:"number"`
 	Time     time.Time `json:"time"`
 	Method   string    `json:"method"`
 	Path     string    `json:"path"`
 	Query    string    `json:"query,omitempty"`
-	Endpoint string    `json:"endpoint"` // such as "machines/{id}/"; empty when there is no such endpoint
+	Endpoint string    `json:"endpoint"` // such as "machines/{id}/"; empty if there is no such endpoint
 	Op       string    `json:"op,omitempty"`
-	// User is whose API key the request names, whether it is signed with it or not.
+	// User is the user of the API key in the request, even if the signature is wrong.
 	User string `json:"user,omitempty"`
 	// SystemID is the machine in the path, or the one that the call took or made.
 	SystemID string `json:"system_id,omitempty"`
@@ -34,19 +34,19 @@ type Call struct {
 	Status int `json:"status"`
 }
 
-// CallKey is what calls are counted by.
+// CallKey is the key by which calls are counted.
 type CallKey struct {
 	Method, Endpoint, Op string
 	Status               int
 }
 
-// CallStats is what was asked of the API since the beginning or the last ResetCalls.
+// CallStats are the calls of the API since the beginning or the last ResetCalls.
 type CallStats struct {
 	ByKey map[CallKey]int
 	Total int
-	// Connections counts those opened, where ConnState is in the http.Server.
+	// Connections counts opened ones, if ConnState is in the http.Server.
 	Connections int
-	// Log has the newest calls, oldest first; Dropped says how many older ones are missing.
+	// Log has the newest calls, oldest first; Dropped is the number of older ones that are missing.
 	Log     []Call
 	Dropped int
 }
@@ -105,7 +105,7 @@ func (c *callRecorder) begin(call *Call) {
 	call.Number, call.Time = c.number, c.clock.Now()
 }
 
-// end counts a call that has its reply.
+// end counts a finished call.
 func (c *callRecorder) end(call Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *callRecorder) end(call Call) {
 	}
 }
 
-// Calls tells what was asked of the API so far. Requests that are under way are not in it yet.
+// Calls returns the calls of the API so far, without requests that are under way.
 func (s *Simulator) Calls() CallStats {
 	c := &s.calls
 	c.mu.Lock()
@@ -149,10 +149,10 @@ func (s *Simulator) ConnState(_ net.Conn, state http.ConnState) {
 	s.calls.connections++
 }
 
-// Phase tells when in a call a hook runs.
+// Phase is when in a call a hook runs.
 type Phase string
 
-// Before: nothing of the call has happened. After: everything has, only the reply is missing.
+// Before: the call has not been executed. After: it has, only the reply is missing.
 const (
 	Before Phase = "before"
 	After  Phase = "after"
@@ -163,9 +163,9 @@ type hookHolder struct {
 	fn func(Call, Phase) error
 }
 
-// SetHook lets fn be called in each request to the API, before and after its effect; nil ends that. When fn returns an
-// error the connection is dropped without a reply: Before, nothing has happened; After, the effect stays. Requests that
-// run side by side call fn side by side.
+// SetHook makes the simulator call fn in each request to the API, before and after its effect; nil ends that. If fn
+// returns an error the connection is dropped without a reply: Before, nothing has happened; After, the effect stays.
+// Concurrent requests call fn concurrently.
 func (s *Simulator) SetHook(fn func(Call, Phase) error) {
 	s.hook.mu.Lock()
 	defer s.hook.mu.Unlock()

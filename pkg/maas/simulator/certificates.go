@@ -10,13 +10,13 @@ import (
 	"github.com/canonical/lxd/shared"
 )
 
-// What MAAS says about a certificate and key that it cannot use.
+// MAAS's messages for a certificate and key that it cannot use.
 const (
 	invalidPEM   = "Invalid PEM material"
 	keysMismatch = "Private and public keys don't match"
 )
 
-// checkKeyPair complains about a certificate and its key as MAAS does; empty: they fit.
+// checkKeyPair returns MAAS's complaint about a certificate and its key, or "".
 func checkKeyPair(certificate, key string) string {
 	if _, err := tls.X509KeyPair([]byte(certificate), []byte(key)); err == nil {
 		return ""
@@ -43,7 +43,7 @@ func isPrivateKey(der []byte) bool {
 	return err == nil
 }
 
-// newKeyPair is what MAAS makes for an LXD host that comes without.
+// newKeyPair makes the pair that MAAS makes for an LXD host that comes without one.
 func newKeyPair() (certificate, key string, err error) {
 	cert, private, err := shared.GenerateMemCert(true, shared.CertOptions{})
 	return string(cert), string(private), err

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// composeSpec is a VM as it was asked for.
+// composeSpec is a requested VM.
 type composeSpec struct {
 	hostname          string
 	cores, memory     int // memory MiB
-	pinned            int // cores of the host that are the VM's alone; they count instead of cores
+	pinned            int // cores of the host that are reserved for the VM; they replace cores
 	disks             []vmDisk
 	zone              *zone
 	pool              *pool
 	domain            *domain
-	subnets           []*subnet // one per interface; nil: the host's own choice
-	addresses         []string  // wanted with ip=, per interface
+	subnets           []*subnet // one per interface; nil: the host's choice
+	addresses         []string  // requested with ip=, per interface
 	interfaces        []interfaceWish
 	skipCommissioning bool
 }
@@ -37,7 +37,7 @@ const (
 	defaultVMMemory = 2048
 	defaultVMDisk   = 8
 	minCPUSpeed     = 300
-	// minDisk is the least that MAAS keeps a record of, in bytes.
+	// minDisk is the smallest disk that MAAS stores, in bytes.
 	minDisk = 4 << 20
 	// composeTimeout is how long MAAS waits for a VM.
 	composeTimeout = 120 * time.Second
@@ -161,7 +161,7 @@ func composeDisks(text string, h *vmHost, errs formErrors) []vmDisk {
 	return disks
 }
 
-// placeInterfaces finds the subnets that the VM's interfaces shall be on.
+// placeInterfaces finds the subnets of the VM's interfaces.
 func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	if len(spec.interfaces) == 0 {
 		spec.subnets, spec.addresses = []*subnet{h.ownSubnet()}, []string{""}
@@ -193,8 +193,9 @@ func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	return nil
 }
 
-// interfaceOfHost picks the interface of the host's machine that an interface of the VM shall be on: of those that fit a bridge, or else a bond,
-// and the newest of them (_pick_interface in maasserver/forms/pods.py). An address means the VLAN of its subnet here. nil: none fits.
+// interfaceOfHost returns the interface of the host's machine for an interface of the VM: of those that fit a bridge,
+// or else a bond, and of these the newest (_pick_interface in maasserver/forms/pods.py). An address selects the VLAN of
+// its subnet. nil: none fits.
 func (rq *request) interfaceOfHost(h *vmHost, wish interfaceWish) (*iface, error) {
 	if err := rq.wishError(wish); err != nil {
 		return nil, err
@@ -222,13 +223,13 @@ func (rq *request) interfaceOfHost(h *vmHost, wish interfaceWish) (*iface, error
 	return best, nil
 }
 
-// attachRank compares two interfaces of a host as MAAS does when it chooses one for a VM.
+// attachRank compares two interfaces of a host by MAAS's preference for a VM.
 func attachRank(a, b *iface) int {
 	rank := map[string]int{"bridge": 2, "bond": 1}
 	return cmp.Or(cmp.Compare(rank[a.kind], rank[b.kind]), cmp.Compare(a.id, b.id))
 }
 
-// subnetUnder is the subnet that an interface is on, or, without any, the first of its VLAN.
+// subnetUnder returns the subnet of an interface, or, without any, the first of its VLAN.
 func (s *Simulator) subnetUnder(nic *iface) *subnet {
 	if len(nic.links) > 0 {
 		return nic.links[0].subnet
@@ -236,7 +237,7 @@ func (s *Simulator) subnetUnder(nic *iface) *subnet {
 	return s.subnetOn(nic.vlan)
 }
 
-// ownSubnet is where VMs are that are not placed: on the host's first interface that is on a VLAN with DHCP.
+// ownSubnet returns the subnet of VMs without a wanted one: that of the host's first interface on a VLAN with DHCP.
 func (h *vmHost) ownSubnet() *subnet {
 	if h.machine == nil {
 		return nil
@@ -287,20 +288,20 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	if spec.skipCommissioning {
 		m.status, m.layout = statusReady, true
 	}
-	rq.tell(m, ChangeCreated, "", m.status.String())
+	rq.publish(m, ChangeCreated, "", m.status.String())
 	return m, nil
 }
 
-// refuseMade is what MAAS finds out only when it saves the machine of a VM that is made (create_machine in maasserver/models/bmc.py). It takes
-// nothing back: the VM stays on the host, and has the name there.
+// refuseMade returns what MAAS finds out only when it saves the machine of a VM that is made (create_machine in
+// maasserver/models/bmc.py). It undoes nothing: the VM stays on the host under this name.
 func (rq *request) refuseMade(made vmFacts, spec composeSpec) error {
 	if rq.machineByHostname(spec.hostname) != nil {
-		// Another took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at the unique hostname, is
-		// done again, and refuses the form then.
+		// Another machine took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at
+		// the unique hostname, is repeated, and then refuses the form.
 		return invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
 	}
 	for _, size := range made.Disks {
-		if size < minDisk && spec.skipCommissioning { // Otherwise commissioning shall find the disk.
+		if size < minDisk && spec.skipCommissioning { // Otherwise commissioning finds the disk.
 			return invalidField("size", "Ensure this value is greater than or equal to %d.", minDisk)
 		}
 	}
@@ -314,8 +315,8 @@ func (rq *request) refuseMade(made vmFacts, spec composeSpec) error {
 	return nil
 }
 
-// inDeviceOrder are the subnets of the VM's network cards in the order in which LXD lists them: by name. MAAS gives them the names in the order
-// in which they were asked for, and so mixes them up where that is another one.
+// inDeviceOrder returns the subnets of the VM's network cards in the order in which LXD lists them: by name. MAAS names
+// the cards in the order of the request, and so confuses them if that differs.
 func inDeviceOrder(spec composeSpec) []*subnet {
 	if len(spec.interfaces) != len(spec.subnets) {
 		return spec.subnets
@@ -334,7 +335,7 @@ func inDeviceOrder(spec composeSpec) []*subnet {
 	return out
 }
 
-// ifname is the name that MAAS makes of a label.
+// ifname returns the name that MAAS makes of a label.
 func ifname(label string) string {
 	if n, err := strconv.Atoi(label); err == nil && n >= 0 {
 		return fmt.Sprintf("eth%d", n)
@@ -345,10 +346,10 @@ func ifname(label string) string {
 	return label
 }
 
-// maxIfname is how long the name of an interface can be.
+// maxIfname is the maximum length of an interface's name.
 const maxIfname = 15
 
-// createVM lets the host make the VM. When that takes too long MAAS gives up, and the VM is made all the same.
+// createVM makes the host create the VM. If that takes too long MAAS gives up, and the VM is created all the same.
 func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) {
 	takes := rq.timings.compose()
 	turn := h.turn(rq.time.now(), takes)
@@ -367,7 +368,7 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 	rq.unlocked(func() {
 		rq.sleep(turn + takes/2)
 		made, err = h.hv.Create(wanted)
-		rq.sleep(takes / 2) // The VM is seen on the host before MAAS is told that it is made.
+		rq.sleep(takes / 2) // The VM exists on the host before MAAS gets the response.
 	})
 	var full noRoomError
 	switch {
@@ -379,7 +380,7 @@ func (rq *request) createVM(h *vmHost, wanted vmSpec) (made vmFacts, err error) 
 	return made, err
 }
 
-// turn is how long something that takes so long on a host has to wait for its turn there.
+// turn returns how long a call that takes so long has to wait for its turn on a host.
 func (h *vmHost) turn(now, takes time.Duration) time.Duration {
 	if !h.serial {
 		return 0
@@ -389,7 +390,7 @@ func (h *vmHost) turn(now, takes time.Duration) time.Duration {
 	return begins - now
 }
 
-// refuseOverCommit is the check against the host's cores and memory with their ratios, in MAAS's words.
+// refuseOverCommit checks the host's cores and memory with their ratios, and returns MAAS's message.
 func (h *vmHost) refuseOverCommit(spec composeSpec) error {
 	complaint := ""
 	for _, check := range []struct {
@@ -412,10 +413,11 @@ func (h *vmHost) refuseOverCommit(spec composeSpec) error {
 	return nil
 }
 
-// machineName is what create_machine in maasserver/models/bmc.py takes from a VM (_machine_name_re); a machine of any other VM gets a made-up name.
+// machineName is the pattern of VM names that create_machine in maasserver/models/bmc.py keeps (_machine_name_re); the
+// machine of any other VM gets a made-up name.
 var machineName = regexp.MustCompile(`^(?i)[a-z][a-z0-9-]+$`)
 
-// addVM makes the machine of a VM that is on the host.
+// addVM makes the machine of a VM on the host.
 func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	name := spec.hostname
 	if s.machineByHostname(name) != nil || !machineName.MatchString(name) {
@@ -480,12 +482,13 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 		s.addLink(nic, allocAuto, sn, ip)
 		return
 	}
-	// MAAS knows the VLAN from the host, and takes its first subnet, whichever was asked for. Commissioning may change that.
+	// MAAS knows the VLAN from the host, and takes its first subnet, even if another one was requested. Commissioning
+	// may change that.
 	s.addLink(nic, allocAuto, s.subnetOn(nic.vlan), noAddress)
 }
 
-// composeForAllocate is what allocate does when no machine fits: it makes one on a host that fits, for whoever asks. The machine is
-// dynamic: releasing it deletes it and its VM.
+// composeForAllocate makes a machine on a host that fits, for an allocate that found none. The machine is dynamic:
+// releasing it deletes it and its VM.
 func (rq *request) composeForAllocate(constraints form) *machine {
 	if !rq.version.hasVMHosts() {
 		return nil
@@ -505,7 +508,7 @@ func (rq *request) composeForAllocate(constraints form) *machine {
 	return nil
 }
 
-// specForAllocate turns constraints into a VM, if the host fits them. MAAS looks at zone, tags and the host itself only,
+// specForAllocate turns constraints into a VM, if the host fits them. MAAS checks only zone, tags and the host itself,
 // and the VM is in the default zone.
 func (rq *request) specForAllocate(h *vmHost, f form) (composeSpec, bool) {
 	if h.architectures == nil || !h.fitsConstraints(f) {

@@ -2,7 +2,7 @@
 
 package simulator
 
-// defaultConfig is what a new MAAS has in its settings, as far as anything here reads them or callers ask.
+// defaultConfig returns the settings of a new MAAS, as far as anything here reads them or callers ask.
 func defaultConfig() map[string]any {
 	return map[string]any{
 		"maas_name": "maas", "default_osystem": "ubuntu", "default_distro_series": "jammy",

@@ -70,7 +70,7 @@ func (s *Simulator) controlHandler() http.Handler {
 	return mux
 }
 
-// control runs one control call. No answer is 204.
+// control runs one control call. Without a result it returns 204.
 func (s *Simulator) control(w http.ResponseWriter, r *http.Request, fn func(*http.Request) (any, error)) {
 	value, err := fn(r)
 	status := http.StatusOK
@@ -96,7 +96,7 @@ func (s *Simulator) control(w http.ResponseWriter, r *http.Request, fn func(*htt
 	}
 }
 
-// readControl reads a JSON object strictly: a key that means nothing is refused.
+// readControl reads a JSON object strictly: unknown keys are refused.
 func readControl(r *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
@@ -106,7 +106,7 @@ func readControl(r *http.Request, into any) error {
 	return nil
 }
 
-// withMachine runs fn on the machine of the path, found by system id or hostname, and returns how it is then.
+// withMachine runs fn on the machine of the path, found by system id or hostname, and returns its snapshot afterwards.
 func (s *Simulator) withMachine(r *http.Request, fn func(*machine) error) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *Simulator) controlPower(r *http.Request) (any, error) {
 	return s.withMachine(r, func(m *machine) error { s.switched(m, on, in.Unnoticed); return nil })
 }
 
-// switched notes that a person at the rack has switched a machine; MAAS notices at once, or when it looks.
+// switched records that a person at the rack has switched a machine; MAAS notices at once, or at its next poll.
 func (s *Simulator) switched(m *machine, on, unnoticed bool) {
 	m.running = on
 	if !unnoticed {
@@ -161,11 +161,11 @@ func (s *Simulator) switched(m *machine, on, unnoticed bool) {
 	}
 }
 
-// failure is how an operation is told to fail.
+// failure describes how an operation is made to fail.
 type failure struct {
 	Operation string `json:"operation"`
 	Message   string `json:"message"`
-	// Now fails what the machine is doing at this moment instead of the next operation.
+	// Now fails the machine's present operation instead of the next one.
 	Now bool `json:"now"`
 }
 

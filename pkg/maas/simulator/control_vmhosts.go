@@ -7,15 +7,15 @@ import (
 	"sort"
 )
 
-// VMHost is a VM host as it really is, with the VMs that are on it: one of the region's description, registered in MAAS or
-// not, or a real LXD that MAAS has discovered.
+// VMHost is the real state of a VM host, with its VMs: one of the region's description, registered in MAAS or not, or a
+// real LXD that MAAS has discovered.
 type VMHost struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
 	Cores   int    `json:"cores"`
 	Memory  int    `json:"memory"` // MiB
-	// Unreachable: it refuses every call, or, if it is real, does not answer. Losing: it makes VMs, but MAAS is told that it
-	// could not; and it can't delete any.
+	// Unreachable: it refuses every call, or, if it is real, does not respond. Losing: it makes VMs, but reports a
+	// failure to MAAS; and it can't delete any.
 	Unreachable bool `json:"unreachable"`
 	Losing      bool `json:"losing"`
 	VMs         []VM `json:"vms"`
@@ -27,8 +27,8 @@ type VM struct {
 	SystemID string `json:"system_id"`
 }
 
-// VMHosts are all VM hosts of the description and all real ones that MAAS has discovered, sorted by name. Real ones are asked: each responds, or
-// is unreachable, within two minutes.
+// VMHosts returns all VM hosts of the description and all real ones that MAAS has discovered, sorted by name. Real ones
+// are asked: each responds, or is unreachable, within two minutes.
 func (s *Simulator) VMHosts() []VMHost {
 	s.mu.Lock()
 	out := make([]VMHost, 0, len(s.lab))
@@ -49,7 +49,7 @@ func (s *Simulator) VMHosts() []VMHost {
 	return out
 }
 
-// realVMHost asks a registered LXD what is on it. The caller does not hold s.mu.
+// realVMHost reads the VMs of a registered LXD. The caller does not hold s.mu.
 func (s *Simulator) realVMHost(h *vmHost) VMHost {
 	s.mu.Lock()
 	hv, ok := h.hv.(*lxdHost)
@@ -59,7 +59,7 @@ func (s *Simulator) realVMHost(h *vmHost) VMHost {
 		return out
 	}
 	out.Unreachable, out.Losing = hv.link.state()
-	facts, err := hv.look()
+	facts, err := hv.inspect()
 	if err != nil {
 		s.log.V(1).Info("The VM host does not answer", "host", out.Name, "reason", err.Error())
 	}
@@ -97,9 +97,9 @@ func (s *Simulator) simulatedVMHost(address string, lab *simulatedHost) VMHost {
 	return h
 }
 
-// BreakVMHost lets a VM host refuse every call (unreachable), or make VMs although it reports that it could not and keep
-// those that MAAS deletes (losing); both false mend it. It is the way from MAAS to a real host that breaks. False when there is no host of that
-// name.
+// BreakVMHost makes a VM host refuse every call (unreachable), or make VMs but report failures, and keep those that
+// MAAS deletes (losing); both false repairs it. For a real host it breaks MAAS's connection to it. False if there is no
+// host of that name.
 func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
 	lab := s.labByName(name)
 	if lab == nil {
@@ -115,7 +115,8 @@ func (s *Simulator) BreakVMHost(name string, unreachable, losing bool) bool {
 	return true
 }
 
-// SetHostNetworks has a VM host of the region's description report these network interfaces. False when there is no host of that name.
+// SetHostNetworks sets the network interfaces that a VM host of the region's description reports. False if there is no
+// host of that name.
 func (s *Simulator) SetHostNetworks(name string, networks []HostNetwork) bool {
 	lab := s.labByName(name)
 	if lab == nil {
@@ -127,7 +128,7 @@ func (s *Simulator) SetHostNetworks(name string, networks []HostNetwork) bool {
 	return true
 }
 
-// DeleteVM takes a VM off its host behind MAAS's back; false when it is not there.
+// DeleteVM deletes a VM on its host, unnoticed by MAAS; false if it does not exist.
 func (s *Simulator) DeleteVM(host, name string) bool {
 	if lxd := s.realByName(host); lxd != nil {
 		if _, err := lxd.Power(name); err != nil {
@@ -139,7 +140,7 @@ func (s *Simulator) DeleteVM(host, name string) bool {
 	return lab != nil && lab.remove(name)
 }
 
-// realByName finds a registered VM host that is a real LXD, or nil.
+// realByName returns a registered VM host that is a real LXD, or nil.
 func (s *Simulator) realByName(name string) *lxdHost {
 	s.mu.Lock()
 	defer s.mu.Unlock()

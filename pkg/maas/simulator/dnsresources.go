@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The names that MAAS takes (maasserver/models/dnsresource.py and domain.py).
+// The names that MAAS accepts (maasserver/models/dnsresource.py and domain.py).
 const (
 	dnsLabel   = `[a-zA-Z0-9](?:[-a-zA-Z0-9]{0,62}[a-zA-Z0-9])?`
 	domainSpec = `(?:` + dnsLabel + `\.)*` + dnsLabel + `\.?`
@@ -19,13 +19,13 @@ const (
 var (
 	dnsLabelPattern = regexp.MustCompile(`^` + dnsLabel + `$`)
 	domainPattern   = regexp.MustCompile(`^` + domainSpec + `$`)
-	// MAAS lets any character separate the name from the domain.
+	// MAAS accepts any character between the name and the domain.
 	fqdnPattern = regexp.MustCompile(`^(` + dnsLabel + `).(` + domainSpec + `)$`)
 	// specialNames stand for themselves.
 	specialNames = []string{"", "@", "*"}
 )
 
-// dnsTarget is what a request for DNS resources is about: a name and a domain, each nil where it says none.
+// dnsTarget is the subject of a request for DNS resources: a name and a domain, each nil if it is not given.
 type dnsTarget struct {
 	name   *string
 	domain *domain
@@ -35,7 +35,7 @@ func (t dnsTarget) selects(name string, d *domain) bool {
 	return (t.name == nil || *t.name == name) && (t.domain == nil || t.domain == d)
 }
 
-// dnsTarget reads name and domain, or, where neither was sent, fqdn.
+// dnsTarget reads name and domain, or fqdn if neither was sent.
 func (rq *request) dnsTarget(f form) (dnsTarget, error) {
 	var target dnsTarget
 	domainName, hasDomain := f.get("domain"), f.has("domain")
@@ -58,8 +58,8 @@ func (rq *request) dnsTarget(f form) (dnsTarget, error) {
 	return target, nil
 }
 
-// separateFQDN takes what is before the first dot for the name, unless all of it is a domain of MAAS (separate_fqdn in
-// maasserver/models/dnsresource.py, which forgets that its caller unpacks what it returns).
+// separateFQDN splits at the first dot, unless the whole is a domain of MAAS (separate_fqdn in
+// maasserver/models/dnsresource.py; its caller fails to unpack the result then).
 func (rq *request) separateFQDN(fqdn string) (name, domainName string, err error) {
 	if slices.Contains(specialNames, fqdn) {
 		return fqdn, "", nil
@@ -85,7 +85,7 @@ func (rq *request) listDNSResources() (any, error) {
 	}
 	out := []any{}
 	for _, d := range rq.db.dns {
-		// MAAS compares rrtype with its records of other kinds, of which there are none here.
+		// MAAS compares rrtype with its records of other kinds, which don't exist here.
 		if target.selects(d.name, d.domain) && !rq.query.has("rrtype") {
 			out = append(out, renderDNSResource(d))
 		}
@@ -96,7 +96,7 @@ func (rq *request) listDNSResources() (any, error) {
 	return out, nil
 }
 
-// recordTypes are the types of the DNS records of those that are addresses, and not links without any.
+// recordTypes returns the types of the DNS records of addresses; links without an address have none.
 func recordTypes(addrs []*address) []string {
 	var out []string
 	for _, a := range addrs {
@@ -110,7 +110,7 @@ func recordTypes(addrs []*address) []string {
 	return out
 }
 
-// pseudoRecords are the machines' names, which MAAS shows with id -1.
+// pseudoRecords returns the machines' names, which MAAS shows with id -1.
 func (rq *request) pseudoRecords(target dnsTarget) []any {
 	out, wanted := []any{}, strings.ToUpper(rq.query.get("rrtype"))
 	for _, m := range rq.db.machines {
@@ -191,7 +191,7 @@ func (rq *request) createDNSResource() (any, error) {
 	return renderDNSResource(r), nil
 }
 
-// dnsForm is what the form of DNS resources complains about, beside errs; it reads the TTL.
+// dnsForm adds the errors of the form of DNS resources to errs; it reads the TTL.
 func (rq *request) dnsForm(r *dnsResource, errs formErrors) (*int, error) {
 	if !slices.Contains(specialNames, r.name) && !dnsLabelPattern.MatchString(r.name) {
 		errs.add("__all__", "Invalid dnsresource name: %s.", r.name)
@@ -214,8 +214,9 @@ func (rq *request) ttl(errs formErrors) *int {
 	return &seconds
 }
 
-// dnsAddresses reads the list of addresses, which blanks separate: by value, or by the id of one that MAAS knows. Those that no user has have no
-// id yet. MAAS takes each for what it says it is, and fails when it is not (save in maasserver/forms/dnsresource.py).
+// dnsAddresses parses the list of addresses, separated by blanks: by value, or by the id of one that MAAS knows.
+// Addresses that no user has have no id yet. MAAS does not check an id, and fails if it is wrong (save in
+// maasserver/forms/dnsresource.py).
 func (rq *request) dnsAddresses() ([]*address, error) {
 	var out []*address
 	for _, text := range strings.Fields(rq.data.get("ip_addresses")) {
@@ -240,8 +241,8 @@ func (rq *request) dnsAddresses() ([]*address, error) {
 	return out, nil
 }
 
-// setDNSAddresses replaces a resource's addresses. Addresses that no user has become the caller's, "User reserved"; those that are let go stay
-// reserved all the same.
+// setDNSAddresses replaces a resource's addresses. Addresses that no user has become the caller's, "User reserved";
+// those that are removed stay reserved all the same.
 func (rq *request) setDNSAddresses(r *dnsResource, addrs []*address) {
 	r.addrs = nil
 	for _, a := range addrs {
@@ -256,7 +257,7 @@ func (rq *request) setDNSAddresses(r *dnsResource, addrs []*address) {
 	}
 }
 
-// freeIfUnused drops a reserved address that no DNS resource names any more. MAAS forgot that before 3.6.1.
+// freeIfUnused drops a reserved address that no DNS resource names any more. MAAS omitted that before 3.6.1.
 func (s *Simulator) freeIfUnused(a *address) {
 	if a.kind != allocUserReserved || a.iface != nil || !s.version.since(6, 1) {
 		return

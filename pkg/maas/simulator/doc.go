@@ -4,19 +4,18 @@
 // operator use, with MAAS's own refusals, its slow and asynchronous parts, and its surprises.
 //
 // A region is described in YAML (LoadRegion), runs in its own, scalable time (Options.TimeScale) and is reached over
-// HTTP (Simulator.Handler): /MAAS/api/2.0/ is what MAAS offers, /control/ is a tester's hand: faults to inject, state
-// to look at, machines to switch off, VM hosts to break.
+// HTTP (Simulator.Handler): /MAAS/api/2.0/ is MAAS's API, /control/ is for testers: they inject faults, read the state,
+// switch machines off and break VM hosts.
 //
-// Where the simulator and a real MAAS differ, the simulator is wrong. The conformance suite in the package's
-// subdirectory tells the two apart.
+// If the simulator and a real MAAS differ, the simulator is wrong. The conformance suite in the package's subdirectory
+// finds differences.
 //
-// VM hosts of the description are simulated. One that is registered with any other address is a real LXD: the simulator
-// connects to it (Options.Dial) with the certificate and key that it was registered with, as MAAS does.
+// VM hosts of the description are simulated. A host that is registered with any other address is a real LXD: the
+// simulator connects to it (Options.Dial) with the certificate and key of the registration, as MAAS does.
 //
-// How it is laid out: server.go takes a request through authentication, faults and hooks to a handler of the one table
-// in routes.go; each family of endpoints has its own file (machines_*.go, vmhosts.go, compose.go, interfaces.go, ...)
-// and its objects are written as MAAS writes them in render_*.go; form.go is the only reader of request bodies and
-// errors.go the only writer of refusals; status.go has the table of the machine's state machine and lifecycle.go walks
-// it; scheduler.go lets time pass; hypervisor.go is what executes on a VM host, and hypervisor_lxd*.go drive
-// a real one.
+// The layout: server.go takes a request through authentication, faults and hooks to a handler of the one table in
+// routes.go; each family of endpoints has its own file (machines_*.go, vmhosts.go, compose.go, interfaces.go, ...), and
+// render_*.go renders its objects as MAAS does; form.go is the only parser of request bodies and errors.go the only
+// writer of refusals; status.go has the table of the machine's state machine and lifecycle.go runs it; scheduler.go
+// keeps the time; hypervisor.go is what a VM host executes, and hypervisor_lxd*.go drive a real one.
 package simulator

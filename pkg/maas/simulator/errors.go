@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// apiError is a refusal as MAAS writes it.
+// apiError is a refusal in MAAS's form.
 type apiError struct {
 	status      int
 	contentType string
@@ -36,10 +36,10 @@ func badRequest(format string, args ...any) *apiError {
 	return textError(http.StatusBadRequest, format, args...)
 }
 
-// formErrors are a form's complaints by field; "__all__" are those of no field.
+// formErrors are a form's complaints by field; "__all__" has those of no field.
 type formErrors map[string][]string
 
-// add notes a complaint.
+// add adds a complaint.
 func (e formErrors) add(field, format string, args ...any) {
 	text := format
 	if len(args) > 0 {
@@ -48,7 +48,7 @@ func (e formErrors) add(field, format string, args ...any) {
 	e[field] = append(e[field], text)
 }
 
-// err is nil, or the 400 with the complaints as JSON.
+// err returns nil, or the 400 with the complaints as JSON.
 func (e formErrors) err() error {
 	if len(e) == 0 {
 		return nil
@@ -75,27 +75,27 @@ func invalidField(field, format string, args ...any) *apiError {
 // forbidden is PermissionDenied: 403, mostly without a text.
 func forbidden(text string) *apiError { return textError(http.StatusForbidden, "%s", text) }
 
-// notAnAddress is what netaddr says of a text that is no IP address, which MAAS lets through as an internal error.
+// notAnAddress is netaddr's message for a text that is no IP address; MAAS returns it as an internal error.
 func notAnAddress(text string) *apiError {
 	return textError(http.StatusInternalServerError, "failed to detect a valid IP address from %s", pythonText(text))
 }
 
-// adminOnly is the refusal of methods that are for administrators altogether.
+// adminOnly refuses methods that only administrators may call.
 func adminOnly() *apiError { return forbidden("This method is reserved for admin users.") }
 
-// notFound is Django's refusal to find an object.
+// notFound is Django's error for an object that does not exist.
 func notFound(model string) *apiError {
 	e := textError(http.StatusNotFound, "No %s matches the given query.", model)
 	e.contentType = "text/plain"
 	return e
 }
 
-// notFoundText is MAASAPINotFound, and 404s of other kinds.
+// notFoundText is MAASAPINotFound, and other 404s.
 func notFoundText(format string, args ...any) *apiError {
 	return textError(http.StatusNotFound, format, args...)
 }
 
-// conflict is NodeStateViolation, NodesNotAvailable and their like: 409 with a text.
+// conflict is NodeStateViolation, NodesNotAvailable and similar errors: 409 with a text.
 func conflict(format string, args ...any) *apiError {
 	return textError(http.StatusConflict, format, args...)
 }

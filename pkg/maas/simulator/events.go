@@ -23,10 +23,10 @@ var levelNames = map[int]string{
 	levelCritical: "CRITICAL",
 }
 
-// maxEvents bounds what is kept of the past.
+// maxEvents bounds the stored events.
 const maxEvents = 20000
 
-// addEvent notes something that happened to a machine; the last such thing is what the machine shows as its message.
+// addEvent adds an event of a machine; the machine shows the last one as its message.
 func (s *Simulator) addEvent(m *machine, level int, kind, description string) {
 	if level >= levelInfo {
 		m.statusMessage = kind

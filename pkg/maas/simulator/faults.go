@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Fault is something that goes wrong with calls to the API. It matches a call by Method, Endpoint and Op (empty: any),
-// does what its action fields say, and does it as often as its last fields say (none: every time).
+// Fault is a fault of calls to the API. Method, Endpoint and Op (empty: any) select the calls, the action fields what
+// happens, and the last fields how often (none: every time).
 type Fault struct {
 	ID string `json:"id,omitempty"`
 
@@ -22,33 +22,33 @@ type Fault struct {
 	NoOp     bool   `json:"no_op,omitempty"`
 	SystemID string `json:"system_id,omitempty"`
 
-	// Status, with Body and Headers, is answered instead of doing anything.
+	// Status, with Body and Headers, is the response; the call is not executed.
 	Status  int               `json:"status,omitempty"`
 	Body    string            `json:"body,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
-	// Late responds with Status when everything has been done: a proxy before MAAS lost patience, and MAAS did not.
+	// Late responds with Status after the call was executed, like a proxy before MAAS that timed out.
 	Late bool `json:"late,omitempty"`
 	// Delay passes before anything else, in real time.
 	Delay Duration `json:"delay,omitempty"`
-	// DropBefore cuts the connection before anything happened, DropAfter when all of it has.
+	// DropBefore closes the connection before the call is executed, DropAfter afterwards.
 	DropBefore bool `json:"drop_before,omitempty"`
 	DropAfter  bool `json:"drop_after,omitempty"`
-	// Truncate sends half of the body and cuts the connection; Garbage sends a 200 with something that is no JSON.
+	// Truncate sends half of the body and closes the connection; Garbage sends a 200 with invalid JSON.
 	Truncate bool `json:"truncate,omitempty"`
 	Garbage  bool `json:"garbage,omitempty"`
 
-	// First is how many matching calls it happens to; Every lets it happen to each n-th; Probability, from 0 to 1, to
-	// some, by the seed.
+	// First is the number of matching calls that it affects; Every affects each n-th; Probability, from 0 to 1, some,
+	// by the seed.
 	First       int     `json:"first,omitempty"`
 	Every       int     `json:"every,omitempty"`
 	Probability float64 `json:"probability,omitempty"`
 
-	// Seen and Done count the calls that matched and those it happened to.
+	// Seen and Done count the calls that matched and those it affected.
 	Seen int `json:"seen"`
 	Done int `json:"done"`
 }
 
-// AddFault lets a fault happen from now on; id is its ID, or one made up.
+// AddFault adds a fault; id is its ID, or one made up.
 func (s *Simulator) AddFault(f Fault) (id string, err error) {
 	if err := f.validate(); err != nil {
 		return "", fmt.Errorf("fault: %w", err)
@@ -70,22 +70,22 @@ func (s *Simulator) AddFault(f Fault) (id string, err error) {
 	return f.ID, nil
 }
 
-// ChooseFaults lets choose say what happens to each call that no fault of AddFault happens to: its actions count, and when it happens is its
-// caller's business. It returns nil for nothing, and nil instead of it ends that. Calls that are made side by side ask it side by side.
+// ChooseFaults calls choose for each call that no fault of AddFault affects. Only the action fields of its result
+// count. It returns nil for no fault. With nil instead of choose this ends. Concurrent calls call it concurrently.
 func (s *Simulator) ChooseFaults(choose func(Call) *Fault) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.choose = choose
 }
 
-// ClearFaults ends all faults, and the choice of them.
+// ClearFaults removes all faults, and the function of ChooseFaults.
 func (s *Simulator) ClearFaults() {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.list, s.faults.choose = nil, nil
 }
 
-// RemoveFault ends one fault; false when there is none with that id.
+// RemoveFault removes one fault; false if there is none with that id.
 func (s *Simulator) RemoveFault(id string) bool {
 	fs := &s.faults
 	fs.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Simulator) RemoveFault(id string) bool {
 	return false
 }
 
-// Faults are those that may still happen, with their counts.
+// Faults returns those that may still happen, with their counts.
 func (s *Simulator) Faults() []Fault {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -137,13 +137,13 @@ type faultSet struct {
 	rng  *rand.Rand
 	next int
 	list []*Fault
-	// choose is asked where none of the list happens.
+	// choose is called if no fault of the list happens.
 	choose func(Call) *Fault
 }
 
 func (fs *faultSet) init(seed int64) { fs.rng = rand.New(rand.NewPCG(uint64(seed), 0x6661756c)) }
 
-// match counts the call on each fault that it matches and returns the first that happens to it, or nil.
+// match counts the call for each fault that it matches, and returns the first that happens, or nil.
 func (fs *faultSet) match(call Call) *Fault {
 	hit, choose := fs.listed(call)
 	if hit == nil && choose != nil {
@@ -187,7 +187,7 @@ func (f *Fault) happens(rng *rand.Rand) bool {
 	return f.First == 0 || f.Done < f.First
 }
 
-// wait is the fault's delay, cut short when the simulator closes.
+// wait waits for the fault's delay, or until the simulator closes.
 func (f *Fault) wait(s *Simulator) {
 	if f == nil || f.Delay == 0 {
 		return
@@ -204,7 +204,7 @@ func (f *Fault) dropsBefore() bool { return f != nil && f.DropBefore }
 func (f *Fault) dropsAfter() bool  { return f != nil && f.DropAfter }
 func (f *Fault) cutsBody() bool    { return f != nil && f.Truncate }
 
-// reply is the answer in place of MAAS's, or nil.
+// reply returns the response in place of MAAS's, or nil.
 func (f *Fault) reply() *reply {
 	if f == nil || f.Status == 0 || f.Late {
 		return nil
@@ -220,7 +220,7 @@ func (f *Fault) answer() *reply {
 	return out
 }
 
-// spoil makes garbage of MAAS's answer, or puts another in its place, where the fault says so.
+// spoil returns garbage or another response in place of MAAS's, if the fault says so.
 func (f *Fault) spoil(r *reply) *reply {
 	if f != nil && f.Late {
 		return f.answer()

@@ -17,10 +17,11 @@ import (
 	"strings"
 )
 
-// maxBody bounds what a request may carry: an image upload is not among the things the simulator takes.
+// maxBody bounds a request: the simulator accepts no image uploads.
 const maxBody = 32 << 20
 
-// form is what a request brings: values by key, keys in the order in which they came (MAAS repeats it in messages).
+// form is the data of a request: values by key, and keys in the order in which they came, which MAAS repeats in
+// messages.
 type form struct {
 	order  []string
 	values map[string][]string
@@ -35,10 +36,10 @@ func (f *form) add(key, value string) {
 	f.values[key] = append(f.values[key], value)
 }
 
-// has reports whether the key was sent, with whatever value.
+// has reports whether the key was sent, with any value.
 func (f form) has(key string) bool { return len(f.values[key]) > 0 }
 
-// get is the key's last value, as Django's QueryDict gives it, or "".
+// get returns the key's last value, as Django's QueryDict does, or "".
 func (f form) get(key string) string {
 	values := f.values[key]
 	if len(values) == 0 {
@@ -47,10 +48,10 @@ func (f form) get(key string) string {
 	return values[len(values)-1]
 }
 
-// list is all the key's values.
+// list returns all the key's values.
 func (f form) list(key string) []string { return f.values[key] }
 
-// without is the form without some keys.
+// without returns the form without some keys.
 func (f form) without(keys ...string) form {
 	out := newForm()
 	for _, key := range f.order {
@@ -63,7 +64,7 @@ func (f form) without(keys ...string) form {
 	return out
 }
 
-// boolean reads an optional parameter as formencode's StringBool does; a value that is none is a 400.
+// boolean parses an optional parameter as formencode's StringBool does; a wrong value is a 400.
 func (f form) boolean(key string, fallback bool) (bool, error) {
 	if !f.has(key) {
 		return fallback, nil
@@ -77,7 +78,8 @@ func (f form) boolean(key string, fallback bool) (bool, error) {
 	return false, badRequest("Invalid %s: Value should be 'true' or 'false'", key)
 }
 
-// checkbox reads a value as the fields of Django's forms do: whatever is neither empty nor a word for false is true.
+// checkbox parses a value as the fields of Django's forms do: everything is true except an empty text or a word for
+// false.
 func (f form) checkbox(key string, fallback bool) bool {
 	if f.get(key) == "" {
 		return fallback
@@ -85,7 +87,7 @@ func (f form) checkbox(key string, fallback bool) bool {
 	return f.get(key) != "0" && !strings.EqualFold(f.get(key), "false")
 }
 
-// integer reads a number for a form's field; complaints go to errs.
+// integer parses a number for a form's field; complaints are added to errs.
 func (f form) integer(key string, fallback int, errs formErrors) int {
 	if f.get(key) == "" {
 		return fallback
@@ -98,7 +100,7 @@ func (f form) integer(key string, fallback int, errs formErrors) int {
 	return n
 }
 
-// number reads a float for a form's field; complaints go to errs.
+// number parses a float for a form's field; complaints are added to errs.
 func (f form) number(key string, fallback float64, errs formErrors) float64 {
 	if f.get(key) == "" {
 		return fallback
@@ -111,13 +113,14 @@ func (f form) number(key string, fallback float64, errs formErrors) float64 {
 	return n
 }
 
-// parseFloat reads a finite number.
+// parseFloat parses a finite number.
 func parseFloat(text string) (float64, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	return n, err == nil && !math.IsNaN(n) && !math.IsInf(n, 0)
 }
 
-// parseQuery reads application/x-www-form-urlencoded text, keeping the order. As Django does, it takes what it can.
+// parseQuery parses application/x-www-form-urlencoded text and keeps the order. Like Django, it skips what it can't
+// parse.
 func parseQuery(text string) form {
 	out := newForm()
 	for part := range strings.SplitSeq(text, "&") {
@@ -134,8 +137,8 @@ func parseQuery(text string) form {
 	return out
 }
 
-// body is a request's body read both ways: post is what Django's request.POST has (forms only), data what the API's
-// request.data has (JSON objects too).
+// body is a request's body parsed both ways: post is Django's request.POST (forms only), data the API's request.data
+// (JSON objects, too).
 type body struct{ post, data form }
 
 func parseBody(contentType string, raw []byte) (body, error) {
@@ -176,7 +179,7 @@ func parseMultipart(raw []byte, boundary string) (form, error) {
 	}
 }
 
-// parseJSON reads a JSON object; lists become repeated values.
+// parseJSON parses a JSON object; lists become repeated values.
 func parseJSON(raw []byte) (form, error) {
 	out := newForm()
 	if len(bytes.TrimSpace(raw)) == 0 {
@@ -221,7 +224,7 @@ func addJSON(out *form, key string, value any) {
 	}
 }
 
-// firstPart is the text before the separator, or all of it.
+// firstPart returns the text before the separator, or all of it.
 func firstPart(text string, separator byte) string {
 	if i := strings.IndexByte(text, separator); i >= 0 {
 		return text[:i]
@@ -229,7 +232,7 @@ func firstPart(text string, separator byte) string {
 	return text
 }
 
-// splitList reads "a,b c" as MAAS reads lists in one field.
+// splitList splits "a,b c" as MAAS does for lists in one field.
 func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' })
 }

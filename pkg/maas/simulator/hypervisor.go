@@ -11,15 +11,14 @@ import (
 	"sync"
 )
 
-// hypervisor is what executes on a VM host. MAAS reaches it over the network: every call may fail, and may have taken
-// effect although it failed. Calls that take long are made in request.unlocked; what timers need goes through
-// Simulator.onHost.
+// hypervisor executes on a VM host. MAAS reaches it over the network: every call may fail, and may have taken effect
+// although it failed. Slow calls are made in request.unlocked; timers use Simulator.onHost.
 type hypervisor interface {
-	// Discover tells what the host has and which VMs are on it.
+	// Discover returns the host's resources and VMs.
 	Discover() (hostFacts, error)
 	// Create makes a VM that is off.
 	Create(vmSpec) (vmFacts, error)
-	// Delete removes a VM; one that is not there is no error.
+	// Delete removes a VM; a missing VM is no error.
 	Delete(name string) error
 	// SetPower switches a VM.
 	SetPower(name string, on bool) error
@@ -27,50 +26,50 @@ type hypervisor interface {
 	Power(name string) (bool, error)
 }
 
-// hostError is what MAAS says when a VM host fails it, in MAAS's own words.
+// hostError is MAAS's message for an error of a VM host.
 type hostError string
 
 func (e hostError) Error() string { return string(e) }
 
 func hostErrorf(format string, args ...any) error { return hostError(fmt.Sprintf(format, args...)) }
 
-// noRoomError says that no storage pool takes a disk. MAAS lets it through as an internal error.
+// noRoomError means that no storage pool has room for a disk. MAAS returns it as an internal error.
 type noRoomError string
 
 func (e noRoomError) Error() string { return string(e) }
 
-// hostFacts are what a VM host tells of itself.
+// hostFacts are what a VM host reports of itself.
 type hostFacts struct {
 	name         string
-	member       string // its name in a cluster of LXDs; empty: it stands alone
+	member       string // its name in a cluster of LXDs; empty: it is not clustered
 	version      string
-	architecture string // as MAAS names it; empty: amd64/generic
+	architecture string // in MAAS's form; empty: amd64/generic
 	cores        int
 	memory       int // MiB
 	pools        []storagePool
 	networks     []HostNetwork // none on simulated hosts, unless SetHostNetworks gave them some
 	macs         []string      // by which MAAS finds the host's machine
 	vms          []vmFacts
-	foreign      []vmFacts // VMs of other projects: they use the host, and are no machines
+	foreign      []vmFacts // VMs of other projects: they use the host, but are no machines
 }
 
-// vmSpec is a VM to be made.
+// vmSpec is a VM to make.
 type vmSpec struct {
 	name   string
 	cores  int
 	memory int // MiB
 	disks  []vmDisk
-	macs   []string     // what simulated hosts give the VM
-	nics   []attachment // what real hosts hang it on
+	macs   []string     // for the VM on simulated hosts
+	nics   []attachment // for the VM on real hosts
 }
 
 type vmDisk struct {
 	size int64    // bytes
 	pool string   // the host's default one; "" is any
-	tags []string // storage pools among them go before the default one
+	tags []string // storage pools among them are preferred to the default one
 }
 
-// vmFacts is a VM as it is on the host.
+// vmFacts is a VM on its host.
 type vmFacts struct {
 	Name    string   `json:"name"`
 	Project string   `json:"project"`
@@ -80,11 +79,12 @@ type vmFacts struct {
 	MACs    []string `json:"macs"`
 	Running bool     `json:"running"`
 
-	pools []string // of the disks, where the host tells
+	pools []string // of the disks, if the host reports them
 }
 
-// storagePoolFor chooses the pool of a disk as MAAS's driver does (_get_usable_storage_pool in provisioningserver/drivers/pod/lxd.py): the first
-// with room of those that the disk's tags name, or else the default one, or else any.
+// storagePoolFor chooses the pool of a disk as MAAS's driver does (_get_usable_storage_pool in
+// provisioningserver/drivers/pod/lxd.py): the first with room of those that the disk's tags name, or else the default
+// one, or else any.
 func storagePoolFor(d vmDisk, names []string, free func(name string) (int64, error)) (string, error) {
 	complaint := "Not enough storage space on any storage pools: " + strings.Join(names, ", ")
 	tagged := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(d.tags, name) })
@@ -108,16 +108,16 @@ func storagePoolFor(d vmDisk, names []string, free func(name string) (int64, err
 	return "", noRoomError(complaint)
 }
 
-// simulatedHost is a VM host without any real VMs. It lives apart from what MAAS knows of it, so that leaked VMs can be
-// seen.
+// simulatedHost is a VM host without any real VMs. It is separate from MAAS's data of it, so that leaked VMs can be
+// found.
 type simulatedHost struct {
 	mu    sync.Mutex
 	facts hostFacts
-	// unreachable refuses every call; losing lets creations take effect although they are reported as failed, and keeps what is deleted.
+	// unreachable refuses every call; losing executes creations but reports them as failed, and ignores deletions.
 	unreachable bool
 	losing      bool
 	vms         []*vmFacts
-	// installedOn is the system id of the machine whose deployment installed it, if one did: it goes with that.
+	// installedOn is the system id of the machine whose deployment installed it, if any: both are deleted together.
 	installedOn string
 }
 
@@ -126,7 +126,7 @@ func (h *simulatedHost) errUnreachable() error {
 	return hostErrorf("Pod %s: Failed to connect to the LXD REST API.", h.facts.name)
 }
 
-// labProject is a project on a simulated host, as a VM host in MAAS has one: it sees no other project's VMs.
+// labProject is a project on a simulated host, as a VM host in MAAS has one: it does not see the VMs of other projects.
 type labProject struct {
 	host    *simulatedHost
 	project string
@@ -177,13 +177,14 @@ func (p labProject) Create(spec vmSpec) (vmFacts, error) {
 
 var lxdName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// isInstanceName reports whether LXD takes the name (IsHostname in its shared/validate): one label, and no number.
+// isInstanceName reports whether LXD accepts the name (IsHostname in its shared/validate): one label, and no number.
 func isInstanceName(name string) bool {
 	_, err := strconv.ParseUint(name, 10, 64)
 	return err != nil && lxdName.MatchString(name)
 }
 
-// addDisks puts the disks into storage pools that have room for them. A host without any pool does not care. The caller holds h.mu.
+// addDisks puts the disks into storage pools with room for them. A host without any pool accepts all. The caller holds
+// h.mu.
 func (h *simulatedHost) addDisks(vm *vmFacts, disks []vmDisk) error {
 	var names []string
 	free := map[string]int64{}
@@ -246,7 +247,7 @@ func (p labProject) Power(name string) (bool, error) {
 	return err == nil && vm.Running, err
 }
 
-// reach finds a VM on a host that may be broken. The caller holds h.mu.
+// reach returns a VM on a host that may be broken. The caller holds h.mu.
 func (h *simulatedHost) reach(project, name string) (*vmFacts, error) {
 	if h.unreachable {
 		return nil, h.errUnreachable()
@@ -266,7 +267,7 @@ func (h *simulatedHost) find(project, name string) *vmFacts {
 	return nil
 }
 
-// remove takes VMs of a name away, also while the host is broken; false when there is none.
+// remove removes VMs of a name, also while the host is broken; false if there is none.
 func (h *simulatedHost) remove(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

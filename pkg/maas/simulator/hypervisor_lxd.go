@@ -16,44 +16,44 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// How long MAAS's side of a connection to LXD waits, in real time.
+// Timeouts of MAAS's connections to LXD, in real time.
 const (
-	lxdTimeout     = 2 * time.Minute // for all of one order, as MAAS
+	lxdTimeout     = 2 * time.Minute // for a whole order, as in MAAS
 	lxdDialTimeout = 5 * time.Second
-	lxdPowerWait   = 30 // seconds, as pylxd
+	lxdPowerWait   = 30 // seconds, as in pylxd
 )
 
-// lxdPowerPauses are between the attempts to switch a VM. MAAS takes its time: 85 seconds in all.
+// lxdPowerPauses are the pauses between the attempts to switch a VM. MAAS takes 85 seconds in all.
 var lxdPowerPauses = []time.Duration{
 	200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond,
 }
 
-// lxdTrusted is how LXD calls a client whose certificate it knows.
+// lxdTrusted is LXD's word for a client whose certificate it knows.
 const lxdTrusted = "trusted"
 
-// lxdExtensions are what MAAS wants of an LXD host.
+// lxdExtensions are the extensions that MAAS requires of an LXD host.
 var lxdExtensions = []string{"custom_block_volumes", "projects", "virtual-machines"}
 
-// lxdHost is a real LXD, driven over HTTPS as MAAS's LXD driver drives it (provisioningserver/drivers/pod/lxd.py): with nothing but the power
-// parameters, and without verifying the server.
+// lxdHost is a real LXD, driven over HTTPS as MAAS's LXD driver drives it (provisioningserver/drivers/pod/lxd.py): with
+// only the power parameters, and without verifying the server.
 type lxdHost struct {
 	sim *Simulator
-	// id is the VM host's, as MAAS's messages have it.
+	// id is the VM host's, for MAAS's messages.
 	id                                int
 	address, project                  string
 	certificate, privateKey, password string
 	link                              *hostLink
 }
 
-// hostLink is the way to a real host, which a tester can break.
+// hostLink is the connection to a real host, which a tester can break.
 type hostLink struct {
 	mu                  sync.Mutex
 	unreachable, losing bool
 	vms                 map[string]*sync.Mutex // by project and name
 }
 
-// hold lets one order at a time change a VM, until the answer is called: what takes LXD half a second would otherwise
-// take minutes of a fast region's time, and orders meet that never do.
+// hold lets one order at a time change a VM, until release is called. Half a second of LXD would otherwise be minutes
+// of a fast region's time, and orders would overlap that never do in reality.
 func (l *hostLink) hold(project, name string) (release func()) {
 	l.mu.Lock()
 	key := project + "/" + name
@@ -87,7 +87,8 @@ func remote(hv hypervisor) bool {
 	return ok
 }
 
-// hypervisorAt is what power parameters lead to: a simulated host, or the LXD at their address. The caller holds s.mu.
+// hypervisorAt returns the hypervisor at power parameters: a simulated host, or the LXD at their address. The caller
+// holds s.mu.
 func (s *Simulator) hypervisorAt(params map[string]string, id int) hypervisor {
 	key, project := hostKey(params["power_address"]), orDefault(params["project"], defaultProject)
 	if lab := s.lab[key]; lab != nil {
@@ -109,7 +110,7 @@ type lxdSession struct {
 	project string
 }
 
-// session connects, unless a tester has broken the way, and lets fn work.
+// session connects, unless a tester has broken the link, and calls fn.
 func (h *lxdHost) session(fn func(*lxdSession) error) error {
 	if unreachable, _ := h.link.state(); unreachable {
 		return h.connectionFailed(errors.New("broken by the tester"))
@@ -117,7 +118,7 @@ func (h *lxdHost) session(fn func(*lxdSession) error) error {
 	return h.connect(fn)
 }
 
-// connect connects, as MAAS does for each order, and lets fn work.
+// connect connects, as MAAS does for each order, and calls fn.
 func (h *lxdHost) connect(fn func(*lxdSession) error) error {
 	ctx, cancel := context.WithTimeout(h.sim.ctx, lxdTimeout)
 	defer cancel()
@@ -150,7 +151,7 @@ func (h *lxdHost) connect(fn func(*lxdSession) error) error {
 	return fn(c)
 }
 
-// authenticate makes sure that LXD trusts the certificate; a trust password helps where LXD still takes one.
+// authenticate ensures that LXD trusts the certificate; a trust password works if this LXD still has them.
 func (h *lxdHost) authenticate(server lxd.InstanceServer) (*lxdSession, error) {
 	c := &lxdSession{InstanceServer: server.UseProject(h.project), project: h.project}
 	var err error
@@ -179,7 +180,7 @@ func (h *lxdHost) connectionFailed(err error) error {
 	return hostErrorf("Pod %d: Failed to connect to the LXD REST API: %v", h.id, err)
 }
 
-// dialTransport lets LXD's client go through a dialer of ours.
+// dialTransport gives LXD's client our own dialer.
 type dialTransport struct{ inner *http.Transport }
 
 func (d dialTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -198,12 +199,12 @@ func dialled(made *http.Transport, dial func(context.Context, string, string) (n
 	return dialTransport{made}
 }
 
-// operationError is what LXD says of an operation that it began and that failed.
+// operationError is LXD's message for an operation that began and failed.
 type operationError string
 
 func (e operationError) Error() string { return string(e) }
 
-// run starts an operation and waits for it, as pylxd does. The error is an operationError when LXD took the order.
+// run starts an operation and waits for it, as pylxd does. The error is an operationError if LXD accepted the order.
 func (c *lxdSession) run(method, path string, body any) error {
 	started, _, err := c.RawQuery(method, path+"?project="+url.QueryEscape(c.project), body, "")
 	if err != nil {
@@ -225,7 +226,7 @@ func (c *lxdSession) run(method, path string, body any) error {
 	return nil
 }
 
-// instance finds a VM of the project.
+// instance returns a VM of the project.
 func (h *lxdHost) instance(c *lxdSession, name string) (*api.Instance, error) {
 	found, _, err := c.GetInstance(name)
 	if api.StatusErrorCheck(err, http.StatusNotFound) {
@@ -234,10 +235,10 @@ func (h *lxdHost) instance(c *lxdSession, name string) (*api.Instance, error) {
 	return found, err
 }
 
-// errVMMissing says that there is no VM of a name.
+// errVMMissing means that there is no VM of a name.
 type errVMMissing struct{ error }
 
-// isOn reads the power from an instance's status, as MAAS.
+// isOn returns the power from an instance's status, as MAAS does.
 func (h *lxdHost) isOn(vm *api.Instance) (bool, error) {
 	switch vm.StatusCode {
 	case api.Started, api.Running:
@@ -260,7 +261,7 @@ func (h *lxdHost) Power(name string) (on bool, err error) {
 	return on, err
 }
 
-// SetPower switches a VM. When LXD takes the order and then fails at it, such as at a stop while the VM is starting, it is
+// SetPower switches a VM. If LXD accepts the order and then fails, for example to stop a VM that is starting, it is
 // tried again, as MAAS does.
 func (h *lxdHost) SetPower(name string, on bool) error {
 	action := "stop"
@@ -296,7 +297,7 @@ func (c *lxdSession) switchVM(name, action string) error {
 		api.InstanceStatePut{Action: action, Timeout: lxdPowerWait, Force: true})
 }
 
-// Delete stops and deletes a VM and then its further disks, which are volumes of their own.
+// Delete stops and deletes a VM and then its further disks, which are separate volumes.
 func (h *lxdHost) Delete(name string) error {
 	defer h.link.hold(h.project, name)()
 	if _, losing := h.link.state(); losing {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// lxdProfile is put on VMs by MAAS, in projects that have one of that name.
+// lxdProfile is MAAS's profile for VMs, in projects that have one of that name.
 const lxdProfile = "maas"
 
-// attachment is what a VM's network card hangs on: a bridge, or a device of the host's.
+// attachment is what a VM's network card is attached to: a bridge, or a device of the host.
 type attachment struct {
 	kind   string // LXD's nictype
 	parent string
@@ -51,7 +51,7 @@ func (h *lxdHost) Create(spec vmSpec) (made vmFacts, err error) {
 	return made, err
 }
 
-// definition is the VM as MAAS asks LXD for it.
+// definition returns the VM in the form in which MAAS requests it from LXD.
 func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
 	if err := c.checkExtensions(); err != nil {
 		return api.InstancesPost{}, err
@@ -89,7 +89,7 @@ func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
 	}, nil
 }
 
-// disks are the VM's disks; each but the first is a volume of its own, which is made here.
+// disks returns the VM's disks; each but the first is a separate volume, which is made here.
 func (c *lxdSession) disks(wanted []vmDisk) (map[string]map[string]string, error) {
 	devices := map[string]map[string]string{}
 	for i, d := range wanted {
@@ -115,7 +115,7 @@ func (c *lxdSession) disks(wanted []vmDisk) (map[string]map[string]string, error
 	return devices, nil
 }
 
-// poolFor finds the storage pool that takes a disk.
+// poolFor returns the storage pool for a disk.
 func (c *lxdSession) poolFor(d vmDisk) (string, error) {
 	names, err := c.GetStoragePoolNames()
 	if err != nil {

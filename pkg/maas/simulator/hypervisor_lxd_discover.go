@@ -15,7 +15,7 @@ import (
 	"github.com/canonical/lxd/shared/units"
 )
 
-// Discover asks in MAAS's order, and makes the project where there is none.
+// Discover reads in MAAS's order, and makes the project if there is none.
 func (h *lxdHost) Discover() (facts hostFacts, err error) {
 	err = h.session(func(c *lxdSession) error {
 		if err := c.checkExtensions(); err != nil {
@@ -41,7 +41,7 @@ func (h *lxdHost) Discover() (facts hostFacts, err error) {
 	return facts, err
 }
 
-// load finds out what a host has and what is on it.
+// load reads the resources of a host and its VMs.
 func (h *lxdHost) load(c *lxdSession, facts *hostFacts) error {
 	resources, err := c.GetServerResources()
 	if err != nil {
@@ -68,8 +68,8 @@ func (h *lxdHost) load(c *lxdSession, facts *hostFacts) error {
 	return nil
 }
 
-// look is a tester's Discover: it changes nothing. A project that is not there has no VMs.
-func (h *lxdHost) look() (facts hostFacts, err error) {
+// inspect is Discover for testers: it changes nothing. A project that does not exist has no VMs.
+func (h *lxdHost) inspect() (facts hostFacts, err error) {
 	err = h.session(func(c *lxdSession) error {
 		err := h.load(c, &facts)
 		if api.StatusErrorCheck(err, http.StatusNotFound) {
@@ -98,14 +98,15 @@ func (c *lxdSession) ensureProject() error {
 	}
 	return c.CreateProject(api.ProjectsPost{
 		Name: c.project,
-		// MAAS sends no configuration. LXD takes none for its defaults, but null, as the client would send it, for none of them.
+		// MAAS sends no configuration. LXD reads an empty one as defaults, but null, which the client would send, as no
+		// settings at all.
 		ProjectPut: api.ProjectPut{Description: "Project managed by MAAS", Config: map[string]string{}},
 	})
 }
 
-// member is the name of the only member of a cluster, or "" where LXD stands alone: then MAAS does not go by the location of VMs, which is
-// "none" (pylxd: models/instance.py). In a cluster it makes VM hosts of all members, and of this one another where the cluster knows it at
-// another address (maasserver/vmhost.py: sync_vmcluster). That is not simulated.
+// member returns the name of the only member of a cluster, or "" if LXD is not clustered: then MAAS ignores the
+// location of VMs, which is "none" (pylxd: models/instance.py). Of a cluster, MAAS makes all members VM hosts, and this
+// one again if the cluster knows it at another address (maasserver/vmhost.py: sync_vmcluster). That is not simulated.
 func (c *lxdSession) member(address string) (string, error) {
 	if !c.server.Environment.ServerClustered {
 		return "", nil
@@ -120,7 +121,7 @@ func (c *lxdSession) member(address string) (string, error) {
 	return members[0].ServerName, nil
 }
 
-// debianArchitecture is how MAAS names what a kernel calls its architecture.
+// debianArchitecture returns MAAS's name of a kernel's architecture.
 func debianArchitecture(kernel string) string {
 	name := map[string]string{
 		"x86_64": "amd64", "i686": "i386", "aarch64": "arm64", "ppc64le": "ppc64el",
@@ -128,7 +129,8 @@ func debianArchitecture(kernel string) string {
 	return orDefault(name, kernel) + "/generic"
 }
 
-// networks are all network devices but loopbacks. One that is gone meanwhile, as those of VMs come and go, is left out.
+// networks returns all network devices except loopbacks. Devices that disappear meanwhile, like those of VMs, are left
+// out.
 func (c *lxdSession) networks() ([]HostNetwork, error) {
 	listed, err := c.GetNetworks()
 	if err != nil {
@@ -160,7 +162,7 @@ func (c *lxdSession) networks() ([]HostNetwork, error) {
 	return out, nil
 }
 
-// macsOf are the MAC addresses by which MAAS looks for the host's machine: of devices only, not of bridges.
+// macsOf returns the MAC addresses by which MAAS finds the host's machine: of devices only, not of bridges.
 func macsOf(networks []HostNetwork) []string {
 	out := []string{}
 	for _, n := range networks {
@@ -193,7 +195,7 @@ func (c *lxdSession) pools() ([]storagePool, error) {
 	return out, nil
 }
 
-// machines are a project's VMs.
+// machines returns a project's VMs.
 func (c *lxdSession) machines(project string) ([]vmFacts, error) {
 	c = &lxdSession{InstanceServer: c.UseProject(project), server: c.server, project: project}
 	listed, err := c.GetInstances(api.InstanceTypeVM)
@@ -211,14 +213,14 @@ func (c *lxdSession) machines(project string) ([]vmFacts, error) {
 	return out, nil
 }
 
-// What LXD gives a VM that says nothing.
+// LXD's defaults of a VM.
 const (
 	lxdDefaultCores  = 1
 	lxdDefaultMemory = 1024 // MiB
 	lxdDefaultDisk   = "10GB"
 )
 
-// describe reads an instance as MAAS does. The root disk comes first, as that of a composed VM does in MAAS.
+// describe reads an instance as MAAS does. The root disk comes first, like that of a composed VM in MAAS.
 func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 	facts := vmFacts{Name: vm.Name, Project: c.project, Cores: cpuLimit(vm.ExpandedConfig["limits.cpu"]), Memory: lxdDefaultMemory}
 	if limit := vm.ExpandedConfig["limits.memory"]; limit != "" {
@@ -228,7 +230,7 @@ func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 		}
 		facts.Memory = int(bytes >> 20)
 	}
-	// A power state that MAAS does not know is off here; it would be "unknown" there.
+	// A power state that MAAS does not know counts as off here; MAAS shows "unknown".
 	facts.Running = vm.StatusCode == api.Started || vm.StatusCode == api.Running
 	names := slices.SortedFunc(maps.Keys(vm.ExpandedDevices), func(a, b string) int {
 		if (a == "root") != (b == "root") {
@@ -247,7 +249,7 @@ func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 			facts.Disks = append(facts.Disks, size)
 			facts.pools = append(facts.pools, device["pool"])
 		case "nic":
-			if device["network"] == "" && device["parent"] == "" { // As with p2p: MAAS's driver wants one, and says only which (drivers/pod/lxd.py: _get_discovered_machine).
+			if device["network"] == "" && device["parent"] == "" { // As with p2p: MAAS's driver needs one of them (drivers/pod/lxd.py: _get_discovered_machine).
 				return facts, hostErrorf("'parent'")
 			}
 			facts.MACs = append(facts.MACs, orDefault(device["hwaddr"], vm.ExpandedConfig["volatile."+name+".hwaddr"]))
@@ -256,7 +258,7 @@ func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 	return facts, nil
 }
 
-// diskSize is a disk's size in bytes; that of a volume of its own stands with the volume.
+// diskSize returns a disk's size in bytes; that of a separate volume is stored with the volume.
 func (c *lxdSession) diskSize(device map[string]string) (int64, error) {
 	size := device["size"]
 	if device["source"] != "" && device["pool"] != "" {

@@ -28,7 +28,7 @@ func (rq *request) listInterfaces() (any, error) {
 	return out, nil
 }
 
-// interfaceFor finds the interface of the path.
+// interfaceFor returns the interface of the path.
 func (rq *request) interfaceFor(want permission) (*iface, error) {
 	m := rq.machineByID(rq.vars[0])
 	if m == nil {
@@ -53,7 +53,7 @@ func (rq *request) readInterface() (any, error) {
 	return renderInterface(nic), nil
 }
 
-// changeable finds the interface and refuses where the machine's status forbids changing it.
+// changeable returns the interface, or a refusal if the machine's status forbids changing it.
 func (rq *request) changeable(what string) (*iface, error) {
 	nic, err := rq.interfaceFor(mayAdmin)
 	if err != nil {
@@ -70,8 +70,8 @@ func refuseInterfaces(m *machine, what string) error {
 	return conflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", what)
 }
 
-// createBridge makes a bridge on an interface, which loses its links. On an Allocated machine they move to the bridge, which goes with the machine's
-// release (AcquiredBridgeInterfaceForm in forms/interface.py).
+// createBridge makes a bridge on an interface, which loses its links. On an Allocated machine they move to the bridge,
+// which is deleted with the machine's release (AcquiredBridgeInterfaceForm in forms/interface.py).
 func (rq *request) createBridge() (any, error) {
 	m := rq.machineByID(rq.vars[0])
 	if m == nil {
@@ -102,11 +102,11 @@ func (rq *request) createBridge() (any, error) {
 	if len(bridge.links) == 0 {
 		rq.addLink(bridge, allocSticky, nil, noAddress)
 	}
-	rq.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	rq.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 	return renderInterface(bridge), nil
 }
 
-// bridgeForm reads and checks the one interface that shall be in the bridge.
+// bridgeForm reads and checks the one interface for the bridge.
 func (rq *request) bridgeForm(m *machine) (parent *iface, err error) {
 	errs, name, id := formErrors{}, rq.data.get("name"), rq.data.get("parent")
 	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return strconv.Itoa(nic.id) == id })
@@ -171,11 +171,11 @@ func (rq *request) linkSubnet() (any, error) {
 	if rq.data.checkbox("default_gateway", false) {
 		m.gatewayLink = link
 	}
-	rq.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	rq.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 	return renderInterface(nic), nil
 }
 
-// linkForm reads and checks what shall be linked.
+// linkForm reads and checks the wanted link.
 func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet, ip netip.Addr, err error) {
 	errs, f := formErrors{}, rq.data
 	mode := strings.ToLower(f.get("mode"))
@@ -248,10 +248,11 @@ func (rq *request) dynamicRangeText(ip netip.Addr) string {
 	return r.start.String() + " to " + r.end.String()
 }
 
-// subnetNumber is how a subnet is named by its id.
+// subnetNumber is the pattern of a subnet's id.
 var subnetNumber = regexp.MustCompile(`^\s*(subnet-)?\d+\s*$`)
 
-// noSuchSubnet is what MAAS says of a subnet that is not there, or not to be had (SpecifierOrModelChoiceField in maasserver/fields.py).
+// noSuchSubnet returns MAAS's message for a subnet that does not exist or is not accessible
+// (SpecifierOrModelChoiceField in maasserver/fields.py).
 func noSuchSubnet(specifier string) string {
 	if subnetNumber.MatchString(specifier) {
 		return "None found with id=" + specifier + "."
@@ -259,7 +260,7 @@ func noSuchSubnet(specifier string) string {
 	return noSuchChoice
 }
 
-// subnetLabel is how MAAS prints a subnet in messages (__str__ in maasserver/models/subnet.py).
+// subnetLabel returns a subnet as MAAS prints it in messages (__str__ in maasserver/models/subnet.py).
 func subnetLabel(sn *subnet) string {
 	return fmt.Sprintf("%s:%s(vid=%d)", sn.name, sn.cidr, sn.vlan.vid)
 }
@@ -301,13 +302,13 @@ func linkIDs(nic *iface) string {
 	return strings.Join(ids, ", ")
 }
 
-// unlink takes links away; an interface that has none left is at least up.
+// unlink removes links; an interface without links is at least up.
 func (rq *request) unlink(nic *iface, links []*address) {
 	before := joinAddrs(nic.machine.addresses())
 	for _, link := range links {
 		rq.dropAddress(link)
 	}
-	rq.tell(nic.machine, ChangeAddresses, before, joinAddrs(nic.machine.addresses()))
+	rq.publish(nic.machine, ChangeAddresses, before, joinAddrs(nic.machine.addresses()))
 }
 
 func (rq *request) disconnect() (any, error) {

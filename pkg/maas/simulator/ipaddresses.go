@@ -41,7 +41,7 @@ func (rq *request) listAddresses() (any, error) {
 	return out, nil
 }
 
-// reserveAddress takes an address out of circulation for the caller.
+// reserveAddress reserves an address for the caller.
 func (rq *request) reserveAddress() (any, error) {
 	f := rq.post
 	ipText := orDefault(f.get("ip"), f.get("ip_address"))
@@ -69,7 +69,7 @@ func (rq *request) reserveAddress() (any, error) {
 	return renderAddress(a), nil
 }
 
-// reservation finds the address: the one that is named, or a free one of the subnet.
+// reservation returns the address: the named one, or a free one of the subnet.
 func (rq *request) reservation(subnetText, ipText string) (*subnet, netip.Addr, error) {
 	if subnetText == "" && ipText == "" {
 		return nil, noAddress, badRequest("Must supply either the 'subnet' or the 'ip' parameter.")
@@ -105,7 +105,7 @@ func (rq *request) reservation(subnetText, ipText string) (*subnet, netip.Addr, 
 	return sn, ip, nil
 }
 
-// refuseStatic refuses an address that is not to be given away (allocate_new in maasserver/models/staticipaddress.py).
+// refuseStatic refuses an address that MAAS does not allocate (allocate_new in maasserver/models/staticipaddress.py).
 func (s *Simulator) refuseStatic(ip netip.Addr) error {
 	if a := s.addressInUse(ip); a != nil && a.kind != allocDiscovered {
 		return notFoundText("The IP address %s is already in use.", ip)
@@ -120,7 +120,7 @@ func (s *Simulator) refuseStatic(ip netip.Addr) error {
 	return nil
 }
 
-// nameForAddress finds or makes the DNS resource that a reservation asks for.
+// nameForAddress finds or makes the DNS resource of a reservation.
 func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, error) {
 	name, d := hostname, rq.defaultDomain()
 	if domainText != "" {
@@ -128,7 +128,7 @@ func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, er
 			return nil, notFound("Domain")
 		}
 	} else if strings.Contains(hostname, ".") {
-		var domainName string // What is behind the first dot, also where that is no domain of MAAS.
+		var domainName string // The part after the first dot, even if it is no domain of MAAS.
 		name, domainName, _ = strings.Cut(hostname, ".")
 		if d = rq.domainByName(domainName); d == nil {
 			return nil, notFound("Domain")

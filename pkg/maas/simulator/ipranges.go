@@ -67,7 +67,7 @@ func (rq *request) createRange() (any, error) {
 	return renderRange(r), nil
 }
 
-// editRange takes over the form's fields, all or nothing.
+// editRange sets the form's fields, all or nothing.
 func (rq *request) editRange(r *ipRange, errs formErrors) error {
 	changed := *r
 	var err error

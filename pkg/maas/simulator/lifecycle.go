@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// nodeTimeout is how long MAAS waits for a machine that commissions or deploys before it fails it.
+// nodeTimeout is how long a machine may commission or deploy before MAAS fails it.
 const nodeTimeout = 30 * time.Minute
 
-// setStatus takes a machine to another status. Handlers check whether that is allowed before they call it.
+// setStatus changes a machine's status. Handlers check before whether that is allowed.
 func (s *Simulator) setStatus(m *machine, next status) {
 	from := m.status
 	if !slices.Contains(rememberedNever, from) {
@@ -24,21 +24,21 @@ func (s *Simulator) setStatus(m *machine, next status) {
 	}
 	m.epoch++
 	s.addEvent(m, levelInfo, next.String(), "")
-	s.tell(m, ChangeStatus, from.String(), next.String())
+	s.publish(m, ChangeStatus, from.String(), next.String())
 }
 
-// setPowerState notes what MAAS knows of the machine's power, and what follows from it.
+// setPowerState stores MAAS's view of the machine's power, and its consequences.
 func (s *Simulator) setPowerState(m *machine, state string) {
 	from := m.powerState
 	m.powerState = state
-	s.tell(m, ChangePower, from, state)
+	s.publish(m, ChangePower, from, state)
 	if state == "off" && !slices.Contains(keepsAutoAddresses, m.status) {
 		s.releaseAutoAddresses(m)
 	}
 }
 
-// onHost lets a VM host do something and then goes on with what follows. The caller holds s.mu, and so will then: a simulated host is done at
-// once, a real one when it has responded.
+// onHost calls a VM host and then calls then. The caller holds s.mu, and so will then: a simulated host is called at
+// once, a real one in the background.
 func (s *Simulator) onHost(hv hypervisor, call func() error, then func(error)) {
 	if !remote(hv) {
 		then(call())
@@ -59,8 +59,8 @@ func (s *Simulator) onHost(hv hypervisor, call func() error, then func(error)) {
 	}()
 }
 
-// onHostFor is onHost for something that the machine does: nothing follows if the machine has been given something else
-// to do meanwhile, or is gone.
+// onHostFor is onHost for an operation of the machine: then is not called if the machine has another operation by then,
+// or is gone.
 func (s *Simulator) onHostFor(m *machine, hv hypervisor, call func() error, then func(error)) {
 	epoch := m.epoch
 	s.onHost(hv, call, func(err error) {
@@ -70,7 +70,7 @@ func (s *Simulator) onHostFor(m *machine, hv hypervisor, call func() error, then
 	})
 }
 
-// switchPower asks the BMC to switch the machine; when that has worked, or failed, then goes on.
+// switchPower makes the BMC switch the machine, and calls then with the result.
 func (s *Simulator) switchPower(m *machine, on bool, then func(error)) {
 	took, state := s.timings.powerOff(), "off"
 	if on {
@@ -108,7 +108,7 @@ func (s *Simulator) flip(m *machine, on bool, then func(error)) {
 	})
 }
 
-// Operations that can be told to fail.
+// Operations that can be made to fail.
 const (
 	failDeploy     = "deploy"
 	failCommission = "commission"
@@ -120,7 +120,7 @@ const (
 
 var failable = []string{failDeploy, failCommission, failRelease, failErase, failPower, failTest}
 
-// takeFailure returns the message with which the operation shall fail this time, or "" if it shall not.
+// takeFailure returns the message of a failure that a tester set for the operation, or "".
 func (s *Simulator) takeFailure(m *machine, operation string) string {
 	if text, ok := m.failing[operation]; ok {
 		delete(m.failing, operation)
@@ -131,7 +131,7 @@ func (s *Simulator) takeFailure(m *machine, operation string) string {
 	return text
 }
 
-// fail takes the machine to the status that failures of the present one lead to.
+// fail puts the machine into the failure status of the present one.
 func (s *Simulator) fail(m *machine, reason string) {
 	next := statuses[m.status].failed
 	if next == noFailure {
@@ -149,7 +149,7 @@ func (s *Simulator) fail(m *machine, reason string) {
 	}
 }
 
-// failSoon lets the operation that is under way time out.
+// failSoon lets the operation under way time out.
 func (s *Simulator) failSoon(m *machine) {
 	s.later(m, nodeTimeout, func() {
 		operation := strings.ToLower(m.status.String())
@@ -163,7 +163,7 @@ func (s *Simulator) acquire(m *machine, u *user, agentName string, bridgeAll boo
 	s.setStatus(m, statusAllocated)
 }
 
-// startDeploy lets an acquired machine deploy what has been set on it.
+// startDeploy deploys an acquired machine with its settings.
 func (s *Simulator) startDeploy(m *machine) {
 	s.setStatus(m, statusDeploying)
 	m.errorDescription = ""
@@ -202,7 +202,7 @@ func (s *Simulator) finishDeploy(m *machine) {
 	}
 }
 
-// startRelease takes an acquired machine back.
+// startRelease releases an acquired machine.
 func (s *Simulator) startRelease(m *machine, erase erasing) {
 	if erase.kind != "" {
 		s.startErase(m, erase)
@@ -211,8 +211,8 @@ func (s *Simulator) startRelease(m *machine, erase erasing) {
 	s.stopAndFinish(m)
 }
 
-// startErase boots the machine into an environment that erases its disks, and releases it afterwards. Nothing but a power that
-// can't be switched ends it early: MAAS has no time limit for it.
+// startErase boots the machine into an environment that erases its disks, and releases it afterwards. Only a power
+// failure ends it early: MAAS has no time limit for it.
 func (s *Simulator) startErase(m *machine, erase erasing) {
 	if erase.asReleasing {
 		s.setStatus(m, statusReleasing)
@@ -238,7 +238,7 @@ func (s *Simulator) startErase(m *machine, erase erasing) {
 	})
 }
 
-// stopAndFinish switches the machine off, if it is on, and gives it back to the pool.
+// stopAndFinish switches the machine off, if it is on, and finishes its release.
 func (s *Simulator) stopAndFinish(m *machine) {
 	s.letGo(m)
 	wasOn := m.powerState != "off"
@@ -260,7 +260,8 @@ func (s *Simulator) stopAndFinish(m *machine) {
 	})
 }
 
-// finishRelease ends a release: the machine is Ready for the next user, New if it never commissioned, or gone if an allocation had made it.
+// finishRelease ends a release: the machine is Ready for the next user, New if it was never commissioned, or deleted if
+// an allocation had made it.
 func (s *Simulator) finishRelease(m *machine) {
 	if m.dynamic {
 		s.deleteMachine(m)
@@ -275,7 +276,7 @@ func (s *Simulator) finishRelease(m *machine) {
 	s.addEvent(m, levelInfo, "Released", "")
 }
 
-// clearOwnership takes from a machine, when its release has finished, what its owner had.
+// clearOwnership removes the owner's data from a machine when its release has finished.
 func (s *Simulator) clearOwnership(m *machine) {
 	s.releaseAutoAddresses(m)
 	s.removeAcquired(m)
@@ -283,8 +284,8 @@ func (s *Simulator) clearOwnership(m *machine) {
 	m.owner, m.ownerData = nil, map[string]string{}
 }
 
-// letGo takes from a machine, when its release starts, what its acquisition and deployment have set. The owner stays
-// until the machine is Ready.
+// letGo removes the data of a machine's acquisition and deployment when its release starts. The owner stays until the
+// machine is Ready.
 func (s *Simulator) letGo(m *machine) {
 	m.agentName, m.osystem, m.series, m.hweKernel, m.userData = "", "", "", "", nil
 	m.hwSync, m.netboot, m.willHost = false, true, ""
@@ -298,8 +299,8 @@ func (s *Simulator) letGo(m *machine) {
 	}
 }
 
-// startCommission lets a machine be looked at; u owns it meanwhile. Its links go, unless keepNetwork says otherwise: it
-// gets new ones in the end.
+// startCommission commissions a machine; u owns it meanwhile. Its links are removed, unless keepNetwork is set: it gets
+// new ones at the end.
 func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
 	m.owner = u
 	s.setStatus(m, statusCommissioning)
@@ -331,7 +332,7 @@ func (s *Simulator) finishCommission(m *machine) {
 	s.discover(m, func() { s.finishScripts(m) })
 }
 
-// finishScripts goes on with commissioning when it is known what the machine has.
+// finishScripts continues commissioning when the machine's data is known.
 func (s *Simulator) finishScripts(m *machine) {
 	m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
 	s.connectInterfaces(m)
@@ -354,7 +355,7 @@ func (s *Simulator) becomeReady(m *machine) {
 	s.switchPower(m, false, func(error) {})
 }
 
-// clearLinks takes all links from a machine.
+// clearLinks removes all links from a machine.
 func (s *Simulator) clearLinks(m *machine) {
 	before := joinAddrs(m.addresses())
 	for _, nic := range m.ifaces {
@@ -363,7 +364,7 @@ func (s *Simulator) clearLinks(m *machine) {
 		}
 		s.dropLease(nic)
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
 // connectInterfaces gives links to interfaces that have none, as commissioning does: AUTO on the boot interface, or DHCP
@@ -385,7 +386,7 @@ func (s *Simulator) connectInterfaces(m *machine) {
 	}
 }
 
-// subnetOn is the first subnet on the VLAN, or nil.
+// subnetOn returns the first subnet on the VLAN, or nil.
 func (s *Simulator) subnetOn(v *vlan) *subnet {
 	for _, sn := range s.db.subnets {
 		if v != nil && sn.vlan == v {
@@ -395,7 +396,7 @@ func (s *Simulator) subnetOn(v *vlan) *subnet {
 	return nil
 }
 
-// removeMachine takes the row out of MAAS.
+// removeMachine deletes the row in MAAS.
 func (s *Simulator) removeMachine(m *machine) {
 	for _, nic := range slices.Clone(m.ifaces) {
 		s.removeInterface(nic)
@@ -404,29 +405,29 @@ func (s *Simulator) removeMachine(m *machine) {
 	s.db.events = slices.DeleteFunc(s.db.events, func(e *event) bool { return e.machine == m })
 	m.epoch++
 	m.gone = true
-	s.tell(m, ChangeDeleted, m.status.String(), "")
+	s.publish(m, ChangeDeleted, m.status.String(), "")
 }
 
-// deleteMachine takes a machine out of MAAS and, if it is a VM, off its host.
+// deleteMachine deletes a machine in MAAS and, if it is a VM, on its host.
 func (s *Simulator) deleteMachine(m *machine) {
 	s.removeMachine(m)
 	s.decompose(m)
 }
 
-// decompose takes a VM off its host. MAAS does not care whether that works: its row is gone already.
+// decompose deletes a VM on its host. MAAS ignores failures: its row is already gone.
 func (s *Simulator) decompose(m *machine) {
 	h := m.host
 	if h == nil {
 		return
 	}
 	s.onHost(h.hv, func() error { return h.hv.Delete(m.vm) }, func(err error) {
-		s.noteDecompose(h, m, err)
+		s.reportDecompose(h, m, err)
 		s.recount(h)
 	})
 }
 
-// noteDecompose is all that MAAS does about a VM that it could not delete.
-func (s *Simulator) noteDecompose(h *vmHost, m *machine, err error) {
+// reportDecompose is all that MAAS does about a VM that it could not delete.
+func (s *Simulator) reportDecompose(h *vmHost, m *machine, err error) {
 	if err != nil {
 		s.log.Info("Decomposing failed; the VM stays on its host", "host", h.name, "vm", m.vm, "reason", err.Error())
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// permission is what a call wants to do with a machine.
+// permission is the right that a call needs on a machine.
 type permission int
 
 const (
@@ -18,8 +18,8 @@ const (
 	mayAdmin
 )
 
-// machineFor finds the machine of the path for a user who wants to do something with it: 404 when there is none, 403 without a text when it is
-// not theirs to do.
+// machineFor returns the machine of the path for a user who needs a permission: 404 if there is none, 403 without a
+// text if the user lacks it.
 func (rq *request) machineFor(want permission) (*machine, error) {
 	m := rq.machineByID(rq.vars[0])
 	if m == nil {
@@ -31,7 +31,7 @@ func (rq *request) machineFor(want permission) (*machine, error) {
 	return m, nil
 }
 
-// allowed is MAAS's idea of permissions without RBAC.
+// allowed implements MAAS's permissions without RBAC.
 func allowed(u *user, m *machine, want permission) bool {
 	own := m.owner == nil || m.owner == u
 	switch want {
@@ -60,7 +60,7 @@ func (rq *request) listMachines() (any, error) {
 	return rq.filteredMachines(func(*machine) bool { return true })
 }
 
-// listAllocated lists what the caller owns.
+// listAllocated lists the caller's machines.
 func (rq *request) listAllocated() (any, error) {
 	return rq.filteredMachines(func(m *machine) bool {
 		return m.owner == rq.user && m.status == statusAllocated
@@ -98,7 +98,8 @@ func (rq *request) machineDetails() (any, error) {
 	return object{"lshw": nil, "lldp": nil, "system_id": m.systemID}, nil
 }
 
-// hostsOn are the VM hosts that run on a machine: those that MAAS found it behind, and those with one of its addresses.
+// hostsOn returns the VM hosts that run on a machine: those for which MAAS found it, and those with one of its
+// addresses.
 func (s *Simulator) hostsOn(m *machine) []*vmHost {
 	var out []*vmHost
 	for _, h := range s.db.hosts {
@@ -109,7 +110,7 @@ func (s *Simulator) hostsOn(m *machine) []*vmHost {
 	return out
 }
 
-// containsAny reports whether the lists share a text.
+// containsAny reports whether the lists have an element in common.
 func containsAny(list, wanted []string) bool {
 	return slices.ContainsFunc(list, func(text string) bool { return slices.Contains(wanted, text) })
 }

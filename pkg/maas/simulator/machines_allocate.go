@@ -41,7 +41,7 @@ func (rq *request) allocate() (any, error) {
 	if !dryRun {
 		if err := checkAgentName(options.agentName); err != nil {
 			if composed {
-				rq.removeMachine(m) // The VM stays, as with all that fails after it was made.
+				rq.removeMachine(m) // The VM stays, as after each failure that comes after its creation.
 			}
 			return nil, err
 		}
@@ -53,14 +53,14 @@ func (rq *request) allocate() (any, error) {
 	return out, nil
 }
 
-// acquireAlone waits until no other request acquires a machine: MAAS has one lock for that, for all users, and holds it while it composes too.
-// The caller unlocks it with what is returned.
+// acquireAlone waits until no other request acquires a machine: MAAS has one lock for that, for all users, and also
+// holds it while it composes. The caller calls the returned function to unlock it.
 func (rq *request) acquireAlone() func() {
 	rq.unlocked(rq.acquiring.Lock)
 	return rq.acquiring.Unlock
 }
 
-// pick takes the cheapest machine that is free for the caller and fits: the one with the least cores and GiB together.
+// pick returns the cheapest machine that is free for the caller and fits: the one with the least sum of cores and GiB.
 func (rq *request) pick(filter *machineQuery) *machine {
 	var best *machine
 	for _, m := range rq.db.machines {
@@ -85,7 +85,7 @@ func nothingFits(constraints form, filter *machineQuery) error {
 	return conflict("No available machine matches constraints: %s (resolved to \"%s\")", pythonList(constraints), described)
 }
 
-// pythonList writes constraints as Python prints a list of pairs.
+// pythonList returns constraints as Python prints a list of pairs.
 func pythonList(f form) string {
 	pairs := make([]string, 0, len(f.order))
 	for _, name := range f.order {
@@ -98,7 +98,7 @@ func pythonList(f form) string {
 	return "[" + strings.Join(pairs, ", ") + "]"
 }
 
-// pythonText writes a text as Python's repr does.
+// pythonText returns a text as Python's repr does.
 func pythonText(text string) string {
 	quote := "'"
 	if strings.Contains(text, "'") && !strings.Contains(text, `"`) {
@@ -109,7 +109,7 @@ func pythonText(text string) string {
 	return quote + text + quote
 }
 
-// constraintMap tells which disks and interfaces fulfil the labelled constraints.
+// constraintMap returns which disks and interfaces meet the labelled constraints.
 func (rq *request) constraintMap(m *machine, f form, verbose bool) object {
 	out := object{}
 	if wishes, complaint := parseStorage(f.get("storage")); complaint == "" {
@@ -130,7 +130,7 @@ func (rq *request) constraintMap(m *machine, f form, verbose bool) object {
 	return out
 }
 
-// allocationOptions are what allocate and deploy share.
+// allocationOptions are the parameters that allocate and deploy share.
 type allocationOptions struct {
 	agentName                                        string
 	bridgeAll, installKVM, registerVMHost, ephemeral bool
@@ -170,7 +170,7 @@ func (rq *request) allocationOptions() (allocationOptions, error) {
 	return o, nil
 }
 
-// checkAgentName refuses a name that is too long. MAAS finds that out when it saves the machine.
+// checkAgentName refuses a name that is too long. MAAS notices that when it saves the machine.
 func checkAgentName(name string) error {
 	if len(name) > 255 {
 		return invalidField("agent_name", "Ensure this value has at most 255 characters (it has %d).", len(name))

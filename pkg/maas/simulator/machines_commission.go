@@ -52,7 +52,7 @@ func (rq *request) testMachine() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// finishTest puts a machine back to where it was before its tests.
+// finishTest returns a machine to its state before its tests.
 func (s *Simulator) finishTest(m *machine, before status, wasOn bool) {
 	if text := s.takeFailure(m, failTest); text != "" {
 		s.fail(m, text)
@@ -88,7 +88,8 @@ func (rq *request) markBroken() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// breakMachine takes a machine out of service, releasing it first. One that is on goes off later, and keeps its owner.
+// breakMachine marks a machine broken, and releases it first. A machine that is on is switched off later, and keeps its
+// owner.
 func (s *Simulator) breakMachine(m *machine) {
 	release := slices.Contains(releasable, m.status)
 	if release {

@@ -11,8 +11,7 @@ var macPattern = regexp.MustCompile(`^([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}$`)
 
 func validMAC(text string) bool { return macPattern.MatchString(text) }
 
-// createMachine enlists a machine. Unless told otherwise, an administrator's is commissioned at once, and errors of
-// that are swallowed.
+// createMachine enlists a machine. By default, an administrator's is commissioned at once; errors of that are ignored.
 func (rq *request) createMachine() (any, error) {
 	commission, err := rq.data.boolean("commission", true)
 	if err != nil {
@@ -29,24 +28,24 @@ func (rq *request) createMachine() (any, error) {
 	switch {
 	case deployed:
 		m.owner, m.status, m.previous = rq.user, statusDeployed, statusNew
-		rq.tell(m, ChangeCreated, "", m.status.String())
+		rq.publish(m, ChangeCreated, "", m.status.String())
 	case rq.user.admin && commission:
-		rq.tell(m, ChangeCreated, "", m.status.String())
+		rq.publish(m, ChangeCreated, "", m.status.String())
 		rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
 	default:
-		rq.tell(m, ChangeCreated, "", m.status.String())
+		rq.publish(m, ChangeCreated, "", m.status.String())
 	}
 	rq.call.SystemID = m.systemID
 	return rq.renderMachine(m), nil
 }
 
-// enlistMachine is what a machine does that boots for the first time: without credentials, and it stays New.
+// enlistMachine is for a machine that boots for the first time: without credentials, and it stays New.
 func (rq *request) enlistMachine() (any, error) {
 	m, err := rq.enlist(false)
 	if err != nil {
 		return nil, err
 	}
-	rq.tell(m, ChangeCreated, "", m.status.String())
+	rq.publish(m, ChangeCreated, "", m.status.String())
 	return object{
 		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": rq.renderDomain(m.domain),
 		"architecture": m.architecture, "status": m.status, "status_name": m.status.String(), "power_type": m.powerType,

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// deploy acquires a Ready machine, if it is one, and lets it deploy. AUTO addresses come after the reply.
+// deploy acquires a Ready machine, if it is one, and deploys it. AUTO addresses come after the reply.
 func (rq *request) deploy() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -71,8 +71,8 @@ func (rq *request) deploy() (any, error) {
 	return out, nil
 }
 
-// kernelFor is the kernel that was asked for, if it is called like one, or else that of the release that the image boots with: for an image of
-// one's own the commissioning one (get_working_kernel in maasserver/utils/osystems.py).
+// kernelFor returns the requested kernel, if its name is valid, or else that of the release that the image boots with:
+// for a custom image the commissioning one (get_working_kernel in maasserver/utils/osystems.py).
 func (rq *request) kernelFor(osystem, series string) string {
 	asked := rq.post.get("hwe_kernel")
 	if containsAny(strings.Split(asked, "-"), []string{"ga", "hwe"}) {
@@ -107,7 +107,7 @@ func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
 	return nil
 }
 
-// hostKind is the type of VM host that the deployed machine shall become, or "".
+// hostKind returns the type of VM host that the deployed machine becomes, or "".
 func (o allocationOptions) hostKind() string {
 	switch {
 	case o.registerVMHost:
@@ -130,7 +130,7 @@ func decodeUserData(text string) ([]byte, error) {
 	return raw, nil
 }
 
-// chooseImage finds what distro_series asks for: "jammy", "ubuntu/jammy", "custom/name" or the bare name.
+// chooseImage returns the image for distro_series: "jammy", "ubuntu/jammy", "custom/name" or the bare name.
 func (rq *request) chooseImage(m *machine) (osystem, series string, err error) {
 	wanted := orDefault(rq.post.get("distro_series"), rq.configText("default_distro_series"))
 	for _, im := range rq.db.images {
@@ -146,7 +146,7 @@ func (rq *request) chooseImage(m *machine) (osystem, series string, err error) {
 		wanted, strings.Join(rq.releaseChoices(), ", "))
 }
 
-// release is the image's operating system and series.
+// release returns the image's operating system and series.
 func (im *image) release() (osystem, series string) {
 	if im.uploaded && !strings.Contains(im.name, "/") {
 		return "custom", im.name
@@ -167,7 +167,7 @@ func (s *Simulator) releaseChoices() []string {
 	return choices
 }
 
-// imageOf is the image that a machine has been deployed with, or nil.
+// imageOf returns the image of a deployed machine, or nil.
 func (s *Simulator) imageOf(m *machine) *image {
 	for _, im := range s.db.images {
 		if osystem, series := im.release(); osystem == m.osystem && series == m.series {
@@ -177,8 +177,8 @@ func (s *Simulator) imageOf(m *machine) *image {
 	return nil
 }
 
-// checkBootable refuses a deployment whose ephemeral environment is not there: an own image boots into the commissioning
-// series first.
+// checkBootable refuses a deployment whose ephemeral environment does not exist: a custom image boots into the
+// commissioning series first.
 func (rq *request) checkBootable(m *machine, osystem string) error {
 	if osystem == "ubuntu" {
 		return nil
@@ -195,8 +195,8 @@ func (rq *request) checkBootable(m *machine, osystem string) error {
 	return badRequest("Ephemeral operating system ubuntu %s is unavailable.", ephemeral)
 }
 
-// checkAddresses refuses a deployment without any network, or whose subnets have no address left (start and on_network in
-// maasserver/models/node.py).
+// checkAddresses refuses a deployment without any network, or with a subnet that has no address left (start and
+// on_network in maasserver/models/node.py).
 func (rq *request) checkAddresses(m *machine) error {
 	linked, onNetwork := false, false
 	for _, nic := range m.ifaces {
@@ -207,7 +207,7 @@ func (rq *request) checkAddresses(m *machine) error {
 	}
 	boot := m.bootIface()
 	switch {
-	case !linked && boot != nil && boot.vlan != nil && boot.vlan.dhcpOn: // MAAS asks the rack controller that it boots from.
+	case !linked && boot != nil && boot.vlan != nil && boot.vlan.dhcpOn: // MAAS asks the rack controller from which it boots.
 		return invalidField("network", "Node has no address family in common with the server")
 	case !onNetwork:
 		return invalidField("network", "Node must be configured to use a network")

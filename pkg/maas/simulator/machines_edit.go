@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// annotationKey is what keys of annotations look like; MAAS fails at others.
+// annotationKey is the pattern of keys of annotations; MAAS fails at others.
 var annotationKey = regexp.MustCompile(`^[\w.-]+$`)
 
-// setWorkloadAnnotations notes the owner's keys; an empty value removes its key. Not even administrators may do it for another user.
+// setWorkloadAnnotations sets the owner's keys; an empty value removes its key. Not even administrators may do it for
+// another user.
 func (rq *request) setWorkloadAnnotations() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -41,7 +42,8 @@ func (rq *request) setWorkloadAnnotations() (any, error) {
 
 var hostLabel = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
-// checkHostname complains about hostnames, which may have a domain, as MAAS does (validate_hostname in maasserver/utils/dns.py).
+// checkHostname returns MAAS's complaint about a hostname, which may have a domain (validate_hostname in
+// maasserver/utils/dns.py).
 func checkHostname(name string) string {
 	if len(name) > 255 {
 		return "Hostname is too long.  Maximum allowed is 255 characters."
@@ -57,7 +59,7 @@ func checkHostname(name string) string {
 	return ""
 }
 
-// checkLabel complains about a part of a hostname between dots.
+// checkLabel returns the complaint about a part of a hostname between dots.
 func checkLabel(label string) string {
 	switch {
 	case label == "":
@@ -83,7 +85,7 @@ func (rq *request) updateMachine() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// editMachine changes what the form has, all or nothing.
+// editMachine changes the fields in the form, all or nothing.
 func (rq *request) editMachine(m *machine, f form) error {
 	errs, changes := formErrors{}, []func(){}
 	then := func(change func()) { changes = append(changes, change) }
@@ -148,7 +150,7 @@ func (rq *request) editHostname(m *machine, name string, errs formErrors, then f
 	then(func() { m.hostname = label })
 }
 
-// maxCores bounds what a machine can be given: each core is listed.
+// maxCores bounds a machine's cores: each core is listed.
 const maxCores = 1 << 16
 
 func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(func())) {
@@ -210,8 +212,8 @@ func quoted(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-// deleteMachineCall is DELETE. The VM of a composed machine is deleted first, inside the request; the row goes whether
-// that worked or not.
+// deleteMachineCall is DELETE. The VM of a composed machine is deleted first, inside the request; the row is deleted
+// even if that failed.
 func (rq *request) deleteMachineCall() (any, error) {
 	m, err := rq.machineFor(mayAdmin)
 	if err != nil {
@@ -231,7 +233,7 @@ func (rq *request) deleteMachineCall() (any, error) {
 			rq.sleep(turn + takes)
 			err = h.hv.Delete(m.vm)
 		})
-		rq.noteDecompose(h, m, err)
+		rq.reportDecompose(h, m, err)
 	}
 	if !m.gone {
 		rq.removeMachine(m)

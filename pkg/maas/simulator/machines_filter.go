@@ -15,7 +15,7 @@ import (
 // constraint reports whether a machine is wanted.
 type constraint func(*machine) bool
 
-// machineQuery is a checked set of constraints. Its description is the one that MAAS puts into refusals.
+// machineQuery is a checked set of constraints. Its description is that of MAAS's refusals.
 type machineQuery struct {
 	all       []constraint
 	described map[string]string
@@ -44,12 +44,12 @@ func (q *machineQuery) String() string {
 	return strings.Join(parts, " ")
 }
 
-// ignoredConstraints may be sent to any filter without meaning anything there.
+// ignoredConstraints may be sent to any filter and mean nothing there.
 var ignoredConstraints = []string{
 	"comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose", "op", "agent_name",
 }
 
-// machineFilter reads constraints. Each must be one of known; a wrong value is a 400 that names it.
+// machineFilter parses constraints. Each must be one of known; a wrong value is a 400 that names it.
 func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machineQuery, error) {
 	q, errs := &machineQuery{described: map[string]string{}}, formErrors{}
 	for _, name := range f.order {
@@ -76,8 +76,8 @@ func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machin
 	return q, errs.err()
 }
 
-// queryError is what MAAS finds out only when it asks its database with constraints that are well formed (filter_nodes in
-// maasserver/node_constraint_filter_forms.py).
+// queryError returns the error that MAAS finds only when it queries its database with well-formed constraints
+// (filter_nodes in maasserver/node_constraint_filter_forms.py).
 func (s *Simulator) queryError(f form) error {
 	for _, name := range []string{"simple_status", "not_simple_status"} {
 		if f.has(name) {
@@ -87,8 +87,8 @@ func (s *Simulator) queryError(f form) error {
 	return s.interfacesError(f.get("interfaces"))
 }
 
-// filterField turns a filter's values into a constraint, its description, or a complaint. An empty value is one; without a constraint the values
-// mean nothing.
+// filterField turns a filter's values into a constraint, its description, or a complaint. An empty value counts as a
+// value; without a constraint the values mean nothing.
 type filterField func(s *Simulator, values []string) (constraint, string, string)
 
 // listFilters are those of GET machines/, allocateFilters those of op=allocate.
@@ -158,14 +158,14 @@ func init() {
 
 func joined(values []string) string { return strings.Join(values, ",") }
 
-// oneOf wants one of the machine's values among the given ones.
+// oneOf requires one of the machine's values among the given ones.
 func oneOf(of func(*machine) []string) filterField {
 	return func(_ *Simulator, values []string) (constraint, string, string) {
 		return func(m *machine) bool { return containsAny(of(m), values) }, joined(values), ""
 	}
 }
 
-// opposite wants what the other filter does not.
+// opposite requires what the other filter excludes.
 func opposite(field filterField) filterField {
 	return func(s *Simulator, values []string) (constraint, string, string) {
 		match, described, complaint := field(s, values)
@@ -209,7 +209,7 @@ func choice(choices []string, of func(*machine) []string) filterField {
 	}
 }
 
-// atLeast wants a number that is not smaller than the smallest of the given ones.
+// atLeast requires a number that is not smaller than the smallest of the given ones.
 func atLeast(complaint string, of func(*machine) float64) filterField {
 	return func(_ *Simulator, values []string) (constraint, string, string) {
 		least := math.Inf(1)
@@ -226,7 +226,7 @@ func atLeast(complaint string, of func(*machine) float64) filterField {
 	}
 }
 
-// pythonFloat writes a float as Python does: never without a point.
+// pythonFloat returns a float as Python prints it: never without a point.
 func pythonFloat(n float64) string {
 	text := strconv.FormatFloat(n, 'f', -1, 64)
 	if !strings.Contains(text, ".") {
@@ -235,7 +235,7 @@ func pythonFloat(n float64) string {
 	return text
 }
 
-// tagFilter wants all tags; several may stand in one value, separated by commas or spaces.
+// tagFilter requires all tags; one value may have several, separated by commas or spaces.
 func tagFilter(s *Simulator, values []string) (constraint, string, string) {
 	var names []string
 	for _, value := range values {
@@ -268,7 +268,7 @@ func tagFilter(s *Simulator, values []string) (constraint, string, string) {
 	}, joined(names), ""
 }
 
-// archFilter takes "amd64/generic" and "amd64".
+// archFilter accepts "amd64/generic" and "amd64".
 func archFilter(s *Simulator, values []string) (constraint, string, string) {
 	for _, value := range values {
 		if !slices.Contains(s.architectures(), value) && !slices.Contains(mainArchitectures(s.architectures()), value) {
@@ -280,7 +280,7 @@ func archFilter(s *Simulator, values []string) (constraint, string, string) {
 	}, joined(s.expandArchitectures(values)), ""
 }
 
-// architectures are those that the region has images for.
+// architectures returns those for which the region has images.
 func (s *Simulator) architectures() []string {
 	list := []string{"amd64/generic"}
 	for _, im := range s.db.images {
@@ -327,7 +327,7 @@ func ownerNames(m *machine) []string {
 	return []string{m.owner.name}
 }
 
-// subnetFilter wants a link on each of the subnets.
+// subnetFilter requires a link on each of the subnets.
 func subnetFilter(s *Simulator, values []string) (constraint, string, string) {
 	var wanted []*subnet
 	for _, value := range values {
@@ -367,7 +367,7 @@ func vlanFilter(s *Simulator, values []string) (constraint, string, string) {
 	}, joined(ids), ""
 }
 
-// nameFilter takes a hostname or a fqdn.
+// nameFilter accepts a hostname or a fqdn.
 func nameFilter(_ *Simulator, values []string) (constraint, string, string) {
 	return func(m *machine) bool {
 		return slices.Contains(values, m.hostname) || slices.Contains(values, m.fqdn())

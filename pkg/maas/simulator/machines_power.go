@@ -2,7 +2,7 @@
 
 package simulator
 
-// powerOn switches a machine on; MAAS shows it when the BMC has answered.
+// powerOn switches a machine on; MAAS shows it when the BMC has responded.
 func (rq *request) powerOn() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -12,7 +12,7 @@ func (rq *request) powerOn() (any, error) {
 		return nil, conflict("Can't start node: it hasn't been allocated.")
 	}
 	if m.status == statusAllocated {
-		// Starting an acquired machine is deploying it, as MAAS sees it.
+		// Starting an acquired machine deploys it.
 		return rq.deploy()
 	}
 	rq.switchPower(m, true, func(error) {})
@@ -31,7 +31,7 @@ func (rq *request) powerOff() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// queryPowerState asks the BMC, and MAAS knows from then on.
+// queryPowerState asks the BMC, and stores the result.
 func (rq *request) queryPowerState() (any, error) {
 	m, err := rq.machineFor(mayView)
 	if err != nil {
@@ -40,15 +40,15 @@ func (rq *request) queryPowerState() (any, error) {
 	if hv, name := rq.behind(m); remote(hv) {
 		on := false
 		rq.unlocked(func() { on, err = hv.Power(name) })
-		rq.notePower(m, on, err)
+		rq.setPowerFromHost(m, on, err)
 	} else {
 		rq.pollPower(m)
 	}
 	return object{"state": m.powerState}, nil
 }
 
-// notePower takes over what a VM's host says of its power.
-func (s *Simulator) notePower(m *machine, on bool, err error) {
+// setPowerFromHost stores the power state that a VM's host reported.
+func (s *Simulator) setPowerFromHost(m *machine, on bool, err error) {
 	if err != nil {
 		s.setPowerState(m, "error")
 		return
@@ -57,7 +57,7 @@ func (s *Simulator) notePower(m *machine, on bool, err error) {
 	s.setPowerState(m, onOff(on))
 }
 
-// pollPower asks the machine's BMC, or what executes it, whether it is on.
+// pollPower reads the power state of the machine from its BMC or hypervisor.
 func (s *Simulator) pollPower(m *machine) {
 	hv, name := s.behind(m)
 	if hv == nil {
@@ -67,14 +67,14 @@ func (s *Simulator) pollPower(m *machine) {
 		return
 	}
 	if m.polling {
-		return // a fast region asks again before a real host has answered
+		return // a fast region polls again before a real host has responded
 	}
 	m.polling = true
 	on, epoch := false, m.epoch
 	s.onHost(hv, func() (err error) { on, err = hv.Power(name); return err }, func(err error) {
 		m.polling = false
 		if !m.gone && m.epoch == epoch {
-			s.notePower(m, on, err)
+			s.setPowerFromHost(m, on, err)
 		}
 	})
 }
@@ -107,7 +107,7 @@ func (rq *request) powerParameters() (any, error) {
 	return m.parameters(), nil
 }
 
-// parameters are what MAAS tells its power driver.
+// parameters returns what MAAS passes to its power driver.
 func (m *machine) parameters() map[string]string {
 	out := map[string]string{}
 	for key, value := range m.powerParams {

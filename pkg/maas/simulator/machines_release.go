@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// release gives a machine back. One that is Ready or on its way there is not changed.
+// release releases a machine. A machine that is Ready or on its way there is not changed.
 func (rq *request) release() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
 		return nil, err
 	}
-	erase, err := rq.askedErasing()
+	erase, err := rq.requestedErasing()
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func (rq *request) release() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// failToStop is a release whose machine can't be switched off: MAAS puts the status back and responds with the error, but what it took from the
-// machine before, the agent name among it, stays away.
+// failToStop is a release whose machine can't be switched off: MAAS restores the status and returns the error, but not
+// the data that it removed before, the agent name among it.
 func (rq *request) failToStop(m *machine, erase erasing) error {
 	if erase.kind != "" || m.powerState == "off" || m.powerType == "manual" {
 		return nil
@@ -58,7 +58,7 @@ func (rq *request) failToStop(m *machine, erase erasing) error {
 	return textError(http.StatusInternalServerError, "%s", text)
 }
 
-// noDriver is why the driver of a machine that is no VM of a VM host can't reach what it is to switch; "" when it can.
+// noDriver returns why the driver of a machine that is no VM of a VM host can't reach it; "" if it can.
 func (rq *request) noDriver(m *machine) string {
 	hv, name := rq.behind(m)
 	if m.host != nil || !remote(hv) {
@@ -72,7 +72,7 @@ func (rq *request) noDriver(m *machine) string {
 	return ""
 }
 
-// releaseFlag reads a flag of op=release, which has been a form since 3.5.
+// releaseFlag parses a flag of op=release, which has been a form since 3.5.
 func (rq *request) releaseFlag(key string, fallback bool) (bool, error) {
 	if rq.version.atLeast(5) {
 		return rq.data.checkbox(key, false), nil
@@ -99,16 +99,16 @@ func erasingOf(erase, secure, quick bool) erasing {
 	return erasing{kind: "full"}
 }
 
-// configuredErasing is what MAAS's settings make of any release.
+// configuredErasing returns the erasing that MAAS's settings add to any release.
 func (rq *request) configuredErasing() erasing {
 	return erasingOf(rq.configBool("enable_disk_erasing_on_release"),
 		rq.configBool("disk_erase_with_secure_erase"), rq.configBool("disk_erase_with_quick_erase"))
 }
 
-// askedErasing reads how disks shall be erased. Before 3.5 the settings stand in for what is left out, one by one. Since then
-// erasing is a script of the release, which each of the three flags adds and the settings, where they ask for erasing, add once
-// more, with their own flags; a release with more than this one script counts as Releasing.
-func (rq *request) askedErasing() (erasing, error) {
+// requestedErasing parses how to erase disks. Before 3.5 the settings replace missing parameters, one by one. Since
+// then erasing is a script of the release. Each of the three flags adds it, and the settings, if they require erasing,
+// add it once more with their own flags; a release with more than this one script counts as Releasing.
+func (rq *request) requestedErasing() (erasing, error) {
 	configured := rq.configuredErasing()
 	erase, err := rq.releaseFlag("erase", false)
 	if err != nil {
@@ -133,7 +133,7 @@ func (rq *request) askedErasing() (erasing, error) {
 	return configured, nil
 }
 
-// refuseWhileHost refuses to take away a machine that VM hosts run on, unless forced: then they go too.
+// refuseWhileHost refuses to remove a machine on which VM hosts run, unless forced: then they are deleted, too.
 func (rq *request) refuseWhileHost(m *machine, force bool) error {
 	hosts := rq.hostsOn(m)
 	if len(hosts) == 0 {
@@ -152,7 +152,7 @@ func (rq *request) refuseWhileHost(m *machine, force bool) error {
 	return nil
 }
 
-// releaseMany releases all given machines or, when one cannot be, none.
+// releaseMany releases all given machines or, if one cannot be released, none.
 func (rq *request) releaseMany() (any, error) {
 	ids := slices.Compact(slices.Sorted(slices.Values(rq.post.list("machines"))))
 	var found []*machine
@@ -193,7 +193,7 @@ func (rq *request) releaseMany() (any, error) {
 	return released, nil
 }
 
-// abort stops what the machine is being made to do.
+// abort stops the machine's operation.
 func (rq *request) abort() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -208,7 +208,7 @@ func (rq *request) abort() (any, error) {
 	case statusTesting:
 		next := m.previous
 		if next == statusCommissioning {
-			next = statusReady // The tests that follow commissioning are left out.
+			next = statusReady // The tests that follow commissioning are skipped.
 		}
 		rq.stopAnd(m, func() { rq.setStatus(m, next) })
 	case statusDiskErasing:
@@ -219,7 +219,7 @@ func (rq *request) abort() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
-// stopAnd switches the machine off, whatever it was doing, and then goes on.
+// stopAnd switches the machine off, whatever its operation, and then calls then.
 func (s *Simulator) stopAnd(m *machine, then func()) {
 	m.epoch++
 	s.switchPower(m, false, func(err error) {

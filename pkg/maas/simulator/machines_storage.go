@@ -18,12 +18,12 @@ type storageWish struct {
 	tags  []string
 }
 
-// maxDisk is the largest disk that can be asked for, in GB. More bytes than that have no number here.
+// maxDisk is the largest disk that can be requested, in GB. More bytes would overflow.
 const maxDisk = math.MaxInt64 / 1e9 / 2
 
 var storagePattern = regexp.MustCompile(`(?:([a-zA-Z0-9]+):)?([0-9.]+)(?:\(([^)]+)\))?`)
 
-// parseStorage reads a storage constraint; what it cannot read is a complaint.
+// parseStorage parses a storage constraint; it returns a complaint if it can't.
 func parseStorage(text string) ([]storageWish, string) {
 	malformed := fmt.Sprintf("Malformed storage constraint, \"%s\".", text)
 	var wishes []storageWish
@@ -60,7 +60,7 @@ func storageFilter(_ *Simulator, values []string) (constraint, string, string) {
 	return func(m *machine) bool { return matchDisks(m, wishes) != nil }, values[len(values)-1], ""
 }
 
-// matchDisks finds a disk for each wish, or nil.
+// matchDisks returns a disk for each wish, or nil.
 func matchDisks(m *machine, wishes []storageWish) []*disk {
 	var chosen []*disk
 	for i, wish := range wishes {
@@ -90,7 +90,7 @@ type interfaceWish struct {
 	keys  map[string][]string
 }
 
-// interfaceKeys are what can be asked of an interface.
+// interfaceKeys are the keys of an interfaces constraint.
 var interfaceKeys = []string{
 	"id", "not_id", "fabric", "not_fabric", "fabric_class", "not_fabric_class", "ip", "not_ip", "mode", "name", "not_name",
 	"hostname", "not_hostname", "subnet", "not_subnet", "space", "not_space", "subnet_cidr", "not_subnet_cidr", "type",
@@ -100,8 +100,8 @@ var interfaceKeys = []string{
 // constraintLabel is the name of an interface in a constraint.
 var constraintLabel = regexp.MustCompile(`^[a-zA-Z0-9]+[a-zA-Z0-9_-]*$`)
 
-// parseInterfaces reads "label:key=value,key=value;label2:..."; what it cannot read is a complaint (parse_labeled_constraint_map in
-// provisioningserver/utils/constraints.py).
+// parseInterfaces parses "label:key=value,key=value;label2:..."; it returns a complaint if it can't
+// (parse_labeled_constraint_map in provisioningserver/utils/constraints.py).
 func parseInterfaces(text string) ([]interfaceWish, string) {
 	var wishes []interfaceWish
 	if len(text) <= 1 {
@@ -145,10 +145,10 @@ func interfacesFilter(s *Simulator, values []string) (constraint, string, string
 	return func(m *machine) bool { return s.matchInterfaces(m, wishes) != nil }, values[len(values)-1], ""
 }
 
-// undefinedSpace is where a VLAN is that is in no space.
+// undefinedSpace is the space of a VLAN without one.
 const undefinedSpace = "undefined"
 
-// wishError refuses what only looking into the database shows to be wrong: a space that is not there.
+// wishError refuses what only the database shows to be wrong: a space that does not exist.
 func (s *Simulator) wishError(wish interfaceWish) error {
 	for _, key := range []string{"space", "not_space"} {
 		for _, name := range wish.keys[key] {
@@ -161,7 +161,7 @@ func (s *Simulator) wishError(wish interfaceWish) error {
 	return nil
 }
 
-// interfacesError is what MAAS says of interfaces when it looks for machines that have them, if anything.
+// interfacesError returns MAAS's error for an interfaces constraint when it searches machines, if any.
 func (s *Simulator) interfacesError(text string) error {
 	wishes, _ := parseInterfaces(text)
 	for _, wish := range wishes {
@@ -177,7 +177,7 @@ func (s *Simulator) interfacesError(text string) error {
 	return nil
 }
 
-// matchInterfaces finds the interfaces for each wish by label, or nil.
+// matchInterfaces returns the interfaces for each wish by label, or nil.
 func (s *Simulator) matchInterfaces(m *machine, wishes []interfaceWish) map[string][]int {
 	out := map[string][]int{}
 	for _, wish := range wishes {
@@ -193,7 +193,7 @@ func (s *Simulator) matchInterfaces(m *machine, wishes []interfaceWish) map[stri
 	return out
 }
 
-// fits reports whether an interface is what was asked for.
+// fits reports whether an interface matches a wish.
 func (s *Simulator) fits(nic *iface, wish interfaceWish) bool {
 	for key, values := range wish.keys {
 		plain, negated := strings.CutPrefix(key, "not_")
@@ -219,7 +219,7 @@ func (s *Simulator) onSubnetOf(nic *iface, ips []string) bool {
 	})
 }
 
-// facts are what an interface says to one of interfaceKeys.
+// facts returns an interface's values for one of interfaceKeys.
 func (nic *iface) facts(key string) []string {
 	var out []string
 	switch key {

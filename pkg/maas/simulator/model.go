@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// store is everything MAAS keeps. Slices are in the order of creation, which is the order in which MAAS lists.
+// store is all data of MAAS. Slices are in the order of creation, which is the order in which MAAS lists.
 type store struct {
 	seq map[string]int
 
@@ -29,7 +29,7 @@ type store struct {
 	config   map[string]any
 }
 
-// next gives the next id of a kind of object, beginning with 1.
+// next returns the next id of a kind of object, beginning with 1.
 func (st *store) next(kind string) int {
 	st.seq[kind]++
 	return st.seq[kind]
@@ -80,7 +80,7 @@ type subnet struct {
 	vlan              *vlan
 }
 
-// Kinds of ipRange, as MAAS names them.
+// Kinds of ipRange in MAAS.
 const (
 	rangeDynamic  = "dynamic"
 	rangeReserved = "reserved"
@@ -109,10 +109,10 @@ type image struct {
 	lastDeployed time.Time
 }
 
-// arch is the main architecture, such as amd64.
+// arch returns the main architecture, such as amd64.
 func (im *image) arch() string { return firstPart(im.architecture, '/') }
 
-// allocType tells why an address exists, with MAAS's numbers.
+// allocType is why an address exists, with MAAS's numbers.
 type allocType int
 
 const (
@@ -128,7 +128,7 @@ var allocTypeNames = map[allocType]string{
 	allocDiscovered: "Discovered",
 }
 
-// address is MAAS's StaticIPAddress: an address in use, and, where it hangs on an interface, that interface's link. A
+// address is MAAS's StaticIPAddress: an address in use, and, if it belongs to an interface, that interface's link. A
 // link without an address (AUTO before it is claimed, LINK_UP) has no ip.
 type address struct {
 	id      int
@@ -140,7 +140,7 @@ type address struct {
 	created time.Time
 }
 
-// mode is the link's mode as interfaces show it.
+// mode returns the link's mode as interfaces show it.
 func (a *address) mode() string {
 	switch {
 	case a.kind == allocAuto:
@@ -162,7 +162,7 @@ type iface struct {
 	enabled bool
 	vlan    *vlan
 	links   []*address
-	// leased is what DHCP gave to the interface, shown as "discovered".
+	// leased is the address from DHCP, shown as "discovered".
 	leased  *address
 	tags    []string
 	machine *machine
@@ -209,7 +209,7 @@ type event struct {
 	created     time.Time
 }
 
-// machine is MAAS's row of a machine, and, in the fields at its end, what the machine really does.
+// machine is MAAS's row of a machine and, in the last fields, the real machine.
 type machine struct {
 	id          int
 	systemID    string
@@ -248,7 +248,7 @@ type machine struct {
 	crashDump        bool
 	userData         []byte
 	gatewayLink      *address
-	commissioned     bool // has passed commissioning results: a release ends in Ready, not New
+	commissioned     bool // it passed commissioning: a release ends in Ready, not New
 	layout           bool // its boot disk is partitioned
 	commissionResult int
 	testResult       int
@@ -257,25 +257,25 @@ type machine struct {
 	testStatus       int
 	bridged          bool // bridge_all made bridges
 
-	host     *vmHost // the VM host that it is a VM of
+	host     *vmHost // the VM host of a VM
 	vm       string  // its name there
 	vmID     int
 	dynamic  bool   // composed by allocate: release deletes it
-	willHost string // the type of VM host that it becomes when it is deployed, or ""
-	hostOnly bool   // made by registering a VM host: goes with it
+	willHost string // the type of VM host that a deployment makes it, or ""
+	hostOnly bool   // made by registering a VM host; deleted with it
 
 	created time.Time
-	running bool              // really on, whatever MAAS believes
+	running bool              // really on, whatever MAAS's view is
 	erased  string            // how its disks were erased since an image was written to them, or ""
-	epoch   int               // counts changes of what the machine is doing; a timer of an older epoch does nothing
-	failing map[string]string // operations that shall fail next, with what MAAS is told
+	epoch   int               // incremented by each new operation; a timer of an older epoch does nothing
+	failing map[string]string // operations that must fail next, with MAAS's message
 	gone    bool
-	polling bool // its host is being asked for its power
+	polling bool // its power is being read from its host
 }
 
 func (m *machine) fqdn() string { return m.hostname + "." + m.domain.name }
 
-// bootIface is the interface that the machine boots from.
+// bootIface returns the boot interface.
 func (m *machine) bootIface() *iface {
 	if len(m.ifaces) == 0 {
 		return nil
@@ -285,7 +285,7 @@ func (m *machine) bootIface() *iface {
 
 func (m *machine) isVM() bool { return m.host != nil }
 
-// addresses are what the API calls ip_addresses: of all links, in the order of the interfaces.
+// addresses returns ip_addresses of the API: those of all links, in the order of the interfaces.
 func (m *machine) addresses() []netip.Addr {
 	var out []netip.Addr
 	for _, nic := range m.ifaces {
@@ -301,7 +301,7 @@ func (m *machine) addresses() []netip.Addr {
 	return out
 }
 
-// interfaceNamed is the interface of a name, or nil.
+// interfaceNamed returns the interface of a name, or nil.
 func (m *machine) interfaceNamed(name string) *iface {
 	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return nic.name == name })
 	if at < 0 {
@@ -310,7 +310,7 @@ func (m *machine) interfaceNamed(name string) *iface {
 	return m.ifaces[at]
 }
 
-// bridgesOn names the bridges that an interface is a port of.
+// bridgesOn returns the names of the bridges on an interface.
 func (m *machine) bridgesOn(port *iface) []string {
 	var names []string
 	for _, nic := range m.ifaces {
@@ -325,7 +325,7 @@ func (m *machine) hasTag(name string) bool {
 	return slices.ContainsFunc(m.tags, func(t *tag) bool { return t.name == name })
 }
 
-// vmHost is MAAS's row of a VM host: what it learned at the last refresh.
+// vmHost is MAAS's row of a VM host, as of the last refresh.
 type vmHost struct {
 	id                      int
 	name                    string

@@ -12,7 +12,7 @@ import (
 // systemIDDigits are the characters of system ids.
 const systemIDDigits = "34678abcdefghkmnpqrstwxy"
 
-// newSystemID makes an id of six characters that no machine has.
+// newSystemID returns an unused id of six characters.
 func (s *Simulator) newSystemID() string {
 	for {
 		id := make([]byte, 6)
@@ -25,7 +25,7 @@ func (s *Simulator) newSystemID() string {
 	}
 }
 
-// vmMACPrefix is LXD's; metalMACPrefix stands for any maker's.
+// vmMACPrefix is LXD's; metalMACPrefix stands for any vendor's.
 const (
 	vmMACPrefix    = "00:16:3e"
 	metalMACPrefix = "52:54:00"
@@ -63,7 +63,7 @@ var (
 		"mole", "newt", "otter", "pug", "quail", "ram", "seal", "toad"}
 )
 
-// petname makes up a hostname that is free.
+// petname makes up an unused hostname.
 func (s *Simulator) petname() string {
 	for {
 		name := petAdjectives[s.rng.IntN(len(petAdjectives))] + "-" + petAnimals[s.rng.IntN(len(petAnimals))]
@@ -105,7 +105,7 @@ func (s *Simulator) interfaceByMAC(mac string) *iface {
 	return nil
 }
 
-// machineByMACs finds the machine that has one of the addresses; of several, MAAS takes the oldest.
+// machineByMACs returns the machine with one of the addresses; of several, the oldest.
 func (s *Simulator) machineByMACs(macs []string) *machine {
 	at := slices.IndexFunc(s.db.machines, func(m *machine) bool {
 		return slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return slices.Contains(macs, nic.mac) })
@@ -179,7 +179,7 @@ func (s *Simulator) tagByName(name string) *tag {
 	return nil
 }
 
-// ensureTag finds a tag or makes it.
+// ensureTag returns a tag, and makes it if necessary.
 func (s *Simulator) ensureTag(name string) *tag {
 	if t := s.tagByName(name); t != nil {
 		return t
@@ -189,7 +189,7 @@ func (s *Simulator) ensureTag(name string) *tag {
 	return t
 }
 
-// subnetBySpecifier finds a subnet by id, CIDR, name, or "cidr:..", "name:..", "id:..".
+// subnetBySpecifier returns a subnet by id, CIDR, name, or "cidr:..", "name:..", "id:..".
 func (s *Simulator) subnetBySpecifier(spec string) *subnet {
 	kind, value, ok := strings.Cut(spec, ":")
 	if !ok || (kind != "cidr" && kind != "name" && kind != "id") {

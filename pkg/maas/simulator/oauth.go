@@ -12,15 +12,15 @@ import (
 // maxClockSkew is how old an OAuth timestamp may be, in seconds.
 const maxClockSkew = 300
 
-// oauthRequired are the parameters without which a request does not count as an OAuth request.
+// oauthRequired are the parameters that make a request an OAuth request.
 var oauthRequired = []string{
 	"oauth_consumer_key", "oauth_token", "oauth_signature", "oauth_signature_method", "oauth_timestamp", "oauth_nonce",
 }
 
-// nonceKey remembers a nonce for a consumer and token.
+// nonceKey identifies a nonce by consumer and token.
 type nonceKey struct{ consumer, token, nonce string }
 
-// authenticate finds the user of a request: nil without an error when it carries no OAuth.
+// authenticate returns the user of a request: nil without an error if it carries no OAuth.
 func (s *Simulator) authenticate(r *http.Request) (*user, error) {
 	params, ok := oauthParams(r)
 	if !ok {
@@ -47,7 +47,7 @@ func (s *Simulator) authenticate(r *http.Request) (*user, error) {
 	return u, nil
 }
 
-// checkFreshness refuses timestamps that are too old and nonces that were there before.
+// checkFreshness refuses timestamps that are too old and nonces that were used before.
 func (s *Simulator) checkFreshness(params map[string]string) error {
 	stamp, err := strconv.ParseInt(params["oauth_timestamp"], 10, 64)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Simulator) checkFreshness(params map[string]string) error {
 	return nil
 }
 
-// forgetNonces drops nonces whose timestamps are too old to be accepted anyway.
+// forgetNonces drops nonces whose timestamps would be refused anyway.
 func (s *Simulator) forgetNonces(now int64) {
 	if now < s.nonceSweep+maxClockSkew {
 		return
@@ -91,7 +91,7 @@ func (s *Simulator) userOfConsumer(consumer string) (*user, apiKey) {
 	return nil, apiKey{}
 }
 
-// claimedUser is the name of the user whose API key a request names; empty where there is none.
+// claimedUser returns the name of the user whose API key a request names, or "".
 func (s *Simulator) claimedUser(r *http.Request) string {
 	params, ok := oauthParams(r)
 	if !ok {
@@ -105,7 +105,7 @@ func (s *Simulator) claimedUser(r *http.Request) string {
 	return ""
 }
 
-// oauthParams reads the Authorization header; false when it is no complete OAuth header.
+// oauthParams parses the Authorization header; false if it is no complete OAuth header.
 func oauthParams(r *http.Request) (map[string]string, bool) {
 	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "OAuth ")
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Region describes a MAAS region as it is before it is used. Objects name each other by their names; a zone, pool or domain that is not named is
-// the default one, which always exists.
+// Region describes a MAAS region in its first state. Objects refer to each other by name; without a name, they refer to
+// the default zone, pool or domain, which always exists.
 type Region struct {
 	Users   []RegionUser    `json:"users,omitempty"`
 	Zones   []RegionNamed   `json:"zones,omitempty"`
@@ -43,7 +43,7 @@ type RegionNamed struct {
 	Description string `json:"description,omitempty"`
 }
 
-// RegionDomain is a DNS domain; the first is the default one, unless another says so.
+// RegionDomain is a DNS domain; the first is the default one, unless another is marked so.
 type RegionDomain struct {
 	Name    string `json:"name"`
 	Default bool   `json:"default,omitempty"`
@@ -123,12 +123,12 @@ type RegionVMHost struct {
 	Tags                  []string            `json:"tags,omitempty"`
 	Project               string              `json:"project,omitempty"`
 	Version               string              `json:"version,omitempty"`
-	// Serial hosts make and delete VMs one after the other: a request waits for those that came before it.
+	// Serial hosts make and delete VMs one after the other: a request waits for earlier ones.
 	Serial bool   `json:"serial,omitempty"`
 	Subnet string `json:"subnet,omitempty"`
-	// NICs go before Subnet.
+	// NICs replace Subnet.
 	NICs []RegionNIC `json:"nics,omitempty"`
-	// Unregistered hosts run LXD, but MAAS has to be told of them (POST vm-hosts/ with power_address Address).
+	// Unregistered hosts run LXD, but must be registered in MAAS (POST vm-hosts/ with power_address Address).
 	Unregistered bool   `json:"unregistered,omitempty"`
 	Address      string `json:"address,omitempty"`
 }
@@ -140,8 +140,7 @@ type RegionStoragePool struct {
 	Size int    `json:"size"`           // GB (10^9 bytes)
 }
 
-// LoadRegion reads a region description in YAML. A key that it does not know, a name that nothing has and a value that
-// makes no sense are errors that name them.
+// LoadRegion reads a region description in YAML. Unknown keys, names and values are errors that name them.
 func LoadRegion(r io.Reader) (*Region, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -176,7 +175,7 @@ func (r *Region) setDefaults() {
 	}
 }
 
-// hostnames lists the machines that the group stands for.
+// hostnames returns the names of the machines of the group.
 func (g RegionMachine) hostnames() []string {
 	names := append([]string{}, g.Names...)
 	if g.Name != "" {

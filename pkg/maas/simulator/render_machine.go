@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Results of scripts, as MAAS numbers them.
+// Results of scripts, with MAAS's numbers.
 const (
 	scriptNone    = -1
 	scriptPending = 0
@@ -29,7 +29,7 @@ var hardwareKeys = []string{
 
 func machineURI(m *machine) string { return apiRoot + "machines/" + m.systemID + "/" }
 
-// renderMachine writes the machine with all the fields that this MAAS has.
+// renderMachine renders the machine with all the fields of this MAAS version.
 func (s *Simulator) renderMachine(m *machine) object {
 	out := object{
 		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": s.renderDomain(m.domain),
@@ -76,8 +76,8 @@ func (s *Simulator) renderMachine(m *machine) object {
 	return out
 }
 
-// statusAction is the action of the machine's last event: none has any here. null: there was no event (status_action in
-// maasserver/models/node.py).
+// statusAction returns the action of the machine's last event, which is always empty here. null: there was no event
+// (status_action in maasserver/models/node.py).
 func statusAction(m *machine) any {
 	if m.statusMessage == "" {
 		return nil
@@ -139,7 +139,7 @@ func renderMachineDisks(m *machine, out object) {
 	}
 }
 
-// What a boot disk has for its EFI partition, and what partition tables take at its ends, in bytes.
+// The size of the EFI partition on a boot disk, and what partition tables take at its ends, in bytes.
 const (
 	efiSize     = 512 << 20
 	diskOverlap = 6 << 20
@@ -208,7 +208,7 @@ func numaNodes(m *machine) []any {
 	return []any{object{"index": 0, "memory": m.memory, "cores": cores, "hugepages_set": []any{}}}
 }
 
-// storageMB is the disks' size in units of 10^6 bytes.
+// storageMB returns the disks' size in units of 10^6 bytes.
 func storageMB(m *machine) pyFloat {
 	var sum int64
 	for _, d := range m.disks {

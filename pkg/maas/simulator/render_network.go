@@ -116,7 +116,7 @@ func renderInterface(nic *iface) object {
 	}
 }
 
-// orNone is a list that is [] in JSON where there is none.
+// orNone makes a nil list [] in JSON.
 func orNone(list []string) []string {
 	if list == nil {
 		return []string{}
@@ -175,7 +175,7 @@ func nilIfZero(n int) any {
 	return n
 }
 
-// pyFloat is written as Python writes floats: never without a point.
+// pyFloat is a float in Python's form: never without a point.
 type pyFloat float64
 
 // MarshalJSON writes the number.

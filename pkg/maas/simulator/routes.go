@@ -13,7 +13,7 @@ import (
 // handler handles one kind of call. It runs with Simulator.mu held.
 type handler func(*request) (any, error)
 
-// signature is what MAAS tells calls of an endpoint apart by.
+// signature identifies a call of an endpoint.
 type signature struct{ method, op string }
 
 type methods map[signature]handler
@@ -38,12 +38,12 @@ func (m methods) allowed() string {
 	return strings.Join(list, ", ")
 }
 
-// route is an endpoint. In its pattern {id} and the like stand for one part of the path, which may contain a slash where
-// it is {subnet} (CIDRs).
+// route is an endpoint. In its pattern {id} and the like stand for one part of the path; {subnet} may contain a slash
+// (CIDRs).
 type route struct {
 	pattern   string
 	methods   methods
-	anonymous methods // what may be called without credentials; nil: nothing, not even to be told that it is wrong
+	anonymous methods // calls without credentials; nil: none, and a wrong call gets no other error
 	vmHosts   bool    // gone from MAAS 3.8
 	systemID  bool    // the first variable is a machine
 }
@@ -55,7 +55,7 @@ const (
 	del  = http.MethodDelete
 )
 
-// findRoute finds the endpoint of a path below apiRoot.
+// findRoute returns the endpoint of a path below apiRoot.
 func findRoute(path string) (*route, []string) {
 	for i := range routes {
 		if vars, ok := matchPattern(routes[i].pattern, path); ok {
@@ -90,7 +90,7 @@ func matchPattern(pattern, path string) (vars []string, ok bool) {
 	}
 }
 
-// apiHash stands for MAAS's hash of its API's description: the same for one version.
+// apiHash stands for MAAS's hash of its API's description: constant for one version.
 func apiHash(v maasVersion) string {
 	sum := sha1.Sum([]byte(v.full))
 	return hex.EncodeToString(sum[:])

@@ -14,7 +14,7 @@ import (
 type regionTime struct {
 	clock clock.Clock
 	scale float64
-	// at and region are a point in both times.
+	// at and region are the same moment in both times.
 	at     time.Time
 	region time.Duration
 }
@@ -23,12 +23,12 @@ func newRegionTime(c clock.Clock, scale float64) *regionTime {
 	return &regionTime{clock: c, scale: scale, at: c.Now()}
 }
 
-// now is how much of the region's time has passed.
+// now returns how much of the region's time has passed.
 func (rt *regionTime) now() time.Duration {
 	return rt.region + time.Duration(float64(rt.clock.Since(rt.at))*rt.scale)
 }
 
-// real turns a span of the region's time into one of the clock's.
+// real converts a span of the region's time to one of the clock's.
 func (rt *regionTime) real(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / rt.scale)
 }
@@ -37,7 +37,7 @@ func (rt *regionTime) setScale(scale float64) {
 	rt.region, rt.at, rt.scale = rt.now(), rt.clock.Now(), scale
 }
 
-// timer is something that will happen.
+// timer is a scheduled call.
 type timer struct {
 	due time.Duration // in the region's time
 	seq int
@@ -62,15 +62,15 @@ func (h *timerHeap) Pop() any {
 	return last
 }
 
-// in lets fn happen after d of the region's time. The caller holds s.mu, and so will fn.
+// in calls fn after d of the region's time. The caller holds s.mu, and so will fn.
 func (s *Simulator) in(d time.Duration, fn func()) {
 	s.timerSeq++
 	heap.Push(&s.timers, &timer{due: s.time.now() + d, seq: s.timerSeq, fn: fn})
 	s.wakeScheduler()
 }
 
-// later is in for something that the machine does: nothing happens if the machine has been given something else to do
-// meanwhile, or is gone.
+// later is in for an operation of the machine: fn is not called if the machine has another operation by then, or is
+// gone.
 func (s *Simulator) later(m *machine, d time.Duration, fn func()) {
 	epoch := m.epoch
 	s.in(d, func() {
@@ -87,7 +87,7 @@ func (s *Simulator) wakeScheduler() {
 	}
 }
 
-// runDue lets everything happen that is due, in order, and says how long to wait for the next (0: nothing is planned).
+// runDue calls everything that is due, in order, and returns how long to wait for the next (0: nothing is planned).
 func (s *Simulator) runDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Simulator) schedule() {
 	}
 }
 
-// sleep lets d of the region's time pass inside a request. The caller does not hold s.mu.
+// sleep waits for d of the region's time inside a request. The caller does not hold s.mu.
 func (s *Simulator) sleep(d time.Duration) {
 	if d <= 0 {
 		return

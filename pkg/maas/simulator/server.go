@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// apiRoot is where MAAS serves its API.
+// apiRoot is the path of MAAS's API.
 const apiRoot = "/MAAS/api/2.0/"
 
-// object is a JSON object of an answer.
+// object is a JSON object of a response.
 type object = map[string]any
 
 // textReply is a success that is no JSON.
@@ -34,14 +34,14 @@ type request struct {
 	query form
 	body
 	call *Call
-	// commit are the things MAAS does after the transaction, when the answer is already written.
+	// commit are MAAS's actions after the transaction, when the response is already rendered.
 	commit []func()
 }
 
-// afterCommit lets fn happen when the reply has been written down but not yet sent.
+// afterCommit calls fn when the reply has been rendered but not yet sent.
 func (rq *request) afterCommit(fn func()) { rq.commit = append(rq.commit, fn) }
 
-// unlocked lets something slow happen without holding up the rest of the region.
+// unlocked calls a slow fn without blocking the rest of the region.
 func (rq *request) unlocked(fn func()) {
 	rq.mu.Unlock()
 	defer rq.mu.Lock()
@@ -56,7 +56,7 @@ func (rq *request) requireAdmin() error {
 	return nil
 }
 
-// Handler serves the API below /MAAS/api/2.0/ and the tester's endpoints below /control/.
+// Handler serves the API below /MAAS/api/2.0/ and the testers' endpoints below /control/.
 func (s *Simulator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -68,7 +68,7 @@ func (s *Simulator) Handler() http.Handler {
 	return mux
 }
 
-// reply is an answer that is ready to be sent.
+// reply is a rendered response.
 type reply struct {
 	status int
 	header http.Header
@@ -79,7 +79,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, User: s.claimedUser(r)}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		// The client went away or sent too much: there is no one to respond to, or nothing to do.
+		// The client is gone or sent too much: there is nobody to respond to, or nothing to do.
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 		return
 	}
@@ -113,7 +113,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	out.send(w, fault.cutsBody())
 }
 
-// resolve finds the endpoint and the operation.
+// resolve returns the endpoint and sets the operation.
 func (rq *request) resolve(raw []byte) (*route, error) {
 	body, err := parseBody(rq.http.Header.Get("Content-Type"), raw)
 	rq.body = body
@@ -143,7 +143,7 @@ func (rq *request) resolve(raw []byte) (*route, error) {
 	return route, err
 }
 
-// handle does the call under the region's lock.
+// handle executes the call under the region's lock.
 func (rq *request) handle(rt *route, parseErr error) *reply {
 	rq.mu.Lock()
 	defer rq.mu.Unlock()
@@ -234,7 +234,7 @@ func makeReply(value any, err error) *reply {
 	return out
 }
 
-// send writes the reply; cut leaves out the second half of the body after having promised all of it.
+// send writes the reply; cut omits the second half of the body after announcing all of it.
 func (r *reply) send(w http.ResponseWriter, cut bool) {
 	for key, values := range r.header {
 		w.Header()[key] = values
@@ -248,7 +248,7 @@ func (r *reply) send(w http.ResponseWriter, cut bool) {
 		body = body[:len(body)/2]
 	}
 	if _, err := w.Write(body); err != nil {
-		// The client is gone; it will see that itself.
+		// The client is gone; it notices itself.
 		return
 	}
 	if cut {

@@ -15,18 +15,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// defaultVersion is the MAAS that the simulator is when no other is named.
+// defaultVersion is the default version of MAAS.
 const defaultVersion = "3.6.5"
 
-// Options say which MAAS the simulator is and how its time runs.
+// Options are the version of MAAS and the speed of its time.
 type Options struct {
 	// Version is "3.3" to "3.8", or a full one such as "3.4.10"; default "3.6.5". From 3.8 VM hosts are gone (410).
 	Version string
 	// TimeScale is how fast the region's timings pass: at 60 a minute passes in a second. Default 1.
 	TimeScale float64
-	// Seed makes system ids, made-up hostnames, MAC addresses and the chances of faults what they are.
+	// Seed determines system ids, made-up hostnames, MAC addresses and the chances of faults.
 	Seed int64
-	// Dial connects the region to LXD hosts. A VM host whose power address is none of the region description's is a real
+	// Dial connects the region to LXD hosts. A VM host whose power address is not in the region description is a real
 	// LXD: it is driven over HTTPS as MAAS's LXD driver does it. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger gets one line per request (V(1)) and per change of a machine (V(1)); the zero Logger is silent.
@@ -40,13 +40,13 @@ type Simulator struct {
 	version maasVersion
 	timings Timings
 
-	// acquiring is MAAS's lock for acquiring machines. It is taken without mu, and mu may be let go while it is held.
+	// acquiring is MAAS's lock for acquiring machines. It is taken without mu, and mu may be unlocked while it is held.
 	acquiring sync.Mutex
 
 	mu       sync.Mutex // guards everything down to failNext
 	db       *store
-	lab      map[string]*simulatedHost // what really exists on VM hosts, by power address
-	links    map[string]*hostLink      // the ways to real hosts, by power address
+	lab      map[string]*simulatedHost // the real VM hosts, by power address
+	links    map[string]*hostLink      // the connections to real hosts, by power address
 	closed   bool
 	time     *regionTime
 	timers   timerHeap
@@ -55,14 +55,14 @@ type Simulator struct {
 	nonces   map[nonceKey]int64
 
 	nonceSweep int64
-	failNext   map[string]string // operations that shall fail on the next machine that does them
+	failNext   map[string]string // operations that must fail on the next machine that does them
 
 	calls  callRecorder
 	faults faultSet
 	hook   hookHolder
 	events dispatcher
 
-	// ctx is over when the region is closed: calls to real hosts end then.
+	// ctx ends with the region: calls to real hosts end then.
 	ctx     context.Context //nolint:containedctx // it is the region's life
 	cancel  context.CancelFunc
 	wake    chan struct{}
@@ -127,8 +127,8 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 	return s, nil
 }
 
-// Close stops the region's time, ends its calls to LXD hosts and waits until nothing of it runs any more. Changes that happened before are still
-// told to subscribers. It must not be called from a subscriber.
+// Close stops the region's time, ends its calls to LXD hosts and waits until nothing of it runs any more. Subscribers
+// still get earlier changes. It must not be called from a subscriber.
 func (s *Simulator) Close() {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -141,7 +141,7 @@ func (s *Simulator) Close() {
 	s.running.Wait()
 }
 
-// SetTimeScale changes how fast the region's timings pass, also of what is under way.
+// SetTimeScale changes the speed of the region's time, also for what is under way.
 func (s *Simulator) SetTimeScale(scale float64) error {
 	if scale <= 0 {
 		return fmt.Errorf("time scale %v is not positive", scale)
@@ -159,7 +159,7 @@ type maasVersion struct {
 	full                string
 }
 
-// latestPatch completes versions that are given without a patch level.
+// latestPatch completes versions without a patch level.
 var latestPatch = map[string]string{
 	"3.3": "3.3.11", "3.4": "3.4.10", "3.5": "3.5.12", "3.6": "3.6.5", "3.7": "3.7.3", "3.8": "3.8.0",
 }

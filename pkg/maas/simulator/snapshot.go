@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// MachineSnapshot is a machine at one moment, with what the API does not show too (AgentName, UserData, Running).
+// MachineSnapshot is a machine at one moment, including what the API does not show (AgentName, UserData, Running).
 type MachineSnapshot struct {
 	SystemID string `json:"system_id"`
 	Hostname string `json:"hostname"`
 	FQDN     string `json:"fqdn"`
 	// Status is MAAS's name of the status, such as "Deployed".
 	Status string `json:"status"`
-	// Power is what MAAS believes: on, off, unknown or error. Running is what is true.
+	// Power is MAAS's view: on, off, unknown or error. Running is the truth.
 	Power     string `json:"power"`
 	Running   bool   `json:"running"`
 	PowerType string `json:"power_type"`
 	Owner     string `json:"owner"`
 	AgentName string `json:"agent_name"`
 	Locked    bool   `json:"locked"`
-	// VMHost names the VM host that the machine is a VM of, or is empty; VMHostID is its id.
+	// VMHost is the VM host of a VM, or empty; VMHostID is its id.
 	VMHost    string       `json:"vm_host"`
 	VMHostID  int          `json:"vm_host_id"`
 	Zone      string       `json:"zone"`
@@ -33,7 +33,7 @@ type MachineSnapshot struct {
 	Memory    int          `json:"memory"` // MiB
 	Disks     []int64      `json:"disks"`  // bytes
 	Addresses []netip.Addr `json:"addresses"`
-	// Interfaces begin with the one that the machine boots from.
+	// Interfaces begin with the boot interface.
 	Interfaces []InterfaceSnapshot `json:"interfaces"`
 	// Image is osystem/series, such as "ubuntu/jammy" or "custom/u-2204-k8s"; empty before a deploy.
 	Image     string `json:"image"`
@@ -53,7 +53,7 @@ type InterfaceSnapshot struct {
 	Gateway   string         `json:"gateway,omitempty"`
 }
 
-// Machines are all machines, in the order in which MAAS lists them.
+// Machines returns all machines, in the order in which MAAS lists them.
 func (s *Simulator) Machines() []MachineSnapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Simulator) Machines() []MachineSnapshot {
 	return out
 }
 
-// Machine finds one machine.
+// Machine returns one machine.
 func (s *Simulator) Machine(systemID string) (MachineSnapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func tagNames(tags []*tag) []string {
 	return names
 }
 
-// Lookup returns what MAAS's DNS server would: the addresses of the DNS resource or machine with that name, sorted; none when there is no such
-// name. A trailing dot and the case of letters do not matter.
+// Lookup returns what MAAS's DNS server would: the addresses of the DNS resource or machine with that name, sorted;
+// none if there is no such name. A trailing dot and the case of letters do not matter.
 func (s *Simulator) Lookup(fqdn string) []netip.Addr {
 	name := strings.ToLower(strings.TrimSuffix(fqdn, "."))
 	s.mu.Lock()

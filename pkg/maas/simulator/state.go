@@ -7,9 +7,9 @@ import (
 	"sort"
 )
 
-// State is everything that MAAS keeps and what is on the VM hosts, as canonical, indented JSON with sorted keys, apart
-// from events, counters, nonces, script results and times: it is the same before and after something was made and
-// cleanly taken away again.
+// State returns all data of MAAS and of the VM hosts, as canonical, indented JSON with sorted keys. It omits events,
+// counters, nonces, script results and times, so that it is the same before and after something was made and cleanly
+// removed again.
 func (s *Simulator) State() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,13 +40,13 @@ func (s *Simulator) State() []byte {
 	})
 	raw, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
-		// Only maps, slices, texts and numbers are in it.
+		// It contains only maps, slices, strings and numbers.
 		panic(err)
 	}
 	return append(raw, '\n')
 }
 
-// volatile are the fields of a machine that say what has happened to it, not how it is.
+// volatile are the fields with a machine's history, not its state.
 var volatile = []string{
 	"status_message", "status_action", "current_commissioning_result_id", "current_testing_result_id",
 	"current_installation_result_id", "domain", "min_hwe_kernel", "ephemeral_deploy", "enable_kernel_crash_dump",
@@ -83,7 +83,7 @@ func (s *Simulator) stateHosts() []any {
 	return out
 }
 
-// labVMs are the VMs that are really on the hosts, by the hosts' names.
+// labVMs returns the VMs that are really on the hosts, by the hosts' names.
 func (s *Simulator) labVMs() map[string][]vmFacts {
 	out := map[string][]vmFacts{}
 	for _, lab := range s.lab {

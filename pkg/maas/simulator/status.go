@@ -33,8 +33,8 @@ const (
 	statusFailedTesting        status = 22
 )
 
-// statusInfo is what MAAS knows of a status: the name that objects show, the short name that filters take, the status
-// that a failure leads to, and where it may go from here.
+// statusInfo is MAAS's data of a status: the name that objects show, the short name for filters, the status after a
+// failure, and the possible next ones.
 type statusInfo struct {
 	name   string
 	short  string
@@ -42,10 +42,10 @@ type statusInfo struct {
 	next   []status
 }
 
-// noFailure marks a status that nothing can fail in.
+// noFailure marks a status in which nothing can fail.
 const noFailure status = -1
 
-// statuses is the state machine. A change that is not in it is refused by MAAS.
+// statuses is the state machine. MAAS refuses any other change.
 var statuses = map[status]statusInfo{
 	statusNew: {"New", "new", noFailure, []status{
 		statusCommissioning, statusTesting, statusMissing, statusReady, statusRetired, statusBroken, statusEnteringRescueMode}},
@@ -111,13 +111,13 @@ var statuses = map[status]statusInfo{
 		statusDeployed}},
 }
 
-// releasable are the statuses that op=release acts on.
+// releasable are the statuses in which op=release does something.
 var releasable = []status{
 	statusAllocated, statusReserved, statusBroken, statusDeploying, statusDeployed, statusFailedDeployment,
 	statusFailedDiskErasing, statusFailedReleasing,
 }
 
-// keepsAutoAddresses are the statuses in which a machine that goes off keeps the addresses of its AUTO links.
+// keepsAutoAddresses are the statuses in which a machine that is switched off keeps the addresses of its AUTO links.
 var keepsAutoAddresses = []status{
 	statusCommissioning, statusTesting, statusDeploying, statusDeployed, statusDiskErasing, statusRescueMode,
 	statusEnteringRescueMode,
@@ -128,7 +128,7 @@ func (st status) String() string { return statuses[st].name }
 // mayBecome reports whether MAAS allows the change.
 func (st status) mayBecome(next status) bool { return slices.Contains(statuses[st].next, next) }
 
-// refuseTransition is MAAS's refusal of a change that the table does not have, or nil.
+// refuseTransition returns MAAS's refusal of a change that the table does not have, or nil.
 func (m *machine) refuseTransition(next status) error {
 	if m.status == next || m.status.mayBecome(next) {
 		return nil
@@ -136,13 +136,13 @@ func (m *machine) refuseTransition(next status) error {
 	return conflict("Invalid transition: %s -> %s.", m.status, next)
 }
 
-// rememberedNever are the statuses that MAAS does not take for a machine's previous one.
+// rememberedNever are the statuses that MAAS does not store as a machine's previous one.
 var rememberedNever = []status{
 	statusRescueMode, statusEnteringRescueMode, statusFailedEnteringRescue, statusExitingRescueMode,
 	statusFailedExitingRescue, statusTesting,
 }
 
-// statusByShortName finds a status by the name that filters use.
+// statusByShortName returns the status with the name that filters use.
 func statusByShortName(short string) (status, bool) {
 	for st, info := range statuses {
 		if info.short == short {

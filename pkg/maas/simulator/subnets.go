@@ -134,7 +134,7 @@ func (rq *request) deleteSubnet() (any, error) {
 	return noContent{}, nil
 }
 
-// usedRange is a run of addresses that are not free, and why.
+// usedRange is a range of addresses that are not free, with the reason.
 type usedRange struct {
 	start, end netip.Addr
 	purpose    []string
@@ -148,7 +148,7 @@ func (u usedRange) render() object {
 
 func (u usedRange) count() int64 { return addrNumber(u.end) - addrNumber(u.start) + 1 }
 
-// addrNumber is an address as a number, of which differences make sense; IPv6 by its last 8 bytes.
+// addrNumber returns an address as a number for differences; IPv6 by its last 8 bytes.
 func addrNumber(ip netip.Addr) int64 {
 	raw := ip.AsSlice()
 	var n int64
@@ -158,8 +158,9 @@ func addrNumber(ip netip.Addr) int64 {
 	return n
 }
 
-// usedRanges are the subnet's addresses that MAAS would not give away, in order. What overlaps is one range with all the purposes, and so is what
-// is side by side for the same ones (_condense in provisioningserver/utils/network.py).
+// usedRanges returns the ranges of the subnet's addresses that MAAS would not allocate, in order. Overlapping ranges
+// are joined with all their purposes, and so are adjacent ones with the same purposes (_condense in
+// provisioningserver/utils/network.py).
 func (s *Simulator) usedRanges(sn *subnet) []usedRange {
 	var merged []usedRange
 	for _, u := range s.uses(sn) {
@@ -186,7 +187,7 @@ func (s *Simulator) usedRanges(sn *subnet) []usedRange {
 	return out
 }
 
-// uses are what the subnet's addresses are used for, each use by itself, in order.
+// uses returns the uses of the subnet's addresses, one by one, in order.
 func (s *Simulator) uses(sn *subnet) []usedRange {
 	var out []usedRange
 	add := func(start, end netip.Addr, purpose string) {
@@ -214,7 +215,7 @@ func (s *Simulator) uses(sn *subnet) []usedRange {
 	return out
 }
 
-// unusedRanges are the gaps between the used ones.
+// unusedRanges returns the gaps between the used ones.
 func (s *Simulator) unusedRanges(sn *subnet) []usedRange {
 	var out []usedRange
 	last := lastAddr(sn.cidr)

@@ -4,10 +4,10 @@ package simulator
 
 import "sync"
 
-// ChangeKind says what of a machine changed.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
-// The kinds of changes that subscribers are told.
+// The kinds of changes.
 const (
 	ChangeCreated   ChangeKind = "created"
 	ChangeStatus    ChangeKind = "status"
@@ -23,15 +23,15 @@ type Change struct {
 	To   string     `json:"to"`
 }
 
-// Subscribe lets fn be called after each transition of a machine, with the machine as it was right after it, one call at
-// a time and in the order in which things happened, from now on. fn may call the simulator, except Close. cancel does not wait for a
-// call that is under way.
+// Subscribe makes the simulator call fn after each transition of a machine, with the machine as it was right after it,
+// one call at a time and in the order of the events, from now on. fn may call the simulator, except Close. cancel does
+// not wait for a call that is under way.
 func (s *Simulator) Subscribe(fn func(MachineSnapshot, Change)) (cancel func()) {
 	return s.events.subscribe(fn)
 }
 
-// tell notes a change for the subscribers. The caller holds s.mu.
-func (s *Simulator) tell(m *machine, kind ChangeKind, from, to string) {
+// publish queues a change for the subscribers. The caller holds s.mu.
+func (s *Simulator) publish(m *machine, kind ChangeKind, from, to string) {
 	if from == to {
 		return
 	}
@@ -39,24 +39,24 @@ func (s *Simulator) tell(m *machine, kind ChangeKind, from, to string) {
 	s.events.put(s.snapshot(m), Change{Kind: kind, From: from, To: to})
 }
 
-// dispatcher tells changes in order, apart from the lock under which they happen.
+// dispatcher delivers changes in order, outside of the lock under which they happen.
 type dispatcher struct {
 	mu          sync.Mutex
 	filled      *sync.Cond
-	queue       []told
+	queue       []queued
 	subscribers map[int]subscriber
 	next        int
 	number      int // of the last change
 	closed      bool
 }
 
-// subscriber is told of what happens after a change.
+// subscriber gets the changes after a certain one.
 type subscriber struct {
 	fn    func(MachineSnapshot, Change)
 	after int
 }
 
-type told struct {
+type queued struct {
 	number  int
 	machine MachineSnapshot
 	change  Change
@@ -87,7 +87,7 @@ func (d *dispatcher) put(m MachineSnapshot, c Change) {
 		return
 	}
 	d.number++
-	d.queue = append(d.queue, told{d.number, m, c})
+	d.queue = append(d.queue, queued{d.number, m, c})
 	d.filled.Signal()
 }
 
@@ -98,7 +98,7 @@ func (d *dispatcher) close() {
 	d.filled.Signal()
 }
 
-// run tells until close, and then what is left.
+// run delivers until close, and then the rest.
 func (d *dispatcher) run() {
 	for {
 		d.mu.Lock()

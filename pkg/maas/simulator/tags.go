@@ -8,7 +8,7 @@ import (
 	"sort"
 )
 
-// tagName is what names of tags look like.
+// tagName is the pattern of names of tags.
 var tagName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 func renderTag(t *tag) object {
@@ -117,7 +117,7 @@ func (rq *request) tagMachines() (any, error) {
 	return out, nil
 }
 
-// updateTagNodes puts the tag on machines and takes it from others.
+// updateTagNodes adds the tag to machines and removes it from others.
 func (rq *request) updateTagNodes() (any, error) {
 	t, err := rq.tagFor()
 	if err != nil {

@@ -31,13 +31,13 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 // MarshalJSON writes the duration as UnmarshalJSON reads it.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// Timings say how long things take in the region, before Options.TimeScale divides them. What is not given has the
-// duration that real hardware usually takes.
+// Timings are the durations of operations in the region, before Options.TimeScale divides them. The defaults are those
+// of usual real hardware.
 type Timings struct {
-	// PowerOn and PowerOff are from the request to the BMC saying so.
+	// PowerOn and PowerOff are from the request until the BMC confirms.
 	PowerOn  *Duration `json:"power_on,omitempty"`
 	PowerOff *Duration `json:"power_off,omitempty"`
-	// Commission and Test are the scripts' runs, each after the machine is on.
+	// Commission and Test are the runs of the scripts, each after the machine is on.
 	Commission *Duration `json:"commission,omitempty"`
 	Test       *Duration `json:"test,omitempty"`
 	// Deploy is from power on to Deployed, on bare metal; DeployVM the same for a composed VM.
@@ -47,22 +47,22 @@ type Timings struct {
 	EraseQuick  *Duration `json:"erase_quick,omitempty"`
 	EraseSecure *Duration `json:"erase_secure,omitempty"`
 	EraseFull   *Duration `json:"erase_full,omitempty"`
-	// RescueMode is how long entering and leaving rescue mode take, each.
+	// RescueMode is the duration of entering and of leaving rescue mode.
 	RescueMode *Duration `json:"rescue_mode,omitempty"`
-	// Compose and Decompose are what the VM host takes inside the request.
+	// Compose and Decompose are the VM host's time within the request.
 	Compose   *Duration `json:"compose,omitempty"`
 	Decompose *Duration `json:"decompose,omitempty"`
-	// Refresh is what discovering a VM host takes inside the request.
+	// Refresh is the time of discovering a VM host within the request.
 	Refresh *Duration `json:"refresh,omitempty"`
-	// VMHostSync is from a VM host's registration to MAAS knowing its cores and memory.
+	// VMHostSync is the time from a VM host's registration until MAAS knows its cores and memory.
 	VMHostSync *Duration `json:"vm_host_sync,omitempty"`
-	// ListMachine is what a list of machines takes for each machine in it, inside the request. Default: no time.
+	// ListMachine is the time for each machine in a list, within the request. Default: no time.
 	ListMachine *Duration `json:"list_machine,omitempty"`
-	// PowerPoll is how often MAAS asks the BMCs whether their machines are still on.
+	// PowerPoll is how often MAAS reads the power of machines from their BMCs.
 	PowerPoll *Duration `json:"power_poll,omitempty"`
 }
 
-// defaultTimings are what the operations take on usual hardware.
+// defaultTimings are the durations on usual hardware.
 var defaultTimings = map[string]time.Duration{
 	"power_on": 20 * time.Second, "power_off": 15 * time.Second,
 	"commission": 4 * time.Minute, "test": 30 * time.Second,
@@ -74,7 +74,7 @@ var defaultTimings = map[string]time.Duration{
 	"power_poll": 5 * time.Minute,
 }
 
-// take is how long something of the region takes.
+// take returns the duration of an operation.
 func (t Timings) take(given *Duration, name string) time.Duration {
 	if given != nil {
 		return time.Duration(*given)

@@ -13,7 +13,7 @@ func (rq *request) readVersion() (any, error) {
 
 func (rq *request) whoami() (any, error) { return renderUser(rq.user), nil }
 
-// listUsers shows MAAS's own user too.
+// listUsers includes MAAS's own user.
 func (rq *request) listUsers() (any, error) {
 	out := []any{renderUser(&user{name: "maas-init-node"})}
 	for _, u := range rq.db.users {
@@ -37,7 +37,7 @@ type User struct {
 	Keys  []string // consumer:token:secret
 }
 
-// Users are the accounts that can log in, those of the description first and in its order.
+// Users returns the accounts that can log in, those of the description first and in its order.
 func (s *Simulator) Users() []User {
 	s.mu.Lock()
 	defer s.mu.Unlock()

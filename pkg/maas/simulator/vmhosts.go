@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// consoleTag is put on all VM hosts by MAAS.
+// consoleTag is MAAS's tag on all VM hosts.
 const consoleTag = "pod-console-logging"
 
 func vmHostsGone() *apiError {
 	return textError(http.StatusGone, "VM host (KVM) support has been removed from MAAS.")
 }
 
-// hostFor finds the VM host of the path. Reading says "Not Found", everything else names the model.
+// hostFor returns the VM host of the path. If it is missing, reading returns "Not Found", everything else names the
+// model.
 func (rq *request) hostFor(reading bool) (*vmHost, error) {
 	id, err := strconv.Atoi(rq.vars[0])
 	if h := rq.hostByID(id); err == nil && h != nil {
@@ -87,7 +88,7 @@ func (s *Simulator) renderVMHost(h *vmHost) object {
 	}
 }
 
-// createVMHost registers a host. When it cannot be reached it is registered all the same.
+// createVMHost registers a host, even if it cannot be reached.
 func (rq *request) createVMHost() (any, error) {
 	if err := rq.requireAdmin(); err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func (rq *request) createVMHost() (any, error) {
 	return rq.renderVMHost(h), nil
 }
 
-// newVMHost reads the form.
+// newVMHost parses the form.
 func (rq *request) newVMHost() (*vmHost, error) {
 	errs := formErrors{}
 	h := &vmHost{
@@ -153,13 +154,12 @@ func (rq *request) newVMHost() (*vmHost, error) {
 	return h, nil
 }
 
-// sameBMC reports whether two LXD hosts are one row in MAAS: their parameters are the same, secrets apart.
+// sameBMC reports whether two LXD hosts are one row in MAAS: their parameters are the same, except secrets.
 func sameBMC(a, b map[string]string) bool {
 	return a["power_address"] == b["power_address"] && a["project"] == b["project"] && a["certificate"] == b["certificate"]
 }
 
-// readPowerParams takes over the power parameters of the form. An LXD host that has neither certificate nor key gets a
-// pair of MAAS's making.
+// readPowerParams sets the power parameters of the form. An LXD host without certificate and key gets a pair of MAAS's.
 func (rq *request) readPowerParams(h *vmHost) error {
 	for _, key := range []string{"power_address", "password", "certificate", "key", "project", "power_user", "power_pass"} {
 		if rq.data.has(key) {
@@ -177,7 +177,7 @@ func (rq *request) readPowerParams(h *vmHost) error {
 	return err
 }
 
-// editVMHost reads the fields that creating and updating share.
+// editVMHost parses the fields that creating and updating share.
 func (rq *request) editVMHost(h *vmHost, errs formErrors) {
 	f := rq.data
 	if name := f.get("zone"); name != "" {
@@ -260,8 +260,8 @@ func (rq *request) updateVMHost() (any, error) {
 	return rq.renderVMHost(h), nil
 }
 
-// refreshVMHost asks the host what it has. VMs that MAAS does not know become machines and are commissioned; machines
-// whose VM is gone are deleted.
+// refreshVMHost reads the host's data. VMs that MAAS does not know become machines and are commissioned; machines whose
+// VM is gone are deleted.
 func (rq *request) refreshVMHost() (any, error) {
 	h, err := rq.hostForAdmin()
 	if err != nil {
@@ -338,14 +338,14 @@ func (rq *request) decomposeAll(h *vmHost) {
 		}
 		var err error
 		rq.unlocked(func() { err = h.hv.Delete(m.vm) })
-		rq.noteDecompose(h, m, err)
+		rq.reportDecompose(h, m, err)
 		if err != nil {
 			return
 		}
 	}
 }
 
-// forgetHost takes a host and its machines out of MAAS.
+// forgetHost deletes a host and its machines in MAAS.
 func (s *Simulator) forgetHost(h *vmHost) {
 	for _, m := range slices.Clone(s.db.machines) {
 		if m.host == h {

@@ -9,8 +9,9 @@ import (
 	"slices"
 )
 
-// takeInterfaces gives a machine the interfaces and addresses that the LXD on it reports. MAAS takes all of them for the machine's own, also those of
-// pods, and none that is not reported stays (metadata server, builtin_scripts/network.py: update_node_interfaces). Bonds and VLANs stay as they are.
+// takeInterfaces gives a machine the interfaces and addresses that the LXD on it reports. MAAS treats all of them as
+// the machine's own, also those of pods, and removes the others (metadata server, builtin_scripts/network.py:
+// update_node_interfaces). Bonds and VLANs stay as they are.
 func (s *Simulator) takeInterfaces(m *machine, networks []HostNetwork) {
 	before := joinAddrs(m.addresses())
 	networks = slices.Clone(networks)
@@ -38,11 +39,11 @@ func (s *Simulator) takeInterfaces(m *machine, networks []HostNetwork) {
 			s.removeInterface(nic)
 		}
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
-// takeDevice finds a machine's network card by its MAC address, or makes it. One that another machine has is taken from there, with all its
-// addresses (update_physical_interface).
+// takeDevice finds a machine's network card by its MAC address, or makes it. If another machine has it, it moves from
+// there, with all its addresses (update_physical_interface).
 func (s *Simulator) takeDevice(m *machine, n HostNetwork) *iface {
 	if nic := m.interfaceNamed(n.Name); nic != nil && nic.kind == NetworkPhysical && nic.mac != n.MAC {
 		s.removeInterface(nic)
@@ -62,7 +63,8 @@ func (s *Simulator) takeDevice(m *machine, n HostNetwork) *iface {
 	return s.newInterface(m, n, NetworkPhysical, s.knownVLAN(n.Addresses))
 }
 
-// takeBridge finds a machine's bridge by its name, or makes it. Its VLAN is that of its addresses, or of its first port (update_child_interface).
+// takeBridge finds a machine's bridge by its name, or makes it. Its VLAN is that of its addresses, or of its first port
+// (update_child_interface).
 func (s *Simulator) takeBridge(m *machine, n HostNetwork) *iface {
 	nic := m.interfaceNamed(n.Name)
 	if nic == nil || nic.kind != NetworkBridge {
@@ -82,7 +84,8 @@ func (s *Simulator) takeBridge(m *machine, n HostNetwork) *iface {
 	return nic
 }
 
-// newInterface is one that MAAS did not know. With hardware sync, a real network card stays the machine's after its release.
+// newInterface makes an interface that MAAS did not know. With hardware sync, a real network card stays the machine's
+// after its release.
 func (s *Simulator) newInterface(m *machine, n HostNetwork, kind string, on *vlan) *iface {
 	nic := &iface{
 		id: s.db.next("interface"), name: n.Name, kind: kind, mac: n.MAC, enabled: true, machine: m, vlan: on,
@@ -92,8 +95,8 @@ func (s *Simulator) newInterface(m *machine, n HostNetwork, kind string, on *vla
 	return nic
 }
 
-// takeAddresses gives an interface the addresses that are reported, as static ones, whatever they were before: automatic, or reserved by a user. Who had
-// them loses them; what the interface had besides is gone (update_links).
+// takeAddresses sets the reported addresses of an interface, as static ones, whatever they were before: automatic, or
+// reserved by a user. Their former holders lose them; other addresses of the interface are removed (update_links).
 func (s *Simulator) takeAddresses(nic *iface, reported []netip.Prefix) {
 	s.dropLease(nic)
 	var links []*address
@@ -117,7 +120,7 @@ func (s *Simulator) takeAddresses(nic *iface, reported []netip.Prefix) {
 	nic.links = links
 }
 
-// detach takes an address from the interface that has it.
+// detach removes an address from its interface.
 func (s *Simulator) detach(a *address) {
 	if a.iface.leased == a {
 		a.iface.leased = nil
@@ -125,8 +128,8 @@ func (s *Simulator) detach(a *address) {
 	a.iface.links = slices.DeleteFunc(a.iface.links, func(other *address) bool { return other == a })
 }
 
-// subnetFor finds the subnet of an address; or, where it stands alone, the smallest that it is in. What MAAS does not know it makes, on the
-// interface's VLAN or in a new fabric.
+// subnetFor returns the subnet of an address; for a single address, the smallest that contains it. MAAS makes unknown
+// ones, on the interface's VLAN or in a new fabric.
 func (s *Simulator) subnetFor(nic *iface, p netip.Prefix) *subnet {
 	var around *subnet
 	for _, sn := range s.db.subnets {
@@ -151,7 +154,7 @@ func (s *Simulator) subnetFor(nic *iface, p netip.Prefix) *subnet {
 	return made
 }
 
-// knownVLAN is the VLAN of the first of the addresses whose subnet MAAS knows; nil: none.
+// knownVLAN returns the VLAN of the first of the addresses whose subnet MAAS knows; nil: none.
 func (s *Simulator) knownVLAN(addresses []netip.Prefix) *vlan {
 	for _, p := range addresses {
 		for _, sn := range s.db.subnets {
@@ -163,7 +166,7 @@ func (s *Simulator) knownVLAN(addresses []netip.Prefix) *vlan {
 	return nil
 }
 
-// removeInterface takes an interface from its machine, and frees its addresses.
+// removeInterface removes an interface from its machine, and frees its addresses.
 func (s *Simulator) removeInterface(nic *iface) {
 	for _, link := range slices.Clone(nic.links) {
 		s.dropAddress(link)
@@ -172,8 +175,8 @@ func (s *Simulator) removeInterface(nic *iface) {
 	nic.machine.ifaces = slices.DeleteFunc(nic.machine.ifaces, func(other *iface) bool { return other == nic })
 }
 
-// removeAcquired takes from a machine what was found on it while it was deployed. The addresses of a bridge go to its first port
-// (release_interface_config in models/node.py).
+// removeAcquired removes from a machine what was found on it while it was deployed. The addresses of a bridge move to
+// its first port (release_interface_config in models/node.py).
 func (s *Simulator) removeAcquired(m *machine) {
 	before := joinAddrs(m.addresses())
 	for _, nic := range slices.Clone(m.ifaces) {
@@ -187,7 +190,7 @@ func (s *Simulator) removeAcquired(m *machine) {
 		}
 		s.removeInterface(nic)
 	}
-	s.tell(m, ChangeAddresses, before, joinAddrs(m.addresses()))
+	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
 func (s *Simulator) moveLinks(from, to *iface) {

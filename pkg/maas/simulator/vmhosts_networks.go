@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Kinds of networks as LXD names them.
+// Kinds of networks in LXD.
 const (
 	NetworkBridge   = "bridge"
 	NetworkPhysical = "physical"
@@ -21,10 +21,10 @@ type HostNetwork struct {
 	Ports           []string       // a bridge's
 }
 
-// isDevice reports whether MAAS takes it for a network card.
+// isDevice reports whether MAAS treats it as a network card.
 func (n HostNetwork) isDevice() bool { return n.Kind == NetworkPhysical || n.Kind == NetworkUnknown }
 
-// vlanOf is the VLAN that a host's network device is on, as far as MAAS can know: by its addresses, by the machine's
+// vlanOf returns the VLAN of a host's network device, as far as MAAS can know: by its addresses, by the machine's
 // interface with its MAC address, or, for a bridge, by its ports. nil: unknown.
 func (s *Simulator) vlanOf(h *vmHost, n HostNetwork) *vlan {
 	for _, ip := range n.Addresses {
@@ -51,9 +51,9 @@ func (s *Simulator) vlanOf(h *vmHost, n HostNetwork) *vlan {
 	return nil
 }
 
-// attachments are where MAAS hangs a VM's network cards on a real host: on the bridge that is on the subnet's VLAN, or
-// else on a device there (macvlan). A card without a subnet goes to the first such network with DHCP. nil: there is no
-// network to hang anything on, or the host is simulated.
+// attachments returns what MAAS attaches a VM's network cards to on a real host: the bridge on the subnet's VLAN, or
+// else a device there (macvlan). A card without a subnet gets the first such network with DHCP. nil: there is no such
+// network, or the host is simulated.
 func (s *Simulator) attachments(h *vmHost, subnets []*subnet) []attachment {
 	var out []attachment
 	for _, sn := range subnets {

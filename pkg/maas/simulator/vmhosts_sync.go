@@ -13,7 +13,7 @@ const (
 	deployedProject = "maas"
 )
 
-// learn takes over what a host tells of itself. A member of a cluster gets its name there, whatever it was called in MAAS.
+// learn stores a host's data. A member of a cluster gets its name there, whatever its name in MAAS was.
 func (s *Simulator) learn(h *vmHost, facts hostFacts) {
 	h.name = orDefault(facts.member, h.name)
 	h.version, h.architectures = facts.version, []string{orDefault(facts.architecture, "amd64/generic")}
@@ -25,8 +25,8 @@ func (s *Simulator) learn(h *vmHost, facts hostFacts) {
 	s.recount(h)
 }
 
-// recount is what MAAS thinks is used on a host: the sum over the machines that it knows there, and over the VMs of other
-// projects that it saw.
+// recount sets MAAS's figures of the used resources: the sum over the machines that it knows on the host, and over the
+// VMs of other projects that it saw.
 func (s *Simulator) recount(h *vmHost) {
 	h.usedCores, h.usedMemory = 0, 0
 	used := map[string]int64{}
@@ -56,8 +56,8 @@ func (s *Simulator) recount(h *vmHost) {
 	}
 }
 
-// syncHost asks the host what it has and takes that over. Its cores and memory come a moment after the first time. The
-// error is a hostError, or an *apiError if MAAS cannot keep what it learned.
+// syncHost reads the host's data and stores it. Cores and memory come a moment after the first time. The error is a
+// hostError, or an *apiError if MAAS cannot store the data.
 func (rq *request) syncHost(h *vmHost) error {
 	h.hv = rq.hypervisorAt(h.params, h.id)
 	known := slices.DeleteFunc(slices.Clone(rq.db.machines), func(m *machine) bool { return m.host != h })
@@ -80,9 +80,9 @@ func (rq *request) syncHost(h *vmHost) error {
 	}
 	h.machine = m
 	if from := m.status; from != statusDeployed {
-		// MAAS writes the status and nothing else: what the machine is doing goes on.
+		// MAAS writes only the status: the machine's operation goes on.
 		m.status = statusDeployed
-		rq.tell(m, ChangeStatus, from.String(), m.status.String())
+		rq.publish(m, ChangeStatus, from.String(), m.status.String())
 	}
 	delete(h.params, "password")
 	rq.enlistFound(h, known, facts)
@@ -93,7 +93,8 @@ func (rq *request) syncHost(h *vmHost) error {
 	return nil
 }
 
-// commissioned is what follows a moment after a host was discovered: MAAS takes over what the host runs on, as if it were commissioned.
+// commissioned is what follows a moment after a host was discovered: MAAS stores the data of its machine, as if it were
+// commissioned.
 func (s *Simulator) commissioned(h *vmHost, facts hostFacts) {
 	if !h.known {
 		h.known, h.totalCores, h.totalMemory = true, facts.cores, facts.memory
@@ -103,8 +104,8 @@ func (s *Simulator) commissioned(h *vmHost, facts hostFacts) {
 	}
 }
 
-// hostNode is the machine that MAAS shows a VM host on: the one that it found behind it, or, as long as it could not ask
-// it, the one with its address. nil: none.
+// hostNode returns the machine on which MAAS shows a VM host: the one that it found, or, until it has reached the host,
+// the one with its address. nil: none.
 func (s *Simulator) hostNode(h *vmHost) *machine {
 	if h.machine != nil {
 		return h.machine
@@ -112,7 +113,7 @@ func (s *Simulator) hostNode(h *vmHost) *machine {
 	return s.machineAt(h.params["power_address"])
 }
 
-// machineAt is the machine that has the address of a power address, or nil.
+// machineAt returns the machine with the host of a power address, or nil.
 func (s *Simulator) machineAt(powerAddress string) *machine {
 	address, err := netip.ParseAddrPort(hostKey(powerAddress))
 	if err != nil {
@@ -126,8 +127,9 @@ func (s *Simulator) machineAt(powerAddress string) *machine {
 	return nil
 }
 
-// hostMachine finds the machine that a VM host runs on, by the MAC addresses that it reports or by its address, or makes
-// it: Deployed, because something runs on it, and in the default zone and pool, whatever the VM host's are.
+// hostMachine returns the machine of a VM host, by the MAC addresses that it reports or by its address. If there is
+// none, MAAS makes one: Deployed, because something runs on it, and in the default zone and pool, whatever the VM
+// host's are.
 func (rq *request) hostMachine(h *vmHost, facts hostFacts) (*machine, error) {
 	if m := rq.machineByMACs(facts.macs); m != nil {
 		return m, nil
@@ -171,13 +173,14 @@ func (rq *request) makeHostMachine(h *vmHost, hostname string, facts hostFacts) 
 		rq.addInterface(m, "eth0", metalMACPrefix, rq.db.subnets[0])
 	}
 	rq.db.machines = append(rq.db.machines, m)
-	rq.tell(m, ChangeCreated, "", m.status.String())
+	rq.publish(m, ChangeCreated, "", m.status.String())
 	return m
 }
 
-// enlistFound makes machines of the VMs that MAAS does not know, and commissions them: also of one that is being composed, upon which
-// the compose finds its name taken. One that MAAS knows by its MAC addresses moves to this host. Machines whose VM is gone are
-// deleted, if they were known before the host was asked: MAAS's transaction begins there, and sees nothing that came later.
+// enlistFound makes machines of the VMs that MAAS does not know, and commissions them: also of a VM that is being
+// composed; the compose then finds its name taken. A VM that MAAS knows by its MAC addresses moves to this host.
+// Machines whose VM is gone are deleted, if they were known before the host was read: MAAS's transaction begins there,
+// and does not see later ones.
 func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
 	found := map[*machine]bool{}
 	for _, vm := range facts.vms {
@@ -187,7 +190,7 @@ func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
 			continue
 		}
 		m := rq.addVM(h, vm, composeSpec{hostname: vm.Name, zone: h.zone, pool: h.pool})
-		rq.tell(m, ChangeCreated, "", m.status.String())
+		rq.publish(m, ChangeCreated, "", m.status.String())
 		rq.startCommission(m, rq.user, false)
 	}
 	for _, m := range known {
@@ -197,7 +200,8 @@ func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
 	}
 }
 
-// machineOf is the machine that MAAS has of a VM, or nil: by its MAC addresses, whatever it is called, or, where those were changed, by its name.
+// machineOf returns MAAS's machine for a VM, or nil: by its MAC addresses, whatever its name, or, if those were
+// changed, by its name.
 func (s *Simulator) machineOf(h *vmHost, vm vmFacts) *machine {
 	if m := s.machineByMACs(vm.MACs); m != nil {
 		return m
@@ -209,7 +213,7 @@ func (s *Simulator) machineOf(h *vmHost, vm vmFacts) *machine {
 	return s.db.machines[at]
 }
 
-// syncVM takes over how a VM that MAAS knows is now.
+// syncVM updates the machine of a VM.
 func (rq *request) syncVM(m *machine, vm vmFacts) {
 	m.cpuCount, m.memory, m.running = vm.Cores, vm.Memory, vm.Running
 	if state := onOff(vm.Running); m.powerState != state {
@@ -217,7 +221,7 @@ func (rq *request) syncVM(m *machine, vm vmFacts) {
 	}
 }
 
-// registerDeployed makes a VM host of a machine that was deployed to become one.
+// registerDeployed makes a VM host of a machine that was deployed as one.
 func (s *Simulator) registerDeployed(m *machine) {
 	address := m.hostname + ":8443"
 	if addrs := m.addresses(); len(addrs) > 0 {

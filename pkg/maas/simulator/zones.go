@@ -8,7 +8,7 @@ import (
 	"sort"
 )
 
-// modelName is what names of zones, pools and tags look like.
+// modelName is the pattern of names of zones, pools and tags.
 var modelName = regexp.MustCompile(`^\w[ \w-]*$`)
 
 const badModelName = "Enter a valid value."
@@ -84,14 +84,14 @@ func (rq *request) updateZone() (any, error) {
 	return renderZone(z), nil
 }
 
-// deleteZone moves what is in the zone to the default one.
+// deleteZone moves the zone's objects to the default one.
 func (rq *request) deleteZone() (any, error) {
 	if err := rq.requireAdmin(); err != nil {
 		return nil, err
 	}
 	first, z := rq.db.zones[0], rq.zoneByName(rq.vars[0])
 	if z == nil {
-		return noContent{}, nil // that there is none is what was wanted
+		return noContent{}, nil // it does not exist, as wanted
 	}
 	if z == first {
 		return nil, badRequest("This zone is the default zone, it cannot be deleted.")

@@ -2,17 +2,18 @@
 
 // Package conformance pins the responses of a MAAS region's REST API 2.0, case by case, over HTTP alone.
 //
-// The cases run in `go test` against the simulator of the package above, once per MAAS version that it speaks. With
+// The cases run in `go test` against the simulator of the package above, once per MAAS version that it simulates. With
 // MAAS_CONFORMANCE_URL (such as http://host:5240/MAAS) and MAAS_CONFORMANCE_KEY (an administrator's API key) set, the
-// same cases run against that MAAS instead, and the simulator is not used: where the two differ, the simulator is wrong.
+// same cases run against that MAAS instead, and the simulator is not used: if the two differ, the simulator is wrong.
 //
 // A case finds what it needs by listing (a Ready machine, a VM host with room, a subnet with free addresses, an image)
-// and skips, with the reason, what that MAAS does not have. What it makes is named capmaas-conf-…, and is removed when
-// the case ends, however it ends. It never releases or deletes a machine that it did not allocate, compose or create.
-// Machines that it borrows from the region are given back in the state they were found in.
+// and skips, with the reason, if that MAAS lacks it. Objects that it makes are named capmaas-conf-…, and are removed
+// when the case ends, however it ends. It never releases or deletes a machine that it did not allocate, compose or
+// create. Machines that it borrows from the region are given back in the state in which they were found.
 //
-// Cases of VM hosts that cannot be reached register 127.0.0.2:1: nothing may listen there on MAAS's rack controllers. Cases that leave a VM behind
-// on its host, as MAAS does, refresh the host and delete what MAAS makes of the VM.
+// Cases of VM hosts that cannot be reached register 127.0.0.2:1: nothing may listen there on MAAS's rack controllers.
+// Cases that leave a VM behind on its host, as MAAS does, refresh the host and delete the machine that MAAS makes of
+// the VM.
 //
 // Further variables, all optional:
 //
