@@ -62,7 +62,7 @@ func TestConvertWritesAFileThatItReads(t *testing.T) {
 	}
 }
 
-// What is written may go to kubectl apply at once.
+// The output may be applied with kubectl at once.
 func TestConvertWritesAllOrNothing(t *testing.T) {
 	bad := strings.Replace(oldCluster, "dnsDomain", "domain", 1)
 	lossy := strings.Replace(oldCluster, "dnsDomain", "lxdConfig: {zone: z}, dnsDomain", 1)

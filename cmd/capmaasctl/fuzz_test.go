@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzVersion reads what any MAAS says of its version.
+// FuzzVersion parses any version that a MAAS may report.
 func FuzzVersion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		major, minor, ok := parseVersion(text)

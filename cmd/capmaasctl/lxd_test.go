@@ -72,7 +72,7 @@ func (b lxdBed) state(t *testing.T) string {
 	return string(raw)
 }
 
-// recorder hears what LXD says that it did, in all projects.
+// recorder records LXD's events in all projects.
 type recorder struct {
 	lxdBed
 	seen chan string
@@ -116,7 +116,8 @@ func (r recorder) until(t *testing.T, event string) (happened []string) {
 	}
 }
 
-// sofar returns what happened since the last call: all that LXD told before a project that is made for this came and went.
+// sofar returns what happened since the last call: all of LXD's events before those of a project that is made and
+// deleted for this.
 func (r recorder) sofar(t *testing.T) []string {
 	t.Helper()
 	const mark = "capmaasctl-test-mark"
@@ -155,7 +156,7 @@ func TestCheckLXDOnAFreshNode(t *testing.T) {
 		}
 	}
 
-	// LXD may tell of its configuration a while after it answered; it was changed twice.
+	// LXD's event of its configuration may come a while after its response; it was changed twice.
 	for range 2 {
 		events.until(t, "config-updated /1.0")
 	}
@@ -247,7 +248,7 @@ func (b lxdBed) onlyHost(t *testing.T, region bed) maas.VMHostPower {
 	return power
 }
 
-// forgetCertificates takes all certificates out of LXD's trust store, as a hand that slipped would.
+// forgetCertificates removes all certificates from LXD's trust store, as an operator might by mistake.
 func (b lxdBed) forgetCertificates(t *testing.T) {
 	t.Helper()
 	certificates, err := b.client.GetCertificates()

@@ -86,7 +86,7 @@ func (b bed) register(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// ask runs a check with a key and returns what it reported. The check must change nothing in MAAS.
+// ask runs a check with a key and returns its report. The check must change nothing in MAAS.
 func (b bed) ask(t *testing.T, key string, args ...string) (report, outcome) {
 	t.Helper()
 	before := b.State()
@@ -175,7 +175,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 		not                  []string         // checks that are not made at all
 	}{
 		"wrong key": {key: "nobody:token:" + secret, want: map[string]state{"api-key": stateFailed}, not: []string{"version", "zone"}},
-		// MAAS tells the right secret to whoever has the rest of the key.
+		// MAAS reveals the right secret to anyone with the rest of the key.
 		"wrong secret":   {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
 		"plain user":     {key: plainKey, want: map[string]state{"administrator": stateFailed}},
 		"no VM hosts":    {version: "3.8", want: map[string]state{"vm-hosts": stateFailed}},

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// outcome is what a run of the program left.
+// outcome is the result of a run of the program.
 type outcome struct {
 	code        int
 	stdout, err string

@@ -19,7 +19,7 @@ const (
 	goodKey = "consumer:token:" + secret
 )
 
-// resolve returns what the program makes of its arguments.
+// resolve returns the options that the program makes from its arguments.
 func resolve(t *testing.T, stdin string, env []string, args ...string) (options, []string, string) {
 	t.Helper()
 	var warnings strings.Builder

@@ -304,7 +304,7 @@ func askForOrphans(t *testing.T, b *orphanBed) {
 	}
 }
 
-// readerFunc does something when an answer is read.
+// readerFunc runs when an answer is read.
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -22,7 +22,7 @@ func runProcess(t *testing.T, name, stdin string, env []string, args ...string) 
 	b := newBed(t, testRegion, simulator.Options{})
 	started, seenBy := make(chan int), make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if pid, ok := <-started; ok { // the first request: the program is at work, and waits for the answer
+		if pid, ok := <-started; ok { // the first request: the program is at work, and waits for the response
 			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if err != nil {
 				t.Error(err)

@@ -120,7 +120,7 @@ func TestANodeWithoutLXDRetires(t *testing.T) {
 	}
 	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
 
-	// With a key pair LXD may have trusted it: that it is not there now does not take that back.
+	// With a key pair LXD may have trusted it: that LXD is missing now does not undo that.
 	n.retire(false)
 	install()
 	n.settle(a)

@@ -30,8 +30,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
-// gate stands before the node's LXD, MAAS and the Kubernetes API, and counts the requests that change something. The last one that
-// is let through takes effect, but instead of an answer strike is called; until the gate is armed again, nothing follows it.
+// gate stands before the node's LXD, MAAS and the Kubernetes API, and counts the requests that change something. The
+// last one that passes takes effect, but instead of a response strike is called; until the gate is armed again, nothing
+// follows it.
 type gate struct {
 	mu     sync.Mutex
 	strike func()
@@ -39,7 +40,7 @@ type gate struct {
 	writes []string
 }
 
-// arm lets some changes through; without strike, all.
+// arm lets some changes pass; without strike, all.
 func (g *gate) arm(changes int, strike func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,7 +57,7 @@ func (g *gate) written() []string {
 // wrap guards one of the three.
 func (g *gate) wrap(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Events are told in the background: nothing waits for their answer.
+		// Events are sent in the background: nothing waits for their response.
 		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/events") {
 			next.ServeHTTP(w, r)
 			return
@@ -71,7 +72,7 @@ func (g *gate) wrap(name string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		// It must take effect also when the client dies meanwhile.
+		// It must take effect also if the client dies meanwhile.
 		next.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 		g.strike()
 		panic(http.ErrAbortHandler)
@@ -179,7 +180,7 @@ func (p *program) start() *process.Process {
 	return running
 }
 
-// get reads one of the program's pages, health or metrics: its log says where they are.
+// get reads one of the program's pages, health or metrics: its log contains their addresses.
 func (p *program) get(server, page string) (status int, body string) {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -344,7 +345,7 @@ func TestProgram(t *testing.T) {
 			return strings.Contains(metrics, want)
 		})
 	}
-	// It repairs by itself, and looks again after the interval.
+	// It repairs by itself, in the pass after the interval.
 	p.removeTrust()
 	p.await("LXD trusts the key pair again", func(context.Context) bool { return len(p.trusted()) == 1 })
 	p.retire(true)

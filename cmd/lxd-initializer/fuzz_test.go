@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzOptions parses any flags and variables: what they say can be used, or each complaint names a setting. The key is in none.
+// FuzzOptions parses any flags and variables: either they can be used, or each complaint names a setting. None contains
+// the key.
 func FuzzOptions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, args, env, key string) {
 		if strings.Contains(args+env, "/dev") || strings.Contains(args+env, "/proc") {

@@ -85,7 +85,7 @@ func TestSecondPassWritesNothing(t *testing.T) {
 	if writes := n.writes(); len(writes) > 0 {
 		t.Errorf("MAAS was asked to change something: %v", writes)
 	}
-	// LXD tells of this write last: all before it have been heard of then.
+	// LXD's event of this write comes last, after those of all before it.
 	n.removeTrust()
 	n.await("LXD tells of a change", func(context.Context) bool { return len(actions()) > 0 })
 	if got := actions(); !slices.Equal(got, []string{"certificate-deleted"}) {
@@ -345,7 +345,7 @@ func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
 	fresh.wantCondition(corev1.ConditionUnknown, infrav1.MAASUnavailableReason)
 	fresh.wantLabel(false)
 	for range 3 {
-		_ = other.pass(t.Context()) // Now the client knows that MAAS is away, and says since when.
+		_ = other.pass(t.Context()) // Now the client knows that MAAS is away, and since when.
 	}
 	version := fresh.node().ResourceVersion
 	for range 3 {
@@ -566,7 +566,7 @@ func TestKeyOfAnEarlierNameOfTheNodeIsTakenBack(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	const former = secretPrefix + "former"
-	// A person's certificate that has such a name in LXD, and one that has it as its common name, are none of ours.
+	// A person's certificate with such a name in LXD, or with such a common name, is not ours.
 	for name, commonName := range map[string]string{former: former, secretPrefix + "by-hand": "person", "person": former} {
 		if err := n.local().CreateCertificate(api.CertificatesPost{
 			Name: name, Type: api.CertificateTypeClient, Certificate: newCertificate(t, commonName),

@@ -44,8 +44,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// All tests share an API server, with what the chart puts into a host cluster apart from the DaemonSet. Each test has a MAAS and
-// nodes of its own.
+// All tests share an API server, with the chart's objects for a host cluster except the DaemonSet. Each test has its
+// own MAAS and nodes.
 var (
 	apiConfig *rest.Config
 	admin     *kubernetes.Clientset
@@ -263,7 +263,7 @@ func (b *bed) newNode() *testNode {
 	return n
 }
 
-// replaceNode makes the Node anew: a provider ID does not change.
+// replaceNode deletes the Node and makes it again: a provider ID does not change.
 func (n *testNode) replaceNode(providerID string) {
 	n.t.Helper()
 	if err := admin.CoreV1().Nodes().Delete(n.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
@@ -311,7 +311,7 @@ func (n *testNode) createPod() {
 	n.token = token.Status.Token
 }
 
-// env is what the chart gives to the pod.
+// env returns the chart's environment variables for the pod.
 func (n *testNode) env(change ...map[string]string) map[string]string {
 	env := map[string]string{
 		"NODE_NAME": n.name, "NODE_IP": n.ip, "LXD_LISTEN": n.ip + ":8443", "LXD_SOCKET": n.lxd.Socket(), "POD_NAMESPACE": namespace,
@@ -326,7 +326,7 @@ func (n *testNode) env(change ...map[string]string) map[string]string {
 	return env
 }
 
-// agent makes an initializer with the pod's permissions, which makes passes when it is told to.
+// agent makes an initializer with the pod's permissions, which makes passes on request.
 func (n *testNode) agent(change ...map[string]string) *agent {
 	n.t.Helper()
 	env := n.env(change...)
@@ -345,7 +345,7 @@ func (n *testNode) agent(change ...map[string]string) *agent {
 	return newAgent(opts, kube, events)
 }
 
-// settle makes passes until one finds all as it should be.
+// settle makes passes until one succeeds.
 func (n *testNode) settle(a *agent) {
 	n.t.Helper()
 	var last error
@@ -376,7 +376,7 @@ func (n *testNode) node() *corev1.Node {
 	return node
 }
 
-// condition is the Node's; the zero one where it has none.
+// condition returns the Node's, or the zero one.
 func (n *testNode) condition() corev1.NodeCondition {
 	n.t.Helper()
 	for _, c := range n.node().Status.Conditions {
@@ -405,7 +405,7 @@ func (n *testNode) wantLabel(want bool) {
 	}
 }
 
-// secret is the Node's; nil where it has none.
+// secret returns the Node's, or nil.
 func (n *testNode) secret() *corev1.Secret {
 	n.t.Helper()
 	all, err := admin.CoreV1().Secrets(namespace).List(n.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + secretPrefix + n.name})
@@ -473,7 +473,7 @@ func (n *testNode) wantHost() maas.VMHost {
 	return mine[0]
 }
 
-// lxdWrites records what LXD says that it changed, in the order in which it did, until the test ends.
+// lxdWrites records LXD's events of changes, in their order, until the test ends.
 func (n *testNode) lxdWrites() func() []string {
 	n.t.Helper()
 	listener, err := n.local().GetEventsAllProjects()
@@ -502,7 +502,7 @@ func (n *testNode) lxdWrites() func() []string {
 	}
 }
 
-// removeTrust takes all certificates away, as a person might.
+// removeTrust removes all certificates, as a person might.
 func (n *testNode) removeTrust() {
 	n.t.Helper()
 	for _, fingerprint := range n.trusted() {
@@ -522,7 +522,7 @@ func (n *testNode) retire(yes bool) {
 	n.patchNode(`{"metadata":{"annotations":{"` + infrav1.LXDHostRetireAnnotation + `":` + value + `}}}`)
 }
 
-// removeForeign takes away the certificates that were there before ours.
+// removeForeign removes the certificates that were there before ours.
 func (n *testNode) removeForeign(fingerprints []string) {
 	n.t.Helper()
 	for _, fingerprint := range fingerprints {
@@ -532,7 +532,7 @@ func (n *testNode) removeForeign(fingerprints []string) {
 	}
 }
 
-// newCertificate is one as LXD takes it: DER in base64.
+// newCertificate returns one in LXD's form: DER in base64.
 func newCertificate(t *testing.T, commonName string) string {
 	t.Helper()
 	keys, err := lxdnode.NewKeys(commonName)

@@ -44,7 +44,7 @@ func serveMAAS(t *testing.T) string {
 	return server.URL + "/MAAS"
 }
 
-// serveKubernetes serves the discovery of API versions with their kinds, and has the environment lead to it.
+// serveKubernetes serves the discovery of API versions with their kinds, and sets the environment for it.
 func serveKubernetes(t *testing.T, served map[string][]string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func serveKubernetes(t *testing.T, served map[string][]string) {
 	t.Setenv("KUBECONFIG", kubeconfig)
 }
 
-// configDir has the files that are not empty.
+// configDir makes a directory with the files that are not empty.
 func configDir(t *testing.T, endpoint, key string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// What the cluster cache takes for a kubeconfig comes from whoever may write a Secret, and its files would be the manager's.
+// Anyone who may write a Secret can give the cluster cache a kubeconfig, and its files would be the manager's.
 func TestKubeconfigsThatNameFilesAreNotUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("the manager's own"), 0o600); err != nil {
@@ -61,7 +61,7 @@ func TestKubeconfigsThatNameFilesAreNotUsed(t *testing.T) {
 	})
 }
 
-// withKubeconfig returns a reader that has the changed kubeconfig of a cluster.
+// withKubeconfig returns a reader with the changed kubeconfig of a cluster.
 func withKubeconfig(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) (kubeconfigs, client.ObjectKey) {
 	t.Helper()
 	server := &clientcmdapi.Cluster{Server: "https://192.0.2.1:6443", CertificateAuthorityData: []byte("PEM")}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// client-go logs an error when two informers have one name, and leaves the second one out of the metrics.
+// client-go logs an error if two informers have one name, and omits the second one from the metrics.
 func TestInformersOfSecretsHaveDifferentNames(t *testing.T) {
 	scheme, err := newScheme()
 	if err != nil {

@@ -24,7 +24,7 @@ type figures struct {
 
 func newFigures(maas *simulator.Simulator) *figures {
 	f := &figures{counts: map[string]int{}, findings: map[audit.Finding]bool{}}
-	f.cancel = maas.Subscribe(f.note)
+	f.cancel = maas.Subscribe(f.record)
 	return f
 }
 
@@ -37,7 +37,7 @@ func (f *figures) add(what string, n int) {
 }
 
 // note counts what becomes of machines in MAAS.
-func (f *figures) note(m simulator.MachineSnapshot, change simulator.Change) {
+func (f *figures) record(m simulator.MachineSnapshot, change simulator.Change) {
 	switch {
 	case change.Kind == simulator.ChangeCreated && m.VMHost != "":
 		f.add("VMs created", 1)

@@ -152,7 +152,7 @@ func (a *assault) lead(ctx context.Context, name string, number int) {
 	}
 	a.t.Logf("%s came and went in %s", name, time.Since(began).Round(time.Second))
 	findings, err := a.auditor.Gone(ctx, audit.Who{Namespace: namespace, Cluster: name})
-	a.tell("when "+name+" was gone", findings, err)
+	a.report("when "+name+" was gone", findings, err)
 }
 
 func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) error {
@@ -312,7 +312,7 @@ func (a *assault) auditUntil(ctx context.Context, when string, look func(context
 	if len(last) > 0 {
 		err = nil // They say it better.
 	}
-	a.tell(when, last, err)
+	a.report(when, last, err)
 }
 
 // checkEnd checks that MAAS is as it was before the first cluster.
@@ -323,8 +323,8 @@ func (a *assault) checkEnd(ctx context.Context) {
 	a.auditUntil(ctx, "at the end", func(ctx context.Context) ([]audit.Finding, error) { return a.auditor.Gone(ctx, audit.Who{}) })
 }
 
-// tell fails the test for each new finding.
-func (a *assault) tell(when string, findings []audit.Finding, err error) {
+// report fails the test for each new finding.
+func (a *assault) report(when string, findings []audit.Finding, err error) {
 	if err != nil {
 		a.t.Errorf("%s: %v", when, err)
 	}

@@ -46,12 +46,12 @@ type endpoints struct {
 func watchEndpoints(maas *simulator.Simulator, report func(string)) *endpoints {
 	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{},
 		addresses: map[string][]netip.Addr{}, stolen: map[string]bool{}}
-	e.cancel = maas.Subscribe(e.note)
+	e.cancel = maas.Subscribe(e.record)
 	e.done.Go(func() {
 		tick := time.NewTicker(recordInterval)
 		defer tick.Stop()
 		for {
-			e.look()
+			e.check()
 			select {
 			case <-e.stop:
 				return
@@ -89,7 +89,7 @@ func (e *endpoints) theirs(systemID string, have bool) {
 }
 
 // note keeps the addresses of machines, and whose are not any more.
-func (e *endpoints) note(m simulator.MachineSnapshot, change simulator.Change) {
+func (e *endpoints) record(m simulator.MachineSnapshot, change simulator.Change) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	if len(m.Addresses) > 0 && m.Status == "Deployed" {
@@ -112,19 +112,19 @@ func (e *endpoints) note(m simulator.MachineSnapshot, change simulator.Change) {
 	delete(e.addresses, m.SystemID)
 }
 
-func (e *endpoints) look() {
+func (e *endpoints) check() {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	for _, watched := range e.watched {
 		leads := e.maas.Lookup(watched.name)
 		if watched.led && len(leads) == 0 {
-			e.say(watched, "led nowhere after it had led somewhere")
+			e.reportOnce(watched, "led nowhere after it had led somewhere")
 		}
 		watched.led = watched.led || len(leads) > 0
 		e.lookForThieves(watched, leads)
 		for _, address := range leads {
 			if machine, left := watched.left[address]; left && !slices.Contains(e.inUse(), address) {
-				e.say(watched, fmt.Sprintf("led to %s, which %s had when it was released", address, machine))
+				e.reportOnce(watched, fmt.Sprintf("led to %s, which %s had when it was released", address, machine))
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (e *endpoints) lookForThieves(watched *endpoint, leads []netip.Addr) {
 		for id, have := range e.stolen {
 			m, _ := e.maas.Machine(id)
 			if have && slices.Contains(m.Addresses, address) {
-				e.say(watched, fmt.Sprintf("was led to %s, which somebody took with %s", address, m.Hostname))
+				e.reportOnce(watched, fmt.Sprintf("was led to %s, which somebody took with %s", address, m.Hostname))
 			}
 		}
 	}
@@ -157,8 +157,8 @@ func (e *endpoints) inUse() []netip.Addr {
 	return list
 }
 
-// say reports each thing once.
-func (e *endpoints) say(of *endpoint, what string) {
+// reportOnce reports each thing once.
+func (e *endpoints) reportOnce(of *endpoint, what string) {
 	if of.wrong[what] {
 		return
 	}

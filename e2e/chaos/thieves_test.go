@@ -214,7 +214,7 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		t.a.t.Error(err)
 	}
 	findings, err := t.a.auditor.GivesBack(m.SystemID)
-	t.a.tell("when a thief gave "+m.Hostname+" back", findings, err)
+	t.a.report("when a thief gave "+m.Hostname+" back", findings, err)
 	t.a.endpoints.theirs(m.SystemID, false)
 	if len(findings) > 0 {
 		return // It is not the thief's any more.

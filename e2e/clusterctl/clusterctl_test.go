@@ -60,7 +60,7 @@ func TestClusterctl(t *testing.T) {
 	}{
 		{"Install", func(s *story) { s.shell.install(s.T) }},
 		{"Create", (*story).create},
-		{"Look", (*story).look},
+		{"Look", (*story).checkViews},
 		{"MoveIsRefusedWhileAMachineComes", (*story).refused},
 		{"MoveIsHeldUpByAMachineThatCameSince", (*story).heldUp},
 		{"Move", (*story).move},
@@ -172,8 +172,8 @@ func (s *story) ownAvailable() {
 	}
 }
 
-// look checks that clusterctl's view shows our objects, and that its kubeconfig is of use.
-func (s *story) look() {
+// checkViews checks that clusterctl's view shows our objects, and that its kubeconfig is of use.
+func (s *story) checkViews() {
 	tree := s.shell.run(s.T, "describe")
 	for _, want := range []string{
 		`MaasCluster default/my-cluster-\w+ `, `MaasMachine default/my-cluster-md-0-\w+`,
@@ -225,4 +225,4 @@ func (s *story) remove() {
 }
 
 // tell is what a step says, in one text.
-func tell(out, says string, err error) string { return fmt.Sprintf("%v\n%s%s", err, out, says) }
+func outcome(out, says string, err error) string { return fmt.Sprintf("%v\n%s%s", err, out, says) }

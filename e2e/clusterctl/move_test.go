@@ -76,7 +76,7 @@ func (s *story) refused() {
 	s.shell.run(s.T, "label")
 	out, says, err := s.shell.try(s.T, "move")
 	if err == nil || !strings.Contains(says, "still provisioning the node") {
-		s.Fatalf("clusterctl moves while a machine comes: %s", tell(out, says, err))
+		s.Fatalf("clusterctl moves while a machine comes: %s", outcome(out, says, err))
 	}
 	for name, paused := range pausedIn(s.T, west) {
 		if paused {

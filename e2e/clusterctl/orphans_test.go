@@ -46,7 +46,7 @@ func watchOrphans(t *testing.T) *watch {
 			t.Fatal(err)
 		}
 		w.done.Go(func() {
-			wait.UntilWithContext(ctx, func(ctx context.Context) { w.look(ctx, name, region, box, management) }, orphanInterval)
+			wait.UntilWithContext(ctx, func(ctx context.Context) { w.audit(ctx, name, region, box, management) }, orphanInterval)
 		})
 	}
 	t.Cleanup(func() {
@@ -58,7 +58,7 @@ func watchOrphans(t *testing.T) *watch {
 }
 
 // look is one audit. MAAS is read first, as the manager does.
-func (w *watch) look(ctx context.Context, side string, region *maas.Client, box *sandbox.Sandbox, management string) {
+func (w *watch) audit(ctx context.Context, side string, region *maas.Client, box *sandbox.Sandbox, management string) {
 	machines, err := region.ListMachines(ctx, maas.MachineFilter{})
 	if err != nil {
 		return

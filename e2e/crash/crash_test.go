@@ -18,8 +18,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// lookTimeout bounds how long a manager may take to start and to look for its machine.
-const lookTimeout = 3 * time.Minute
+// searchTimeout bounds how long a manager may take to start and to search for its machine.
+const searchTimeout = 3 * time.Minute
 
 // MAAS composes on when the manager has died, and takes so long that the successor looks before the VM is there: it must
 // not ask for a second one.
@@ -34,25 +34,25 @@ func TestBareMetalTurnsUpAfterManagerDied(t *testing.T) {
 
 // turnsUpLate has the manager die in the call that gets a machine, which MAAS goes on with when the successor has looked for
 // the machine.
-func turnsUpLate(t *testing.T, kind *kind, acquisition point, lookedForBy string) {
+func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string) {
 	t.Helper()
 	const address = "10.77.0.60"
-	looked := make(chan struct{})
+	searched := make(chan struct{})
 	k := &killer{
 		manager: box.Manager, stage: creation, target: acquisition, phase: simulator.Before,
 		detached: func() {
-			timeout := time.NewTimer(lookTimeout)
+			timeout := time.NewTimer(searchTimeout)
 			defer timeout.Stop()
 			select {
-			case <-looked:
+			case <-searched:
 			case <-timeout.C:
-				t.Error("the manager's successor does not look for the machine")
+				t.Error("the manager's successor does not search for the machine")
 			}
 		},
 		answered: func(at point) {
-			// The first look is the predecessor's.
-			if at.stage == creation && at.by == lookedForBy && at.n == 2 {
-				close(looked)
+			// The first search is the predecessor's.
+			if at.stage == creation && at.by == searchedBy && at.n == 2 {
+				close(searched)
 			}
 		},
 	}

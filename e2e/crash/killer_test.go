@@ -88,7 +88,7 @@ var errKilled = errors.New("the manager was killed")
 
 // hook is called in each call to MAAS.
 func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
-	at, due := k.note(call, phase)
+	at, due := k.record(call, phase)
 	if phase == simulator.After && k.answered != nil {
 		k.answered(at)
 	}
@@ -108,7 +108,7 @@ func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 }
 
 // note records the calls, and reports whether the manager dies now.
-func (k *killer) note(call simulator.Call, phase simulator.Phase) (at point, due bool) {
+func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, due bool) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if k.counts == nil {

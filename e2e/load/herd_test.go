@@ -101,11 +101,11 @@ type herdSeen struct {
 
 func watchHerd(maas *simulator.Simulator) *herdSeen {
 	s := &herdSeen{composed: map[string]time.Time{}, deploying: map[string]time.Time{}, deployed: map[string]time.Time{}, deleted: map[string]time.Time{}}
-	s.cancel = maas.Subscribe(s.note)
+	s.cancel = maas.Subscribe(s.record)
 	return s
 }
 
-func (s *herdSeen) note(m simulator.MachineSnapshot, change simulator.Change) {
+func (s *herdSeen) record(m simulator.MachineSnapshot, change simulator.Change) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	switch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitoring reads what the chart's dashboard and alerts ask Prometheus for, so that tests can compare it with the
+// Package monitoring extracts the queries of the chart's dashboard and alerts, so that tests can compare them with the
 // metrics that exist.
 package monitoring
 
@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Query is one PromQL expression, and where it stands.
+// Query is one PromQL expression, and its place.
 type Query struct {
 	Where, Expr string
 }
@@ -98,7 +98,7 @@ func Uses(expr string) (metrics, labels []string) {
 		labels = append(labels, name.FindAllString(found[2], -1)...)
 	}
 	rest = grouping.ReplaceAllString(rest, "")
-	// An aggregation has by (...) between its name and its parenthesis; what is left of it is a space.
+	// An aggregation has by (...) between its name and its parenthesis; only a space is left of it.
 	rest = function.ReplaceAllString(rest, "(")
 	for _, word := range name.FindAllString(rest, -1) {
 		if !slices.Contains(keywords, word) && !slices.Contains(aggregate, word) {

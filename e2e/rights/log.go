@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 )
 
-// Log is the audit log of an API server, which goes on meanwhile.
+// Log is the audit log of an API server, which continues to grow.
 type Log struct {
 	file   string
 	offset int64
@@ -23,15 +23,15 @@ type Log struct {
 // Open reads an audit log from its beginning.
 func Open(file string) *Log { return &Log{file: filepath.Clean(file)} }
 
-// Request is one that the API server answered, or began to answer.
+// Request is a request to which the API server responded, or began to.
 type Request struct {
-	// User who asked.
+	// User is the client.
 	User string
-	// Use is what was asked for.
+	// Use is the right that it used.
 	Use Right
 	// Denied means that it was forbidden: by the authorizer, or by admission.
 	Denied bool
-	// Why is what the API server said.
+	// Why is the API server's reason.
 	Why string
 }
 

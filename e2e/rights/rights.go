@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights compares what an identity may do in a cluster, by the rules of its roles, with what it did, by the API server's audit log.
+// Package rights compares the rights of an identity in a cluster, from the rules of its roles, with the rights that it
+// used, from the API server's audit log.
 package rights
 
 import (
@@ -16,11 +17,11 @@ type Right struct {
 	Verb string
 	// Group and Resource; a subresource comes after a slash, as in rules.
 	Group, Resource string
-	// Name is the only object's that it is for; "" is all.
+	// Name is the only object that it is for; "" is all.
 	Name string
-	// Namespace is the only one that it holds in; "" is all, and what is in none.
+	// Namespace is the only one that it holds in; "" is all, and cluster-scoped resources.
 	Namespace string
-	// Path of what is no resource. A * at the end stands for whatever follows.
+	// Path for non-resources. A * at the end stands for anything.
 	Path string
 }
 
@@ -51,8 +52,8 @@ func (r Right) Covers(u Right) bool {
 	return r.Group == u.Group && r.Resource == u.Resource && (r.Name == "" || r.Name == u.Name) && (r.Namespace == "" || r.Namespace == u.Namespace)
 }
 
-// Expand makes rules into rights that hold in a namespace, or in "" everywhere. A wildcard becomes all that the API server serves: who
-// grants it grants each of them, used or not.
+// Expand returns the rights of rules that hold in a namespace, or in "" everywhere. A wildcard becomes everything that
+// the API server serves: it grants each of them, used or not.
 func Expand(rules []rbacv1.PolicyRule, namespace string, served []*metav1.APIResourceList) []Right {
 	var rights []Right
 	for _, rule := range rules {
@@ -89,7 +90,7 @@ func namesOf(rule rbacv1.PolicyRule) []string {
 	return rule.ResourceNames
 }
 
-// resource is one that a rule is about; verbs are those that the API server has for it.
+// resource is a resource of a rule; verbs are those that the API server has for it.
 type resource struct {
 	group, resource string
 	verbs           []string

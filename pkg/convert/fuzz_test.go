@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// FuzzConvert reads any stream: all of it comes out again, and what was converted is what the API server reads as our types.
+// FuzzConvert reads any stream: all of it is in the output, and the API server can read what was converted as our
+// types.
 func FuzzConvert(f *testing.F) {
 	for name := range golden {
 		content, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))

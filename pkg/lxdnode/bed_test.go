@@ -183,7 +183,7 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 	if _, err := listener.AddHandler([]string{api.EventTypeLifecycle}, func(e api.Event) { events <- e }); err != nil {
 		t.Fatal(err)
 	}
-	// LXD lets the listener in before it tells it anything, and what happens in between is lost.
+	// LXD accepts the listener before it sends it events, and earlier ones are lost.
 	for tries := 1; ; tries++ {
 		if told, heard := eventsUntilMark(t, client, events, time.Second); heard {
 			break
@@ -192,7 +192,7 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 		}
 	}
 	do()
-	// A write of the test's own comes last: when its event is there, so are those of all before it.
+	// The last write is the test's own: when its event has come, so have those of all before it.
 	actions, heard := eventsUntilMark(t, client, events, waitTimeout)
 	if !heard {
 		t.Fatalf("LXD sent no event about the last write; it sent %v", actions)
@@ -200,8 +200,8 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 	return actions
 }
 
-// eventsUntilMark makes a profile and waits until LXD tells of it. It returns the actions that LXD told of before, without those on such
-// profiles.
+// eventsUntilMark makes a profile and waits for its event. It returns the actions of the events before, without those
+// on such profiles.
 func eventsUntilMark(t *testing.T, client lxd.InstanceServer, events <-chan api.Event, patience time.Duration) (actions []string, heard bool) {
 	t.Helper()
 	const prefix = "mark-"

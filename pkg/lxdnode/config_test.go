@@ -94,7 +94,7 @@ func TestListensWellWhereTheWantedAddressIsServed(t *testing.T) {
 		{"[::]:8443", "[fd00::1]:8443", true},
 		{"0.0.0.0:8443", "10.0.2.15:8443", true},
 		{"0.0.0.0:8443", "[fd00::1]:8443", false},
-		{"10.0.2.15", "10.0.2.15:8443", true}, // LXD's port where none is named
+		{"10.0.2.15", "10.0.2.15:8443", true}, // LXD's default port
 		{"10.0.2.15", "10.0.2.15:9443", false},
 		{"[fd00::1]", "[fd00::1]:8443", true},
 		{"fd00::1", "[fd00::1]:8443", true},

@@ -26,8 +26,8 @@ func everything(name string) Config {
 	return config
 }
 
-// remove takes away what was made for a configuration: many bridges make a daemon slow, and the next case has to set the
-// address too.
+// remove removes what was made for a configuration: many bridges make a daemon slow, and the next case must set the
+// address, too.
 func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 	t.Helper()
 	setConfig(t, client, listenKey, "")
@@ -42,7 +42,7 @@ func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 	}
 }
 
-// wantResumed prepares again after an interruption, and once more: it must come to rest in the state that was wanted.
+// wantResumed prepares again after an interruption, and once more: the wanted state must be reached and stay.
 func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config) {
 	t.Helper()
 	report, err := n.Prepare(t.Context(), config)
@@ -151,7 +151,7 @@ func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
 			cut()
 		},
 		"after": func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
-			// The daemon is dead before its last answer arrives.
+			// The daemon is dead before its last response arrives.
 			rewrite(lxd, w, r, func(status int, _ map[string]any) int { die(); return status })
 		},
 	}
@@ -182,7 +182,7 @@ func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
 	}
 }
 
-// A pool that LXD was making when it died is never finished. What the error tells people to do has to be enough.
+// LXD never finishes a pool that it was making when it died. The remedy in the error has to be enough.
 func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
@@ -205,7 +205,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 			}
 		})
 		defer wait.Wait()
-		// An answer, if there is one, arrives when the daemon is dead.
+		// A response, if there is one, arrives when the daemon is dead.
 		rewrite(lxd, w, r, func(status int, _ map[string]any) int { wait.Wait(); return status })
 	})
 	between.set(change)

@@ -148,7 +148,7 @@ func testPoolLargerThanTheDisk(t *testing.T, n *node) {
 	if _, _, err := n.client.GetStoragePool(config.StoragePool); !notFound(err) {
 		t.Errorf("the pool: %v", err)
 	}
-	// One that exists is used, whatever the setting says.
+	// An existing one is used, whatever the setting is.
 	n.makePool(t, config.StoragePool, "btrfs", map[string]string{"size": "2GB"})
 	if report, err := n.Prepare(t.Context(), config); err != nil || states(report)[StepPool] != OK {
 		t.Errorf("got %+v, %v", report, err)
@@ -203,7 +203,7 @@ func testNoBridge(t *testing.T, n *node) {
 
 func testBridgeDown(t *testing.T, n *node) {
 	config := named("down")
-	// A bridge of LXD's that nothing is attached to has an address and is up; only the kernel's link state says down.
+	// A bridge of LXD without attached devices has an address and is up; only the kernel's link state is down.
 	proxied := startProxy(t, n.socket)
 	proxied.set(func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -411,7 +411,7 @@ func (l *listener) wantAt(t *testing.T, address string) {
 	_ = conn.Close()
 }
 
-// taken makes LXD itself take a port away, for its metrics; with "" it gives it back.
+// taken makes LXD itself use a port, for its metrics; with "" it releases it.
 func (l *listener) taken(t *testing.T, address string) {
 	t.Helper()
 	setConfig(t, l.client, "core.metrics_address", address)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzListen reads any address: what is good for Validate is one that LXD can listen on, and that serves itself.
+// FuzzListen parses any address: if Validate accepts it, LXD can listen on it, and it serves itself.
 func FuzzListen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wanted, current string) {
 		config := goodConfig()
@@ -43,7 +43,7 @@ func FuzzListen(f *testing.F) {
 	})
 }
 
-// FuzzConfig takes any setting: what is wrong is a setting that is named.
+// FuzzConfig tries any setting: each error names a setting.
 func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pool, backend string, size int, bridge, project string) {
 		err := Config{

@@ -33,7 +33,7 @@ type proxy struct {
 	change middleware
 }
 
-// startProxy opens a socket in front of a daemon's. Everything passes, websockets too, until the test says otherwise.
+// startProxy opens a socket in front of a daemon's. Everything passes, websockets too, until the test changes that.
 func startProxy(t *testing.T, upstream string) *proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lxdproxy") //nolint:usetesting // the path of a unix socket has to be short
@@ -81,7 +81,7 @@ func (p *proxy) with(forward http.Handler) http.Handler {
 	return p.change(forward)
 }
 
-// set replaces what is in between; nil lets everything pass.
+// set replaces the middleware; nil passes everything.
 func (p *proxy) set(change middleware) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +92,8 @@ func isWrite(r *http.Request) bool { return r.Method != http.MethodGet }
 
 func cut() { panic(http.ErrAbortHandler) }
 
-// atWrite calls do instead of forwarding the n-th write, counted from 1. With thenDown, no request after it comes
-// through, as if the client had died there.
+// atWrite calls do instead of forwarding the n-th write, counted from 1. With thenDown, no request after it passes, as
+// if the client had died there.
 func atWrite(n int, thenDown bool, do func(lxd http.Handler, w http.ResponseWriter, r *http.Request)) (middleware, *int) {
 	var mu sync.Mutex
 	seen := new(int)
@@ -117,7 +117,7 @@ func atWrite(n int, thenDown bool, do func(lxd http.Handler, w http.ResponseWrit
 	}, seen
 }
 
-// cutBefore loses the request, cutAfter loses LXD's answer to it.
+// cutBefore loses the request, cutAfter loses LXD's response to it.
 func cutBefore(http.Handler, http.ResponseWriter, *http.Request) { cut() }
 
 func cutAfter(lxd http.Handler, _ http.ResponseWriter, r *http.Request) {
@@ -125,14 +125,14 @@ func cutAfter(lxd http.Handler, _ http.ResponseWriter, r *http.Request) {
 	cut()
 }
 
-// answer gives an answer of LXD's form.
+// answer writes a response in LXD's form.
 func answer(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(api.ResponseRaw{Type: api.ErrorResponse, Code: status, Error: text})
 }
 
-// rewrite forwards a request and lets change alter LXD's answer.
+// rewrite forwards a request and lets change alter LXD's response.
 func rewrite(lxd http.Handler, w http.ResponseWriter, r *http.Request, change func(status int, body map[string]any) int) {
 	recorder := httptest.NewRecorder()
 	lxd.ServeHTTP(recorder, r)

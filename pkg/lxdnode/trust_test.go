@@ -170,7 +170,7 @@ func vmOf(name string) api.InstancesPost {
 	return post
 }
 
-// keyHolder is whoever has a key.
+// keyHolder is a client with a key.
 type keyHolder struct {
 	t    *testing.T
 	d    *lxdbed.Daemon

@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// metadata changes what LXD says about itself.
+// metadata changes what LXD reports about itself.
 func metadata(change func(server map[string]any)) middleware {
 	return func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,11 +39,11 @@ func metadata(change func(server map[string]any)) middleware {
 	}
 }
 
-// gone is what LXD 6 does not take any more, and what its trust by token needs.
+// gone is what LXD 6 no longer accepts, and what its trust by token needs.
 var gone = regexp.MustCompile(`core\.trust_password|"(password|trust_token)":"[^"]|"token":true`)
 
-// lxd6 makes LXD 5.0 answer as 6.2 does where they differ: what it says about itself, the trust password that is
-// gone, and how it words what exists or is missing. Requests that 6.2 would not understand fail the test.
+// lxd6 makes LXD 5.0 respond like 6.2 where they differ: what it reports about itself, the missing trust password, and
+// the texts for objects that exist or are missing. Requests that 6.2 would not understand fail the test.
 func lxd6(t *testing.T) middleware {
 	about := metadata(func(server map[string]any) {
 		environment := server["environment"].(map[string]any)
@@ -156,7 +156,7 @@ func TestPoolsOfEveryDriverAreMadeTheSameWay(t *testing.T) {
 	}
 }
 
-// rename replaces a word wherever it is a whole value of an answer.
+// rename replaces a word wherever it is a whole value of a response.
 func rename(value any, from, to string) any {
 	switch v := value.(type) {
 	case string:
@@ -175,8 +175,8 @@ func rename(value any, from, to string) any {
 	return value
 }
 
-// What another client makes between the look and the write is found by looking again. How LXD words and numbers its refusal differs between
-// objects and versions.
+// Objects that another client makes between the check and the write are found by checking again. The text and number of
+// LXD's refusal differ between objects and versions.
 func TestLostRacesAreLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
@@ -228,7 +228,7 @@ func TestLostRacesAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// discard is an answer that is not read.
+// discard is a response that is not read.
 type discard struct{}
 
 func (discard) Header() http.Header            { return http.Header{} }

@@ -22,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
-// region is a MAAS in memory: its responses can change, and each request that reaches it is noted.
+// region is a MAAS in memory: its responses can change, and each request that reaches it is recorded.
 type region struct {
 	mu     sync.Mutex
 	answer http.RoundTripper
@@ -75,7 +75,7 @@ var refuses = roundTrip(func(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 5240}, Err: syscall.ECONNREFUSED}
 })
 
-// hangs takes requests and never responds.
+// hangs accepts requests and never responds.
 var hangs = roundTrip(func(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -211,7 +211,8 @@ func TestOnlyFailuresInARowCount(t *testing.T) {
 	})
 }
 
-// Calls that hang while others are answered tell nothing of MAAS, and neither do those that were on their way when it came back.
+// Calls that hang while others get responses prove nothing about MAAS, and neither do those that were on their way when
+// it came back.
 func TestSilenceFromBeforeTheLastAnswerDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maas := &region{answer: hangs}
@@ -337,7 +338,7 @@ func TestAClientThatIsNotUsedAnyMoreLeavesTheMetrics(t *testing.T) {
 	}
 }
 
-// The metric of a URL is that of all clients of it, and goes with the last.
+// The metric of a URL covers all its clients, and the last one removes it.
 func TestTheMetricOfAURLGoesWithItsLastClient(t *testing.T) {
 	before := testutil.CollectAndCount(circuitsOpen)
 	maas := &region{}
@@ -371,7 +372,7 @@ func instanceNames(ctx context.Context, c *Client) error {
 	return err
 }
 
-// A MAAS may need long for a list, and answer all else at once.
+// A MAAS may take long for a list, and respond to everything else at once.
 func TestAListThatTakesTooLongIsNoSilence(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *Client) error{"machines": listMachines, "power parameters": instanceNames} {
 		for name2, answer := range map[string]http.RoundTripper{"no answer": hangs, "a proxy gave it up": says(http.StatusGatewayTimeout, "")} {
@@ -395,7 +396,7 @@ func TestAListThatTakesTooLongIsNoSilence(t *testing.T) {
 	}
 }
 
-// A list that takes too long would keep MAAS from being found again, so something else finds it.
+// A list that takes too long would delay the discovery that MAAS is back, so another call is the probe.
 func TestAListIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maas := &region{}

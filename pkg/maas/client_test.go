@@ -203,7 +203,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// TestRequests pins what is sent: MAAS ignores parameters that it does not expect.
+// TestRequests pins the requests: MAAS ignores parameters that it does not expect.
 func TestRequests(t *testing.T) {
 	type request struct {
 		Method, Path string
@@ -384,7 +384,8 @@ func TestReleaseSaysHowDisksAreErased(t *testing.T) {
 	}
 }
 
-// A process that stood still after it noted a call must not send it any more, nor take its note back as if MAAS had refused it.
+// A process that was paused after it recorded a call must not send it any more, nor remove the record as if MAAS had
+// refused the call.
 func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 	var calls atomic.Int32
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -43,8 +43,8 @@ func long(begin, element string, times int, end string) func() io.Reader {
 	}
 }
 
-// answering is a client whose MAAS has one answer.
-func answering(t *testing.T, body func() io.Reader) *Client {
+// clientWith returns a client whose MAAS has one response.
+func clientWith(t *testing.T, body func() io.Reader) *Client {
 	t.Helper()
 	client, err := NewClient(Config{Endpoint: "http://maas.example/MAAS", APIKey: testKey})
 	if err != nil {
@@ -57,7 +57,7 @@ func answering(t *testing.T, body func() io.Reader) *Client {
 	return client
 }
 
-// aMachine is as long as those of MAAS are, most of which is of no use to us.
+// aMachine is as long as MAAS's are, most of which we don't use.
 var aMachine = `{"system_id": "abc123", "hostname": "metal-0123", "fqdn": "metal-0123.maas", "status": 6, "owner": "capi",
 	"interface_set": [` + strings.Repeat(`{"id": 1, "name": "eth0", "links": [{"id": 1, "mode": "auto", "subnet": {"id": 1, "cidr": "10.0.0.0/16"}}]},`, 7) + `{"id": 2}],
 	"tag_names": ["one", "two"], "blockdevice_set": "` + strings.Repeat("x", 19_000) + `"}`
@@ -73,7 +73,7 @@ func TestAListTakesLittleMemory(t *testing.T) {
 		"6 MiB of nothing in a list": {long(`[{"system_id": "a", "interface_set": [`, "{}", 2<<20, "]}]"), errTooLong},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := answering(t, tc.body)
+			client := clientWith(t, tc.body)
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
@@ -85,7 +85,7 @@ func TestAListTakesLittleMemory(t *testing.T) {
 			if tc.want == nil && (err != nil || len(machines) != 10_000) {
 				t.Errorf("%d machines, %v", len(machines), err)
 			}
-			const most = 256 << 20 // All that was ever allocated; what is live at once is less.
+			const most = 256 << 20 // All that was ever allocated; the live memory is less.
 			if took := after.TotalAlloc - before.TotalAlloc; took > most {
 				t.Errorf("it took %d MiB", took>>20)
 			}
@@ -119,7 +119,7 @@ func TestAnswersHaveBounds(t *testing.T) {
 		"a machine that never ends":  {one, func() io.Reader { return io.MultiReader(strings.NewReader(`{"x": "`), endless{}) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tc.call(answering(t, tc.body))
+			err := tc.call(clientWith(t, tc.body))
 			if tc.ok && err != nil || !tc.ok && (!errors.Is(err, Unavailable) || NotSent(err)) {
 				t.Errorf("the call ends with %v", err)
 			}
@@ -175,7 +175,7 @@ func TestDecodeIsAsOfTheWhole(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is not one that is wrong: the connection is to blame.
+// A response that breaks off is not a wrong one: the connection is to blame.
 func TestAConnectionThatBreaksWhileItAnswers(t *testing.T) {
 	broken := errors.New("broken")
 	for _, body := range []string{"", "[", `[{"system_id": "a"}`, `[{"system_id": "a"},`, "[]"} {

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What a request carries, and what must not be readable in what comes of it.
+// The contents of requests, and secrets that must not be readable in errors.
 const (
 	fuzzSecret   = "the9secret7of5the3key1"
 	fuzzUserData = "#cloud-config join-token"
 	fuzzPEM      = "-----BEGIN FUZZ KEY----- abcdef\n"
 )
 
-// canned is a MAAS that gives one answer to everything.
+// canned is a MAAS that sends one response to everything.
 type canned struct {
 	status  int
 	headers http.Header
@@ -44,7 +44,7 @@ func (c *canned) RoundTrip(request *http.Request) (*http.Response, error) {
 // Calls of fuzzCalls that send more secrets than the key.
 const deployCall, registerCall = 3, 10
 
-// fuzzCalls are all calls, in an order that the corpus knows: append only. Each returns what it got, or nil.
+// fuzzCalls are all calls, in an order that the corpus depends on: append only. Each returns its result, or nil.
 var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListMachines(ctx, MachineFilter{})) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.GetMachine(ctx, "abc123")) },
@@ -86,7 +86,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 
 func value[T any](v T, err error) (any, error) { return v, err }
 
-// FuzzAnswer gives any answer to any call: it must end, in something usable or in an *Error that can be shown to people.
+// FuzzAnswer gives any response to any call: the result must be usable, or an *Error that can be shown to people.
 func FuzzAnswer(f *testing.F) {
 	client, err := NewClient(Config{Endpoint: "http://maas.example/MAAS", APIKey: "consumer:token:" + fuzzSecret})
 	if err != nil {
@@ -96,7 +96,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, status uint16, retryAfter, location string, body []byte) {
 		answer := &canned{status: 100 + int(status)%900, headers: http.Header{}, body: body}
 		answer.headers["Retry-After"], answer.headers["Location"] = []string{retryAfter}, []string{location}
-		client.base, client.circuit = answer, newCircuit("fuzz") // Each answer counts by itself.
+		client.base, client.circuit = answer, newCircuit("fuzz") // Each response counts by itself.
 		which %= uint8(len(fuzzCalls))
 		got, err := fuzzCalls[which](t.Context(), client)
 		if err == nil {
@@ -181,7 +181,7 @@ func checkPresentable(t *testing.T, err error, secrets ...string) {
 	}
 }
 
-// FuzzConfig takes any endpoint and key: either both can be used, or the error names the field and not the value.
+// FuzzConfig tries any endpoint and key: either both can be used, or the error names the field and not the value.
 func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, endpoint, key string, bundle []byte) {
 		config := Config{Endpoint: endpoint, APIKey: key, CABundle: bundle}

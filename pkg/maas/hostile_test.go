@@ -72,7 +72,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// raw is a server that writes a text to whoever connects, and then keeps the connection.
+// raw is a server that writes a text to each client, and then keeps the connection.
 func raw(t *testing.T, text string) *Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,7 +140,7 @@ func TestHostileProtocolEndsWithTheCall(t *testing.T) {
 	}
 }
 
-// TestRightSecretForAWrongKey: MAAS tells the right secret to whoever has the consumer and the token.
+// TestRightSecretForAWrongKey: MAAS reveals the right secret to anyone with the consumer and the token.
 func TestRightSecretForAWrongKey(t *testing.T) {
 	const right = "qkrTHZbdN3mPwX8sVuJ2"
 	said := "Authorization Error: 'Invalid signature. Expected signature base string: &" + right + "'"

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// nginx before MAAS takes 8 KiB for a request line, of which a quarter is kept back for a longer URL than ours.
+// nginx before MAAS accepts 8 KiB for a request line, of which a quarter is reserved for a longer URL than ours.
 func TestJoinedFiltersFitIntoARequestLine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		agentName string

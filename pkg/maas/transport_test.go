@@ -107,7 +107,7 @@ func TestWaitingForOtherCallsIsNoSilence(t *testing.T) {
 	}
 }
 
-// A call that waited for its turn must not go to a MAAS that stopped answering meanwhile.
+// A call that waited for its turn must not be sent to a MAAS that stopped responding meanwhile.
 func TestCallsThatWaitedAreRefusedWhereMAASDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maas := &region{answer: works}
@@ -128,7 +128,7 @@ func TestCallsThatWaitedAreRefusedWhereMAASDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// wire notes what is written to it, and never responds.
+// wire records what is written to it, and never responds.
 type wire struct {
 	net.Conn
 	mu      sync.Mutex
@@ -181,7 +181,7 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 	})
 }
 
-// A process that stands still wakes up anywhere: what was to end the call by then may come too late, too.
+// A process that was paused resumes anywhere: the deadline of the call may be noticed too late, too.
 func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
 	conn := newWire()
 	e := &exchange{permit: permit.Before(time.Now().Add(-time.Second))}
@@ -195,7 +195,7 @@ func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
 	}
 }
 
-// What is on its way is not given up: its answer says what came of it.
+// A request that is on its way is not given up: its response is the only way to know its effect.
 func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		at, _ := time.Parse(time.RFC3339Nano, r.FormValue("comment"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit compares what a simulated MAAS has, and what is really on its VM hosts, with the objects in Kubernetes: nothing may
-// carry our marks that no object claims, nothing may be claimed twice, and what was never ours must be as it was.
+// Package audit compares a simulated MAAS, and the VMs that are really on its VM hosts, with the objects in Kubernetes:
+// nothing with our marks may be unclaimed, nothing may be claimed twice, and what was never ours must be unchanged.
 package audit
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Kind tells findings apart.
+// Kind is the kind of a finding.
 type Kind string
 
 const (
@@ -31,15 +31,15 @@ const (
 	Doubled Kind = "doubled"
 	// Lost is a machine that an object has and MAAS has not.
 	Lost Kind = "lost"
-	// Address is a static address or link that nothing needs any more, or that is not the one that was asked for.
+	// Address is a static address or link that nothing needs any more, or that is not the requested one.
 	Address Kind = "address"
-	// Record is a DNS record that is left, or leads where it must not.
+	// Record is a DNS record that is left over, or has a wrong address.
 	Record Kind = "record"
 	// Wiped is something that was never ours and was changed.
 	Wiped Kind = "wiped"
 	// Stolen is a machine of another user, or of another cluster, that an object has.
 	Stolen Kind = "stolen"
-	// Different is anything else in MAAS that is not as it was. Only Gone looks for it.
+	// Different is any other difference in MAAS. Only Gone checks for it.
 	Different Kind = "different"
 	// Unseen is what can't be audited: a VM host that does not respond.
 	Unseen Kind = "unseen"
@@ -53,7 +53,7 @@ type Finding struct {
 
 func (f Finding) String() string { return string(f.Kind) + ": " + f.What }
 
-// Region is what the auditor needs of a simulated MAAS.
+// Region is the part of a simulated MAAS that the auditor needs.
 type Region interface {
 	Machines() []simulator.MachineSnapshot
 	VMHosts() []simulator.VMHost
@@ -62,7 +62,7 @@ type Region interface {
 	Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func())
 }
 
-// Options say what is ours to take.
+// Options are the machines that we may take.
 type Options struct {
 	// MayTake reports, for the machines that are there from the beginning, whether a machine may be taken and given back. Default: bare
 	// metal that is Ready and not allocated. All others must not change.
@@ -93,10 +93,10 @@ type Auditor struct {
 	clusters  map[identity]cluster
 	hostnames map[string]identity // of the VMs that the clusters' objects have
 	strangers map[string]string   // what must not change, by system id
-	taken     map[string]taken    // what somebody took and has, by system id
+	taken     map[string]taken    // what other users took and have, by system id
 	takenAt   map[string]time.Time
-	everTaken map[string]bool   // what somebody took, by system id
-	touched   map[string]string // what was seen to happen to what is not ours, by system id
+	everTaken map[string]bool   // what other users ever took, by system id
+	touched   map[string]string // changes of what is not ours, by system id
 	hadLast   map[string]holder // by system id
 }
 
@@ -136,7 +136,7 @@ func isFree(m simulator.MachineSnapshot) bool {
 // Close ends the audit.
 func (a *Auditor) Close() { a.cancel() }
 
-// Learn takes note of the clusters that there are now. Steady does that, too.
+// Learn records the clusters that exist now. Steady does that, too.
 func (a *Auditor) Learn(ctx context.Context) error {
 	_, err := a.learn(ctx)
 	return err
@@ -160,9 +160,9 @@ func (a *Auditor) learn(ctx context.Context) (*claims, error) {
 	return c, nil
 }
 
-// look reads MAAS, and before and after it what Kubernetes claims: while clusters that are not audited live on, a machine can be given back and
-// taken again between the two.
-func (a *Auditor) look(ctx context.Context) (*maasState, *claims, error) {
+// read reads MAAS, and before and after it the claims in Kubernetes: while clusters that are not audited live on, a
+// machine can be given back and taken again between the two.
+func (a *Auditor) read(ctx context.Context) (*maasState, *claims, error) {
 	before, err := a.learn(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -179,10 +179,10 @@ func (a *Auditor) look(ctx context.Context) (*maasState, *claims, error) {
 	return now, c, nil
 }
 
-// Steady audits clusters in the middle of their lives, while none of their objects is on its way: each is deployed, or has said why
-// it is not, or is gone.
+// Steady audits clusters in the middle of their lives, while none of their objects is changing: each is deployed, or
+// has reported why it is not, or is gone.
 func (a *Auditor) Steady(ctx context.Context, who Who) ([]Finding, error) {
-	now, c, err := a.look(ctx)
+	now, c, err := a.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (a *Auditor) Steady(ctx context.Context, who Who) ([]Finding, error) {
 
 // Gone audits clusters that were deleted: nothing of theirs is left. For everybody it compares all of MAAS with how it was.
 func (a *Auditor) Gone(ctx context.Context, who Who) ([]Finding, error) {
-	now, c, err := a.look(ctx)
+	now, c, err := a.read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -25,11 +25,11 @@ type cluster struct {
 	namespace, name string
 	owner           string // its owner id
 	endpoint        string // the DNS name that it would have in MAAS
-	external        bool   // its endpoint is somebody else's
-	virtualIP       string // the address that MAAS keeps for it; "" where it has none, or none yet
+	external        bool   // its endpoint is not ours
+	virtualIP       string // the address that MAAS has reserved for it; "" if there is none, or none yet
 }
 
-// identity tells clusters apart, also those that have the mark of another one.
+// identity distinguishes clusters, even with the same mark.
 type identity struct{ namespace, name, owner string }
 
 func (c cluster) identity() identity { return identity{c.namespace, c.name, c.owner} }
@@ -53,7 +53,7 @@ func (o *object) isControlPlane() bool {
 	return is
 }
 
-// claims are what Kubernetes says.
+// claims are the contents of Kubernetes.
 type claims struct {
 	clusters []cluster
 	objects  []*object
@@ -92,7 +92,7 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 	return c, nil
 }
 
-// since notes which objects have had their machines since an earlier look.
+// since records which objects have had their machines since an earlier read.
 func (c *claims) since(before *claims) {
 	type who struct {
 		namespace, name string
@@ -125,12 +125,14 @@ func (c *claims) holders(systemID string) []*object {
 	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.Spec.SystemID != systemID })
 }
 
-// gaveBack reports whether the object is being deleted, and nothing on the machine it had says so any more: another user may have it.
+// gaveBack reports whether the object is being deleted, and its former machine has no mark of it any more: another user
+// may have the machine.
 func (o *object) gaveBack(m simulator.MachineSnapshot) bool {
 	return !o.DeletionTimestamp.IsZero() && o.agentName() != m.AgentName && o.hostname() != m.Hostname
 }
 
-// marked is the object that a machine was acquired for, by its marks. A hostname counts where there is no other mark.
+// marked returns the object for which a machine was acquired, by its marks. A hostname counts if there is no other
+// mark.
 func (c *claims) marked(m simulator.MachineSnapshot) *object {
 	for _, o := range c.objects {
 		if o.cluster.owner != "" && o.agentName() == m.AgentName && !o.denied(m) {
@@ -154,7 +156,7 @@ func (o *object) denied(m simulator.MachineSnapshot) bool {
 	return owner != "" && owner != o.cluster.owner || name != "" && name != o.Namespace+"."+o.Name
 }
 
-// isRunning reports whether the object says that its machine runs.
+// isRunning reports whether the object reports that its machine runs.
 func (o *object) isRunning() bool {
 	return o.DeletionTimestamp.IsZero() && (o.Status.DNSAttached || conditions.IsTrue(o, infrav1.MachineDeployedCondition))
 }
@@ -175,7 +177,7 @@ func (c *claims) left(who Who) []Finding {
 	return findings
 }
 
-// without are the claims of others: what is audited as gone has none.
+// without returns the claims of others: what is audited as gone has none.
 func (c *claims) without(who Who) *claims {
 	if who.everybody() {
 		return &claims{}

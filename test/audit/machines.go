@@ -13,12 +13,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// marks are what the things of some clusters in MAAS are known by.
+// marks identify the objects of some clusters in MAAS.
 type marks struct {
 	who       Who
 	everybody bool
 	owners    map[string]bool // the ids of the clusters that are audited
-	suffixes  []string        // what the names of their VMs and endpoints end in
+	suffixes  []string        // the ends of the names of their VMs and endpoints
 	hostnames map[string]bool // of theirs
 	others    map[string]bool // the ids of all other clusters
 }
@@ -80,7 +80,7 @@ func describe(m simulator.MachineSnapshot) string {
 	return text + ")"
 }
 
-// auditMachines goes through the machines with our marks.
+// auditMachines checks the machines with our marks.
 func (a *Auditor) auditMachines(now *maasState, c *claims, marks marks) []Finding {
 	var findings []Finding
 	for _, m := range now.snapshots {
@@ -109,7 +109,7 @@ func (a *Auditor) auditMachines(now *maasState, c *claims, marks marks) []Findin
 	return append(findings, a.auditMarks(now, marks)...)
 }
 
-// auditClaim compares who has a machine with whose it is by its marks.
+// auditClaim compares the holder of a machine with its owner by its marks.
 func auditClaim(m simulator.MachineSnapshot, marked *object, holders []*object, mark string) []Finding {
 	switch {
 	case len(holders) == 0 && marked == nil:
@@ -122,8 +122,8 @@ func auditClaim(m simulator.MachineSnapshot, marked *object, holders []*object, 
 	return nil
 }
 
-// auditStolen checks the objects that have a machine of another user. The object from which that user took it may go on naming it, and
-// nothing more.
+// auditStolen checks the objects that have a machine of another user. The object from which that user took it may still
+// name it, and nothing more.
 func (a *Auditor) auditStolen(m simulator.MachineSnapshot, holders []*object) []Finding {
 	var findings []Finding
 	for _, o := range holders {
@@ -151,7 +151,7 @@ func isOf(m simulator.MachineSnapshot, namespace string) bool {
 	return of == "" || strings.HasPrefix(of, namespace+".")
 }
 
-// ownerOn is the owner id on a machine; "" where there is none.
+// ownerOn returns the owner id on a machine; "" if there is none.
 func ownerOn(m simulator.MachineSnapshot) string {
 	if owner := ownerIn(m.AgentName); owner != "" {
 		return owner
@@ -163,8 +163,8 @@ func marksOf(m simulator.MachineSnapshot) string {
 	return fmt.Sprintf("agent_name %q, %s=%s", m.AgentName, ownership.AnnotationMachine, m.Annotations[ownership.AnnotationMachine])
 }
 
-// mark returns by what a machine is one of the clusters'; "" means that it is not. MAAS takes the marks off when a release begins, and the
-// machine is ours until it ends.
+// mark returns the mark that makes a machine one of the clusters'; "" if it is not. MAAS removes the marks when a
+// release begins, and the machine is ours until it ends.
 func (a *Auditor) mark(m simulator.MachineSnapshot, marks marks) string {
 	if mark := marks.on(m); mark != "" || ownerOn(m) != "" || m.AgentName != "" {
 		return mark
@@ -176,7 +176,7 @@ func (a *Auditor) mark(m simulator.MachineSnapshot, marks marks) string {
 	return ""
 }
 
-// auditMarks looks for a mark that two machines have.
+// auditMarks checks that no two machines have the same mark.
 func (a *Auditor) auditMarks(now *maasState, marks marks) []Finding {
 	var findings []Finding
 	first := map[string]simulator.MachineSnapshot{}
@@ -192,7 +192,7 @@ func (a *Auditor) auditMarks(now *maasState, marks marks) []Finding {
 	return findings
 }
 
-// auditObjects goes through the objects that have a machine.
+// auditObjects checks the objects that have a machine.
 func (a *Auditor) auditObjects(now *maasState, c *claims, who Who) []Finding {
 	var findings []Finding
 	for _, o := range c.objects {
@@ -207,7 +207,7 @@ func (a *Auditor) auditObjects(now *maasState, c *claims, who Who) []Finding {
 	return findings
 }
 
-// auditHosts goes through the VMs that are on the hosts.
+// auditHosts checks the VMs on the hosts.
 func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 	var findings []Finding
 	there := map[string]bool{}
@@ -230,7 +230,8 @@ func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 	return findings
 }
 
-// remembers reports whether an object has a note that its VM may be on a host: it looks for it there before it goes.
+// remembers reports whether an object has recorded that a host may have its VM: it checks that host before it is
+// deleted.
 func (c *claims) remembers(host simulator.VMHost, vm simulator.VM) bool {
 	return slices.ContainsFunc(c.objects, func(o *object) bool {
 		recorded, err := record.Of(&o.MaasMachine)

@@ -10,7 +10,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// auditAddresses goes through reserved addresses and the links of machines.
+// auditAddresses checks reserved addresses and the links of machines.
 func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Finding {
 	findings := a.auditReserved(now, c, marks)
 	for _, m := range now.snapshots {
@@ -59,7 +59,7 @@ func (a *Auditor) auditReserved(now *maasState, c *claims, marks marks) []Findin
 	return findings
 }
 
-// auditRecords goes through the DNS records.
+// auditRecords checks the DNS records.
 func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding {
 	var findings []Finding
 	for fqdn, addresses := range now.records {
@@ -141,7 +141,7 @@ func (a *Auditor) theirs(now *maasState) map[string]string {
 	return theirs
 }
 
-// published are the control planes of a cluster that say that its endpoint leads to them.
+// published returns the control planes of a cluster that report that its endpoint contains them.
 func (c *claims) published(of cluster) []*object {
 	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool {
 		return o.cluster != of || !o.isControlPlane() || !o.DeletionTimestamp.IsZero() || !o.Status.DNSAttached

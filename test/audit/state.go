@@ -12,13 +12,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// maasState is what MAAS has, and what is on the VM hosts.
+// maasState is the contents of MAAS and of the VM hosts.
 type maasState struct {
 	began     time.Time // when it was begun to be read
 	raw       []byte
 	machines  map[string]maasMachine // by system id
 	records   map[string]string      // DNS records by their names: their addresses, sorted, as text
-	reserved  map[string]string      // addresses that somebody reserved, as text
+	reserved  map[string]string      // addresses that any user reserved, as text
 	sections  map[string]string      // what nothing of ours ever changes, as text
 	snapshots []simulator.MachineSnapshot
 	hosts     []simulator.VMHost
@@ -34,7 +34,7 @@ type maasMachine struct {
 // immutable are the sections of MAAS's state that neither a cluster nor a machine changes.
 var immutable = []string{"users", "zones", "pools", "domains", "ip_ranges", "images"}
 
-// readState looks at MAAS and at the VM hosts.
+// readState reads MAAS and the VM hosts.
 func readState(region Region) (*maasState, error) {
 	var state struct {
 		Machines  []json.RawMessage `json:"machines"`

@@ -12,7 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// taken is what another user took that was ours or free, as it was then.
+// taken is a machine that another user took, ours or free, as it was then.
 type taken struct {
 	hostname, user, agent, image, pool, zone, tags, annotations, static string
 }
@@ -24,8 +24,8 @@ func (s *maasState) taken(m simulator.MachineSnapshot) taken {
 	}
 }
 
-// Took records that another user took a machine that was ours, or that could have been. From now on it is theirs. It may change only as
-// they asked MAAS for: it is deployed if they have said so.
+// Took records that another user took a machine that was ours, or that could have been. From now on it is theirs. Only
+// their own requests may change it: it is deployed if they requested that.
 func (a *Auditor) Took(systemID string) error {
 	now, err := readState(a.region)
 	if err != nil {
@@ -43,7 +43,8 @@ func (a *Auditor) Took(systemID string) error {
 
 var errNotThere = errors.New("MAAS does not have it")
 
-// GivesBack records that another user is about to give back, or to delete, what they took. It returns what was done to it before.
+// GivesBack records that another user is about to give back, or to delete, a machine that they took. It returns
+// unwanted changes before that.
 func (a *Auditor) GivesBack(systemID string) ([]Finding, error) {
 	now, err := readState(a.region)
 	if err != nil {
@@ -61,7 +62,8 @@ var wanted = map[[2]string]bool{
 	{"Ready", "Allocated"}: true, {"Allocated", "Deploying"}: true, {"Deploying", "Deployed"}: true, {"Deploying", "Failed deployment"}: true,
 }
 
-// watch notes what happens to machines that are not ours, also when it is undone later, and which cluster had a machine last.
+// watch records changes of machines that are not ours, also those that are undone later, and which cluster had a
+// machine last.
 func (a *Auditor) watch(m simulator.MachineSnapshot, change simulator.Change) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -69,7 +71,7 @@ func (a *Auditor) watch(m simulator.MachineSnapshot, change simulator.Change) {
 		a.hadLast[m.SystemID] = holder{owner: owner, user: m.Owner}
 	}
 	_, unwelcome := a.strangers[m.SystemID]
-	// What is told of the time before it was taken is nothing to the taker.
+	// Reports from before it was taken don't concern the taker.
 	if was, is := a.taken[m.SystemID]; is && m.Owner == was.user {
 		unwelcome = change.Kind == simulator.ChangeDeleted || change.Kind == simulator.ChangeStatus && !wanted[[2]string{change.From, change.To}]
 	}
@@ -88,7 +90,7 @@ func ownerIn(agentName string) string {
 	return owner
 }
 
-// holder is who had a machine: a cluster, by its owner id, and the user of MAAS that acquired it for the cluster.
+// holder is the cluster that had a machine, by its owner id, and the user of MAAS that acquired it for the cluster.
 type holder struct{ owner, user string }
 
 // lastOf is the cluster that had a machine last.
@@ -113,7 +115,7 @@ func (a *Auditor) wasTaken(systemID string) bool {
 	return a.everTaken[systemID]
 }
 
-// auditStrangers compares what was never ours with how it was.
+// auditStrangers compares everything that was never ours with its earlier state.
 func (a *Auditor) auditStrangers(now *maasState) []Finding {
 	findings := append(a.auditStrangeMachines(now), a.auditTaken(now)...)
 	for fqdn, addresses := range a.before.records {
@@ -160,7 +162,7 @@ func (a *Auditor) auditTaken(now *maasState) []Finding {
 	var findings []Finding
 	for id, was := range a.taken {
 		if a.takenAt[id].After(now.began) {
-			continue // It was taken after MAAS was looked at.
+			continue // It was taken after MAAS was read.
 		}
 		at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == id })
 		if at < 0 {
@@ -175,13 +177,13 @@ func (a *Auditor) auditTaken(now *maasState) []Finding {
 	return findings
 }
 
-// auditStrangeVMs looks for VMs that were on a host before.
+// auditStrangeVMs checks that the VMs that were on a host before are still there.
 func (a *Auditor) auditStrangeVMs(now *maasState) []Finding {
 	var findings []Finding
 	for _, host := range a.before.hosts {
 		at := slices.IndexFunc(now.hosts, func(h simulator.VMHost) bool { return h.Name == host.Name })
 		if at >= 0 && now.hosts[at].Unreachable {
-			continue // It is said that it can't be seen.
+			continue // It is already reported as invisible.
 		}
 		for _, vm := range host.VMs {
 			if at < 0 || !slices.ContainsFunc(now.hosts[at].VMs, func(is simulator.VM) bool { return is.Name == vm.Name && is.Project == vm.Project }) {

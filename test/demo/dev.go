@@ -18,8 +18,8 @@ import (
 // reloadTimeout bounds building the manager and upgrading the chart.
 const reloadTimeout = 10 * time.Minute
 
-// develop starts a sandbox for those who change the provider. At each line of input the manager and the chart become what the sources
-// are then, until the context or the input ends.
+// develop starts a sandbox for developers of the provider. At each line of input the manager and the chart are updated
+// to the present sources, until the context or the input ends.
 func develop(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
 	box, err := sandbox.Start(ctx, sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin, LXD: sandbox.LXDOff})
@@ -99,7 +99,7 @@ func prepare(ctx context.Context, box *sandbox.Sandbox) (sample string, err erro
 	return sample, nil
 }
 
-// hints say what can be done.
+// hints returns what can be done.
 func hints(box *sandbox.Sandbox, sample string) []string {
 	return []string{
 		"",

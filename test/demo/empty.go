@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// What the region of the sandbox has, for those who create clusters by hand.
+// The sandbox's region, for users who create clusters by hand.
 var (
 	offeredDomain  = "maas.sim"
 	offeredSubnet  = "10.77.0.0/24"
@@ -25,10 +25,10 @@ var (
 	uploadedPrefix = "custom/"
 )
 
-// watchInterval is how often it is looked whether what should run does.
+// watchInterval is how often the sandbox's processes are checked.
 const watchInterval = time.Second
 
-// lend starts a sandbox in which nothing is installed, says how to use it, and leaves it to the user until the context ends.
+// lend starts an empty sandbox, prints how to use it, and leaves it to the user until the context ends.
 func lend(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
 	box, err := sandbox.Start(ctx, sandbox.Options{Parts: sandbox.MAAS, TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin})
@@ -74,7 +74,7 @@ func writeValues(box *sandbox.Sandbox) (string, error) {
 	return path, nil
 }
 
-// directions say how to install the chart, and what this MAAS has.
+// directions returns how to install the chart, and what this MAAS has.
 func directions(box *sandbox.Sandbox, values string) []string {
 	return []string{
 		"",
@@ -97,7 +97,7 @@ func directions(box *sandbox.Sandbox, values string) []string {
 	}
 }
 
-// absolute is the directory that a variable names, as it is written in a PATH.
+// absolute returns the directory that a variable names, for a PATH.
 func absolute(variable string) string {
 	path, err := filepath.Abs(os.Getenv(variable))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	hostsFlavor = "lxd-host"
 	hostNodes   = 3
-	// lxdProject is the one that MAAS composes in.
+	// lxdProject is MAAS's LXD project.
 	lxdProject = "maas"
 )
 
@@ -80,7 +80,7 @@ func (h *hosts) delete(ctx context.Context) error {
 	return nil
 }
 
-// hints say how to look into the nodes' LXD.
+// hints returns how to inspect the nodes' LXD.
 func (h *hosts) hints() []string {
 	lines := []string{"The VMs, in the LXD of each node of the host cluster:"}
 	for _, node := range h.box.HostNodes() {

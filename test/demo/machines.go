@@ -20,7 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Phases that a machine goes through. Between waiting and deploying it has those that MAAS names.
+// Phases of a machine. Between waiting and deploying it has those of MAAS.
 const (
 	phaseWaiting   = "Waiting"
 	phaseAcquiring = "Acquiring"
@@ -30,7 +30,7 @@ const (
 	phaseDeleting  = "Deleting"
 )
 
-// row is what is shown of a machine.
+// row is the line of a machine.
 type row struct {
 	name, role, zone, host, address, phase, message string
 	took                                            time.Duration
@@ -48,8 +48,8 @@ func newRoster(c client.Client, cluster client.ObjectKey) *roster {
 	return &roster{client: c, cluster: cluster, first: map[string]time.Time{}, settled: map[string]time.Time{}}
 }
 
-// look returns a row for each machine, control planes first.
-func (r *roster) look(ctx context.Context, now time.Time) ([]row, error) {
+// read returns a row for each machine, control planes first.
+func (r *roster) read(ctx context.Context, now time.Time) ([]row, error) {
 	ours := []client.ListOption{client.InNamespace(r.cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: r.cluster.Name}}
 	machines, maasMachines := &clusterv1.MachineList{}, &infrav1.MaasMachineList{}
 	if err := r.client.List(ctx, machines, ours...); err != nil {
@@ -75,7 +75,8 @@ func (r *roster) look(ctx context.Context, now time.Time) ([]row, error) {
 	return rows, nil
 }
 
-// clock returns how long a machine has taken so far, from its creation until it runs, and from the start of its deletion.
+// clock returns how long a machine has taken so far, from its creation until it runs, and from the start of its
+// deletion.
 func (r *roster) clock(of *row, now time.Time) {
 	key := of.name
 	if of.phase == phaseDeleting {
@@ -133,7 +134,7 @@ func phaseOf(machine *clusterv1.Machine, infra *infrav1.MaasMachine) string {
 	return phaseWaiting
 }
 
-// messageOf says what a machine waits for: the provider's word until it is deployed, then Cluster API's.
+// messageOf returns what a machine waits for: the provider's message until it is deployed, then Cluster API's.
 func messageOf(phase string, machine *clusterv1.Machine, infra *infrav1.MaasMachine) string {
 	if phase == phaseRunning {
 		return ""

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo shows the whole story in a sandbox: the chart is installed, a host cluster comes up on bare metal in a
-// simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up, and,
-// with --once, all goes again. Where this computer can't run LXD, the hosts are there from the beginning, and simulated.
-// With --empty the sandbox is there, and the story is left to the user; with --dev the provider is installed in it, and is built anew
-// whenever the user wants.
+// simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up,
+// and, with --once, everything is deleted again. If this computer can't run LXD, the hosts exist from the beginning,
+// and are simulated. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
+// rebuilt whenever the user wants.
 package main
 
 import (
@@ -43,7 +43,7 @@ func run(opts options) int {
 		stop()
 		out.close()
 	})
-	play := tell
+	play := runStory
 	switch {
 	case opts.empty:
 		play = lend

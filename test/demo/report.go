@@ -17,13 +17,13 @@ import (
 
 const (
 	inviteTimeout = 30 * time.Second
-	// logTail is how much of the manager's log is shown when something went wrong.
+	// logTail is how much of the manager's log is shown after an error.
 	logTail = 4000
 	// maxRemains bounds the list of what is left.
 	maxRemains = 20
 )
 
-// report says what it took, and what is left in MAAS and in LXD.
+// report prints the calls, and what is left in MAAS and in LXD.
 func (s *story) report() error {
 	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.up, s.gone)
 	all := s.book.Between(s.begin, s.gone)
@@ -61,7 +61,7 @@ func (s *story) report() error {
 	return nil
 }
 
-// left says what is left: before it was gone (-), or after it was to be (+).
+// left describes what is left: the removed state (-), and the added one (+).
 func left(where string, remains []string) []string {
 	if len(remains) == 0 {
 		return []string{where + "nothing"}
@@ -96,7 +96,7 @@ func spread(machines []ledger.Machine) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// invite says what to try with the cluster.
+// invite prints what to try with the cluster.
 func (s *story) invite(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, inviteTimeout)
 	defer cancel()

@@ -40,7 +40,7 @@ type screen struct {
 
 	mutex  sync.Mutex
 	frame  []line
-	drawn  []string // lines of the terminal that the frame takes now
+	drawn  []string // lines of the terminal that the frame occupies now
 	closed bool
 }
 
@@ -90,14 +90,14 @@ func (s *screen) paint(frame []line) {
 	s.drawn = lines
 }
 
-// keep leaves the frame as it is above what comes.
+// keep leaves the frame above the following output.
 func (s *screen) keep() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.frame, s.drawn = nil, nil
 }
 
-// close leaves the terminal as it was. What is painted stays, and nothing is painted any more.
+// close leaves the terminal as it was. The last frame stays.
 func (s *screen) close() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

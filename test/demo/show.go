@@ -20,8 +20,8 @@ import (
 
 const (
 	repaintInterval = 250 * time.Millisecond
-	// lookTimeout bounds one look at the management cluster.
-	lookTimeout = 10 * time.Second
+	// readTimeout bounds one read of the management cluster.
+	readTimeout = 10 * time.Second
 )
 
 // show shows clusters and their machines until the context ends: repainted in a terminal, else a line for each change.
@@ -29,15 +29,15 @@ const (
 func show(ctx context.Context, out *screen, c client.Client, names ...client.ObjectKey) {
 	shown := make([]*shownCluster, 0, len(names))
 	for _, name := range names {
-		shown = append(shown, &shownCluster{roster: newRoster(c, name), told: map[string]string{}})
+		shown = append(shown, &shownCluster{roster: newRoster(c, name), printed: map[string]string{}})
 	}
 	tick := time.NewTicker(repaintInterval)
 	defer tick.Stop()
 	for {
 		var lines []line
 		for _, cluster := range shown {
-			looking, cancel := context.WithTimeout(ctx, lookTimeout)
-			title, rows, err := cluster.look(looking)
+			reading, cancel := context.WithTimeout(ctx, readTimeout)
+			title, rows, err := cluster.read(reading)
 			cancel()
 			switch {
 			case ctx.Err() != nil:
@@ -46,7 +46,7 @@ func show(ctx context.Context, out *screen, c client.Client, names ...client.Obj
 			case out.terminal:
 				lines = append(lines, frame(title, cluster.elapsed(), rows)...)
 			default:
-				tellChanges(out, cluster.told, title, rows, cluster.elapsed())
+				printChanges(out, cluster.printed, title, rows, cluster.elapsed())
 			}
 		}
 		out.paint(lines)
@@ -61,12 +61,12 @@ func show(ctx context.Context, out *screen, c client.Client, names ...client.Obj
 // shownCluster is a cluster with what was shown of it.
 type shownCluster struct {
 	*roster
-	told           map[string]string
+	printed        map[string]string
 	started, ended time.Time
 }
 
-// look returns a title and a row for each machine. Without a title there is no such cluster yet.
-func (s *shownCluster) look(ctx context.Context) (title string, rows []row, err error) {
+// read returns a title and a row for each machine. Without a title there is no such cluster yet.
+func (s *shownCluster) read(ctx context.Context) (title string, rows []row, err error) {
 	cluster := &clusterv1.Cluster{}
 	err = s.client.Get(ctx, s.cluster, cluster)
 	switch {
@@ -83,7 +83,7 @@ func (s *shownCluster) look(ctx context.Context) (title string, rows []row, err 
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
-	if rows, err = s.roster.look(ctx, time.Now()); err != nil {
+	if rows, err = s.roster.read(ctx, time.Now()); err != nil {
 		return "", nil, err
 	}
 	infra := &infrav1.MaasCluster{}
@@ -101,7 +101,7 @@ func (s *shownCluster) elapsed() time.Duration {
 	return time.Since(s.started)
 }
 
-// headline says how the cluster as a whole is.
+// headline describes the state of the whole cluster.
 func headline(cluster *clusterv1.Cluster, infra *infrav1.MaasCluster, rows []row) string {
 	state := "not available yet"
 	switch {
@@ -148,12 +148,12 @@ func frame(title string, elapsed time.Duration, rows []row) []line {
 	return append(lines, table(cells)...)
 }
 
-// tellChanges prints the machines that are not as they were told last.
-func tellChanges(out *screen, told map[string]string, title string, rows []row, elapsed time.Duration) {
+// printChanges prints the machines whose row has changed since it was printed last.
+func printChanges(out *screen, printed map[string]string, title string, rows []row, elapsed time.Duration) {
 	var lines []string
 	add := func(key, news string) {
-		if told[key] != news {
-			told[key] = news
+		if printed[key] != news {
+			printed[key] = news
 			lines = append(lines, clockTime(elapsed)+"  "+news)
 		}
 	}
@@ -163,9 +163,9 @@ func tellChanges(out *screen, told map[string]string, title string, rows []row, 
 		where := strings.Join(strings.Fields(one.zone+" "+one.host+" "+one.address), " ")
 		add(one.name, strings.TrimRight(fmt.Sprintf("%-28s %-13s %-10s %s  %s", one.name, one.role, one.phase, where, one.message), " "))
 	}
-	for name := range told {
+	for name := range printed {
 		if !there[name] {
-			delete(told, name)
+			delete(printed, name)
 			lines = append(lines, clockTime(elapsed)+"  "+fmt.Sprintf("%-28s gone", name))
 		}
 	}

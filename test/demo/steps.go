@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// steps shows what is being done before there are machines to show.
+// steps shows the current step before there are machines to show.
 type steps struct {
 	out *screen
 
@@ -18,7 +18,7 @@ type steps struct {
 	stop    func()
 }
 
-// begin says that one thing is done and the next begins.
+// begin shows that one step is done and the next begins.
 func (s *steps) begin(what string) {
 	s.end()
 	s.mutex.Lock()
@@ -50,7 +50,7 @@ func (s *steps) repaint(what string, started time.Time) (stop func()) {
 	return func() { close(end); painting.Wait() }
 }
 
-// end says that the last thing is done.
+// end shows that the last step is done.
 func (s *steps) end() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
-// The clusters: what the user wants, and the one that its VMs run on.
+// The clusters: the user's, and the host cluster for its VMs.
 var (
 	clusterName = client.ObjectKey{Namespace: "default", Name: "demo"}
 	hostsName   = client.ObjectKey{Namespace: "default", Name: "hosts"}
@@ -36,7 +36,7 @@ const (
 	deleteTimeout = 4 * time.Minute
 )
 
-// options are what the flags say.
+// options are the flags.
 type options struct {
 	once, empty, dev, keep bool
 	timeScale              float64
@@ -58,8 +58,8 @@ var (
 	errLeftovers   = errors.New("something is left")
 )
 
-// tell tells the story, and leaves nothing running.
-func tell(ctx context.Context, out *screen, opts options) (err error) {
+// runStory runs the story, and leaves nothing running.
+func runStory(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
 	settings := sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin}
 	simulated := lxd.Missing()
@@ -97,7 +97,7 @@ func tell(ctx context.Context, out *screen, opts options) (err error) {
 		s.hosts = newHosts(s)
 		defer s.hosts.daemons.Close()
 	}
-	return interruptedOr(ctx, s.tell(ctx))
+	return interruptedOr(ctx, s.play(ctx))
 }
 
 // interruptedOr is the error, unless it came about because the user wanted an end.
@@ -121,7 +121,7 @@ type story struct {
 	came, went      time.Duration
 }
 
-func (s *story) tell(ctx context.Context) error {
+func (s *story) play(ctx context.Context) error {
 	showing, stopShowing := context.WithCancel(ctx)
 	defer stopShowing()
 	var shown sync.WaitGroup
@@ -179,7 +179,7 @@ func (s *story) create(ctx context.Context) error {
 	return nil
 }
 
-// apply makes what a flavor describes.
+// apply creates the objects of a flavor.
 func (s *story) apply(ctx context.Context, flavor string, settings map[string]string) error {
 	manifest, err := s.box.Flavor(flavor, settings)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *story) apply(ctx context.Context, flavor string, settings map[string]st
 	return s.box.ApplyYAML(ctx, strings.NewReader(manifest))
 }
 
-// variables are what clusterctl would take from the environment, for the region of the sandbox.
+// variables returns clusterctl's environment variables for the region of the sandbox.
 func variables(name client.ObjectKey, controlPlanes, workers int) map[string]string {
 	return map[string]string{
 		"NAMESPACE": name.Namespace, "CLUSTER_NAME": name.Name, "KUBERNETES_VERSION": "v1.35.0",

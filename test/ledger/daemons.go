@@ -18,10 +18,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
-// followInterval is how often new daemons are looked for.
+// followInterval is how often new daemons are searched for.
 const followInterval = 100 * time.Millisecond
 
-// Event is something that happened in an LXD daemon, as it says itself: instance-created, and the instance's URL.
+// Event is an event of an LXD daemon: instance-created, and the instance's URL.
 type Event struct{ Action, Source string }
 
 // Daemons keeps what happens in LXD daemons, also of those that are gone with their machine.
@@ -35,8 +35,8 @@ type Daemons struct {
 	events map[string][]Event                  // by node
 }
 
-// FollowDaemons follows all daemons that it is told of: their unix sockets, by the names of their nodes. What is there
-// when a daemon is found counts as made. The caller ends it with Close.
+// FollowDaemons follows the daemons that sockets returns: their unix sockets, by the names of their nodes. Objects that
+// exist when a daemon is found count as made. The caller ends it with Close.
 func FollowDaemons(sockets func() map[string]string) *Daemons {
 	ctx, end := context.WithCancel(context.Background())
 	d := &Daemons{sockets: sockets, end: end, active: map[string]*lxdclient.EventListener{}, events: map[string][]Event{}}
@@ -44,7 +44,7 @@ func FollowDaemons(sockets func() map[string]string) *Daemons {
 		tick := time.NewTicker(followInterval)
 		defer tick.Stop()
 		for {
-			d.look(ctx)
+			d.follow(ctx)
 			select {
 			case <-ctx.Done():
 				return
@@ -64,7 +64,7 @@ func (d *Daemons) Close() {
 	}
 }
 
-func (d *Daemons) look(ctx context.Context) {
+func (d *Daemons) follow(ctx context.Context) {
 	now := d.sockets()
 	for socket, listener := range d.active {
 		if !listener.IsActive() || !slices.Contains(slices.Collect(maps.Values(now)), socket) {
@@ -82,7 +82,8 @@ func (d *Daemons) look(ctx context.Context) {
 	}
 }
 
-// listen listens first, and then asks what is there: what is made meanwhile is noted twice, and not missed.
+// listen listens first, and then reads the existing objects: an object that is made in between is recorded twice, and
+// not missed.
 func (d *Daemons) listen(ctx context.Context, node, socket string) (*lxdclient.EventListener, error) {
 	client, err := lxd.Connect(ctx, socket)
 	if err != nil {
@@ -95,27 +96,27 @@ func (d *Daemons) listen(ctx context.Context, node, socket string) (*lxdclient.E
 	_, err = listener.AddHandler([]string{api.EventTypeLifecycle}, func(event api.Event) {
 		happened := api.EventLifecycle{}
 		if err := json.Unmarshal(event.Metadata, &happened); err == nil { // LXD's own form
-			d.note(node, Event{Action: happened.Action, Source: happened.Source})
+			d.record(node, Event{Action: happened.Action, Source: happened.Source})
 		}
 	})
 	if err != nil {
 		listener.Disconnect()
 		return nil, fmt.Errorf("listening to the LXD of %s: %w", node, err)
 	}
-	if err := d.noteExisting(node, client); err != nil {
+	if err := d.recordExisting(node, client); err != nil {
 		listener.Disconnect()
 		return nil, err
 	}
 	return listener, nil
 }
 
-func (d *Daemons) noteExisting(node string, client lxdclient.InstanceServer) error {
+func (d *Daemons) recordExisting(node string, client lxdclient.InstanceServer) error {
 	certificates, err := client.GetCertificateFingerprints()
 	if err != nil {
 		return fmt.Errorf("listing the certificates of %s: %w", node, err)
 	}
 	for _, fingerprint := range certificates {
-		d.note(node, Event{Action: api.EventLifecycleCertificateCreated, Source: "/1.0/certificates/" + fingerprint})
+		d.record(node, Event{Action: api.EventLifecycleCertificateCreated, Source: "/1.0/certificates/" + fingerprint})
 	}
 	instances, err := client.GetInstancesAllProjects(api.InstanceTypeAny)
 	if err != nil {
@@ -123,12 +124,12 @@ func (d *Daemons) noteExisting(node string, client lxdclient.InstanceServer) err
 	}
 	for _, instance := range instances {
 		source := api.NewURL().Path("1.0", "instances", instance.Name).Project(instance.Project)
-		d.note(node, Event{Action: api.EventLifecycleInstanceCreated, Source: source.String()})
+		d.record(node, Event{Action: api.EventLifecycleInstanceCreated, Source: source.String()})
 	}
 	return nil
 }
 
-func (d *Daemons) note(node string, event Event) {
+func (d *Daemons) record(node string, event Event) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.events[node] = append(d.events[node], event)
@@ -145,8 +146,8 @@ func (d *Daemons) Events() map[string][]Event {
 	return all
 }
 
-// Left are the trusted certificates, instances and volumes that were made in a daemon and not removed, before it went or
-// until now: a line for each, with the node's name in front.
+// Left returns the trusted certificates, instances and volumes that were made in a daemon and not removed, before it
+// ended or until now: a line for each, with the node's name in front.
 func (d *Daemons) Left() []string {
 	var lines []string
 	for node, events := range d.Events() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger records what a simulated MAAS was asked for, machine by machine, and what was left in it.
+// Package ledger records the calls to a simulated MAAS, machine by machine, and what is left in it.
 package ledger
 
 import (
@@ -14,14 +14,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Region is what the ledger needs of a simulated MAAS.
+// Region is the part of a simulated MAAS that the ledger needs.
 type Region interface {
 	Calls() simulator.CallStats
 	Machines() []simulator.MachineSnapshot
 	Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func())
 }
 
-// Ledger keeps the names that machines had: MAAS forgets them with the machine, and calls that look for a machine name it.
+// Ledger keeps the names of machines: MAAS forgets them with the machine, and calls that search for a machine contain
+// them.
 type Ledger struct {
 	region Region
 	cancel func()
@@ -34,9 +35,9 @@ type Ledger struct {
 // Open begins to keep a ledger. The caller ends it with Close.
 func Open(region Region) *Ledger {
 	l := &Ledger{region: region, seen: map[string]simulator.MachineSnapshot{}, owner: map[string]string{}}
-	l.cancel = region.Subscribe(func(m simulator.MachineSnapshot, _ simulator.Change) { l.note(m) })
+	l.cancel = region.Subscribe(func(m simulator.MachineSnapshot, _ simulator.Change) { l.record(m) })
 	for _, m := range region.Machines() {
-		l.note(m)
+		l.record(m)
 	}
 	return l
 }
@@ -44,7 +45,7 @@ func Open(region Region) *Ledger {
 // Close ends the ledger.
 func (l *Ledger) Close() { l.cancel() }
 
-func (l *Ledger) note(m simulator.MachineSnapshot) {
+func (l *Ledger) record(m simulator.MachineSnapshot) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.seen[m.SystemID] = m
@@ -55,7 +56,7 @@ func (l *Ledger) note(m simulator.MachineSnapshot) {
 	}
 }
 
-// Mark is a moment, by which the calls before and after it are told apart.
+// Mark is a moment that separates the calls before and after it.
 type Mark int
 
 // Mark is now.
@@ -70,7 +71,7 @@ func (l *Ledger) Mark() Mark {
 // Machine is a machine with the calls that were made for it alone.
 type Machine struct {
 	SystemID, Hostname string
-	// VM tells a composed VM from bare metal.
+	// VM is true for a composed VM.
 	VM    bool
 	Calls []simulator.Call
 }
@@ -80,7 +81,7 @@ func (m *Machine) Did(op string) bool {
 	return slices.ContainsFunc(m.Calls, func(call simulator.Call) bool { return call.Op == op })
 }
 
-// Account says what the calls of some time were for.
+// Account are the calls of a period, by purpose.
 type Account struct {
 	// Machines that calls were made for, by hostname.
 	Machines []Machine
@@ -146,7 +147,7 @@ const (
 	forNobody
 )
 
-// classify says what a call was for, and for which machine.
+// classify returns the purpose of a call, and its machine.
 func (l *Ledger) classify(call simulator.Call) (systemID string, what purpose) {
 	if call.SystemID != "" {
 		return call.SystemID, forMachine

@@ -15,8 +15,8 @@ import (
 
 // region is a MAAS in which a VM was made and is gone, and one machine is held.
 type region struct {
-	calls []simulator.Call
-	tell  func(simulator.MachineSnapshot, simulator.Change)
+	calls   []simulator.Call
+	publish func(simulator.MachineSnapshot, simulator.Change)
 }
 
 func (r *region) Calls() simulator.CallStats { return simulator.CallStats{Log: r.calls} }
@@ -26,8 +26,8 @@ func (r *region) Machines() []simulator.MachineSnapshot {
 }
 
 func (r *region) Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) func() {
-	r.tell = fn
-	return func() { r.tell = nil }
+	r.publish = fn
+	return func() { r.publish = nil }
 }
 
 func (r *region) call(method, endpoint, op, query, systemID string) {
@@ -45,19 +45,19 @@ func TestCallsAreAccountedFor(t *testing.T) {
 	r.call("GET", "machines/", "", "hostname=vm-1", "") // before the VM is there
 	r.call("GET", "vm-hosts/", "", "", "")
 	r.call("POST", "vm-hosts/{id}/", "compose", "", "vm0001")
-	r.tell(simulator.MachineSnapshot{SystemID: "vm0001", Hostname: "vm-1", VMHost: "h"}, simulator.Change{Kind: simulator.ChangeCreated})
+	r.publish(simulator.MachineSnapshot{SystemID: "vm0001", Hostname: "vm-1", VMHost: "h"}, simulator.Change{Kind: simulator.ChangeCreated})
 	r.call("GET", "machines/", "", "id=vm0001&id=metal1", "")
 	r.call("GET", "machines/", "", "id=metal1", "")
 	r.call("POST", "machines/{id}/", "deploy", "", "vm0001")
 	r.call("GET", "machines/", "", "agent_name=a%2Fb", "")
 	r.call("POST", "machines/", "allocate", "", "metal1")
-	r.tell(simulator.MachineSnapshot{SystemID: "metal1", Hostname: "rack-a", AgentName: "a/b"}, simulator.Change{Kind: simulator.ChangeStatus})
+	r.publish(simulator.MachineSnapshot{SystemID: "metal1", Hostname: "rack-a", AgentName: "a/b"}, simulator.Change{Kind: simulator.ChangeStatus})
 	r.call("POST", "dnsresources/", "", "", "")
 	r.call("GET", "machines/", "", "agent_name=nobody", "")
 	up := l.Mark()
 	r.call("GET", "machines/", "", "id=metal1&agent_name=a%2Fb", "")
 	r.call("POST", "machines/{id}/", "release", "", "metal1")
-	r.tell(simulator.MachineSnapshot{SystemID: "metal1", Hostname: "rack-a"}, simulator.Change{Kind: simulator.ChangeStatus})
+	r.publish(simulator.MachineSnapshot{SystemID: "metal1", Hostname: "rack-a"}, simulator.Change{Kind: simulator.ChangeStatus})
 	r.call("GET", "machines/", "is_registered", "mac_address=x", "")
 
 	want := []string{"rack-a metal 8,9", "vm-1 vm 2,4,7", "polls 5,6", "cluster 10", "shared 3", "lost 11"}
@@ -76,7 +76,7 @@ func TestCallsAreAccountedFor(t *testing.T) {
 		t.Errorf("the calls %v: release was among them, deploy was not", m.Calls)
 	}
 	l.Close()
-	if r.tell != nil {
+	if r.publish != nil {
 		t.Error("a closed ledger is still told of changes")
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"slices"
 )
 
-// maxShown bounds what is shown of one thing.
+// maxShown bounds what is shown of one object.
 const maxShown = 1000
 
-// Remains says what is different in MAAS, given its State before and after: a line for each thing that came, went or
-// changed, and of what changed the fields that did. Nothing means that both are equal byte for byte, but for the subnets that MAAS makes for the pods of
-// VM hosts, and keeps.
+// Remains returns the differences in MAAS between two of its States: a line for each object that was added, removed or
+// changed, with the changed fields. Nothing means that both are equal byte for byte, except for the subnets that MAAS
+// makes for the pods of VM hosts, and keeps.
 func Remains(before, after []byte) ([]string, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil
@@ -106,7 +106,7 @@ func line(sign, section, thing string) string {
 	return sign + section + ": " + thing[:min(len(thing), maxShown)]
 }
 
-// identity is what a thing is known by, whatever else changes: itself where it has no URL.
+// identity returns what identifies an object, whatever else changes: its URL, or the object itself if it has none.
 func identity(thing string) string {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(thing), &fields); err != nil || fields["resource_uri"] == nil {
@@ -115,7 +115,7 @@ func identity(thing string) string {
 	return string(fields["resource_uri"])
 }
 
-// differing are the fields of two things that differ, and what they are known by.
+// differing returns the fields of two objects that differ, and those that identify them.
 func differing(a, b string) (ofA, ofB string) {
 	var then, now any
 	if json.Unmarshal([]byte(a), &then) != nil || json.Unmarshal([]byte(b), &now) != nil {
@@ -130,7 +130,7 @@ func differing(a, b string) (ofA, ofB string) {
 	return string(one), string(other)
 }
 
-// distinct leaves out of two values what is equal in both, as deep as they have the same form.
+// distinct removes from two values what is equal in both, as deep as they have the same form.
 func distinct(a, b any) (ofA, ofB any) {
 	then, isObject := a.(map[string]any)
 	now, both := b.(map[string]any)

@@ -10,20 +10,22 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// What one machine may cost, without what is asked for all machines together.
+// The cost of one machine, without calls for all machines together.
 const (
 	mostToCreateVM        = 6
 	mostToCreateBareMetal = 5
 	mostToDelete          = 4
-	// mostLooks is how often MAAS may look at a VM host for each VM that was deleted, to see whether it is gone; together they take fewer.
-	mostLooks = 1
+	// mostRefreshes is how often MAAS may refresh a VM host for each VM that was deleted, to see whether it is gone;
+	// together they need fewer.
+	mostRefreshes = 1
 	// mostConnections is a handful.
 	mostConnections = 5
-	// idlePolls is how many looks at all machines prove that nothing else is asked for.
+	// idlePolls is how many polls of all machines prove that nothing else is called.
 	idlePolls = 3
 )
 
-// CheckCost checks what each machine cost that came or went between a moment and now, and how many they were. A machine must not do both.
+// CheckCost checks the number of machines that came or went between a moment and now, and the cost of each. A machine
+// must not do both.
 func (l *Life) CheckCost(what string, since ledger.Mark, machines int) {
 	l.Helper()
 	account := l.Book.Between(since, l.Book.Mark())
@@ -42,22 +44,22 @@ func (l *Life) CheckCost(what string, since ledger.Mark, machines int) {
 			deleted++
 		}
 	}
-	if looks := looksIn(account); looks > mostLooks*deleted {
-		l.Errorf("%s: MAAS looked %d times at VM hosts for %d VMs that were deleted", what, looks, deleted)
+	if refreshes := refreshesIn(account); refreshes > mostRefreshes*deleted {
+		l.Errorf("%s: MAAS refreshed VM hosts %d times for %d VMs that were deleted", what, refreshes, deleted)
 	}
 	if len(account.Lost) > 0 {
 		l.Errorf("%s: machines were searched for that never came:\n%s", what, listed(account.Lost))
 	}
 }
 
-// looksIn counts how often MAAS was made to look at a VM host.
-func looksIn(account ledger.Account) (looks int) {
+// refreshesIn counts the refreshes of VM hosts.
+func refreshesIn(account ledger.Account) (refreshes int) {
 	for _, call := range account.Shared {
 		if call.Op == "refresh" {
-			looks++
+			refreshes++
 		}
 	}
-	return looks
+	return refreshes
 }
 
 func mostFor(m ledger.Machine) int {
@@ -71,7 +73,7 @@ func mostFor(m ledger.Machine) int {
 	}
 }
 
-// CheckIdle waits until all machines have been looked at some times, and checks that nothing was asked about one of them.
+// CheckIdle waits until all machines have been polled some times, and checks that no call concerned a single machine.
 func (l *Life) CheckIdle() {
 	l.Helper()
 	quiet := l.Book.Mark()
@@ -102,8 +104,8 @@ func (l *Life) logAccount(what string, account ledger.Account) {
 	for _, m := range account.Machines {
 		l.Logf("%s of %s: %d calls (VM: %t, static address: %t)", what, m.Hostname, len(m.Calls), m.VM, m.Did("link_subnet"))
 	}
-	l.Logf("%s, not for one machine: %d lists of machines, %d for the DNS record, %d looks at VM hosts, %d others", what, len(account.Polls),
-		len(account.Cluster), looksIn(account), len(account.Shared)-looksIn(account))
+	l.Logf("%s, not for one machine: %d lists of machines, %d for the DNS record, %d refreshes of VM hosts, %d others", what, len(account.Polls),
+		len(account.Cluster), refreshesIn(account), len(account.Shared)-refreshesIn(account))
 }
 
 func listed(calls []simulator.Call) string {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package life is the life of one cluster in a sandbox, under test: it comes up in the simulated MAAS, changes, and goes, and MAAS is
-// as it was before. Lives are led one after the other, for they compare all of MAAS, but for those in Together.
+// Package life is the life of one cluster in a sandbox, under test: it comes up in the simulated MAAS, changes, and is
+// deleted, and MAAS is as it was before. Lives run one after the other, because they compare all of MAAS, except those
+// in Together.
 package life
 
 import (
@@ -25,7 +26,7 @@ import (
 )
 
 const (
-	// createTimeout leaves time for Cluster API to notice a connection to a control plane that went, which takes it minutes.
+	// createTimeout allows for the minutes that Cluster API takes to notice a broken connection to a control plane.
 	createTimeout = 8 * time.Minute
 	deleteTimeout = 3 * time.Minute
 	shortTimeout  = 3 * time.Minute
@@ -34,10 +35,10 @@ const (
 // Namespace that clusters are created in.
 const Namespace = "default"
 
-// Life is one cluster's life, and what it is measured by. What goes wrong fails the test.
+// Life is one cluster's life, with its measurements. Errors fail the test.
 type Life struct {
 	*testing.T
-	// Box is where it is led.
+	// Box is its sandbox.
 	Box *sandbox.Sandbox
 	// Key is the name of the Cluster.
 	Key client.ObjectKey
@@ -53,7 +54,8 @@ type Life struct {
 	among       bool // other lives, at the same time
 }
 
-// Begin notes how MAAS is. When the test fails, all that matters is shown, and the cluster is deleted for the tests after it.
+// Begin records the state of MAAS. When the test fails, it shows everything that matters, and deletes the cluster for
+// the tests after it.
 func Begin(t *testing.T, box *sandbox.Sandbox, name string) *Life {
 	t.Helper()
 	l := &Life{
@@ -156,7 +158,7 @@ func (l *Life) MaasMachines() (controlPlanes, workers []infrav1.MaasMachine) {
 	return controlPlanes, workers
 }
 
-// Held are the machines in MAAS that the cluster has, by what MAAS says: control planes' VMs and bare metal.
+// Held returns the cluster's machines in MAAS, according to MAAS: control planes' VMs and bare metal.
 func (l *Life) Held(of []infrav1.MaasMachine) []simulator.MachineSnapshot {
 	l.Helper()
 	var machines []simulator.MachineSnapshot

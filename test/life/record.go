@@ -11,10 +11,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// recordInterval is how often the DNS record is looked at.
+// recordInterval is how often the DNS record is read.
 const recordInterval = 20 * time.Millisecond
 
-// Record looks at the DNS record of an API endpoint all the time: once it leads somewhere, it always must.
+// Record reads the DNS record of an API endpoint all the time: once it has an address, it must always have one.
 type Record struct {
 	t    *testing.T
 	maas *simulator.Simulator
@@ -41,7 +41,7 @@ func watchRecord(t *testing.T, maas *simulator.Simulator, name string) *Record {
 		tick := time.NewTicker(recordInterval)
 		defer tick.Stop()
 		for {
-			w.note()
+			w.read()
 			select {
 			case <-ended:
 				return
@@ -52,7 +52,7 @@ func watchRecord(t *testing.T, maas *simulator.Simulator, name string) *Record {
 	return w
 }
 
-func (w *Record) note() {
+func (w *Record) read() {
 	leads := len(w.maas.Lookup(w.name)) > 0
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// Together leads lives, by the names of their clusters, at the same time. When the last one has ended, MAAS is compared with how it was
-// before the first. What calls were for can't be told in them.
+// Together runs lives, by the names of their clusters, at the same time. When the last one has ended, MAAS is compared
+// with its state before the first. The purpose of calls can't be determined in them.
 func Together(t *testing.T, box *sandbox.Sandbox, lives map[string]func(*Life)) {
 	t.Helper()
 	before := box.MAAS.State()

@@ -22,11 +22,11 @@ import (
 const (
 	fieldOwner   = "sandbox"
 	pollInterval = 200 * time.Millisecond
-	// applyTimeout is for webhooks and policies that the API server has just been told of.
+	// applyTimeout allows for webhooks and policies that the API server has just learned of.
 	applyTimeout = 2 * time.Minute
 )
 
-// WaitFor calls check until it is done, fails, or the context ends: a deadline is the caller's. The error then says
+// WaitFor calls check until it is done, fails, or the context ends: the caller sets the deadline. The error then names
 // what was waited for, and the last status.
 func WaitFor(ctx context.Context, what string, check func() (done bool, status string, err error)) error {
 	tick := time.NewTicker(pollInterval)
@@ -47,7 +47,7 @@ func WaitFor(ctx context.Context, what string, check func() (done bool, status s
 	}
 }
 
-// ApplyYAML applies all documents, server-side. Objects without a namespace go to the namespace default.
+// ApplyYAML applies all documents, server-side. Objects without a namespace are applied in the namespace default.
 func (s *Sandbox) ApplyYAML(ctx context.Context, documents io.Reader) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(documents, 4096)
 	for {

@@ -118,7 +118,7 @@ func (m *Manager) chartValues(values map[string]any) map[string]any {
 	return overlay(values, overlay(m.values, m.box.chartValues()))
 }
 
-// overlay are the values of both, those above where both have one. It changes neither: managers share what they were given.
+// overlay returns the values of both; those of above win. It changes neither: managers share their values.
 func overlay(above, below map[string]any) map[string]any {
 	merged := maps.Clone(below)
 	for name, value := range above {
@@ -133,7 +133,7 @@ func overlay(above, below map[string]any) map[string]any {
 	return merged
 }
 
-// chartValues are what a user would set, and what makes waiting short.
+// chartValues returns values that a user would set, and those that shorten waits.
 func (s *Sandbox) chartValues() map[string]any {
 	values := map[string]any{
 		"maas":       map[string]any{"endpoint": s.MAASURL, "apiKey": s.MAASAPIKey},

@@ -25,7 +25,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// newScheme has the kinds that a test of the provider deals with.
+// newScheme returns a scheme with the kinds that a test of the provider uses.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 )
 
-// LXDMode says whether machines that install LXD run a real daemon.
+// LXDMode is whether machines that install LXD run a real daemon.
 type LXDMode int
 
 const (
@@ -34,7 +34,7 @@ const (
 	// InitializerContainer is the name of the container that makes a node an LXD host, for Kubelet.Kill.
 	InitializerContainer = "lxd-initializer"
 	initializerProgram   = "/lxd-initializer"
-	// snapDir is where a machine's LXD keeps what it has, from the snap.
+	// snapDir is the data directory of a machine's LXD from the snap.
 	snapDir = "/var/snap/lxd/common/lxd"
 )
 
@@ -51,13 +51,13 @@ func (s *Sandbox) HostNodes() []HostNode {
 	return slices.SortedFunc(maps.Values(s.hostNodes), func(a, b HostNode) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// RenameNode has a worker of a host cluster come back under another name: another Node, with the same provider ID and address, and with new pods.
-// It returns when the node is up.
+// RenameNode renames the Node of a worker of a host cluster: another Node, with the same provider ID and address, and
+// with new pods. It returns when the node is up.
 func (s *Sandbox) RenameNode(ctx context.Context, node HostNode, name string) error {
 	return s.guests.RenameNode(ctx, node.SystemID, name)
 }
 
-// LXD is the daemon on a machine, also while the machine is powered off, or nil where none is installed.
+// LXD returns the daemon on a machine, also while the machine is powered off, or nil if none is installed.
 func (s *Sandbox) LXD(systemID string) *lxd.Daemon {
 	return s.guests.LXD(systemID)
 }
@@ -88,7 +88,7 @@ func (s *Sandbox) withLXD() (bool, error) {
 	return err == nil, nil
 }
 
-// runHostNode runs the pods of a node of a host cluster, until what it returns is called.
+// runHostNode runs the pods of a node of a host cluster, until stop is called.
 func (s *Sandbox) runHostNode(ctx context.Context, node guest.Node) (stop func(), err error) {
 	program, err := s.initializer().wait(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Sandbox) runHostNode(ctx context.Context, node guest.Node) (stop func()
 	}, nil
 }
 
-// initializer is the program of the DaemonSet, which is built when the first node needs it.
+// initializer returns the program of the DaemonSet, which is built when the first node needs it.
 func (s *Sandbox) initializer() *build {
 	s.hostMutex.Lock()
 	defer s.hostMutex.Unlock()

@@ -17,7 +17,7 @@ func (s *Sandbox) Join(ctx context.Context, options Options) (*Sandbox, error) {
 	return Start(ctx, options)
 }
 
-// share takes MAAS, its machines, the network and what belongs to the process from the sandbox that is joined.
+// share takes MAAS, its machines, the network and the process-wide settings from the joined sandbox.
 func (s *Sandbox) share(joined *Sandbox) {
 	s.env, s.logger, s.build = joined.env, joined.logger, joined.build
 	s.MAAS, s.MAASURL, s.MAASAPIKey, s.ControlURL = joined.MAAS, joined.MAASURL, joined.MAASAPIKey, joined.ControlURL

@@ -17,7 +17,7 @@ import (
 )
 
 // The loggers of controller-runtime, klog and the standard library are set once for the process, and sandboxes come and
-// go: what is logged goes to the file of the sandbox that started last, and nowhere while there is none. Never to the
+// go: logs are written to the file of the sandbox that started last, and nowhere while there is none. Never to the
 // terminal.
 var (
 	logTarget  = &switchWriter{}
@@ -43,7 +43,7 @@ func logTo(file *os.File) logr.Logger {
 	return logger
 }
 
-// switchWriter writes to what was set last.
+// switchWriter writes to the current writer.
 type switchWriter struct {
 	mutex  sync.Mutex
 	target io.Writer

@@ -70,7 +70,7 @@ func (s *Sandbox) loadRegion() (*simulator.Region, error) {
 	return simulator.LoadRegion(description)
 }
 
-// errNoKey is returned for a region in which no administrator, or not the one that was named, has an API key.
+// errNoKey is for a region without an administrator, or without the named one, who has an API key.
 var errNoKey = errors.New("the region has no such administrator with an API key")
 
 // administratorKey is the key of an administrator, by name or the first.

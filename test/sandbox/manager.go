@@ -29,14 +29,14 @@ type Manager struct {
 	values  map[string]any
 }
 
-// ManagerOptions say how a further manager differs from the one that Start installs.
+// ManagerOptions are the differences of a further manager from the one that Start installs.
 type ManagerOptions struct {
 	// Name of the release, and of the namespace that it is in.
 	Name string
-	// Watch is the only namespace whose objects the manager reconciles. It is made where it is missing.
+	// Watch is the only namespace whose objects the manager reconciles. It is made if it is missing.
 	Watch string
-	// User is the administrator in MAAS that the manager is; see RegionWithAdministrators. Default: the sandbox's, whose key
-	// all managers share that say nothing else.
+	// User is the manager's administrator in MAAS; see RegionWithAdministrators. Default: the sandbox's, whose key all
+	// managers without a User share.
 	User string
 	// Values are merged into those of the sandbox.
 	Values map[string]any
@@ -80,7 +80,7 @@ func (s *Sandbox) startManager(ctx context.Context) error {
 	return m.install(ctx)
 }
 
-// newManager makes a namespace and runs the pods that will be in it. Options need only say what is not always the same.
+// newManager makes a namespace and runs the pods in it. Options need only contain what differs.
 func (s *Sandbox) newManager(ctx context.Context, options kubelet.Options) (*Manager, error) {
 	program, err := s.build.wait(ctx)
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *Sandbox) createNamespace(ctx context.Context, name string) error {
 // Kill ends the manager's processes with SIGKILL, and returns when they are gone. It is started again at once.
 func (m *Manager) Kill() error { return m.Kubelet.Kill(ManagerContainer) }
 
-// Reload is for those who change the provider: the manager is built from the sources as they are now, the release gets the chart as it is
-// now, and the manager's processes are killed, which start again at once. Where it can't be built, the one that runs stays.
+// Reload is for developers of the provider: it builds the manager from the present sources, upgrades the release to the
+// present chart, and kills the manager's processes, which restart at once. If the build fails, the running one stays.
 func (m *Manager) Reload(ctx context.Context) error {
 	running := m.box.build.program
 	next := m.box.buildTo(ctx, "manager", running+".next")
@@ -150,8 +150,7 @@ type build struct {
 	err     error
 }
 
-// buildProgram starts building one of the commands. It leaves it to the go command to find out whether there is anything
-// to do.
+// buildProgram starts building one of the commands. The go command finds out whether there is anything to do.
 func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
 	return s.buildTo(ctx, name, filepath.Join(s.dir, name))
 }
@@ -159,7 +158,7 @@ func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
 func (s *Sandbox) buildTo(ctx context.Context, name, program string) *build {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &build{program: program, cancel: cancel, done: make(chan struct{})}
-	// Without what debuggers read: that takes half the time of linking, in each sandbox.
+	// Without debugging data, which takes half the time of linking, in each sandbox.
 	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", b.program, "./cmd/"+name)
 	command.Dir, command.Env = s.root, append(slices.Clone(s.env), "CGO_ENABLED=0")
 	go func() {

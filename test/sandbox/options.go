@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Parts says how much of the sandbox is started. Each value includes the ones before it.
+// Parts is how much of the sandbox is started. Each value includes the ones before it.
 type Parts int
 
 // The parts, in the order in which they build on each other.
@@ -27,7 +27,7 @@ func (p Parts) include(part Parts) bool {
 	return p == Everything || (part != Everything && p >= part)
 }
 
-// Options say what is started and how. The zero value starts everything.
+// Options are the parts to start and their settings. The zero value starts everything.
 type Options struct {
 	// Parts that are started.
 	Parts Parts
@@ -41,19 +41,19 @@ type Options struct {
 	Seed int64
 	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
 	PollActive, PollIdle time.Duration
-	// Lease is for how long a manager that was killed holds up its successor; one that gets no response for three quarters of it ends.
-	// Default: 4 s, which is short on a busy computer: a test that counts calls and kills no manager wants more.
+	// Lease is how long a killed manager delays its successor; a manager that gets no response for three quarters of it
+	// ends. Default: 4 s, which is short on a busy computer: a test that counts calls and kills no manager needs more.
 	Lease time.Duration
-	// Eager has Cluster API look at an object whenever it changed, as its feature gate ReconcilerRateLimiting does when it is off. By
-	// default it does once in a second, and that is what most of a cluster's life is spent with.
+	// Eager makes Cluster API reconcile an object whenever it changed, as with its feature gate ReconcilerRateLimiting
+	// switched off. By default it does so once in a second, which takes most of a cluster's life.
 	Eager bool
-	// LXD says whether machines that install LXD run a real daemon.
+	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
 	// Audit has each API server keep an audit log of what ServiceAccounts ask; see AuditLog and HostAuditLog.
 	Audit bool
 	// Values are merged into the values of the chart.
 	Values map[string]any
-	// Progress gets what is being done, in a few words. It is called from one goroutine at a time.
+	// Progress gets the current step, in a few words. It is called from one goroutine at a time.
 	Progress func(string)
 	// KeepFiles leaves the temporary directory, with all logs, after Stop.
 	KeepFiles bool

@@ -22,15 +22,16 @@ type Outage int
 const (
 	// Refusing means that no process listens there.
 	Refusing Outage = iota
-	// Silent means that connections are accepted, and nothing is ever answered.
+	// Silent means that connections are accepted, and get no response.
 	Silent
 )
 
-// listenTimeout is for a process that was forked while MAAS went: it has the listener open until it executes its program.
+// listenTimeout allows for a process that was forked while MAAS stopped: it has the listener open until it executes its
+// program.
 const listenTimeout = time.Minute
 
-// StopMAAS takes MAAS's API off the network, and with it the simulator's own endpoint. Calls that are under way lose their
-// connection, and take effect all the same. The region lives on. It is not to be called while MAAS is away.
+// StopMAAS takes MAAS's API off the network, and with it the simulator's own endpoint. Calls under way lose their
+// connection, and take effect all the same. The region continues. Don't call it while MAAS is away.
 func (s *Sandbox) StopMAAS(ctx context.Context, how Outage) (*Away, error) {
 	if err := s.maasServer.Close(); err != nil {
 		return nil, fmt.Errorf("taking the simulated MAAS off the network: %w", err)
@@ -104,7 +105,7 @@ func (a *Away) take(connection net.Conn) {
 	a.serving.Go(func() { a.hold(connection) })
 }
 
-// hold reads what the client has to say, until it gives up or the outage ends.
+// hold reads from the client, until it gives up or the outage ends.
 func (a *Away) hold(connection net.Conn) {
 	ignored := make([]byte, 4096)
 	for {

@@ -12,8 +12,9 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Plain is a cluster that costs little, for tests of what becomes of its machines in MAAS: it has no ClusterClass, and neither a control plane provider nor
-// a bootstrap provider. Its machines boot into user data that does nothing, so that no Kubernetes cluster comes of them.
+// Plain is a cheap cluster, for tests of its machines in MAAS: it has no ClusterClass, and neither a control plane
+// provider nor a bootstrap provider. Its machines boot with user data that does nothing, so that no Kubernetes cluster
+// results.
 type Plain struct {
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
@@ -27,9 +28,9 @@ type Plain struct {
 type PlainMachine struct {
 	// Name of the Machine and of the MaasMachine. Default: that of the cluster.
 	Name string
-	// Worker tells it from a control plane, whose address the API endpoint leads to.
+	// Worker is false for a control plane, whose address the API endpoint contains.
 	Worker bool
-	// Spec of the MaasMachine: what is between the braces of YAML's flow style.
+	// Spec of the MaasMachine: the part between the braces of YAML's flow style.
 	Spec string
 }
 

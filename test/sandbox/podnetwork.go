@@ -11,7 +11,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
-// PodNetwork is what LXD sees of a node's CNI plugin: the interfaces that it makes on the node. node tells the nodes' own subnets apart, from 0 to 255.
+// PodNetwork returns the interfaces that a node's CNI plugin makes on the node. node, from 0 to 255, distinguishes the
+// nodes' own subnets.
 type PodNetwork func(node byte) []lxd.Interface
 
 // calicoMAC is that of each interface that Calico makes for a pod, on any node.
@@ -33,7 +34,7 @@ func Cilium(node byte) []lxd.Interface {
 	}
 }
 
-// Calico is Calico with vxlan as it comes.
+// Calico is Calico with its default, vxlan.
 func Calico(node byte) []lxd.Interface { return calico(node, "cali") }
 
 // CalicoVeth is Calico whose interfaces are named as other veths are (FELIX_INTERFACEPREFIX=veth).

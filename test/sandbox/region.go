@@ -21,8 +21,8 @@ func RegionWithoutVMHosts() (io.Reader, error) {
 	})
 }
 
-// RegionWithAdministrators describes the default region with further users who can do everything, for Options.Region:
-// what several managers do is told apart by theirs.
+// RegionWithAdministrators describes the default region with further administrators, for Options.Region: they
+// distinguish the calls of several managers.
 func RegionWithAdministrators(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		for _, name := range names {

@@ -34,7 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Sandbox is what was started. What Options.Parts left out is nil.
+// Sandbox is a started sandbox. Parts that Options.Parts excluded are nil.
 type Sandbox struct {
 	// RESTConfig is the management cluster's administrator's.
 	RESTConfig *rest.Config
@@ -60,7 +60,7 @@ type Sandbox struct {
 	dir     string
 	log     *os.File
 	logger  logr.Logger
-	env     []string // as it was before the sandbox changed it
+	env     []string // the variables before the sandbox changed them
 
 	controlPlane *controlplane.ControlPlane
 	build        *build
@@ -119,7 +119,7 @@ func (s *Sandbox) start(ctx context.Context) error {
 		s.build = s.buildProgram(ctx, "manager") // meanwhile
 	}
 	if parts.include(MAAS) && s.MAAS == nil {
-		// First, for it sets HTTPS_PROXY, which is read once.
+		// First: it sets HTTPS_PROXY, which is read only once.
 		if err := s.startMAAS(ctx); err != nil {
 			return err
 		}
@@ -176,8 +176,8 @@ func (s *Sandbox) startClusterAPI(ctx context.Context) error {
 	return err
 }
 
-// Stop ends everything, the last started first, and removes the sandbox's files. It takes a bounded time, and may be
-// called more than once.
+// Stop ends everything in reverse order of its start, and removes the sandbox's files. It takes a bounded time, and may
+// be called more than once.
 func (s *Sandbox) Stop() error {
 	s.stopping.Do(func() { s.stopped = s.stop() })
 	return s.stopped
@@ -231,7 +231,8 @@ func (s *Sandbox) Err() error {
 	return s.providers.Err()
 }
 
-// moduleRoot is the directory of go.mod, upwards from the working directory: tests run in their package's directory.
+// moduleRoot returns the directory of go.mod, upwards from the working directory: tests run in their package's
+// directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -37,13 +37,13 @@ func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, mach
 	})
 }
 
-// whenTrue are Cluster API's conditions of which True is what is worth a word.
+// whenTrue are Cluster API's conditions that are worth reporting when they are True.
 var whenTrue = []string{
 	clusterv1.DeletingCondition, clusterv1.PausedCondition, clusterv1.RemediatingCondition, clusterv1.ScalingUpCondition, clusterv1.ScalingDownCondition,
 	clusterv1.RollingOutCondition, clusterv1.MachineUpdatingCondition,
 }
 
-// Conditions says in one line which conditions are not as they are when all is done, and why.
+// Conditions returns, in one line, the conditions that are not in their final state, with their reasons.
 func Conditions(all []metav1.Condition) string {
 	var lines []string
 	for _, condition := range all {

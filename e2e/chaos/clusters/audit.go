@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// VMs are those on the LXD hosts that have the names of the cluster's VMs, whether MAAS knows them or not.
+// VMs returns the VMs on the LXD hosts with names of the cluster's VMs, whether MAAS knows them or not.
 func (c *Cluster) VMs() []string {
 	var names []string
 	for _, host := range c.Box.MAAS.VMHosts() {
@@ -29,7 +29,7 @@ func (c *Cluster) VMs() []string {
 	return names
 }
 
-// Settled waits until MAAS has what the cluster's objects say, and nothing else with its marks.
+// Settled waits until MAAS has what the cluster's objects require, and nothing else with its marks.
 func (c *Cluster) Settled() {
 	c.Helper()
 	c.Wait("MAAS and the objects to agree", func() (bool, string, error) {
@@ -39,7 +39,7 @@ func (c *Cluster) Settled() {
 	})
 }
 
-// CheckNothingLeft checks that nothing in MAAS and on its hosts has the marks of the cluster, which was deleted.
+// CheckNothingLeft checks that nothing in MAAS and on its hosts has the marks of the deleted cluster.
 func (c *Cluster) CheckNothingLeft() {
 	c.Helper()
 	findings, err := c.auditor.Gone(c.Context(), c.who())

@@ -28,10 +28,10 @@ import (
 // patience bounds all waiting: some retries are a minute apart.
 const patience = 5 * time.Minute
 
-// Cluster is one cluster. What goes wrong fails the test.
+// Cluster is one cluster. Errors fail the test.
 type Cluster struct {
 	*testing.T
-	// Box is where it lives.
+	// Box is its sandbox.
 	Box *sandbox.Sandbox
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
@@ -44,15 +44,15 @@ type Cluster struct {
 	gone              bool
 }
 
-// Options say which cluster it is.
+// Options are the name and the kind of the cluster.
 type Options struct {
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
-	// Auditor finds what the cluster leaves in MAAS.
+	// Auditor finds what the cluster leaves behind in MAAS.
 	Auditor *audit.Auditor
 	// RecordChanges: a test changes the DNS record of the API endpoint by hand, so that it is not watched.
 	RecordChanges bool
-	// Neighbours: other tests change MAAS at the same time, so that only what has the cluster's own marks is its own doing.
+	// Neighbours: other tests change MAAS at the same time, so that only objects with the cluster's own marks count.
 	Neighbours bool
 }
 
@@ -133,7 +133,7 @@ func (c *Cluster) Wait(what string, check func() (bool, string, error)) {
 	}
 }
 
-// MaasMachine reads one; nil where it is gone.
+// MaasMachine reads one; nil if it is gone.
 func (c *Cluster) MaasMachine(name string) *infrav1.MaasMachine {
 	c.Helper()
 	m := &infrav1.MaasMachine{}
@@ -161,7 +161,7 @@ func (c *Cluster) In(name string) simulator.MachineSnapshot {
 	return found
 }
 
-// AwaitProvisioned waits until machines are deployed, and Cluster API is told so.
+// AwaitProvisioned waits until machines are deployed, and Cluster API knows it.
 func (c *Cluster) AwaitProvisioned(names ...string) {
 	c.Helper()
 	for _, name := range names {
@@ -181,7 +181,8 @@ func (c *Cluster) AwaitRunning(names ...string) {
 	}
 }
 
-// Join says that control planes are Nodes of their cluster, as Cluster API finds out where there is one: clients are led to them.
+// Join marks control planes as Nodes of their cluster, as Cluster API does if there is a cluster: the endpoint then
+// contains them.
 func (c *Cluster) Join(names ...string) {
 	c.Helper()
 	for _, name := range names {
@@ -202,7 +203,7 @@ func (c *Cluster) setNode(name string, node clusterv1.MachineNodeReference) {
 	}
 }
 
-// AwaitReason waits until a machine says that it does not run, and why. It returns the machine as it is then.
+// AwaitReason waits until a machine reports why it does not run. It returns the machine as it is then.
 func (c *Cluster) AwaitReason(name, reason string) *infrav1.MaasMachine {
 	c.Helper()
 	return c.Await(name+" to say "+reason, name, func(m *infrav1.MaasMachine) bool {

@@ -14,14 +14,14 @@ import (
 type Machine struct {
 	// Name of the Machine and of the MaasMachine. It is unique in the namespace.
 	Name string
-	// Worker tells it from a control plane, whose address the API endpoint leads to.
+	// Worker is false for a control plane, whose address the API endpoint contains.
 	Worker bool
 	// VM is composed on an LXD host; otherwise it is bare metal.
 	VM bool
 	// StaticIP and Tags are as in the spec of a MaasMachine.
 	StaticIP string
 	Tags     []string
-	// VMHost is the only host that a VM may be on, where it is not empty.
+	// VMHost is the only host for the VM, if it is not empty.
 	VMHost string
 	// Cores that it has at least. Default: 2.
 	Cores int
@@ -29,7 +29,7 @@ type Machine struct {
 
 const defaultCores = 2
 
-// plain is what the cluster is made from.
+// plain returns the cluster's manifest.
 func (c *Cluster) plain() sandbox.Plain { return sandbox.Plain{Key: c.Key} }
 
 func (m Machine) plain() sandbox.PlainMachine {

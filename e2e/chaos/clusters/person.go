@@ -41,7 +41,7 @@ func (p *Person) Do(method, path, op string, pairs ...string) map[string]any {
 	p.Helper()
 	object := map[string]any{}
 	if json.Unmarshal(p.call(method, path, op, pairs), &object) != nil {
-		return nil // another kind of answer
+		return nil // another kind of response
 	}
 	return object
 }

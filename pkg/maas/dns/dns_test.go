@@ -25,12 +25,12 @@ const name = "api.maas.test"
 // server is a MAAS that has one DNS record at most.
 type server struct {
 	mu sync.Mutex
-	// fqdn is the record's; "" when there is none. An address of "" is that of a link whose machine was released.
+	// fqdn is the record's; "" if there is none. An address of "" is that of a link whose machine was released.
 	fqdn      string
 	addresses []string
 	// calls are those that change something.
 	calls []string
-	// reads counts the looks at the record.
+	// reads counts the reads of the record.
 	reads int
 	// down makes reads fail with 500.
 	down bool
@@ -141,8 +141,8 @@ func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// MAAS takes the address of a machine that goes out of the record, or the record away, and gives the replacement the lowest free address:
-// the same.
+// MAAS removes the address of a machine that leaves the record, or the record itself, and gives the replacement the
+// lowest free address: the same.
 func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
 	for name, gone := range map[string]func(*server){
 		"a released machine leaves a link":      func(s *server) { s.addresses = []string{""} },

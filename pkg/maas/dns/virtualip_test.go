@@ -78,7 +78,8 @@ func (b *virtualBed) isFree(t *testing.T, address string) bool {
 	return err == nil
 }
 
-// onBoth runs a test with a MAAS that leaves the addresses of a deleted DNS record reserved, and with one that frees them.
+// onBoth runs a test with a MAAS that keeps the addresses of a deleted DNS record reserved, and with one that frees
+// them.
 func onBoth(t *testing.T, run func(*testing.T, *virtualBed)) {
 	t.Helper()
 	for _, version := range []string{"3.5.13", "3.6.5"} {

@@ -16,16 +16,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// script is a MAAS that needs time on the test's own clock. Its client is never used: look only asks it whether MAAS is away.
+// script is a MAAS that needs time on the test's own clock. Its client is never used: poll only asks it whether MAAS is
+// away.
 type script struct {
 	t       *testing.T
 	clock   time.Time
-	perItem time.Duration // what a list needs for each machine
+	perItem time.Duration // the time of a list for each machine
 	timeout time.Duration // what ends a list
 
 	machines map[string]*maas.Machine
 	unlisted map[string]bool  // lists lack them
-	errors   map[string]error // what GET of one machine says
+	errors   map[string]error // errors of GET for one machine
 	emptied  bool             // lists hold nothing
 
 	lists    [][]string
@@ -88,7 +89,7 @@ func (s *script) Version(context.Context) (string, error) {
 	return "3.6.5", nil
 }
 
-// looks lets time pass, and has the inventory look when it would.
+// polls advances the time, and polls when the inventory would.
 func (s *script) polls(i *Inventory, n int) {
 	s.t.Helper()
 	for range n {
@@ -99,10 +100,10 @@ func (s *script) polls(i *Inventory, n int) {
 	}
 }
 
-// sweeps is enough looks for a sweep, and for what it finds.
+// sweeps is enough polls for a sweep and its checks.
 const sweeps = 2*int(scriptedIdle/scriptedActive) + 2
 
-// deploy gives MAAS machines, and has them observed.
+// deploy adds machines to MAAS, and observes them.
 func (s *script) deploy(i *Inventory, interest Interest, n int) []string {
 	var ids []string
 	for at := range n {
@@ -270,7 +271,7 @@ func TestManyThatAreGoneAtOnceHaveVanished(t *testing.T) {
 	}
 }
 
-// Changing machines are looked at more often, so they are the first to be missed.
+// Changing machines are polled more often, so they are the first to be missed.
 func TestChangingMachinesAreNotGoneBeforeTheOthersWereLookedAt(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
@@ -289,7 +290,7 @@ func TestChangingMachinesAreNotGoneBeforeTheOthersWereLookedAt(t *testing.T) {
 	}
 }
 
-// Of a MAAS whose lists lack machines, only GET tells how many are gone.
+// If lists lack machines, only GET shows how many are gone.
 func TestListsThatLackMachinesDontMakeOneVanish(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)

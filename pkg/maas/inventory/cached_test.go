@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// slow is something to fetch that takes a second.
+// slow is a fetch that takes a second.
 type slow struct {
 	fetches atomic.Int32
 	err     error
@@ -128,7 +128,7 @@ func TestWritesOvertakeAFetch(t *testing.T) {
 	}
 }
 
-// hanging is a MAAS whose list of all machines ends when the test says so.
+// hanging is a MAAS whose list of all machines ends when the test decides.
 type hanging struct {
 	source
 	lists  atomic.Int32
@@ -171,7 +171,7 @@ func TestTheListOfAllMachinesKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("MAAS was asked for %d lists, want one", n)
 		}
 		<-time.After(2 * time.Minute) // On the fake clock.
-		get(1, nil)                   // The old answer, while MAAS lists again.
+		get(1, nil)                   // The old list, while MAAS lists again.
 		refused := errors.New("no")
 		maasThatHangs.answer <- refused
 		synctest.Wait()

@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// region is a MAAS that has machines and counts who is asked for.
+// region is a MAAS that has machines and counts the requests for each.
 type region struct {
 	mu       sync.Mutex
 	machines map[string]maas.Machine
@@ -92,7 +92,7 @@ func (r *region) lists() [][]string {
 	return slices.Clone(r.asked)
 }
 
-// start runs an inventory on a region; changed collects what it tells.
+// start runs an inventory on a region; changed collects its notifications.
 func start(t *testing.T, active, idle time.Duration) (*Inventory, *region, *changes) {
 	t.Helper()
 	region := &region{machines: map[string]maas.Machine{}}
@@ -148,7 +148,7 @@ const never = time.Hour
 
 func TestManyMachinesAreAskedForTogether(t *testing.T) {
 	inventory, region, changed := start(t, 10*time.Millisecond, never)
-	region.mu.Lock() // The first look, if it begins meanwhile, ends when all were asked for.
+	region.mu.Lock() // The first poll, if it begins meanwhile, ends when all were read.
 	for i := range 50 {
 		id := fmt.Sprintf("m%02d", i)
 		region.machines[id] = maas.Machine{SystemID: id, Status: maas.StatusDeployed}
@@ -211,7 +211,7 @@ func TestAMachineThatIsGoneIsTold(t *testing.T) {
 	}
 }
 
-// A look that began before a write must not bring back what was before it.
+// A poll that began before a write must not restore the state before it.
 func TestOlderAnswersDontUndoWrites(t *testing.T) {
 	inventory := New(nil, Options{})
 	asked := time.Now()
@@ -226,7 +226,7 @@ func TestOlderAnswersDontUndoWrites(t *testing.T) {
 	}
 }
 
-// A machine that was given back at once, for example: nothing would ever tell the inventory to forget it.
+// For example a machine that was given back at once: nothing would ever make the inventory forget it.
 func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	inventory, region, _ := start(t, time.Millisecond, 5*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
@@ -283,7 +283,7 @@ func (r *region) turnedAway() int {
 	return r.turned
 }
 
-// While MAAS is down, the inventory's looks are all that it gets, however many others want something of it.
+// While MAAS is down, it gets only the inventory's probes, however many others call it.
 func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)

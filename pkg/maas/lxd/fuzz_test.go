@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// What the API lets through, see LXDStorage and LXDNetworkDevice.
+// What the API accepts, see LXDStorage and LXDNetworkDevice.
 var (
 	apiName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	apiDevice = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
@@ -33,8 +33,8 @@ vm_hosts: [{name: host, cores: 8, memory: 16384, storage_pools: [{name: default,
 timings: {compose: 0s}
 `
 
-// FuzzConstraints composes a VM with any storage and devices that the API lets through: MAAS understands them, and the VM is as
-// it was asked for.
+// FuzzConstraints composes a VM with any storage and devices that the API accepts: MAAS understands them, and the VM is
+// as requested.
 func FuzzConstraints(f *testing.F) {
 	f.Fuzz(func(t *testing.T, disk uint16, pool, device, bridge, subnet string) {
 		_, err := netip.ParsePrefix(subnet)
@@ -96,8 +96,8 @@ func newRegion(t *testing.T, text string) fuzzedRegion {
 	return fuzzedRegion{sim, inventory.New(client, inventory.Options{})}
 }
 
-// FuzzPlacement places a VM on whatever hosts MAAS tells of: on one of them that can take it, whatever their order, or the error says
-// why on none.
+// FuzzPlacement places a VM on any hosts: on one of them that can take it, whatever their order, or the error has the
+// reason for each.
 func FuzzPlacement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte, cores, memory, disk uint16, zone, pool string) {
 		var vmHosts []maas.VMHost

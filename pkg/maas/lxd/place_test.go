@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// placed is where a VM goes beside its peers.
+// placed returns the host for a VM beside its peers.
 func placed(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	return place(hosts, &spec, countPeers(peers))
 }
@@ -110,7 +110,7 @@ func TestPlaceRefuses(t *testing.T) {
 		hosts []Host
 		spec  VMSpec
 		kind  ErrorType
-		says  string // what a user must be told
+		says  string // a part of the message
 	}{
 		"no hosts":       {nil, small, HostUnavailable, "no LXD VM hosts"},
 		"another zone":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},

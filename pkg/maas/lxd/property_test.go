@@ -34,7 +34,7 @@ func chance(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// randomHost is of any size, over-committed or not, and with all that may be wrong with a host.
+// randomHost returns a host of any size, over-committed or not, with anything that may be wrong with a host.
 func randomHost(r *rand.Rand, id int) Host {
 	cores, memory, disk := 1+r.IntN(32), 1024*(1+r.IntN(64)), r.IntN(400)
 	ratio := pick(r, 0.5, 1, 1, 1, 2, 7.5)
@@ -101,8 +101,8 @@ func randomPeers(r *rand.Rand, hosts []Host) []Peer {
 	return peers
 }
 
-// TestNoHostIsOverbooked places VMs of any size one after the other, while some are composed, canceled or in doubt and figures are
-// read now and then: what is on a host is never more than MAAS lets it have.
+// TestNoHostIsOverbooked places VMs of any size one after the other, while some are composed, canceled or in doubt and
+// figures are read now and then: a host never has more than MAAS allows.
 func TestNoHostIsOverbooked(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
 		b := newBook(t, randomFleet(r)...)
@@ -141,7 +141,7 @@ func TestNoHostIsOverbooked(t *testing.T) {
 	})
 }
 
-// finish ends a compose: 1 made, 2 refused, 3 made after MAAS's answer was lost. It fails when MAAS would have refused.
+// finish ends a compose: 1 made, 2 refused, 3 made and MAAS's response lost. It fails if MAAS would have refused.
 func finish(b *book, truth []Host, vm string, spec VMSpec, how int) {
 	b.t.Helper()
 	if how == 2 {
@@ -162,8 +162,8 @@ func finish(b *book, truth []Host, vm string, spec VMSpec, how int) {
 	}
 }
 
-// TestVMsAreSpreadWithinOneOfTheBest places equal VMs: no zone has two more than another that could take one more, and no host two
-// more than another one of its zone.
+// TestVMsAreSpreadWithinOneOfTheBest places equal VMs: no zone has two more than another with room for one more, and no
+// host two more than another one of its zone.
 func TestVMsAreSpreadWithinOneOfTheBest(t *testing.T) {
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
 		hosts := randomFleet(r)

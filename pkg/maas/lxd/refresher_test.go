@@ -14,20 +14,20 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// refreshTakes is how long MAAS looks at a host in these tests.
+// refreshTakes is how long a refresh takes in these tests.
 const refreshTakes = 5 * time.Second
 
-// pass lets time pass in the test's bubble.
+// pass advances the time of the test's bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
 var one, two = Host{ID: 1, Name: "host"}, Host{ID: 2, Name: "other"}
 
-// eye counts the looks, and checks that nothing is composed meanwhile.
+// eye counts the refreshes, and checks that nothing is composed meanwhile.
 type eye struct {
 	*HostRefresher
 	t  *testing.T
 	mu sync.Mutex
-	// began are the times at which looks began.
+	// began are the times at which refreshes began.
 	began                 []time.Time
 	refreshing, composing int
 	err                   error
@@ -71,7 +71,7 @@ func (e *eye) step(what *int, by int) {
 	}
 }
 
-// until comes back until the look is done, as a reconciler does. It returns when it first asked, and the last error.
+// until retries until the refresh is done, as a reconciler does. It returns when it first asked, and the last error.
 func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error) {
 	asked = e.askedSince(vm, "1/host")
 	for {
@@ -130,7 +130,7 @@ func TestOnlyALookThatBeganLaterTells(t *testing.T) {
 	})
 }
 
-// What was seen before a VM was deleted anew tells nothing.
+// A refresh from before a VM was deleted again proves nothing.
 func TestADeletionAsksAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
@@ -184,7 +184,7 @@ func TestLooksAndComposesKeepApart(t *testing.T) {
 	})
 }
 
-// A worker is not held for as long as MAAS takes with a host that does not answer.
+// A worker is not blocked while MAAS waits for a host that does not respond.
 func TestAComposeGivesUpWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
@@ -220,7 +220,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 	})
 }
 
-// Who asks for a look and does not come back must not keep composes off for ever.
+// A caller that requests a refresh and does not come back must not block composes for ever.
 func TestAWishForALookEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
@@ -277,7 +277,7 @@ func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
 	})
 }
 
-// One user who may not have MAAS look does not speak for the host.
+// A user who may not refresh a host is no failure of the host.
 func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
@@ -292,7 +292,7 @@ func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 	})
 }
 
-// A deletion on a host that does not answer takes minutes; the others' looks don't wait for it.
+// A deletion on a host that does not respond takes minutes; the refresh for others does not wait for it.
 func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
@@ -322,7 +322,7 @@ func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
 	})
 }
 
-// What replaces a VM that went down with its host must not be placed there again.
+// The replacement of a VM that went down with its host must not be placed there again.
 func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)

@@ -28,7 +28,7 @@ func newBook(t *testing.T, hosts ...Host) *book {
 	return b
 }
 
-// look asks for the hosts' figures now.
+// readFigures reads the hosts' figures now.
 func (b *book) readFigures() {
 	for i := range b.hosts {
 		b.hosts[i].SeenAt = b.now
@@ -51,7 +51,7 @@ func (b *book) place(vm string, change ...func(*VMSpec)) string {
 	return host.Name
 }
 
-// whole is a VM that takes a host for itself.
+// whole is a VM that needs a whole host.
 func whole(s *VMSpec) { s.Cores = 16 }
 
 func TestReservationsKeepParallelPlacementsApart(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// hosts composes as it is told.
+// hosts composes as its fields say.
 type hosts struct {
 	list     []Host
 	projects map[string]string
@@ -61,7 +61,7 @@ func compose(t *testing.T, s *Service, spec VMSpec) (string, error) {
 	return host.Name, err
 }
 
-// talkingFailed is what MAAS says when a host could not compose.
+// talkingFailed is MAAS's error for a host that could not compose.
 var talkingFailed = &maas.Error{Kind: maas.Unavailable, Status: 503, Message: "Failed talking to pod"}
 
 func TestAHostThatFailedIsLeftAloneForAWhile(t *testing.T) {
@@ -269,7 +269,7 @@ func TestATakenNameIsNotTheHostsFault(t *testing.T) {
 }
 
 func TestProjectsAndProfiles(t *testing.T) {
-	left := host("a3", "a") // MAAS listed it, and does not have it any more.
+	left := host("a3", "a") // MAAS listed it, and no longer has it.
 	fleet := &hosts{list: []Host{host("a1", "a"), host("a2", "a"), left}, projects: map[string]string{"a1": "default", "a2": "maas"}}
 	for name, tc := range map[string]struct {
 		spec VMSpec

@@ -43,10 +43,10 @@ func TestFind(t *testing.T) {
 		fault       *simulator.Fault
 		losing      bool   // the host keeps what MAAS deletes
 		unreachable bool   // while it is verified
-		place       string // "": as it was noted
+		place       string // "": as recorded
 		back        bool
 		want        maas.Kind
-		unreached   bool // it is said of the host, not of MAAS
+		unreached   bool // it is the host's failure, not MAAS's
 	}{
 		"gone":                              {},
 		"kept by its host":                  {losing: true, back: true},

@@ -103,7 +103,7 @@ func links(m *maas.Machine) []string {
 	return list
 }
 
-// calls are those that Connect made: MAAS notes the test's own last one a moment late.
+// calls returns those of Connect: MAAS logs the test's own last one a moment late.
 func (b *bed) calls() []string {
 	var list []string
 	for _, call := range b.maas.Calls().Log {
@@ -178,7 +178,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// A try that was cut off after the link was made left the one that it replaces. IPv6 stays.
+// A try that was interrupted after the link was made left the one that it replaces. IPv6 stays.
 func TestConnectTakesAwayWhatTheAddressReplaces(t *testing.T) {
 	b := newBed(t)
 	v6 := []NIC{{Name: "eth1", Mode: maas.LinkModeStatic, Address: "fd00:78::9"}}

@@ -62,7 +62,7 @@ func newPool(t *testing.T) *pool {
 	return p
 }
 
-// allocate takes a machine; the answer is its hostname.
+// allocate takes a machine and returns it.
 func (p *pool) allocate(constraints maas.AllocateParams) (*maas.Machine, error) {
 	p.t.Helper()
 	return p.Allocate(p.t.Context(), maas.Unrecorded("a test"), ownership.Identity{AgentName: "capmaas/owner/m"}, constraints)
@@ -100,7 +100,7 @@ func (p *pool) await(what string, done func() bool) {
 	}
 }
 
-// fail takes a machine, has it fail while seenBy has it, and gives it back.
+// fail takes a machine, makes it fail while seenBy has it, and gives it back.
 func (p *pool) fail(hostname, seenBy string) *maas.Machine {
 	p.t.Helper()
 	all, err := p.client.ListMachines(p.t.Context(), maas.MachineFilter{Hostnames: []string{hostname}})
@@ -226,8 +226,8 @@ func TestEachFurtherFailureDoublesThePause(t *testing.T) {
 	}
 }
 
-// A MaasMachine tells of its machine each time it looks, and may keep it for hours: that is one failure, and the pause begins when
-// the machine is back in the pool.
+// A MaasMachine reports its machine's failure in each reconcile, and may keep the machine for hours: that is one
+// failure, and the cooldown begins when the machine is back in the pool.
 func TestThePauseBeginsInThePool(t *testing.T) {
 	s := NewService(nil, nil)
 	began := time.Unix(100000, 0)
@@ -244,7 +244,7 @@ func TestThePauseBeginsInThePool(t *testing.T) {
 		t.Errorf("a machine that is not in the pool is told of: %+v", list)
 	}
 	back := now
-	for range 3 { // Until its network is as before, say.
+	for range 3 { // For example until its network is restored.
 		s.BackInPool(m.SystemID)
 		if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(cooldowns.First)) {
 			t.Errorf("back at %v: %+v", back, list)
@@ -257,7 +257,8 @@ func TestThePauseBeginsInThePool(t *testing.T) {
 	}
 }
 
-// MAAS composes a VM where no machine fits and it has a host that the call does not name. The caller is told which, to give it back.
+// MAAS composes a VM if no machine fits and it has a host that the call does not name. The caller gets the VM, to give
+// it back.
 func TestAllocateTellsOfAVMOnAHostThatIsNew(t *testing.T) {
 	p := newPool(t)
 	if names, err := p.VMHostNames(t.Context()); err != nil || len(names) != 0 {

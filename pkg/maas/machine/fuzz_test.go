@@ -11,8 +11,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// FuzzStaticIP looks for the subnet of any address among any subnets: the smallest that holds it, or an *AddressError. A link has
-// the address however it is written.
+// FuzzStaticIP searches the subnet of any address among any subnets: the smallest that contains it, or an
+// *AddressError. A link has the address in any notation.
 func FuzzStaticIP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, address, cidrs string) {
 		var subnets []maas.Subnet

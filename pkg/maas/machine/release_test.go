@@ -14,8 +14,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
-// answering makes a service of a MAAS that responds to all calls with one machine, or with a status.
-func answering(t *testing.T, machine maas.Machine, status int) *Service {
+// serviceWith makes a service of a MAAS that responds to all calls with one machine, or with a status.
+func serviceWith(t *testing.T, machine maas.Machine, status int) *Service {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -75,7 +75,7 @@ func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
 
 func TestWhatMAASRefusesOnTheWayBackIsSaid(t *testing.T) {
 	machine := maas.Machine{SystemID: "abc123"}
-	conflicting, missing := answering(t, machine, http.StatusConflict), answering(t, machine, http.StatusNotFound)
+	conflicting, missing := serviceWith(t, machine, http.StatusConflict), serviceWith(t, machine, http.StatusNotFound)
 	if err := conflicting.Abort(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {
 		t.Errorf("abort: %v", err)
 	}

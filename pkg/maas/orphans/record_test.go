@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// After a restore of Kubernetes there may be many orphans at once. nginx before MAAS takes 8 KiB for a request line.
+// After a restore of Kubernetes there may be many orphans at once. nginx before MAAS accepts 8 KiB for a request line.
 func TestManyOrphansWithLongNamesAreProven(t *testing.T) {
 	for _, length := range []int{10, 46, 63, 253} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {

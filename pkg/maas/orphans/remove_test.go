@@ -135,7 +135,7 @@ func (b *bed) become(systemID string, status maas.Status) *maas.Machine {
 	return m
 }
 
-// call is for what the client can't do.
+// call makes calls that the client lacks.
 func (b *bed) call(systemID, op string) {
 	b.t.Helper()
 	client, err := gomaasapi.NewAuthenticatedClient(b.url+"/api/2.0/", adminKey)
@@ -155,8 +155,8 @@ func (b *bed) remove(systemID string) (string, error) {
 	return remover.Remove(b.t.Context(), systemID)
 }
 
-// removals are the calls that take a machine away. A call may be logged a moment after its answer, so those that prepare a test
-// don't count.
+// removals returns the calls that remove a machine. A call may be logged a moment after its response, so those that
+// prepare a test don't count.
 func (b *bed) removals() []string {
 	var list []string
 	for _, call := range b.Calls().Log {

@@ -27,7 +27,7 @@ func ids(findings []Finding) []string {
 	return list
 }
 
-// TestAnOrphanIsReportedOnceAfterTheSettleTime goes through audits that follow each other.
+// TestAnOrphanIsReportedOnceAfterTheSettleTime runs a series of audits.
 func TestAnOrphanIsReportedOnceAfterTheSettleTime(t *testing.T) {
 	type audit struct {
 		at         time.Duration

@@ -64,8 +64,8 @@ func (r record) prover(t *testing.T) *Prover {
 	return NewProver(inventory.New(client, inventory.Options{}))
 }
 
-// From Allocated on, MAAS's record decides; a name proves whose a VM is only while no user has acquired it. Where MAAS takes the agent name off
-// a machine when its release starts, and the release fails, our annotations are left to prove whose it is.
+// From Allocated on, MAAS's record decides; a name proves the owner of a VM only while no user has acquired it. If MAAS
+// removes the agent name when a release starts, and the release fails, our annotations remain as the proof.
 func TestIsOurs(t *testing.T) {
 	marks := map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.m"}
 	metal := Identity{OwnerID: "owner", AgentName: ourName, Annotations: marks}

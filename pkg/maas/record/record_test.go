@@ -83,7 +83,7 @@ func (b *bed) wantPending(want ...Op) {
 	}
 }
 
-// touch changes the object, as somebody else does.
+// touch changes the object, as another client does.
 func (b *bed) touch(change func(*infrav1.MaasMachine)) {
 	b.Helper()
 	m := b.now()
@@ -161,7 +161,8 @@ func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
 	}
 }
 
-// A machine whose system id could not be stored stays pending: otherwise nothing would name it, and the object could go without it.
+// A machine whose system id could not be stored stays pending: otherwise nothing would refer to it, and the object
+// could be deleted without it.
 func TestWhatCouldNotBeStoredStaysPending(t *testing.T) {
 	t.Parallel()
 	var down error
@@ -250,8 +251,8 @@ func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
 	}
 }
 
-// A manager that was stopped after it recorded a call may wake up when another one has taken over: MAAS is not asked any more, and what is
-// recorded, which may be the other's by now, stays.
+// A manager that was stopped after it recorded a call may resume when another one has taken over: it no longer calls
+// MAAS, and the record, which may be the other's by now, stays.
 func TestAManagerThatStoodStillAfterItsNoteAsksMAASForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, interceptor.Funcs{Patch: func(
@@ -315,7 +316,8 @@ func TestAPhaseBeginsWhenItIsFirstSeen(t *testing.T) {
 	}
 }
 
-// A call counts from when this process first saw it: the clock of the one that recorded it may be wrong by minutes in either direction.
+// A call counts from when this process first saw it: the clock of the process that recorded it may be wrong by minutes
+// in either direction.
 func TestACallIsPendingForTheSettleTimeWhateverItsClockSays(t *testing.T) {
 	const settleTime = 4 * time.Minute
 	for name, skew := range map[string]time.Duration{"right": 0, "behind": -5 * time.Minute, "ahead": 9 * time.Minute} {
@@ -363,7 +365,7 @@ func TestTheZeroPermitAllowsNothing(t *testing.T) {
 	}
 }
 
-// Tools that a person runs have a way around the record; what the manager is made of has none.
+// Tools that a person runs have a way around the record; the manager's packages have none.
 func TestTheManagerHasNoWayAroundTheRecord(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..", "..")

@@ -112,7 +112,7 @@ func TestNICs(t *testing.T) {
 	}
 }
 
-// MAAS takes the networks of a VM host's pods for the machine's.
+// MAAS adds the networks of a VM host's pods to the machine's.
 func TestForeignAddressesAreThoseOffTheBootVLAN(t *testing.T) {
 	on := func(vlan int, ips ...string) *maas.Interface {
 		nic := &maas.Interface{VLAN: &maas.VLAN{ID: vlan}}

@@ -16,8 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// FuzzMachineAddresses types any addresses by any text in the ConfigMap: none comes twice, none is what only the machine can use, and
-// those that are preferred come first, as InternalIP. One that others can use is never lost.
+// FuzzMachineAddresses types any addresses with any text in the ConfigMap: none comes twice, none is one that only the
+// machine can use, and preferred ones come first, as InternalIP. An address that others can use is never lost.
 func FuzzMachineAddresses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, config, list string) {
 		preferred, texts := parsePrefixes(strings.Split(config, ",")), strings.Split(list, ",")
@@ -47,7 +47,7 @@ func FuzzMachineAddresses(f *testing.F) {
 
 var apiSize = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
 
-// FuzzDiskSize takes any size that the API lets through, and gives it as it is.
+// FuzzDiskSize tries any size that the API accepts, and gets it unchanged.
 func FuzzDiskSize(f *testing.F) {
 	f.Fuzz(func(t *testing.T, size string, least int32) {
 		if (size != "" && !apiSize.MatchString(size)) || least < 0 {

@@ -89,7 +89,7 @@ func newBedWith(t *testing.T, description string, opts Options) *bed {
 	return &bed{Simulator: s, t: t, clock: fake, server: server}
 }
 
-// pass lets time pass, a second at a time, and everything happen that is due meanwhile.
+// pass advances the time, a second at a time, and runs everything that becomes due.
 func (b *bed) pass(d time.Duration) {
 	b.t.Helper()
 	for ; d > 0; d -= time.Second {
@@ -98,7 +98,7 @@ func (b *bed) pass(d time.Duration) {
 	}
 }
 
-// answer is a reply of the API.
+// answer is a response of the API.
 type answer struct {
 	status int
 	header http.Header
@@ -143,7 +143,7 @@ func (k key) header(nonce string, at time.Time) string {
 		k.consumer, k.token, k.secret, nonce, at.Unix())
 }
 
-// send makes a call; the error is of the transport.
+// send makes a call; the error is that of the transport.
 func (b *bed) send(k key, method, path string, form url.Values) (answer, error) {
 	target := b.server.URL + apiRoot + path
 	var body io.Reader

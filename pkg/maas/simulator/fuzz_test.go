@@ -27,7 +27,7 @@ var maasFailures = []string{
 	"failed to detect a valid IP address from ", "'NoneType' object has no attribute ", "insert or update on table ", "Cannot resolve keyword ",
 }
 
-// fuzzBed is a region without a network, which tells what panicked.
+// fuzzBed is a region without a network, which reports panics.
 type fuzzBed struct {
 	*Simulator
 	clock    *clocktesting.FakeClock
@@ -72,8 +72,8 @@ func (b *fuzzBed) mustList(t *testing.T, what string) {
 	}
 }
 
-// FuzzRequest sends any request to a region: it must answer as MAAS does, never with an error of Go's, and stay a region that can
-// be read, also when everything has happened that the request began.
+// FuzzRequest sends any request to a region: it must respond as MAAS does, never with a Go error, and remain a region
+// that can be read, also when everything that the request began has happened.
 func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, who uint8, method, path, query, auth, contentType string, body []byte) {
 		b := newFuzzBed(t)
@@ -109,7 +109,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzForm reads any body: values and their order tell the same, and forms are read as everybody reads them.
+// FuzzForm parses any body: values and their order agree, and forms are parsed as other parsers do.
 func FuzzForm(f *testing.F) {
 	f.Fuzz(func(t *testing.T, contentType string, raw []byte) {
 		parsed, err := parseBody(contentType, raw)
@@ -142,7 +142,7 @@ func FuzzForm(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization takes any header: no one is let in who does not show the secret.
+// FuzzAuthorization tries any header: nobody gets in without the secret.
 func FuzzAuthorization(f *testing.F) {
 	b := newFuzzBed(f)
 	f.Cleanup(b.Close)

@@ -28,7 +28,7 @@ func (b *lxdBed) compose(path string) answer {
 		"skip_commissioning", "true")
 }
 
-// expectRefused wants refresh to say that the host fails, in MAAS's words.
+// expectRefused checks that refresh reports the host's failure, in MAAS's words.
 func (b *lxdBed) expectRefused(path, words string) {
 	b.t.Helper()
 	got := b.do(post, path, "op", "refresh")
@@ -239,7 +239,7 @@ func TestVMThatIsDeletedWhileItStartsIsGone(t *testing.T) {
 	path := b.host()
 	id := b.compose(path).object(t)["system_id"].(string)
 	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
-	b.pass(2 * time.Second) // LXD is told to start it
+	b.pass(2 * time.Second) // LXD is asked to start it
 	if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
 		t.Fatalf("deletion: %d %s", got.status, got.body)
 	}
@@ -335,7 +335,7 @@ func (b *lxdBed) connectTo() {
 	b.trust(b.certificate)
 }
 
-// silent is a dialer to hosts that never answer. It says when it is called, and what ended the call.
+// silent is a dialer to hosts that never respond. It signals when it is called, and what ended the call.
 type silent struct {
 	dialled chan struct{}
 	ended   chan error

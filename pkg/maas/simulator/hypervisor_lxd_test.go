@@ -105,7 +105,7 @@ func (b *lxdBed) register(pairs ...string) answer {
 	}, pairs...)...)
 }
 
-// host registers the LXD and lets MAAS learn all of it.
+// host registers the LXD and waits until MAAS knows all of it.
 func (b *lxdBed) host() (path string) {
 	b.t.Helper()
 	h := b.register().object(b.t)
@@ -116,7 +116,7 @@ func (b *lxdBed) host() (path string) {
 	return "vm-hosts/" + jsonNumber(h["id"]) + "/"
 }
 
-// await lets a second of the region's time pass again and again until the condition holds.
+// await advances the region's time by seconds until the condition holds.
 func (b *lxdBed) await(what string, condition func() bool) {
 	b.t.Helper()
 	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
@@ -178,7 +178,7 @@ func TestLXDHostIsDiscovered(t *testing.T) {
 	}
 }
 
-// MAAS works with a key that is for its project alone, also where that project is restricted as far as it can be.
+// MAAS works with a key that is restricted to its project, also if the project is as restricted as possible.
 func TestLXDHostWithARestrictedKeyAndProject(t *testing.T) {
 	b := newLXDBed(t)
 	b.makePool()
@@ -203,7 +203,7 @@ func TestLXDHostWithARestrictedKeyAndProject(t *testing.T) {
 		"storage", "root:2,data:1", "skip_commissioning", "true").object(t)
 	b.checkLife(machine["system_id"].(string))
 
-	// Without a bridge MAAS takes a device of the host. Such a VM can't be started on the node that the test has.
+	// Without a bridge MAAS uses a device of the host. Such a VM can't be started on the test's node.
 	hv := &lxdHost{
 		sim: b.Simulator, address: "https://" + b.address, project: lxdProject, link: &hostLink{},
 		certificate: b.certificate, privateKey: b.key,

@@ -122,7 +122,8 @@ func TestKindsOfErasing(t *testing.T) {
 	}
 }
 
-// A failed erase keeps the machine and its agent name; MAAS takes the name off only when the erasing is done. It can be released again.
+// A failed erase keeps the machine and its agent name; MAAS removes the name only when the erasing is done. The machine
+// can be released again.
 func TestFailedErasing(t *testing.T) {
 	const settings = "config: {enable_disk_erasing_on_release: true}\n"
 	for name, test := range map[string]struct{ config, failed string }{

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A machine that can't be switched off is not released: its status is what it was, its agent name is gone, its owner and annotations are
-// not. It can be released again.
+// A machine that can't be switched off is not released: its status is restored, its agent name is gone, its owner and
+// annotations remain. It can be released again.
 func TestReleaseOfAMachineThatCannotBeSwitchedOff(t *testing.T) {
 	b := newBed(t)
 	id := b.named("small").SystemID
@@ -47,7 +47,7 @@ func TestReleaseThatSwitchesNothingOffTakesNoPowerFailure(t *testing.T) {
 	}
 }
 
-// Aborted tests leave a machine as it was; those that follow commissioning leave it Ready.
+// Aborted tests leave a machine in its earlier state; those that follow commissioning leave it Ready.
 func TestAbortOfTests(t *testing.T) {
 	for name, test := range map[string]struct {
 		pairs []string

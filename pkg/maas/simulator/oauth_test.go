@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// whoami asks who the header is; no header is anonymous.
+// whoami asks for the user of the header; no header is anonymous.
 func (b *bed) whoami(header string) answer {
 	b.t.Helper()
 	request, err := http.NewRequestWithContext(b.t.Context(), get, b.server.URL+apiRoot+"users/?op=whoami", nil)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// takes is how much of the region's time passes until all requests are answered, which are made at the same time. It steps on while a
-// request is on its way to the region, so that it may be more than MAAS took.
+// takes returns the region's time until all of these concurrent requests have responses. It advances while a request is
+// on its way to the region, so that it may be more than MAAS took.
 func (b *bed) takes(requests ...func() (answer, error)) time.Duration {
 	b.t.Helper()
 	began := b.clock.Now()

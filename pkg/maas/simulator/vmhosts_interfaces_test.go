@@ -40,7 +40,7 @@ func hasNow(b *bed, machines ...*machine) map[string][]string {
 	return out
 }
 
-// As models/bmc.py (sync) and builtin_scripts/network.py have it: MAAS takes what LXD reports for the machine's own.
+// Like models/bmc.py (sync) and builtin_scripts/network.py: MAAS assigns what LXD reports to the machine.
 func TestAHostsInterfacesBecomeItsMachines(t *testing.T) {
 	const shared = "ee:ee:ee:ee:ee:ee"
 	node := func(n int, others ...HostNetwork) []HostNetwork {
@@ -67,7 +67,7 @@ func TestAHostsInterfacesBecomeItsMachines(t *testing.T) {
 		},
 		"nodes with one MAC address for all pods": {
 			first: node(1, veth("cali1", shared)), second: node(2, veth("cali2", shared)),
-			want: map[string][]string{ // The second node's card went to the first machine, whose own is forgotten, with the address that it uses.
+			want: map[string][]string{ // The second node's card moved to the first machine, whose own is forgotten, with the address that it uses.
 				"one":       {"eth0 00:16:3e:00:00:02", "br0 00:16:3e:00:00:02 static=10.10.0.12", "cali2 " + shared},
 				"addresses": {"10.10.0.12"},
 			},
@@ -116,7 +116,8 @@ func TestAHostsInterfacesBecomeItsMachines(t *testing.T) {
 	}
 }
 
-// As release_interface_config in models/node.py has it: what MAAS learned of a deployed machine goes, and a bridge's addresses go to its first port.
+// Like release_interface_config in models/node.py: interfaces that MAAS found on a deployed machine are deleted, and a
+// bridge's addresses move to its first port.
 func TestWhatWasFoundOnAHostGoesWithItsRelease(t *testing.T) {
 	const mac = "00:16:3e:00:00:01"
 	reported := []HostNetwork{

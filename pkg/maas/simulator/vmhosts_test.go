@@ -81,7 +81,7 @@ func TestHostThatKeepsVMs(t *testing.T) {
 	}
 }
 
-// MAAS takes in what it finds under the VM's own name, unless another machine has that.
+// MAAS adds a VM that it finds under the VM's own name, unless another machine has that.
 func TestVMWhoseNameIsTakenComesBackUnderAnother(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
@@ -97,7 +97,7 @@ func TestVMWhoseNameIsTakenComesBackUnderAnother(t *testing.T) {
 	t.Errorf("the VM is not there under another name: %+v", b.Machines())
 }
 
-// A refresh while a VM is composed takes in the VM, and the compose finds its name taken.
+// A refresh while a VM is composed adds the VM, and the compose finds its name taken.
 func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
 	b := newBedWith(t, strings.Replace(testRegion, "compose: 0s", "compose: 2m", 1), Options{})
 	answered := make(chan answer, 1)
@@ -391,7 +391,7 @@ func TestMachineDeployedAsAVMHost(t *testing.T) {
 	}
 }
 
-// What allocate composes goes with the transaction when the machine cannot be saved; its VM stays.
+// If the machine cannot be saved, what allocate composed is rolled back with the transaction; its VM stays.
 func TestAllocateThatFailsAfterItComposedLeavesTheVM(t *testing.T) {
 	b := newBed(t)
 	_, before := b.realVMs()
@@ -404,7 +404,7 @@ func TestAllocateThatFailsAfterItComposedLeavesTheVM(t *testing.T) {
 	}
 }
 
-// Also VMs that MAAS knows nothing of take room in a storage pool.
+// VMs that MAAS does not know also use a storage pool.
 func TestStoragePoolsFill(t *testing.T) {
 	b := newBed(t)
 	compose := func(name, storage string) answer {

@@ -100,7 +100,7 @@ func (b *bed) writes() (n int) {
 	return n
 }
 
-// keys are two pairs that MAAS takes.
+// keys are two pairs that MAAS accepts.
 var keys = [2]struct{ certificate, key string }{newKeys(), newKeys()}
 
 func newKeys() struct{ certificate, key string } {

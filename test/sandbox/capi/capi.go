@@ -43,8 +43,8 @@ const (
 	loopback              = "127.0.0.1"
 	syncPeriod            = 10 * time.Minute
 	remoteConditionsGrace = 5 * time.Minute
-	// clusterRetry is how soon a workload cluster that could not be reached is tried again. The default of 30 s fits
-	// real machines, which take minutes to boot.
+	// clusterRetry is how soon an unreachable workload cluster is tried again. The default of 30 s fits real machines,
+	// which take minutes to boot.
 	clusterRetry = 2 * time.Second
 	clusterQPS   = 20
 	clusterBurst = 30
@@ -52,7 +52,7 @@ const (
 	stopTimeout  = time.Minute
 )
 
-// Options say what Cluster API runs against.
+// Options are the environment of Cluster API.
 type Options struct {
 	// Config of the management cluster's administrator.
 	Config *rest.Config
@@ -64,7 +64,8 @@ type Options struct {
 	Dir string
 	// Logger gets the logs of all three providers.
 	Logger logr.Logger
-	// Eager has reconcilers look at an object whenever it changed; by default they do once in a second, which most of a life is spent with.
+	// Eager makes reconcilers handle an object whenever it changed; by default they do so once in a second, which takes
+	// most of a cluster's life.
 	Eager bool
 }
 
@@ -149,7 +150,7 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 	return p, nil
 }
 
-// finish waits until the webhooks respond, and only then lets the API server call them.
+// finish waits until the webhooks respond, and only then makes the API server call them.
 func (p *Providers) finish(ctx context.Context, config *rest.Config, providers []provider, webhooks []client.Object, ca []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// apiVersionGetter tells the conversion webhooks which version of a provider's kind to use: the newest one that the
-// CRD's labels list for the newest contract. Cluster API has it in an internal package.
+// apiVersionGetter returns the function with which the conversion webhooks choose the version of a provider's kind: the
+// newest one that the CRD's labels list for the newest contract. Cluster API has it in an internal package.
 func apiVersionGetter(reader client.Reader) func(context.Context, schema.GroupKind) (string, error) {
 	return func(ctx context.Context, kind schema.GroupKind) (string, error) {
 		crd := &metav1.PartialObjectMetadata{}

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// moduleDir asks the go command where Cluster API's module is, downloaded if need be. The command runs in the
-// directory of the main module (where tests run), so the version is the one that this code is built with.
+// moduleDir asks the go command for the directory of Cluster API's module, downloaded if need be. The command runs in
+// the directory of the main module (where tests run), so the version is the one of this build.
 func moduleDir(ctx context.Context, dir string, env []string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	command.Dir, command.Env = dir, env

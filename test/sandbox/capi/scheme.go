@@ -22,7 +22,7 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 )
 
-// schemeOf has the kinds that all three providers know, and those of the one that asks.
+// schemeOf returns a scheme with the kinds that all three providers need, and those of the caller.
 func schemeOf(add ...func(*runtime.Scheme) error) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	shared := []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme}

@@ -28,13 +28,13 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 		"--etcd-servers=" + etcd,
 		"--bind-address=" + loopback,
 		"--secure-port=" + port,
-		// Without it the API server looks for a default route, and a machine without a network has none.
+		// Without it the API server needs a default route, which a machine without a network lacks.
 		"--advertise-address=" + loopback,
 		"--tls-cert-file=" + c.credentials.path("apiserver.crt"),
 		"--tls-private-key-file=" + c.credentials.path("apiserver.key"),
 		"--client-ca-file=" + c.credentials.path("ca.crt"),
 		"--authorization-mode=RBAC",
-		// As in OpenShift: who keeps another object from being deleted needs the right to change that one's finalizers.
+		// As in OpenShift: blocking the deletion of an owner needs the right to change its finalizers.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		"--allow-privileged=true",
 		"--service-cluster-ip-range=10.0.0.0/24",
@@ -47,8 +47,8 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 	}...)
 }
 
-// controllers are those that a management cluster cannot do without, and those that make pods of the
-// chart's Deployments and DaemonSets. The rest would look after nodes that are not there.
+// controllers are those that a management cluster needs, and those that make pods of the chart's Deployments and
+// DaemonSets. The others would manage nodes, which don't exist.
 var controllers = []string{
 	"namespace-controller",
 	"garbage-collector-controller",

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// AuditLogName is the name of the audit log in Options.LogDir: one JSON object of audit.k8s.io/v1 in each line, for each request of a
-// ServiceAccount that was answered, and for each watch also when its answer began.
+// AuditLogName is the name of the audit log in Options.LogDir: one JSON object of audit.k8s.io/v1 in each line, for
+// each request of a ServiceAccount that got a response, and for each watch also when its response began.
 const AuditLogName = "audit.log"
 
 const auditPolicy = `

@@ -23,7 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
-// AssetsVariable names the environment variable that says where the control plane's programs are.
+// AssetsVariable is the environment variable with the directory of the control plane's programs.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
@@ -40,7 +40,7 @@ var collectSeldom = []string{"GOGC=400", "GOMEMLIMIT=1500MiB"}
 // ErrNoAssets is returned when the control plane's programs can't be found.
 var ErrNoAssets = errors.New("no control-plane programs")
 
-// Options say where things are.
+// Options are directories and addresses.
 type Options struct {
 	// Assets is the directory with etcd, kube-apiserver and kube-controller-manager. Default: $KUBEBUILDER_ASSETS.
 	Assets string
@@ -214,7 +214,7 @@ func answers(ctx context.Context, client *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// Stop ends all processes, the last started first. It takes at most the grace period for each.
+// Stop ends all processes in reverse order of their start. It takes at most the grace period for each.
 func (c *ControlPlane) Stop() error {
 	var failures []error
 	for i := len(c.processes) - 1; i >= 0; i-- {

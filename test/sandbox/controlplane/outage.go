@@ -15,11 +15,11 @@ const apiserverName = "kube-apiserver"
 // apiserver is where the API server is among the processes, after etcd.
 const apiserver = 1
 
-// errNotStarted is returned where there is no API server to end or to start again.
+// errNotStarted is for an API server that can't be ended or restarted because there is none.
 var errNotStarted = errors.New("the control plane does not run")
 
-// StopAPIServer ends the API server with SIGKILL, as a crash would, and returns when it is gone. Nothing that was stored is lost:
-// etcd goes on.
+// StopAPIServer kills the API server with SIGKILL, as a crash would, and returns when it is gone. No stored data is
+// lost: etcd continues.
 func (c *ControlPlane) StopAPIServer() error {
 	if len(c.processes) <= apiserver {
 		return fmt.Errorf("ending %s: %w", apiserverName, errNotStarted)

@@ -141,8 +141,8 @@ var (
 
 const memberRemove = "/etcdserverpb.Cluster/MemberRemove"
 
-// ServeHTTP puts in front of the in-memory server what it does not do itself. In a host cluster that server is left with the pods of
-// kube-system, which the control-plane provider reads as an administrator: they do not run.
+// ServeHTTP adds what the in-memory server lacks. In a host cluster that server has only the pods of kube-system, which
+// the control-plane provider reads as an administrator: they do not run.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.member.cluster
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
@@ -174,7 +174,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.backing.forwarder.ServeHTTP(w, r)
 }
 
-// inMemory reports whether a request is for the in-memory server, which lets all clients do everything.
+// inMemory reports whether a request is for the in-memory server, which authorizes all clients.
 func (s *apiServer) inMemory(r *http.Request) bool {
 	if s.member.cluster.backing == nil {
 		return true

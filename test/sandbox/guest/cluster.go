@@ -24,8 +24,8 @@ import (
 // cluster is a workload cluster.
 type cluster struct {
 	manager inmemory.Manager
-	// pods has the pods of kube-system, objects all else. Both are in memory, but in a host cluster, whose objects are in
-	// its real API server.
+	// pods has the pods of kube-system, objects everything else. Both are in memory, except the objects of a host
+	// cluster, which are in its real API server.
 	pods, objects store
 	backing       *backing // of a host cluster
 	group         string   // of the objects in memory
@@ -121,7 +121,7 @@ func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version
 	}
 }
 
-// maxPods is what a kubelet takes unless it is configured otherwise.
+// maxPods is a kubelet's default.
 const maxPods = 110
 
 func (c *cluster) add(m *member) {
@@ -197,7 +197,7 @@ func (m *member) apiServerNames() certs.AltNames {
 	return names
 }
 
-// serverOfPod is the API server on the machine that a pod runs on, or nil where that machine does not run.
+// serverOfPod returns the API server on the machine of a pod, or nil if that machine does not run.
 func (c *cluster) serverOfPod(pod string) *apiServer {
 	object := &corev1.Pod{}
 	if err := c.pods.Get(noContext, key(metav1.NamespaceSystem, pod), object); err != nil {

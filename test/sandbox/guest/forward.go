@@ -23,9 +23,9 @@ import (
 // mastersGroup may do everything.
 const mastersGroup = "system:masters"
 
-// forwarder hands requests to the real API server of a host cluster. That server does not know the CA of the cluster's client
-// certificates: the administrator, who may impersonate any user, tells it whom they name. All others, ServiceAccounts with their tokens
-// above all, are judged by the real server alone.
+// forwarder passes requests to the real API server of a host cluster. That server does not know the CA of the cluster's
+// client certificates: the administrator, who may impersonate any user, names their user to it. All others,
+// ServiceAccounts with their tokens above all, are authorized by the real server alone.
 type forwarder struct {
 	target     *url.URL
 	transports []*http.Transport
@@ -94,8 +94,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// impersonate says whom the client certificate names. An API server looks at the certificate before it looks at a token. A user who may
-// do everything may speak for others.
+// impersonate sets the user that the client certificate names. An API server checks the certificate before a token. A
+// user with all rights may impersonate others.
 func impersonate(r *httputil.ProxyRequest) {
 	r.Out.Header.Del("Authorization")
 	if impersonates(r.In.Header) {

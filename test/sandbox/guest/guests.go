@@ -2,17 +2,17 @@
 
 // Package guest is the operating system of simulated machines.
 //
-// When MAAS has deployed a machine and it is powered on, cloud-init runs with the user data that MAAS was given. Of
-// what real user data asks for, kubeadm matters here: the files it needs are taken from the user data, and nothing from
-// anywhere else. kubeadm init starts a workload cluster, kubeadm join adds to one, and both behave as the real ones do:
-// they reach the cluster through the API endpoint's DNS name, check the token and the CA's hash, and wait where a record
-// is missing. A machine that loses power takes its API server and etcd member with it; one that is released is wiped.
+// When MAAS has deployed a machine and it is powered on, cloud-init runs with the user data from MAAS. Of the contents
+// of real user data, kubeadm matters here: it gets its files from the user data alone. kubeadm init starts a workload
+// cluster, kubeadm join adds to one, and both behave like the real ones: they reach the cluster through the API
+// endpoint's DNS name, check the token and the CA's hash, and wait if a record is missing. A machine that loses power
+// takes its API server and etcd member with it; a machine that is released is wiped.
 //
-// The workload clusters live in memory (Cluster API's in-memory server), but for host clusters: a cluster whose first
+// The workload clusters live in memory (Cluster API's in-memory server), except host clusters: a cluster whose first
 // machine installs LXD has a real control plane behind its API servers, for the pods, the rights and the policies that
-// make its nodes LXD hosts. Only etcd's members and the pods of kube-system are in memory there too. Commands before and
-// after kubeadm are not run, but for the installation of LXD: a machine with it has a real daemon while it is powered
-// on, in a network of its own with the machine's address.
+// make its nodes LXD hosts. Only etcd's members and the pods of kube-system are in memory there, too. Commands before
+// and after kubeadm are not run, except the installation of LXD: a machine with it has a real daemon while it is
+// powered on, in its own network with the machine's address.
 package guest
 
 import (
@@ -40,10 +40,10 @@ import (
 // stopTimeout bounds Stop.
 const stopTimeout = time.Minute
 
-// powerInterval is how often machines are looked at for power that was switched without MAAS.
+// powerInterval is how often machines are checked for power that was switched without MAAS.
 const powerInterval = 250 * time.Millisecond
 
-// Machines is what MAAS tells of its machines, and where names lead to, and addresses that are forwarded.
+// Machines returns MAAS's machines, the addresses of names, and where addresses are forwarded to.
 type Machines interface {
 	Machine(systemID string) (simulator.MachineSnapshot, bool)
 	Machines() []simulator.MachineSnapshot
@@ -51,7 +51,7 @@ type Machines interface {
 	Lookup(host string) []netip.Addr
 }
 
-// Options say what machines may have, and where things are.
+// Options are the possible software of machines, and directories.
 type Options struct {
 	// Logger gets what happens on machines.
 	Logger logr.Logger
@@ -63,8 +63,8 @@ type Options struct {
 	LogDir string
 	// Audit has the API servers of host clusters keep an audit log.
 	Audit bool
-	// OnNode is called when a node of a host cluster is up, and what it returns when the machine is about to go down. The
-	// context ends when the machine's power does.
+	// OnNode is called when a node of a host cluster is up, and the returned function when the machine is about to go
+	// down. The context ends when the machine's power does.
 	OnNode func(ctx context.Context, node Node) (down func(), err error)
 }
 
@@ -110,7 +110,7 @@ func Start(ctx context.Context, machines Machines, options Options) (*Guests, er
 		hosts:    map[string]*host{},
 		clusters: map[string]*cluster{},
 	}
-	// Changes that come meanwhile wait until the machines that are there have been looked at.
+	// Changes that come meanwhile wait until the existing machines have been checked.
 	g.observing.Lock()
 	defer g.observing.Unlock()
 	g.unsubscribe = machines.Subscribe(func(m simulator.MachineSnapshot, change simulator.Change) {
@@ -125,7 +125,7 @@ func Start(ctx context.Context, machines Machines, options Options) (*Guests, er
 	return g, nil
 }
 
-// observe does what a change of a machine does to its operating system.
+// observe applies a change of a machine to its operating system.
 func (g *Guests) observe(ctx context.Context, m simulator.MachineSnapshot, deleted bool) {
 	if ctx.Err() != nil {
 		return
@@ -154,7 +154,7 @@ func (g *Guests) observe(ctx context.Context, m simulator.MachineSnapshot, delet
 	}
 }
 
-// watchPower sees power that is switched behind MAAS's back, of which MAAS sends no notification.
+// watchPower detects power that is switched outside of MAAS, for which MAAS sends no notification.
 func (g *Guests) watchPower(ctx context.Context) {
 	for pause(ctx, powerInterval) {
 		g.observing.Lock()

@@ -145,7 +145,7 @@ func (h *host) bringUp(ctx context.Context, member *member, m simulator.MachineS
 	return h.nodeUp(ctx, member, m, renamed), nil
 }
 
-// cloudInit runs kubeadm where the user data says so.
+// cloudInit runs kubeadm if the user data contains it.
 func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data *userData) error {
 	run, err := readKubeadm(data)
 	if errors.Is(err, errNoKubeadm) {
@@ -246,8 +246,8 @@ func (h *host) stopServer() {
 	}
 }
 
-// leave is the end of the installation. No component is told, as in reality: the node and the etcd member stay behind until they are
-// removed. A cluster that no machine has any more is gone.
+// leave ends the installation. Other components are not informed, as in reality: the node and the etcd member stay
+// behind until they are removed. A cluster without machines is gone.
 func (h *host) leave() {
 	h.wipeLXD()
 	if m := h.joined(); m != nil {

@@ -29,9 +29,9 @@ type Node struct {
 	// Config of the administrator of the cluster's real API server, and the CA, PEM, of that server's certificate.
 	Config *rest.Config
 	CA     []byte
-	// LXD of the machine, or nil where none is installed or it did not start.
+	// LXD of the machine, or nil if none is installed or it did not start.
 	LXD *lxd.Daemon
-	// Renamed says that the node was up before under another name, since the machine has booted.
+	// Renamed means that the node was up before under another name, since the machine has booted.
 	Renamed bool
 }
 
@@ -90,20 +90,20 @@ func (b *backing) stop() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// nodeUp reports a node of a host cluster. What it returns is called before the node goes down.
+// nodeUp reports a node of a host cluster. The returned function is called before the node goes down.
 func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot, renamed bool) (down func()) {
-	b, tell := m.cluster.backing, h.guests.options.OnNode
-	if b == nil || tell == nil {
+	b, onNode := m.cluster.backing, h.guests.options.OnNode
+	if b == nil || onNode == nil {
 		return func() {}
 	}
 	node := Node{
 		Name: m.node, SystemID: machine.SystemID, Hostname: machine.Hostname,
 		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(), Renamed: renamed,
 	}
-	if len(m.addresses) > 0 { // Those of its first boot: MAAS takes the addresses of pods for the machine's own, too.
+	if len(m.addresses) > 0 { // Those of its first boot: MAAS adds the addresses of pods to the machine's.
 		node.Address = m.addresses[0]
 	}
-	down, err := tell(ctx, node)
+	down, err := onNode(ctx, node)
 	if err != nil {
 		if ctx.Err() == nil {
 			h.logger.Error(err, "Starting what runs on the node")

@@ -41,7 +41,7 @@ var (
 type kubeadmRun struct {
 	command string
 	cluster clusterConfiguration
-	// clusterDocument is the ClusterConfiguration as it was written.
+	// clusterDocument is the original ClusterConfiguration.
 	clusterDocument string
 	init            initConfiguration
 	join            joinConfiguration
@@ -230,7 +230,7 @@ func (a *authority) hash() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// kubeadmInit makes a cluster; with a real control plane where it is one of LXD hosts.
+// kubeadmInit makes a cluster, with a real control plane if it is a host cluster.
 func (g *Guests) kubeadmInit(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot, hosts bool) (*member, error) {
 	if run.cluster.ControlPlaneEndpoint == "" {
 		return nil, errors.New("the ClusterConfiguration has no controlPlaneEndpoint")
@@ -302,7 +302,7 @@ func (c *cluster) checkToken(ctx context.Context, token string) error {
 	return nil
 }
 
-// kubernetesVersion is what the cluster's ConfigMap kubeadm-config says.
+// kubernetesVersion returns the version in the cluster's ConfigMap kubeadm-config.
 func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
 	config := &corev1.ConfigMap{}
 	if err := c.objects.Get(ctx, key("kube-system", "kubeadm-config"), config); err != nil {
@@ -318,8 +318,8 @@ func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
 // imageVersion finds a Kubernetes version in the name of an image, such as custom/u-2404-k8s-v1.35.0 or u-2204-k8s-1.35.
 var imageVersion = regexp.MustCompile(`(?:^|[^0-9])(1\.\d{2})(\.\d{1,2})?(?:[^0-9]|$)`)
 
-// kubeletVersion is that of the image, for a real image brings its kubelet along. What the name does not tell is the
-// cluster's.
+// kubeletVersion returns the version of the image, because a real image contains its kubelet. If the name has none, it
+// is the cluster's.
 func kubeletVersion(image, cluster string) string {
 	found := imageVersion.FindStringSubmatch(image)
 	switch {

@@ -50,8 +50,8 @@ func (h *host) startLXD(ctx context.Context, m simulator.MachineSnapshot) error 
 	return nil
 }
 
-// ownNetwork is the machine's first address with its network, and what has it: a bridge with its card; or a card, which the image then puts into a
-// bridge.
+// ownNetwork returns the machine's first address with its network, and the device with it: a bridge with its card; or a
+// card, which the image then puts into a bridge.
 func ownNetwork(m simulator.MachineSnapshot) lxd.Options {
 	for _, i := range m.Interfaces {
 		for _, prefix := range i.Addresses {
@@ -98,7 +98,7 @@ func (h *host) daemon() *lxd.Daemon {
 	return h.lxd
 }
 
-// LXD is the daemon on a machine, also while the machine is powered off, or nil where none is installed.
+// LXD returns the daemon on a machine, also while the machine is powered off, or nil if none is installed.
 func (g *Guests) LXD(systemID string) *lxd.Daemon {
 	g.mutex.Lock()
 	h := g.hosts[systemID]

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// noContext is for the objects in memory, which are there at once.
+// noContext is for the objects in memory, which are available at once.
 var noContext = context.Background()
 
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -45,7 +45,7 @@ func (c *cluster) setUp(m *member) error {
 	return c.electLeader()
 }
 
-// setDown does what the cluster's own controllers do when a node does not respond any more.
+// setDown does what the cluster's own controllers do when a node no longer responds.
 func (c *cluster) setDown(m *member) error {
 	if err := c.setReady(m, false); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (m *member) newNode() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: m.node, Labels: map[string]string{
 			corev1.LabelHostname: m.node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		}},
-		// Only a cloud provider sets the provider ID, and there is none: it is the MAAS provider's business.
+		// Only a cloud provider sets the provider ID, and there is none: the MAAS provider sets it.
 		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
 	}
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
@@ -93,7 +93,7 @@ func (m *member) nodeAddresses() []corev1.NodeAddress {
 	return append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: m.node})
 }
 
-// nodeConditions of a node that runs, or of one that has not been heard of.
+// nodeConditions returns those of a node that runs, or of one that has stopped reporting.
 func nodeConditions(ready bool) []corev1.NodeCondition {
 	now := metav1.Now()
 	status, pressure, reason := corev1.ConditionTrue, corev1.ConditionFalse, "KubeletReady"
@@ -122,7 +122,7 @@ func (c *cluster) setReady(m *member, ready bool) error {
 		return err
 	}
 	if c.backing == nil || ready {
-		return nil // a real kubelet tells when its pods are ready
+		return nil // a real kubelet reports when its pods are ready
 	}
 	return setPodsReady(c.objects, m.node, false)
 }
@@ -138,8 +138,8 @@ func (m *member) setStatus(status *corev1.NodeStatus, ready bool) {
 	}
 }
 
-// untaint takes the taint away that a real API server gives to each new node, as the controller of the nodes'
-// lifecycle does when they are ready.
+// untaint removes the taint that a real API server gives to each new node, as the node lifecycle controller does when
+// it is ready.
 func (c *cluster) untaint(m *member) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.node}}
 	err := change(c.objects, node, func() {
@@ -202,7 +202,7 @@ func (c *cluster) createStaticPods(m *member) error {
 	return nil
 }
 
-// staticPod is a mirror pod, which a drain leaves where it is.
+// staticPod returns a mirror pod, which a drain leaves where it is.
 func (m *member) staticPod(component string, annotations map[string]string) *corev1.Pod {
 	annotations = maps.Clone(annotations)
 	if annotations == nil {
@@ -314,7 +314,7 @@ func (c *cluster) collect() {
 
 func collectPods(nodesOf, podsOf store) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
-	// In this order a node that comes meanwhile does not lose its pods.
+	// In this order a node that joins meanwhile does not lose its pods.
 	if podsOf.List(noContext, pods) != nil || nodesOf.List(noContext, nodes) != nil {
 		return
 	}

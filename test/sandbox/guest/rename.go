@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// rename is a new name of a node, and where its host tells how it went.
+// rename is a new name of a node, and the channel for its host's result.
 type rename struct {
 	name string
 	done chan error
@@ -20,8 +20,9 @@ type rename struct {
 
 var errNotRenamed = errors.New("the node can't be renamed")
 
-// RenameNode does what an operator does who gives the kubelet of a worker another hostname-override, and its provider-id: the kubelet stops, its
-// Node is deleted, and it starts again and registers another one. It returns when that one is up. A machine that is powered off is waited for.
+// RenameNode acts like an operator who changes the hostname-override and the provider-id of a worker's kubelet: the
+// kubelet stops, its Node is deleted, and it starts again and registers another one. RenameNode returns when that one
+// is up. It waits for a machine that is powered off.
 func (g *Guests) RenameNode(ctx context.Context, systemID, name string) error {
 	g.mutex.Lock()
 	h := g.hosts[systemID]
@@ -42,7 +43,7 @@ func (g *Guests) RenameNode(ctx context.Context, systemID, name string) error {
 	}
 }
 
-// rename takes a member's Node away, and with it the pods on it.
+// rename deletes a member's Node, and with it the pods on it.
 func (c *cluster) rename(m *member, name string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.node}}
 	if err := c.objects.Get(noContext, client.ObjectKeyFromObject(node), node); err != nil {

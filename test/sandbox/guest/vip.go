@@ -21,9 +21,9 @@ import (
 // manifestDir is where the kubelet finds static pods.
 const manifestDir = "/etc/kubernetes/manifests/"
 
-// virtualIP is the address that the machine announces while its API server runs: that of the static pod kube-vip, after the commands
-// before kubeadm have changed it; zero where there is none. The first control plane's must have the file with more rights: while kubeadm
-// waits for the address, that of the administrator has none.
+// virtualIP returns the address that the machine announces while its API server runs: that of the static pod kube-vip,
+// after the commands before kubeadm have changed it; zero if there is none. The first control plane's must have the
+// file with more rights: while kubeadm waits for the address, the administrator's file has none.
 func virtualIP(ctx context.Context, data *userData, first bool) (netip.Addr, error) {
 	path := manifestDir + "kube-vip.yaml"
 	if _, there := data.files[path]; !there {

@@ -31,7 +31,7 @@ import (
 const (
 	claimFinalizer   = "ipam.test.capmaas.io/claim"
 	addressFinalizer = "ipam.cluster.x-k8s.io/protect-address"
-	// exhaustedRetry is how soon a full pool is looked at again.
+	// exhaustedRetry is how soon a full pool is checked again.
 	exhaustedRetry = 200 * time.Millisecond
 )
 
@@ -60,7 +60,7 @@ func Start(ctx context.Context, restConfig *rest.Config, namespace string) (*Pro
 	if err != nil {
 		return nil, fmt.Errorf("making the IPAM provider: %w", err)
 	}
-	// Reads are not cached: what was given a moment ago must be known.
+	// Reads are not cached: an address that was assigned a moment ago must be known.
 	r := &reconciler{client: mgr.GetClient(), reader: mgr.GetAPIReader()}
 	if err := ctrl.NewControllerManagedBy(mgr).Named("test-ipam").For(&ipamv1.IPAddressClaim{}).Complete(r); err != nil {
 		return nil, fmt.Errorf("making the IPAM provider: %w", err)
@@ -86,7 +86,7 @@ type reconciler struct {
 	reader client.Reader
 }
 
-// Reconcile gives a claim an address, or takes it back.
+// Reconcile gives a claim an address, or returns it to the pool.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	claim := &ipamv1.IPAddressClaim{}
 	if err := r.reader.Get(ctx, req.NamespacedName, claim); err != nil {
@@ -95,7 +95,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if claim.Spec.PoolRef.Kind != Kind.Kind || claim.Spec.PoolRef.APIGroup != Kind.Group {
 		return ctrl.Result{}, nil
 	}
-	// As the contract says: nothing is done for a cluster that is paused, or gone.
+	// The contract: nothing is done for a cluster that is paused or gone.
 	cluster := &clusterv1.Cluster{}
 	if err := r.reader.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: claim.Spec.ClusterName}, cluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -114,7 +114,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.give(ctx, claim)
 }
 
-// give finds or makes the claim's address, and says so in its status.
+// give finds or makes the claim's address, and sets its status.
 func (r *reconciler) give(ctx context.Context, claim *ipamv1.IPAddressClaim) (ctrl.Result, error) {
 	if claim.Status.AddressRef.Name != "" {
 		return ctrl.Result{}, nil
@@ -140,7 +140,7 @@ func (r *reconciler) give(ctx context.Context, claim *ipamv1.IPAddressClaim) (ct
 	return ctrl.Result{}, nil
 }
 
-// allocate makes the claim's IPAddress; refusal is the reason for which there is none.
+// allocate makes the claim's IPAddress; refusal is the reason if there is none.
 func (r *reconciler) allocate(ctx context.Context, claim *ipamv1.IPAddressClaim) (refusal string, err error) {
 	pool := &unstructured.Unstructured{}
 	pool.SetGroupVersionKind(Kind)
@@ -200,7 +200,7 @@ func (r *reconciler) create(ctx context.Context, claim *ipamv1.IPAddressClaim, p
 	return nil
 }
 
-// takeBack deletes the claim's address, and lets the claim go.
+// takeBack deletes the claim's address, and removes the claim's finalizer.
 func (r *reconciler) takeBack(ctx context.Context, claim *ipamv1.IPAddressClaim) error {
 	address := &ipamv1.IPAddress{}
 	err := r.reader.Get(ctx, client.ObjectKeyFromObject(claim), address)

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// dataLink is what a volume's files point through: it is replaced in one step, so that a reader sees all of the old
-// files or all of the new ones. The real kubelet does the same, and programs that watch their files rely on it.
+// dataLink is the link through which a volume's files are reached: it is replaced in one step, so that a reader sees
+// either all old files or all new ones. The real kubelet does the same, and programs that watch their files rely on it.
 const dataLink = "..data"
 
 // writeAtomically makes a directory hold exactly these files, if it does not yet.

@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
-// processSpec makes of a container what is run.
+// processSpec returns the process of a container.
 func (c *container) processSpec(ports map[int32]int32) (process.Spec, error) {
 	environment, err := c.environment()
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *pod) envFrom(e *environment, from corev1.EnvFromSource) error {
 	return nil
 }
 
-// valueFrom also reports whether there is a value: what is optional may be missing.
+// valueFrom also reports whether there is a value: optional ones may be missing.
 func (c *container) valueFrom(source *corev1.EnvVarSource) (string, bool, error) {
 	p := c.pod
 	switch {
@@ -138,8 +138,8 @@ func (c *container) valueFrom(source *corev1.EnvVarSource) (string, bool, error)
 	}
 }
 
-// resource is what the container has in its resources, as a number of whole units, rounded up. A container that has no limit could ask
-// for the node's capacity: that is not supported.
+// resource returns a resource of the container, as a number of whole units, rounded up. Without a limit it would be the
+// node's capacity: that is not supported.
 func (c *container) resource(source *corev1.ResourceFieldSelector) (string, error) {
 	kind, name, _ := strings.Cut(source.Resource, ".")
 	list := map[string]corev1.ResourceList{"limits": c.spec.Resources.Limits, "requests": c.spec.Resources.Requests}[kind]
@@ -188,7 +188,7 @@ func (p *pod) field(fieldPath string) (string, error) {
 
 var reference = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
 
-// expand replaces $(NAME) by the variable's value where it has one; $$ stands for one $.
+// expand replaces $(NAME) by the variable's value, if it has one; $$ stands for one $.
 func expand(text string, lookup func(string) (string, bool)) string {
 	return reference.ReplaceAllStringFunc(text, func(found string) string {
 		if found == "$$" {
@@ -204,8 +204,8 @@ func expand(text string, lookup func(string) (string, bool)) string {
 // absolutePath finds paths at the beginning of a word, or after = , and : as in --flag=/a/b.
 var absolutePath = regexp.MustCompile(`(^|[=,:])(/[^=,:\s]+)`)
 
-// rewritePaths moves paths of mounts, what is in them, and directories that hold them, into the pod's directory. What is
-// in a hostPath volume is named where it really is: the path of a socket must be short.
+// rewritePaths moves paths of mounts, paths below them, and directories that hold them, into the pod's directory. A
+// path in a hostPath volume becomes the real path: the path of a socket must be short.
 func (c *container) rewritePaths(value string) string {
 	return absolutePath.ReplaceAllStringFunc(value, func(found string) string {
 		start := strings.Index(found, "/")
@@ -275,8 +275,8 @@ func (m portMap) release() error {
 
 var endPort = regexp.MustCompile(`:(\d{1,5})$`)
 
-// rewritePorts replaces the port that an argument like --addr=127.0.0.1:8443 ends in. Where it names no host, all addresses of the pod
-// are meant, which are one. URLs are not changed: they name other people's ports.
+// rewritePorts replaces the port at the end of an argument like --addr=127.0.0.1:8443. Without a host it means all
+// addresses of the pod, which are one. URLs are not changed: they name ports of others.
 func rewritePorts(value string, ports map[int32]int32) string {
 	if strings.Contains(value, "://") {
 		return value

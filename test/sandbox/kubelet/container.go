@@ -43,7 +43,7 @@ type container struct {
 	restarts   int32
 	waiting    *corev1.ContainerStateWaiting
 	last       *corev1.ContainerStateTerminated // how the process ended that ran before
-	final      *corev1.ContainerStateTerminated // how it ended, where it is not started again
+	final      *corev1.ContainerStateTerminated // its result, if it is not restarted
 	logged     int64                            // where in its log the process began
 }
 
@@ -65,7 +65,7 @@ func newContainer(p *pod, spec corev1.Container) *container {
 // lostExitCode is reported for a process that ended with the kubelet that had started it.
 const lostExitCode = 137
 
-// resume goes on from what another kubelet, before this one was started, said of the container.
+// resume continues from the status that an earlier kubelet reported of the container.
 func (c *container) resume(before corev1.ContainerStatus) {
 	ran := before.ContainerID != ""
 	switch {
@@ -78,8 +78,8 @@ func (c *container) resume(before corev1.ContainerStatus) {
 	}
 }
 
-// run starts the process again and again until the pod ends, or as its restart policy says. What keeps it from being started
-// is looked at again as often as volumes are.
+// run starts the process again and again until the pod ends, or as its restart policy requires. An obstacle to its
+// start is checked as often as volumes are.
 func (c *container) run(ctx context.Context) {
 	backoff, rest := backoffFirst, time.Duration(0)
 	for c.finalState() == nil && c.goesOn(ctx, rest) {
@@ -104,7 +104,7 @@ func (c *container) run(ctx context.Context) {
 	}
 }
 
-// goesOn lets some time pass. It reports whether the pod goes on, instead of having to end.
+// goesOn waits. It reports whether the pod continues, instead of having to end.
 func (c *container) goesOn(ctx context.Context, after time.Duration) bool {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
@@ -173,7 +173,7 @@ func (c *container) attend(ctx context.Context) (last bool) {
 	return true
 }
 
-// grace is the pod's period where it was deleted, and a short one where all of the sandbox ends.
+// grace returns the pod's period if it was deleted, and a short one if the whole sandbox ends.
 func (c *container) grace() time.Duration {
 	select {
 	case <-c.pod.ending:
@@ -185,7 +185,7 @@ func (c *container) grace() time.Duration {
 	return 5 * time.Second
 }
 
-// ended notes how the process ended: by itself, or because the pod does.
+// ended records how the process ended: by itself, or because the pod does.
 func (c *container) ended(byItself bool) {
 	c.mutex.Lock()
 	state := &corev1.ContainerStateTerminated{
@@ -238,7 +238,7 @@ func logSize(file string) int64 {
 	return info.Size()
 }
 
-// endOfLog is the end of what is in a log after an offset, for a message.
+// endOfLog returns the end of a log after an offset, for a message.
 func endOfLog(file string, after int64) string {
 	log, err := os.ReadFile(filepath.Clean(file))
 	if err != nil || int64(len(log)) < after {

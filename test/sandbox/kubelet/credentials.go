@@ -68,8 +68,8 @@ func (p *pod) accountContainer() *container {
 
 func (p *pod) kubeconfigFile() string { return filepath.Join(p.dir, "kubeconfig") }
 
-// writeKubeconfig stands for the fixed path in which a program in a pod looks for its token. The file names the token's
-// file, which changes, and so never changes itself. A pod that has no token gets none.
+// writeKubeconfig replaces the fixed path of the token in a pod. The file names the token's file, which changes, and so
+// never changes itself. A pod without a token gets none.
 func (p *pod) writeKubeconfig() error {
 	c := p.accountContainer()
 	if c == nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// checkHostPath returns nil once what a hostPath volume's type asks for is there. A directory that is to be made, at a path that this
-// node has not, is made for the pod alone.
+// checkHostPath returns nil once the path has the type that a hostPath volume requires. A directory to be created at a
+// path that this node lacks is created for the pod alone.
 func (p *pod) checkHostPath(volume string, source *corev1.HostPathVolumeSource) error {
 	place, ok := p.kubelet.hostPlace(source.Path)
 	kind := ptr.Deref(source.Type, corev1.HostPathUnset)
@@ -65,7 +65,7 @@ func (k *Kubelet) hostPlace(wanted string) (string, bool) {
 	return found, longest != ""
 }
 
-// hostPlace returns what a mount of a hostPath volume leads to. It returns false if the mount is of another kind of volume.
+// hostPlace returns the path of a mount of a hostPath volume, or false if the mount is of another kind of volume.
 func (p *pod) hostPlace(mount corev1.VolumeMount) (string, bool) {
 	for _, volume := range p.spec.Spec.Volumes {
 		if volume.Name == mount.Name && volume.HostPath != nil {

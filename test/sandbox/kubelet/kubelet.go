@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet runs pods as local processes, where there is no container runtime.
+// Package kubelet runs pods as local processes, without a container runtime.
 //
-// It is a node of the cluster: pods are made by the real controllers of Deployments, ReplicaSets and DaemonSets, are
-// bound to this node where they may run on it, and run here. A cluster of several nodes has one Kubelet for each. What a
-// container gets from its image, mounts and network namespace, a process gets this way:
+// It is a node of the cluster: the real controllers of Deployments, ReplicaSets and DaemonSets make pods; they are
+// bound to this node if they may run on it, and run here. A cluster of several nodes has one Kubelet for each. A
+// process gets what a container gets from its image, mounts and network namespace in this way:
 //
 //   - the command is looked up in Options.Programs;
 //   - volumes (secret, configMap, projected, downwardAPI, emptyDir) are written below a directory of the pod, kept up to
@@ -12,12 +12,12 @@
 //   - hostPath volumes are places that Options.HostPaths names; paths in their mounts are rewritten to these places;
 //   - container ports are mapped to free ports, and ":<port>" at the end of an argument or variable is rewritten to it,
 //     so that two replicas, or the old and the new pod of a rollout, do not collide;
-//   - a process that ends is started again as the pod's restart policy says; where it is not, the pod's phase says how it went;
+//   - a process that ends is restarted according to the pod's restart policy; otherwise the pod's phase shows its result;
 //   - the environment is the container's own; nothing is inherited. KUBECONFIG names a file with the token of the pod's
 //     ServiceAccount and nothing else.
 //
-// Not there: init containers, exec probes, resources, security contexts, and Services, for nothing here resolves them.
-// A pod that needs one of the first two is refused with a clear status.
+// Missing: init containers, exec probes, resources, security contexts, and Services, which nothing here resolves. A pod
+// that needs one of the first two is refused with a clear status.
 package kubelet
 
 import (
@@ -48,11 +48,11 @@ const NodeName = "sandbox"
 const (
 	loopback    = "127.0.0.1"
 	stopTimeout = 60 * time.Second
-	// resync is how often pods are looked at that could not be bound.
+	// resync is how often pods that could not be bound are checked again.
 	resync = 10 * time.Second
 )
 
-// Options say what runs where.
+// Options are the node, its programs and its paths.
 type Options struct {
 	// Config of the cluster's administrator. Pods never see it.
 	Config *rest.Config
@@ -62,12 +62,13 @@ type Options struct {
 	Namespace string
 	// NodeName is the name of the node that this is. Default: the constant NodeName.
 	NodeName string
-	// NodeExists says that another component makes the Node. Nothing is bound to it before it is there.
+	// NodeExists means that another component makes the Node. Nothing is bound to it before it exists.
 	NodeExists bool
 	// HostIP is the node's address as pods see it in status.hostIP. Default: 127.0.0.1. Pods are on 127.0.0.1 all the same.
 	HostIP string
-	// HostPaths maps absolute paths of the node to where they are on this machine. A hostPath volume gets what is there, or
-	// below it; one of any other path is refused, or, where it is a directory that is to be made, an empty one of the pod's own.
+	// HostPaths maps absolute paths of the node to paths on this machine. A hostPath volume at or below one of them
+	// gets that path. Any other path is refused; for a directory that would be created, the pod gets an empty one of
+	// its own.
 	HostPaths map[string]string
 	// Programs maps the first word of containers' commands to local programs.
 	Programs map[string]string
@@ -75,7 +76,7 @@ type Options struct {
 	Dir string
 	// LogDir gets a log file for each container.
 	LogDir string
-	// Logger gets what the kubelet itself has to say.
+	// Logger gets the kubelet's own messages.
 	Logger logr.Logger
 }
 
@@ -160,7 +161,7 @@ func (k *Kubelet) watch(ctx context.Context) error {
 	return nil
 }
 
-// bindAll looks at all pods again, now that the node is another.
+// bindAll checks all pods again after the node has changed.
 func (k *Kubelet) bindAll(ctx context.Context, pods corelisters.PodLister) {
 	all, err := pods.Pods(k.options.Namespace).List(labels.Everything())
 	if err != nil {
@@ -173,7 +174,7 @@ func (k *Kubelet) bindAll(ctx context.Context, pods corelisters.PodLister) {
 	}
 }
 
-// observe binds a pod that has no node yet, and runs or stops one that is ours.
+// observe binds a pod that has no node yet, and runs or stops a pod of this node.
 func (k *Kubelet) observe(ctx context.Context, object any) {
 	spec, ok := object.(*corev1.Pod)
 	if !ok {

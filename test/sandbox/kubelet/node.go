@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// registerNode makes the node object. Its lease is not renewed, because the controller that minds is not run; nor does
-// that one take the taint of a node that is not ready away, which the API server gives to each new node.
+// registerNode makes the node object. Its lease is not renewed, because the controller that checks it does not run.
+// That controller would also remove the not-ready taint, which the API server gives to each new node.
 func registerNode(ctx context.Context, client kubernetes.Interface, options Options) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: options.NodeName, Labels: map[string]string{
 		corev1.LabelHostname:   options.NodeName,

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// refreshInterval is how often volumes are compared with what they are made from; a real kubelet takes up to a minute.
+// refreshInterval is how often volumes are compared with their sources; a real kubelet takes up to a minute.
 const refreshInterval = time.Second
 
 // pod is one pod that runs here.
@@ -141,7 +141,7 @@ func (p *pod) finish(ctx context.Context) {
 	}
 }
 
-// unsupported says what the pod needs and we don't have.
+// unsupported returns an error if the pod needs something that is not supported.
 func (p *pod) unsupported() error {
 	if len(p.spec.Spec.InitContainers) > 0 {
 		return fmt.Errorf("init containers are not supported")
@@ -225,7 +225,7 @@ func phaseOf(containers []corev1.ContainerStatus) corev1.PodPhase {
 	}
 }
 
-// condition keeps the time of the last transition from what was reported last.
+// condition keeps the time of the last transition from the previous report.
 func (p *pod) condition(kind corev1.PodConditionType, holds bool) corev1.PodCondition {
 	condition := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now().Rfc3339Copy()}
 	if holds {

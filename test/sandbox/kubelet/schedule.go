@@ -40,7 +40,7 @@ func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// fits reports whether a pod may run on a node, as far as selectors, required node affinity and taints say.
+// fits reports whether a pod may run on a node according to selectors, required node affinity and taints.
 func fits(pod *corev1.Pod, node *corev1.Node) (bool, error) {
 	if !tolerated(pod.Spec.Tolerations, node) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
 		return false, nil
@@ -97,7 +97,7 @@ func termMatches(term corev1.NodeSelectorTerm, node *corev1.Node) (bool, error) 
 			return false, nil
 		}
 	}
-	for _, asked := range term.MatchFields { // the API server lets no key pass but metadata.name, and no operator but these
+	for _, asked := range term.MatchFields { // the API server accepts only the key metadata.name, and only these operators
 		if slices.Contains(asked.Values, node.Name) != (asked.Operator == corev1.NodeSelectorOpIn) {
 			return false, nil
 		}

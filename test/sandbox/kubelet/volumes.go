@@ -126,7 +126,7 @@ func (p *pod) downward(items []corev1.DownwardAPIVolumeFile) (map[string][]byte,
 	return files, nil
 }
 
-// choose takes the keys that a volume names; without names it takes all.
+// choose returns the keys that a volume names; without names, all of them.
 func choose(data map[string][]byte, err error, items []corev1.KeyToPath, optional bool) (map[string][]byte, error) {
 	if err != nil {
 		if optional && apierrors.IsNotFound(err) {

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialIn makes a connection in a network namespace. Its socket belongs to that namespace from then on,
-// whoever uses it.
+// dialIn makes a connection in a network namespace. Its socket stays in that namespace, whoever uses it.
 func dialIn(ctx context.Context, namespace *os.File, network, address string) (net.Conn, error) {
 	type result struct {
 		conn net.Conn

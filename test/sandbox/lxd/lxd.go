@@ -25,21 +25,21 @@ const (
 	defaultBridge = "br0"
 	defaultCard   = "eth0"
 	startTimeout  = 3 * time.Minute
-	// removeTimeout bounds the wait for the kernel to let go of a pool's loop device.
+	// removeTimeout bounds the wait until the kernel releases a pool's loop device.
 	removeTimeout = time.Minute
 	// maxDir leaves room for the longest path of a unix socket below LXD_DIR, which may have 107 bytes:
 	// logs/<project>_<instance>/qemu.monitor.
 	maxDir = 48
 )
 
-// defaultAddress is the one that a virtual machine of QEMU has in its user network.
+// defaultAddress is the address of a virtual machine in QEMU's user network.
 var defaultAddress = netip.MustParsePrefix("10.0.2.15/24")
 
 // Options of Start. All have defaults.
 type Options struct {
 	// Dir is where the daemon's short directory is made. Default: os.TempDir().
 	Dir string
-	// LogFile is the daemon's log. Default: a file in the daemon's directory, which is gone after Stop.
+	// LogFile is the daemon's log. Default: a file in the daemon's directory, which Stop removes.
 	LogFile string
 	// Bridge is the name of the Linux bridge in the node's network. Default: br0.
 	Bridge string
@@ -110,7 +110,7 @@ func (d *Daemon) makeDirs() error {
 	return writeShims(d.shims())
 }
 
-// Socket is the path of the unix socket, which is reachable from anywhere on this machine.
+// Socket returns the path of the unix socket, which is reachable from anywhere on this machine.
 func (d *Daemon) Socket() string { return filepath.Join(d.Dir(), "unix.socket") }
 
 // Dir is LXD_DIR.
@@ -144,7 +144,7 @@ func (d *Daemon) Running() bool {
 	}
 }
 
-// Kill ends the daemon with SIGKILL. What it started goes on: instances, DHCP servers, mounts.
+// Kill ends the daemon with SIGKILL. Its children continue: instances, DHCP servers, mounts.
 func (d *Daemon) Kill() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,7 +192,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 	return d.waitReady(ctx)
 }
 
-// outputFile gets what the daemon and its children print: little that is not in the log.
+// outputFile gets the output of the daemon and its children, most of which is in the log, too.
 func (d *Daemon) outputFile() string { return filepath.Join(d.base, "output.log") }
 
 func (d *Daemon) environment() []string {
@@ -205,7 +205,7 @@ func (d *Daemon) environment() []string {
 	}
 }
 
-// waitReady returns when LXD says that it is ready, or when it has ended.
+// waitReady returns when LXD reports that it is ready, or when it has ended.
 func (d *Daemon) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -231,7 +231,7 @@ func (d *Daemon) command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// lastOutput is the end of what the daemon logged and printed.
+// lastOutput returns the end of the daemon's log and output.
 func (d *Daemon) lastOutput() string {
 	const most = 4 << 10
 	var all []byte

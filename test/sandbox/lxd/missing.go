@@ -19,7 +19,8 @@ var ErrMissing = errors.New("real LXD daemons can't run here")
 
 const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86 ovmf"
 
-// Missing returns an error that says what this machine lacks to run real daemons, with the command that installs it, or nil.
+// Missing returns nil, or an error that names what this machine lacks to run real daemons, with the command to install
+// it.
 func Missing() error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("%w: they need Linux", ErrMissing)

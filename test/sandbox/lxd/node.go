@@ -22,9 +22,10 @@ import (
 
 const pollInterval = 10 * time.Millisecond
 
-// nodeScript makes a node of fresh namespaces and keeps them. A new sysfs shows the node's own network devices, but
-// not the cgroups, which are moved over from the old one. The bridge's port makes it look like one that has a
-// network behind it, which is another namespace's, as are those of pods. The shell is the first process of its namespace: it waits for all others.
+// nodeScript makes a node of fresh namespaces and keeps them. A new sysfs shows the node's own network devices, but not
+// the cgroups, which are moved over from the old one. The bridge's port makes it look as if a network were behind it;
+// that network, like those of pods, is in another namespace. The shell is the first process of its namespace: it waits
+// for all others.
 const nodeScript = `set -eu
 unshare --net sh -c 'echo $$ >"$BASE/outside.new"; mv "$BASE/outside.new" "$BASE/outside"; exec sleep infinity' &
 mount --rbind /sys/fs/cgroup "$BASE/cgroup"
@@ -125,8 +126,8 @@ func (n *node) dial(ctx context.Context, network, address string) (net.Conn, err
 	return dialIn(ctx, n.network, network, address)
 }
 
-// stop ends all that runs on the node: the kernel does it when the first process is gone, and the keeper
-// ends when the kernel has. Mounts and network devices go with their namespaces.
+// stop ends all processes of the node: the kernel does so when the first one is gone, and the keeper ends after that.
+// Mounts and network devices are removed with their namespaces.
 func (n *node) stop() error {
 	err := killChildren(n.keeper.PID())
 	timer := time.NewTimer(removeTimeout)
@@ -145,7 +146,7 @@ func (n *node) stop() error {
 	return nil
 }
 
-// killChildren kills the children of a process that has one thread. It is no error when there are none.
+// killChildren kills the children of a process with one thread. Having none is no error.
 func killChildren(pid int) error {
 	id := strconv.Itoa(pid)
 	list, err := os.ReadFile(filepath.Join("/proc", id, "task", id, "children"))
@@ -167,7 +168,8 @@ func killChildren(pid int) error {
 	return nil
 }
 
-// waitLoopDevices returns when no loop device has its file below a directory: they go a moment after their mounts.
+// waitLoopDevices returns when no loop device has its file below a directory: they are removed a moment after their
+// mounts.
 func waitLoopDevices(dir string, timeout time.Duration) error {
 	err := wait.PollUntilContextTimeout(context.Background(), pollInterval, timeout, true, func(context.Context) (bool, error) {
 		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -26,7 +26,7 @@ func (d *Daemon) Run(ctx context.Context, program string, args ...string) error 
 	return nil
 }
 
-// Interface is one that a CNI plugin makes on a node.
+// Interface is an interface that a CNI plugin makes on a node.
 type Interface struct {
 	Name string
 	// MAC is "" for the kernel's choice.
@@ -39,7 +39,7 @@ type Interface struct {
 	Address netip.Prefix
 }
 
-// interfaceScript makes an Interface. $1 is the file with the process whose network has the other ends.
+// interfaceScript makes an Interface. $1 is the file with the id of the process in whose network the other ends are.
 const interfaceScript = `set -eu
 if [ "$4" = bridge ]; then
 	ip link add "$2" ${3:+address "$3"} type bridge
@@ -63,7 +63,7 @@ func (d *Daemon) AddInterface(ctx context.Context, i Interface) error {
 	return d.Run(ctx, "sh", "-c", interfaceScript, "sh", filepath.Join(d.base, outsideFile), i.Name, i.MAC, kind, i.In, address)
 }
 
-// RemoveInterface takes an interface away.
+// RemoveInterface removes an interface.
 func (d *Daemon) RemoveInterface(ctx context.Context, name string) error {
 	return d.Run(ctx, "ip", "link", "delete", name)
 }

@@ -14,8 +14,8 @@ import (
 //go:embed shim/lxd-exec shim/modprobe
 var shims embed.FS
 
-// writeShims writes the programs that LXD is to find before the machine's own. /dev/kvm must exist for LXD to
-// offer virtual machines: it looks for the file, and does without where there is none.
+// writeShims writes programs that LXD finds before the machine's own. /dev/kvm must exist for LXD to offer virtual
+// machines: it checks for the file, and offers none without it.
 func writeShims(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // QEMU's user reads it too
 		return fmt.Errorf("writing the programs of the node: %w", err)

@@ -3,9 +3,9 @@
 // Package network makes names and addresses reachable that exist only in the sandbox: the DNS names that the simulated
 // MAAS serves, and the addresses of its machines.
 //
-// It is an HTTP proxy (CONNECT) on 127.0.0.1. Go programs use it through HTTPS_PROXY, kubectl through the proxy-url of a
-// kubeconfig. A name is looked up in MAAS's DNS, and a connection ends at the machine that has the address, so that a
-// missing or wrong record, or a machine that is off, breaks what it breaks in reality. Nothing else is reachable.
+// It is an HTTP proxy (CONNECT) on 127.0.0.1. Go programs use it through HTTPS_PROXY, kubectl through the proxy-url of
+// a kubeconfig. A name is resolved by MAAS's DNS, and a connection ends at the machine with the address, so that a
+// missing or wrong record, or a machine that is off, has the same effect as in reality. Nothing else is reachable.
 package network
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 )
 
-// Resolver is a DNS server; of an address it tells where it is forwarded to, if it is.
+// Resolver is a DNS server; it also returns where an address is forwarded to, if it is.
 type Resolver interface {
 	Lookup(host string) []netip.Addr
 }
@@ -102,7 +102,7 @@ func (n *Network) Close() error {
 	return err
 }
 
-// start listens where it listened before, if it did.
+// start listens, on the same address as before if there was one.
 func (p *proxy) start() error {
 	if p.port == nil {
 		reserved, err := port.Reserve()
@@ -126,7 +126,7 @@ func (p *proxy) start() error {
 	return nil
 }
 
-// useProxy sets HTTPS_PROXY for this process, and makes sure that it counts. The address must not be one that NO_PROXY
+// useProxy sets HTTPS_PROXY for this process, and checks that it is used. The address must not be one that NO_PROXY
 // excludes; loopback addresses never use a proxy.
 func useProxy(address string) error {
 	for _, name := range []string{"NO_PROXY", "no_proxy", "https_proxy"} {

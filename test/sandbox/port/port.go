@@ -2,9 +2,9 @@
 
 // Package port reserves ports of 127.0.0.1 for listeners that come later, or that come and go.
 //
-// A port that was found free may be taken again: by another program, or by a connection, be it one to the port itself. A port that is
-// reserved is not given to a process that asks for any port. A process that asks for it by number can listen there, because Go's
-// listeners set SO_REUSEADDR. While none does, connections are refused.
+// A free port may be taken at any time: by another program, or by a connection, even one to the port itself. A reserved
+// port is not given to a process that asks for any port. A process that asks for it by number can listen there, because
+// Go's listeners set SO_REUSEADDR. While nobody listens, connections are refused.
 package port
 
 import (
@@ -63,7 +63,7 @@ func (r *Reserved) Number() int { return r.number }
 // Address is 127.0.0.1 with the port.
 func (r *Reserved) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.number)) }
 
-// Close gives the port back. Who listens there goes on.
+// Close releases the port. A listener there continues.
 func (r *Reserved) Close() error {
 	if err := syscall.Close(r.fd); err != nil {
 		return fmt.Errorf("giving port %d back: %w", r.number, err)

@@ -6,7 +6,7 @@ package process
 
 import "syscall"
 
-// attributes puts a program into a process group of its own. Only Linux can have it killed when we die.
+// attributes puts a program into its own process group. Only Linux can kill it when we die.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Spec says what to run.
+// Spec is the program to run.
 type Spec struct {
 	// Name is used in errors.
 	Name string
@@ -27,11 +27,11 @@ type Spec struct {
 	Env []string
 	// Dir is the working directory.
 	Dir string
-	// LogFile gets what the program prints; it is appended to.
+	// LogFile gets the program's output; it is appended to.
 	LogFile string
 }
 
-// Process is a running program, or one that ran.
+// Process is a program that runs or ran.
 type Process struct {
 	name string
 	cmd  *exec.Cmd

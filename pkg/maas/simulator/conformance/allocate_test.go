@@ -138,7 +138,7 @@ func TestAllocateRefusesBadConstraints(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
-				// The id keeps a MAAS that takes the constraint from handing out a machine.
+				// The id keeps a MAAS that accepts the constraint from allocating a machine.
 				m.allocate(t, test.constraint, test.value, "system_id", "nosuch").
 					refusesField(t, test.constraint, test.text)
 			})
@@ -229,8 +229,8 @@ func TestAllocateByPlainUserIsTheirs(t *testing.T) {
 	})
 }
 
-// When no machine fits and no system_id is named, MAAS composes a VM on a host that fits and hands it
-// out, to whoever asks (get_pods in maasserver/models/bmc.py); releasing that VM deletes it.
+// If no machine fits and no system_id is named, MAAS composes a VM on a host that fits and allocates it to any caller
+// (get_pods in maasserver/models/bmc.py); releasing that VM deletes it.
 func TestAllocateComposesAndReleaseDeletes(t *testing.T) {
 	for name, as := range map[string]func(t *testing.T, m *maas) *maas{
 		"administrator": func(_ *testing.T, m *maas) *maas { return m },
@@ -274,8 +274,8 @@ func TestAllocateDoesNotComposeWhenExcluded(t *testing.T) {
 	})
 }
 
-// Only saving the machine shows that the name is too long (acquire in maasserver/models/node.py): a dry run does not, and what is wrong with the
-// constraints is said first.
+// Only saving the machine shows that the name is too long (acquire in maasserver/models/node.py): a dry run does not,
+// and errors of the constraints come first.
 func TestAllocateWithATooLongAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm, agent := m.vm(t), strings.Repeat("x", 300)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// answer is what MAAS answered to a request.
+// answer is MAAS's response to a request.
 type answer struct {
 	request request
 	status  int
@@ -25,7 +25,7 @@ func (a *answer) excerpt() string {
 	return string(a.body)
 }
 
-// wants ends the case unless MAAS answered with the status.
+// wants ends the case unless the response has the status.
 func (a *answer) wants(t *testing.T, status int) *answer {
 	t.Helper()
 	if a.status != status {
@@ -34,7 +34,7 @@ func (a *answer) wants(t *testing.T, status int) *answer {
 	return a
 }
 
-// ok ends the case unless MAAS answered with 200 and a JSON document.
+// ok ends the case unless the response is 200 with a JSON document.
 func (a *answer) ok(t *testing.T) *answer {
 	t.Helper()
 	a.wants(t, http.StatusOK)
@@ -113,7 +113,7 @@ func (a *answer) refusesField(t *testing.T, field string, parts ...string) {
 	}
 }
 
-// gone checks the answer to a deletion: 204 without a body.
+// gone checks the response to a deletion: 204 without a body.
 func (a *answer) gone(t *testing.T) {
 	t.Helper()
 	a.refusesSilently(t, http.StatusNoContent)
@@ -122,7 +122,7 @@ func (a *answer) gone(t *testing.T) {
 // object is a JSON object of MAAS.
 type object map[string]any
 
-// at follows keys into the object; nil where there is nothing.
+// at follows keys into the object; nil if there is nothing.
 func (o object) at(keys ...string) any {
 	var value any = map[string]any(o)
 	for _, key := range keys {
@@ -135,13 +135,13 @@ func (o object) at(keys ...string) any {
 	return value
 }
 
-// str is the string at the keys, "" where there is none.
+// str returns the string at the keys, or "".
 func (o object) str(keys ...string) string {
 	text, _ := o.at(keys...).(string)
 	return text
 }
 
-// num is the number at the keys, -1 where there is none; what may be negative is compared as an id.
+// num returns the number at the keys, or -1; numbers that may be negative are compared as ids.
 func (o object) num(keys ...string) float64 {
 	number, ok := o.at(keys...).(json.Number)
 	if !ok {
@@ -172,7 +172,7 @@ func (o object) flag(keys ...string) bool {
 	return value
 }
 
-// part is the object at the keys, nil where there is none.
+// part returns the object at the keys, or nil.
 func (o object) part(keys ...string) object {
 	inner, _ := o.at(keys...).(map[string]any)
 	return inner

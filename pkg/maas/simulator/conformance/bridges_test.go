@@ -25,7 +25,8 @@ func named(machine object, name string) object {
 	return nil
 }
 
-// AcquiredBridgeInterfaceForm in forms/interface.py, and release_interface_config in models/node.py. It takes a machine that is no VM from the region.
+// AcquiredBridgeInterfaceForm in forms/interface.py, and release_interface_config in models/node.py. It borrows a
+// bare-metal machine of the region.
 func TestBridgeOfAnAllocatedMachineGoesWithItsRelease(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.borrow(t)
@@ -57,7 +58,7 @@ func TestBridgeOfAnAllocatedMachineGoesWithItsRelease(t *testing.T) {
 	})
 }
 
-// BridgeInterfaceForm in forms/interface.py; _update_parents in models/interface.py takes the links from the port.
+// BridgeInterfaceForm in forms/interface.py; _update_parents in models/interface.py removes the links from the port.
 func TestBridgeOfAReadyMachineHasNoLinks(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.vm(t)

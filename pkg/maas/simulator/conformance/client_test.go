@@ -95,7 +95,7 @@ func (r request) String() string {
 	return fmt.Sprintf("%s %s %s", r.method, r.path, r.form.Encode())
 }
 
-// body encodes the request's body and tells its content type.
+// body encodes the request's body and returns its content type.
 func (r request) body() (io.Reader, string, error) {
 	switch {
 	case r.json != nil:
@@ -124,8 +124,8 @@ func (r request) body() (io.Reader, string, error) {
 // host, and the power calls as long for the BMC.
 var httpClient = &http.Client{Timeout: 3 * time.Minute}
 
-// do sends the request once, or again as long as MAAS says that it is busy (503 with Retry-After, the answer to power
-// actions that come too close together).
+// do sends the request, and repeats it while MAAS is busy (503 with Retry-After, the response to power actions that
+// come too close together).
 func (m *maas) do(t *testing.T, r request) *answer {
 	t.Helper()
 	var got *answer

@@ -27,7 +27,8 @@ func (m *maas) addressOfHost(t *testing.T, host object) string {
 	return ""
 }
 
-// removeLeakedVM takes away, when the case ends, a VM that is on the host without a machine in MAAS: a refresh makes one of it.
+// removeLeakedVM removes, when the case ends, a VM that is on the host without a machine in MAAS: a refresh adds the
+// machine.
 func (m *maas) removeLeakedVM(t *testing.T, host object, hostname string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -38,8 +39,9 @@ func (m *maas) removeLeakedVM(t *testing.T, host object, hostname string) {
 	})
 }
 
-// create_machine in maasserver/models/bmc.py saves the machine when the host has made the VM, and nothing takes that back (compose in
-// maasserver/forms/pods.py): the VM has the name on the host, and the same request is refused by the host from then on.
+// create_machine in maasserver/models/bmc.py saves the machine when the host has made the VM, and nothing undoes that
+// (compose in maasserver/forms/pods.py): the VM has the name on the host, and the host refuses the same request from
+// then on.
 func TestComposeThatFailsAfterTheVMIsMadeLeavesTheVM(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -90,8 +92,8 @@ func TestComposeOfMoreDiskThanTheHostHasIsAnInternalError(t *testing.T) {
 	})
 }
 
-// create_machine takes names that begin with a letter and have two characters or more (_machine_name_re); any other VM becomes a machine
-// with a name that MAAS makes up.
+// create_machine accepts names that begin with a letter and have two characters or more (_machine_name_re); any other
+// VM becomes a machine with a name that MAAS makes up.
 func TestComposeUnderANameThatMAASDoesNotTake(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, asked := m.vmHostWithRoom(t), "0-"+uniqueName()
@@ -106,12 +108,12 @@ func TestComposeUnderANameThatMAASDoesNotTake(t *testing.T) {
 	})
 }
 
-// validate_hostname in maasserver/utils/dns.py takes a name with a domain. LXD, which gets it as it is, does not.
+// validate_hostname in maasserver/utils/dns.py accepts a name with a domain. LXD, which gets it unchanged, does not.
 func TestComposeOfAQualifiedHostname(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		asked := uniqueName() + ".nosuch"
 		got := m.composeOn(t, m.vmHostWithRoom(t), "hostname", asked)
-		if got.status != http.StatusOK { // A VM host other than LXD may take it.
+		if got.status != http.StatusOK { // A VM host other than LXD may accept it.
 			got.refuses(t, http.StatusServiceUnavailable, "Unable to compose machine because: Failed talking to pod:")
 			return
 		}
@@ -123,7 +125,7 @@ func TestComposeOfAQualifiedHostname(t *testing.T) {
 	})
 }
 
-// create_machine keeps the tags of a storage constraint with the disk; where none is asked for, it is root:8(local).
+// create_machine keeps the tags of a storage constraint with the disk; the default is root:8(local).
 func TestComposedDisksHaveTheTagsOfTheConstraint(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
@@ -148,7 +150,8 @@ func TestComposedDisksHaveTheTagsOfTheConstraint(t *testing.T) {
 	})
 }
 
-// _pick_interface in maasserver/forms/pods.py prefers bridges, then bonds, and the newest of them. What mode= says does not limit them.
+// _pick_interface in maasserver/forms/pods.py prefers bridges, then bonds, and of these the newest. mode= does not
+// limit them.
 func TestComposeOnAnyInterfaceTakesTheNewestBridge(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)

@@ -173,7 +173,7 @@ func TestComposeNamesTheMachineUnlessTold(t *testing.T) {
 	})
 }
 
-// While it commissions, a VM belongs to whoever composed it; once Ready, it has no owner.
+// While it commissions, a VM belongs to the user who composed it; once Ready, it has no owner.
 func TestComposeWithCommissioningEndsReady(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t, "skip_commissioning", "false")
@@ -313,7 +313,7 @@ func TestComposeWithATakenHostnameIsRefused(t *testing.T) {
 	}
 }
 
-// The form takes as many cores as the host has; what the others use is counted afterwards, with another status.
+// The form accepts as many cores as the host has; what others use is counted afterwards, with another status.
 func TestComposeBeyondTheOverCommitRatioIsUnavailable(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)

@@ -199,7 +199,8 @@ func TestDeployWithoutNetworkIsRefused(t *testing.T) {
 	}
 }
 
-// get_working_kernel in maasserver/utils/osystems.py does not refuse what is no kernel, but takes that of the image that the machine boots from.
+// get_working_kernel in maasserver/utils/osystems.py does not refuse an unknown kernel, but uses that of the image that
+// the machine boots from.
 func TestDeployOfACustomImageWithAKernelThatIsNone(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		image := find(m.get(t, "boot-resources/").list(t), func(o object) bool {

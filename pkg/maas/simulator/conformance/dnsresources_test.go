@@ -110,8 +110,8 @@ func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
 	})
 }
 
-// MAAS takes the address from a released machine's link, not the link from the DNS resource: the name leads to that machine again
-// when it is deployed the next time, whoever does that.
+// MAAS removes the address from a released machine's link, not the link from the DNS resource: the name has the
+// machine's address again when any user deploys it.
 func TestDNSResourceKeepsTheLinkOfAReleasedMachine(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t, "skip_commissioning", "false")
@@ -138,7 +138,7 @@ func TestDNSResourceKeepsTheLinkOfAReleasedMachine(t *testing.T) {
 	})
 }
 
-// With the machine goes its link, and with its last link the DNS resource.
+// Deleting the machine deletes its link, and the DNS resource with its last link.
 func TestDNSResourceGoesWithTheMachineOfItsOnlyAddress(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
@@ -301,8 +301,9 @@ func TestDomainsHaveTheirShape(t *testing.T) {
 	})
 }
 
-// separate_fqdn in maasserver/models/dnsresource.py: what is behind the first character that no label has must be a domain of MAAS, whichever
-// domain the name ends in. It returns nothing for what it cannot read at all, which no caller expects.
+// separate_fqdn in maasserver/models/dnsresource.py: the part after the first character that no label has must be a
+// domain of MAAS, whatever domain the name ends in. It returns nothing for a text that it cannot parse at all, which no
+// caller expects.
 func TestFQDNsThatMAASCannotPlace(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -344,7 +345,7 @@ func TestDNSResourcesOfAnEmptyNameAreNone(t *testing.T) {
 	})
 }
 
-// save in maasserver/forms/dnsresource.py looks for the subnet of whatever stands between blanks.
+// save in maasserver/forms/dnsresource.py searches the subnet of any text between blanks.
 func TestDNSResourceOfWhatIsNoAddressIsAnInternalError(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		first, second := m.twoFreeAddresses(t)

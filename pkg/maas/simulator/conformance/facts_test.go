@@ -20,17 +20,17 @@ type facts struct {
 	machineKeys map[string]string
 	// allMachineKeysKnown: the version's machine object was read in MAAS's source, further keys are a surprise.
 	allMachineKeysKnown bool
-	// lastDeployed: boot resources tell when they were last deployed.
+	// lastDeployed: boot resources have the time of their last deployment.
 	lastDeployed bool
 	// deploymentTarget: machines/ can be filtered by deployment_target.
 	deploymentTarget bool
 	// missingOAuthParameter are the statuses of a request whose OAuth header lacks a parameter.
 	missingOAuthParameter []int
-	// dnsDeleteFreesAddresses: with a DNS resource go the addresses that were reserved only for it.
+	// dnsDeleteFreesAddresses: deleting a DNS resource frees the addresses that were reserved only for it.
 	dnsDeleteFreesAddresses bool
 }
 
-// factsOf tells what to expect of a version such as "3.6.5".
+// factsOf returns what to expect of a version such as "3.6.5".
 func factsOf(version string) (facts, error) {
 	number, err := parseVersion(version)
 	if err != nil {
@@ -89,7 +89,7 @@ func compareVersions(a, b [3]int) int {
 	return 0
 }
 
-// probe reads the region's version, which needs no key, and tells what to expect of it.
+// probe reads the region's version, which needs no key, and returns what to expect of it.
 func (m *maas) probe(ctx context.Context) (facts, error) {
 	got, err := m.send(ctx, request{method: http.MethodGet, path: "version/", anonymous: true})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What a composed VM of the suite takes.
+// The size of a composed VM of the suite.
 const (
 	vmMemoryMiB = 2048
 	vmDiskGB    = 8
@@ -47,8 +47,8 @@ func systemIDs(machines []object) []string {
 	return ids
 }
 
-// vmHostWithRoom finds an LXD VM host that can take a VM of the suite, with some of each kind left over: the one with
-// most free memory.
+// vmHostWithRoom returns an LXD VM host with room for a VM of the suite and a rest of each resource: the one with most
+// free memory.
 func (m *maas) vmHostWithRoom(t *testing.T) object {
 	t.Helper()
 	var best object
@@ -63,8 +63,8 @@ func (m *maas) vmHostWithRoom(t *testing.T) object {
 	return best
 }
 
-// canTake reports whether MAAS would compose a VM of the suite on the host, by what it counts itself: used against total times the over-commit
-// ratio.
+// canTake reports whether MAAS would compose a VM of the suite on the host, by its own figures: used against total
+// times the over-commit ratio.
 func canTake(host object) bool {
 	free := func(resource, ratio string) float64 {
 		return host.num("total", resource)*host.num(ratio) - host.num("used", resource)
@@ -79,8 +79,8 @@ func canTake(host object) bool {
 
 func vmHostPath(host object) string { return "vm-hosts/" + host.id("id") + "/" }
 
-// readyBareMetal finds a machine that no user has and that a release brings back to Ready: one that is off and whose commissioning passed (MAAS
-// sends a machine without that back to New).
+// readyBareMetal returns a machine without an owner that a release makes Ready again: it is off, and its commissioning
+// passed (otherwise MAAS makes it New).
 func (m *maas) readyBareMetal(t *testing.T) object {
 	t.Helper()
 	const passed = 2
@@ -116,8 +116,8 @@ func (m *maas) subnetWithRoom(t *testing.T) object {
 
 func subnetPath(subnet object) string { return "subnets/" + subnet.id("id") + "/" }
 
-// freeAddress picks an address of the subnet that nothing uses. It is a random one, so that it is unlikely to be the
-// next one that MAAS hands out by itself.
+// freeAddress returns an unused address of the subnet. It is a random one, so that it is unlikely to be the next one
+// that MAAS allocates by itself.
 func (m *maas) freeAddress(t *testing.T, subnet object) string {
 	t.Helper()
 	ranges := m.get(t, subnetPath(subnet), "op", "unreserved_ip_ranges").list(t)
@@ -186,7 +186,7 @@ func (m *maas) series(t *testing.T) string {
 	return ""
 }
 
-// architecture is one that the region has images for.
+// architecture returns one for which the region has images.
 func (m *maas) architecture(t *testing.T) string {
 	t.Helper()
 	for _, image := range m.get(t, "boot-resources/").list(t) {
@@ -208,7 +208,7 @@ func (m *maas) defaultDomain(t *testing.T) object {
 	return domain
 }
 
-// defaultZone is the zone of what is not put anywhere else.
+// defaultZone is the zone of objects that are not put into another one.
 func (m *maas) defaultZone(t *testing.T) object {
 	t.Helper()
 	return m.newMachine(t).part("zone")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// From 3.8 on there are no VM hosts, whatever is asked of them.
+// From 3.8 on, all calls of VM hosts return Gone.
 func TestVMHostsAreGone(t *testing.T) {
 	const text = "VM host (KVM) support has been removed from MAAS."
 	tests := []struct {

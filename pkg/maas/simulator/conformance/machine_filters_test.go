@@ -51,7 +51,7 @@ func TestBadFilterValuesAreRefused(t *testing.T) {
 	}
 }
 
-// filterCase says which of the case's two machines a filter finds. Each is also limited to the two by id.
+// filterCase is which of the case's two machines a filter finds. Each is also limited to the two by id.
 type filterCase struct {
 	name    string
 	filters []string
@@ -250,7 +250,7 @@ func TestListAllocatedListsOnlyOnesOwn(t *testing.T) {
 	})
 }
 
-// maasserver/node_constraint_filter_forms.py takes empty values for what they are.
+// maasserver/node_constraint_filter_forms.py treats empty values as values.
 func TestEmptyFilterValues(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.newMachine(t)
@@ -276,7 +276,7 @@ func TestSimpleStatusIsAnInternalError(t *testing.T) {
 	})
 }
 
-// Only arch= expands what it is given, and only the other filters check it.
+// Only arch= expands its value, and only the other filters check it.
 func TestNotArchAndNotOwnerTakeAnything(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.newMachine(t)

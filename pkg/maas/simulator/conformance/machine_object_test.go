@@ -55,7 +55,7 @@ func TestMachinePartsHaveTheirShapes(t *testing.T) {
 	})
 }
 
-// checkInterface checks an interface and what is linked to it.
+// checkInterface checks an interface and its links.
 func checkInterface(t *testing.T, iface object) {
 	t.Helper()
 	checkShape(t, "interface", iface, shapes["interface"])
@@ -122,7 +122,8 @@ func TestFQDNIsHostnameAndDomain(t *testing.T) {
 	})
 }
 
-// status_message and status_action in maasserver/models/node.py are of the last event; before the first there is none.
+// status_message and status_action in maasserver/models/node.py are those of the last event; before the first there is
+// none.
 func TestStatusMessageOfAMachineWithoutEvents(t *testing.T) {
 	machines := map[string]func(t *testing.T, m *maas) object{
 		"created":                        func(t *testing.T, m *maas) object { return m.newMachine(t) },

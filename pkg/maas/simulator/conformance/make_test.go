@@ -51,7 +51,7 @@ func (m *maas) newDeployedMachine(t *testing.T, pairs ...string) object {
 	return m.newMachine(t, append(pairs, "deployed", "true")...)
 }
 
-// composeOn asks a VM host for a VM, small and without commissioning unless the pairs say otherwise.
+// composeOn makes a VM on a VM host, small and without commissioning unless the pairs say otherwise.
 func (m *maas) composeOn(t *testing.T, host object, pairs ...string) *answer {
 	t.Helper()
 	pairs = withDefaults(pairs, "hostname", uniqueName(), "cores", "1", "memory", fmt.Sprint(vmMemoryMiB),
@@ -113,7 +113,7 @@ func (m *maas) giveBack(t *testing.T, systemID string) {
 	m.awaitStatus(t, systemID, "Ready")
 }
 
-// awaitStatus waits until the machine has the status, and fails at once when it went where nothing leads back from.
+// awaitStatus waits until the machine has the status, and fails at once in a state that it can't leave.
 func (m *maas) awaitStatus(t *testing.T, systemID, status string) object {
 	t.Helper()
 	return m.awaitMachine(t, systemID, status, func(o object) bool { return o.str("status_name") == status })
@@ -155,8 +155,8 @@ func (m *maas) awaitNoMachine(t *testing.T, systemID string) {
 	})
 }
 
-// removeMachineAfter deletes, when the case ends, the machine that carries the hostname by then. It looks for the name
-// and not for an id, so that a machine is found whose creation was answered with an error or not at all.
+// removeMachineAfter deletes, when the case ends, the machine that has the hostname by then. It finds it by name and
+// not by id, so that it also finds a machine whose creation returned an error or nothing at all.
 func (m *maas) removeMachineAfter(t *testing.T, hostname string) {
 	t.Helper()
 	if !strings.HasPrefix(hostname, prefix) {
@@ -188,8 +188,8 @@ func (m *maas) deleteAfter(t *testing.T, path string) {
 	})
 }
 
-// removeAfter deletes, when the case ends, what the collection has under the name by then, also when the answer to its
-// creation was lost. Objects have their numbers below the path single.
+// removeAfter deletes, when the case ends, the object of the collection that has the name by then, also if the response
+// to its creation was lost. Objects have their numbers below the path single.
 func (m *maas) removeAfter(t *testing.T, collection, key, name, single string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -237,7 +237,7 @@ func (m *maas) reserve(t *testing.T, pairs ...string) object {
 	return reserved
 }
 
-// freeAfter gives an address back when the case ends, whoever holds it by then; it may be free.
+// freeAfter releases an address when the case ends, whoever has it by then; it may be free.
 func (m *maas) freeAfter(t *testing.T, address string) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// network is one that a VM host is on: a subnet of one of the host's interfaces, its VLAN, and that VLAN's first subnet.
+// network is a network of a VM host: a subnet of one of the host's interfaces, its VLAN, and that VLAN's first subnet.
 type network struct{ cidr, vlan, first string }
 
 // twoNetworks finds a VM host that is on two VLANs; machines can boot on the first of the two.
@@ -87,7 +87,7 @@ func TestComposedInterfacesAreNamedByTheirLabelsAndLinked(t *testing.T) {
 	})
 }
 
-// LXD lists devices by their names; MAAS takes them for those that were asked for, in that order.
+// LXD lists devices by their names; MAAS takes them for the requested ones, in the order of the request.
 func TestComposedInterfacesOutOfOrderAreMixedUp(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
@@ -142,7 +142,7 @@ func TestLinkUpNeedsForceToReplaceOtherLinks(t *testing.T) {
 	})
 }
 
-// _link_subnet_link_up and _link_subnet_dhcp in models/interface.py take a subnet, and do without.
+// _link_subnet_link_up and _link_subnet_dhcp in models/interface.py accept a subnet, and don't need one.
 func TestLinksWithoutAddressKeepTheSubnetThatTheyAreGiven(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
@@ -194,7 +194,7 @@ func TestStaticLinkOfTheOtherFamilyLeavesTheRest(t *testing.T) {
 	})
 }
 
-// Without force, MAAS takes only subnets of the interface's VLAN.
+// Without force, MAAS accepts only subnets of the interface's VLAN.
 func TestLinkToAnotherVLANNeedsForce(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)

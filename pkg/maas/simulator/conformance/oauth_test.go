@@ -17,7 +17,7 @@ func (m *maas) signed(t *testing.T, parameters oauth) *answer {
 	return m.do(t, request{method: http.MethodGet, path: "users/?op=whoami", oauth: parameters})
 }
 
-// refusesSignature checks the answer to a bad signature: 401, a challenge, and a text that begins the way MAAS's does.
+// refusesSignature checks the response to a bad signature: 401, a challenge, and a text that begins like MAAS's.
 func (a *answer) refusesSignature(t *testing.T, parts ...string) {
 	t.Helper()
 	a.refuses(t, http.StatusUnauthorized, append(parts, "Authorization Error: ")...)

@@ -83,7 +83,7 @@ func TestReleaseOfAMachineThatIsOffIsDoneAtOnce(t *testing.T) {
 	})
 }
 
-// MAAS makes Ready only what passed commissioning; what never did goes back to the start.
+// MAAS makes only machines Ready that passed commissioning; others become New.
 func TestReleaseOfAnUncommissionedMachineEndsNew(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.allocatedVM(t)
@@ -155,8 +155,8 @@ func TestReleaseKeepsStaticAddresses(t *testing.T) {
 	})
 }
 
-// skipWhereAllIsErased skips where MAAS's own settings have the disks of each machine erased: what a release asks for does not count
-// there, or is shown otherwise.
+// skipWhereAllIsErased skips if MAAS's own settings require erasing: a release's parameters have no effect then, or are
+// shown in another way.
 func (m *maas) skipWhereAllIsErased(t *testing.T) {
 	t.Helper()
 	var always bool

@@ -37,7 +37,7 @@ func (m *maas) newRange(t *testing.T, subnet object) string {
 	return address
 }
 
-// A reservation says what it is: the type tells it from a machine's address (_claim_ip in api/ip_addresses.py).
+// The type distinguishes a reservation from a machine's address (_claim_ip in api/ip_addresses.py).
 func TestRecordOfAReservationTellsItsType(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		address, fqdn := m.reservedUnder(t)
@@ -99,7 +99,7 @@ func TestReservedRangeIsListed(t *testing.T) {
 	})
 }
 
-// Reserved ranges are for such addresses: _link_subnet_static in models/interface.py looks at dynamic ranges alone.
+// Reserved ranges are for such addresses: _link_subnet_static in models/interface.py checks only dynamic ranges.
 func TestStaticLinkInAReservedRange(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		subnet := m.subnetWithRoom(t)
@@ -131,7 +131,7 @@ func TestReserveInAFullSubnetIsUnavailable(t *testing.T) {
 	})
 }
 
-// release in api/ip_addresses.py: without force it looks for the caller's own alone.
+// release in api/ip_addresses.py: without force it finds only the caller's own.
 func TestReleaseOfSomebodyElsesReservation(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		address := m.freeAddress(t, m.subnetWithRoom(t))

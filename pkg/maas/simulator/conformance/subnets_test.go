@@ -92,7 +92,7 @@ func TestSubnetListsItsAddresses(t *testing.T) {
 	})
 }
 
-// _condense in provisioningserver/utils/network.py unites ranges that overlap, and those side by side that have the same purposes.
+// _condense in provisioningserver/utils/network.py joins overlapping ranges, and adjacent ones with the same purposes.
 func TestReservedRangesAreCondensed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		const cidr = "198.51.100.224/28"

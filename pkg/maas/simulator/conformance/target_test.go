@@ -21,23 +21,23 @@ import (
 // exampleRegion describes the region that the simulator shows.
 const exampleRegion = "../../../../test/sandbox/region.yaml"
 
-// While a case waits for something, the simulator's minutes pass in a tenth of a second. While it looks at what is on its
-// way they take seconds, so that it is still on its way then, however slow this machine is.
-const waitingScale, lookingScale = 600, 10
+// While a case waits for something, the simulator's minutes pass in a tenth of a second. While it checks an operation
+// under way they take seconds, so that it is still under way then, however slow this machine is.
+const waitingScale, checkingScale = 600, 10
 
 // maas is a MAAS region that the cases run against.
 type maas struct {
-	name  string // what the cases' runs are called
+	name  string // the name of the cases' runs
 	url   string // ends in /MAAS
 	key   apiKey // an administrator's
 	plain *apiKey
 	// lxdAddress and lxdPassword are of an LXD host that is not registered yet.
 	lxdAddress, lxdPassword string
-	// deadline is how long a machine may take to change its state; poll is how often it is looked at.
+	// deadline is how long a machine may take to change its state; poll is how often its state is read.
 	deadline, poll time.Duration
 	facts          facts
 	real           bool
-	// pace changes how fast the region's time passes; a real one's does as it does.
+	// pace changes the speed of the region's time, not of a real one's.
 	pace  func(scale float64)
 	close func()
 	*seen
@@ -45,13 +45,13 @@ type maas struct {
 
 // seen is what earlier cases found out about a region, for the later ones.
 type seen struct {
-	// reachesNowhere: its rack controllers find an LXD even where there is none, as simulated ones may.
+	// reachesNowhere: its rack controllers find an LXD even if there is none, as simulated ones may.
 	reachesNowhere atomic.Bool
 	// stuck has what machines of this region were waited for in vain to be.
 	stuck sync.Map
 }
 
-// regions are what the cases run against: one real MAAS, or the simulator in all its versions.
+// regions are the targets of the cases: one real MAAS, or the simulator in all its versions.
 var regions []*maas
 
 func TestMain(m *testing.M) {
@@ -129,8 +129,8 @@ func openReal(ctx context.Context, url string) (*maas, error) {
 	return region, err
 }
 
-// openSimulator starts a simulator of the example region, with what the region may lack and the cases can use: users of
-// their own and an LXD host that MAAS does not know yet.
+// openSimulator starts a simulator of the example region, with optional objects that the cases can use: users of their
+// own and an LXD host that MAAS does not know yet.
 func openSimulator(ctx context.Context, version string) (*maas, error) {
 	file, err := os.Open(exampleRegion)
 	if err != nil {
@@ -154,7 +154,7 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 	moment := simulator.Duration(100 * time.Millisecond)
 	described.Timings.Compose, described.Timings.Decompose, described.Timings.Refresh = &moment, &moment, &moment
 	sim, err := simulator.New(described, simulator.Options{
-		Version: version, TimeScale: lookingScale, Seed: 1, Logger: logr.Discard()})
+		Version: version, TimeScale: checkingScale, Seed: 1, Logger: logr.Discard()})
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +218,8 @@ func (m *maas) asPlainUser(t *testing.T) *maas {
 	return m.as(*m.plain)
 }
 
-// await polls until the condition holds, and ends the case when it does not within the deadline. The condition also
-// tells what it saw.
+// await polls until the condition holds, and ends the case if it does not within the deadline. The condition also
+// returns what it saw.
 func (m *maas) await(t *testing.T, what string, condition func() (bool, string)) {
 	t.Helper()
 	if done, saw := m.awaited(condition); !done {
@@ -230,7 +230,7 @@ func (m *maas) await(t *testing.T, what string, condition func() (bool, string))
 // awaited polls until the condition holds or the deadline has passed.
 func (m *maas) awaited(condition func() (bool, string)) (bool, string) {
 	m.pace(waitingScale)
-	defer m.pace(lookingScale)
+	defer m.pace(checkingScale)
 	deadline := time.NewTimer(m.deadline)
 	defer deadline.Stop()
 	again := time.NewTicker(m.poll)

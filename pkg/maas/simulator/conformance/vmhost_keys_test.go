@@ -35,7 +35,7 @@ func newKeyPair(t *testing.T) (certificate, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 }
 
-// MAAS's form takes white space from both ends, and so the last newline.
+// MAAS's form strips white space from both ends, and so the last newline.
 func TestVMHostKeepsTheGivenCertificateWithoutItsLastNewline(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)

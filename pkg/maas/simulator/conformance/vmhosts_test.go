@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unreachable is an address that nothing listens at, also from MAAS's rack controllers: it refuses at once. It is not 127.0.0.1, for which MAAS
-// asks the rack controller on the region's own host (filter_by_url_accessible in maasserver/models/node.py): where there is none, deleting the VM
-// host is an internal error.
+// unreachable is an address on which nothing listens, also from MAAS's rack controllers: it refuses at once. It is not
+// 127.0.0.1, for which MAAS asks the rack controller on the region's own host (filter_by_url_accessible in
+// maasserver/models/node.py): if there is none, deleting the VM host is an internal error.
 const unreachable = "127.0.0.2:1"
 
 // newUnreachableHost registers an LXD host that does not exist.
@@ -79,7 +79,7 @@ func TestVMHostReadAloneIsTheOneOfTheList(t *testing.T) {
 	})
 }
 
-// pods/ is the old name of vm-hosts/: the same objects, apart from where they say they are.
+// pods/ is the old name of vm-hosts/: the same objects, except for their own URLs.
 func TestPodsAreTheVMHosts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
@@ -100,7 +100,7 @@ func TestPodsAreTheVMHosts(t *testing.T) {
 	})
 }
 
-// MAAS keeps a host that it cannot reach, and responds with 200: only the version and the zeros tell.
+// MAAS keeps a host that it cannot reach, and returns 200: only the version and the zeros show it.
 func TestUnreachableVMHostIsSaved(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
@@ -260,7 +260,7 @@ func TestRefreshAnswersTheVMHost(t *testing.T) {
 	})
 }
 
-// What MAAS knows on a host and finds there stays as it is.
+// VMs that MAAS knows on a host and finds there do not change.
 func TestRefreshKeepsTheVMsThatAreThere(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
@@ -296,7 +296,8 @@ func TestRefreshOfAVMHostThatIsNotThereIsNotFound(t *testing.T) {
 	})
 }
 
-// MAAS takes in what it finds on a host and does not know: under the VM's name, in the host's zone and pool, and commissions it.
+// MAAS adds unknown VMs that it finds on a host: under the VM's name, in the host's zone and pool, and commissions
+// them.
 func TestRefreshEnlistsAndCommissionsWhatItDoesNotKnow(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		project := uniqueName()
@@ -359,7 +360,7 @@ func TestDeletionOfAVMHostForgetsItsMachinesAndKeepsTheVMs(t *testing.T) {
 		host, vm := m.vmOfItsOwnHost(t, project)
 		m.delete(t, vmHostPath(host)).gone(t)
 		m.awaitNoMachine(t, vm.str("system_id"))
-		// Who registers a host takes over the VMs that it has, and commissions them.
+		// Registering a host adds the VMs that it has, and commissions them.
 		again := m.newLXDHost(t, "project", project)
 		var enlisted []object
 		m.await(t, "the VM to be enlisted", func() (bool, string) {
@@ -385,7 +386,7 @@ func TestDeletionOfAVMHostCanDeleteTheVMs(t *testing.T) {
 	})
 }
 
-// What a host has is known only when it was commissioned, a moment after MAAS answered.
+// A host's resources are known only after it was commissioned, a moment after MAAS's response.
 func TestReachableVMHostIsFilledAfterTheReply(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.newLXDHost(t)

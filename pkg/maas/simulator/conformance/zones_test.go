@@ -42,7 +42,7 @@ func TestDeletedZoneIsGone(t *testing.T) {
 	})
 }
 
-// Of all deletions only a zone's does not tell that there was nothing to delete.
+// Only the deletion of a zone does not report that there was nothing to delete.
 func TestDeletionOfAnUnknownZoneSucceeds(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.delete(t, "zones/nosuch-zone/").gone(t)

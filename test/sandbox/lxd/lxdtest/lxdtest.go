@@ -56,7 +56,7 @@ func Connect(t testing.TB, socket string) lxdclient.InstanceServer {
 	return client
 }
 
-// Finish waits until LXD has done what a call began, and fails the test if the call or what it began failed.
+// Finish waits until LXD has finished the operation of a call, and fails the test if the call or the operation failed.
 func Finish(t testing.TB, operation lxdclient.Operation, err error) {
 	t.Helper()
 	if err != nil {
