@@ -16,23 +16,23 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// spell is a time in which every call goes wrong in the same way.
+// spell is a time in which every call has the same fault.
 type spell struct {
 	name  string
 	fault simulator.Fault
-	// hits says which calls; nil: all.
+	// hits selects the calls; nil: all.
 	hits func(simulator.Call) bool
 }
 
-// kind is a way in which one call goes wrong, and in how many of a thousand calls.
+// kind is a fault of one call, and in how many of a thousand calls it occurs.
 type kind struct {
 	name              string
 	changing, reading int
 	fault             simulator.Fault
 }
 
-// kinds are what can be wrong with a call. That MAAS refuses a change because of the state of what is changed (409) is nothing that a
-// read can say.
+// kinds are the possible faults of a call. A read can't be refused because of the state of an object (409), as a change
+// can.
 var kinds = []kind{
 	{"dropped before", 45, 18, simulator.Fault{DropBefore: true}},
 	{"dropped after", 75, 12, simulator.Fault{DropAfter: true}},
@@ -47,7 +47,7 @@ var kinds = []kind{
 	{"slow", 37, 15, simulator.Fault{Delay: simulator.Duration(1200 * time.Millisecond)}},
 }
 
-// spells come between.
+// spells come in between.
 var spells = []spell{
 	{"401 for a while", simulator.Fault{Status: http.StatusUnauthorized, Body: "Authorization Error: Invalid access token"}, nil},
 	{"empty lists for a while", simulator.Fault{Status: http.StatusOK, Body: "[]", Headers: map[string]string{"Content-Type": "application/json"}}, isList},
@@ -79,7 +79,7 @@ type loss struct {
 	share int
 }
 
-// lossOf is what a call may lose.
+// lossOf returns what a call may lose.
 func lossOf(call simulator.Call) *loss {
 	switch {
 	case isDeletion(call):
@@ -93,21 +93,21 @@ func lossOf(call simulator.Call) *loss {
 // stallable are calls that the manager waits 30 s for.
 var stallable = []string{"allocate", "deploy", "release", "link_subnet", "DELETE", "dnsresources/"}
 
-// weather decides what goes wrong. What happens to a call hangs on the seed, on what is called, and on how many such calls there were
-// before, but not on what else is called meanwhile: so the same seed makes the same attack, though not to the millisecond.
+// weather chooses the faults. The fault of a call depends on the seed, the kind of the call, and the number of such
+// calls before, but not on other calls: so the same seed makes the same attack, though not to the millisecond.
 type weather struct {
 	seed   uint64
 	stalls int
-	// lose lets a VM host do something else than MAAS says in a call; false where no VM host is concerned.
+	// lose makes a VM host contradict MAAS in a call; false if the call concerns no VM host.
 	lose func(simulator.Call) bool
 
 	mutex    sync.Mutex
-	calls    map[string]uint64 // by what is called
+	calls    map[string]uint64 // by the kind of call
 	changing int
 	spell    *spell
 	until    time.Time
 	spelled  int
-	counts   map[string]int // what went wrong, by kind
+	counts   map[string]int // the faults, by kind
 }
 
 func newWeather(s size, lose func(simulator.Call) bool) *weather {
@@ -133,7 +133,7 @@ func (w *weather) choose(call simulator.Call) *simulator.Fault {
 	}
 	if loss := lossOf(call); loss != nil && roll.IntN(1000) < loss.share && w.lose(call) {
 		w.counts[loss.name]++
-		return nil // What MAAS says is wrong enough.
+		return nil // MAAS's message is wrong enough.
 	}
 	if changes && w.stalls > 0 && roll.IntN(40) == 0 && stalls(call) {
 		w.stalls--
@@ -166,7 +166,7 @@ func (w *weather) roll(what string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, hash.Sum64()))
 }
 
-// what is called, and of lists of machines, by what they are found.
+// what returns the kind of the call, and for lists of machines, their filter.
 func what(call simulator.Call) string {
 	name := call.Method + " " + call.Endpoint + " " + call.Op
 	query, err := url.ParseQuery(call.Query)
@@ -180,7 +180,7 @@ func stalls(call simulator.Call) bool {
 	return slices.Contains(stallable, call.Op) || slices.Contains(stallable, call.Method) || slices.Contains(stallable, call.Endpoint)
 }
 
-// figures are what went wrong so far, by kind, and how many in all.
+// figures returns the number of faults so far, by kind and in all.
 func (w *weather) figures() (counts map[string]int, total int) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// figures are what there was of everything.
+// figures count all events.
 type figures struct {
 	cancel func()
 
@@ -36,7 +36,7 @@ func (f *figures) add(what string, n int) {
 	f.counts[what] += n
 }
 
-// note counts what becomes of machines in MAAS.
+// record counts changes of machines in MAAS.
 func (f *figures) record(m simulator.MachineSnapshot, change simulator.Change) {
 	switch {
 	case change.Kind == simulator.ChangeCreated && m.VMHost != "":
@@ -66,7 +66,7 @@ func (f *figures) found(findings []audit.Finding) (fresh []audit.Finding) {
 	return fresh
 }
 
-// line is all of it, with what went wrong by kind.
+// line returns all figures, with the faults by kind.
 func (f *figures) line(faults map[string]int, total int) string {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// lossyHosts are VM hosts on which something else happens than what MAAS says: a VM is deleted in MAAS and is there still, because its
-// host could not be reached, and one is made although the host reports that it could not.
+// lossyHosts are VM hosts that contradict MAAS: a VM is deleted in MAAS and still exists, because its host could not be
+// reached, and a VM is made although the host reports a failure.
 type lossyHosts struct {
 	maas  *simulator.Simulator
 	names map[int]string // by id
@@ -27,7 +27,7 @@ func newLossyHosts(maas *simulator.Simulator, names map[int]string) *lossyHosts 
 	return &lossyHosts{maas: maas, names: names, calls: map[int]string{}, away: map[string]int{}, losing: map[string]int{}}
 }
 
-// begin lets the host of the VM that a call deletes or makes be lossy until the call is done. False: it is no such call.
+// begin makes the host of the VM that a call deletes or makes lossy until the call is done. False: it is no such call.
 func (l *lossyHosts) begin(call simulator.Call) bool {
 	host := ""
 	switch {
@@ -51,7 +51,7 @@ func (l *lossyHosts) begin(call simulator.Call) bool {
 	return true
 }
 
-// hook is for the simulator.
+// hook is the simulator's hook.
 func (l *lossyHosts) hook(call simulator.Call, phase simulator.Phase) error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

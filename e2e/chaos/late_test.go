@@ -17,11 +17,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// lateBy is when it is done: later than the machine could be given back after the manager stopped waiting, and before it stops looking.
+// lateBy is when it takes effect: later than the machine could be given back after the manager's timeout, and before
+// the settle time is over.
 const lateBy = 40 * time.Second
 
-// MAAS does what it was asked for after the client stopped waiting for the response, and the machine is to be given back meanwhile. It
-// must not be deployed, nor get an address, after it was given back.
+// MAAS executes a request after the client stopped waiting for the response, and the machine is to be given back
+// meanwhile. It must not be deployed, nor get an address, after it was given back.
 func TestNothingIsDoneLateToAMachineThatWasGivenBack(t *testing.T) {
 	if attack.stalls == 0 {
 		t.Skip("it takes longer than the manager waits for an answer")
@@ -88,7 +89,7 @@ func within(ctx context.Context, happened <-chan struct{}, what string) error {
 	})
 }
 
-// lateCall lets the first call of an operation be done later than the manager waits for it.
+// lateCall makes MAAS execute the first call of an operation later than the manager waits for it.
 type lateCall struct {
 	op          string
 	asked, done chan struct{}

@@ -29,11 +29,11 @@ type member struct {
 	StaticIP      string
 	Commission    bool
 	Erase         string
-	// Fails is what the next machine that does it fails to do, if not empty.
+	// Fails is the operation that the next machine to do it fails, if not empty.
 	Fails string
-	// Cut is when the machine is deleted, whatever it does; 0 lets it be provisioned.
+	// Cut is when the machine is deleted, in whatever state; 0 lets it be provisioned.
 	Cut time.Duration
-	// Stays lets it go with its cluster.
+	// Stays means that it is deleted with its cluster.
 	Stays bool
 }
 
@@ -65,7 +65,8 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	return m
 }
 
-// anchor is the control plane that a cluster always has. Names can be made to collide with those of VMs whose own name is no label.
+// anchor returns the control plane that a cluster always has. Names can be made to collide with those of VMs whose own
+// name is no label.
 func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) member {
 	m := newMember(roll, cluster, number, serial)
 	m.ControlPlane, m.Cut, m.Stays = true, 0, true
@@ -105,7 +106,7 @@ func (a *assault) create(ctx context.Context, m member) error {
 	return box.ApplyYAML(ctx, strings.NewReader(plain.Machines(m.plain())))
 }
 
-// failNext lets the next machine that does something fail.
+// failNext makes the next machine that does an operation fail.
 func (a *assault) failNext(ctx context.Context, operation string) error {
 	body := fmt.Sprintf(`{"operation": %q, "message": "the hardware is broken"}`, operation)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, box.ControlURL+"/fail-next", strings.NewReader(body))
@@ -120,7 +121,7 @@ func (a *assault) failNext(ctx context.Context, operation string) error {
 	return answer.Body.Close()
 }
 
-// settle waits until a machine is provisioned, or says for good why it is not.
+// settle waits until a machine is provisioned, or reports a permanent reason why it is not.
 func (a *assault) settle(ctx context.Context, m member) (provisioned bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos_test leads many clusters and machines through their lives while everything goes wrong that can, by a seed.
+// Package chaos_test runs many clusters and machines through their lives while everything possible goes wrong, by a
+// seed.
 package chaos_test
 
 import (
@@ -18,7 +19,7 @@ import (
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
-// region has machines of others, in another pool. What the clusters take from comes with fullRegion.
+// region has machines of others, in another pool. fullRegion adds those for the clusters.
 const region = `
 users:
   - {name: admin, admin: true, keys: ["chaosadmin:7fc2dQXUnGJbVqYgkT:Hw5xEVjC3bRkN8sTzPqLmA4yUe6FgD9K"]}
@@ -44,7 +45,7 @@ const (
 	hostsPerZone = 8
 )
 
-// fullRegion adds to the region what there is much of.
+// fullRegion adds the numerous objects to the region.
 func fullRegion() string {
 	var machines, hosts strings.Builder
 	for _, zone := range []string{"a", "b", "c"} {
@@ -63,8 +64,8 @@ type size struct {
 	name string
 	// clusters there are in all, and atOnce side by side.
 	clusters, atOnce int
-	// stalls is how many responses come later than the manager waits for them, and settle for how long it then looks for what became of
-	// its request.
+	// stalls is how many responses come later than the manager waits for them, and settle is how long it then waits for
+	// the effect of its request.
 	stalls int
 	settle time.Duration
 	// limit bounds all waiting for one thing.
@@ -72,7 +73,7 @@ type size struct {
 	seed  int64
 }
 
-// The short attack is for each change, with a seed that finds the same each time; the full one is for finding more.
+// The short attack is for each change, with a seed that always finds the same; the full one is for finding more.
 var (
 	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
 	full  = size{name: "full", clusters: 100, atOnce: 15, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
@@ -99,7 +100,7 @@ func (s size) replay() string {
 	return fmt.Sprintf("make chaos PKG=./e2e/chaos CHAOS=%s SEED=%d", s.name, s.seed)
 }
 
-// attack is what the tests of this package do.
+// attack is the attack of this package's tests.
 var attack size
 
 func TestMain(m *testing.M) {

@@ -29,7 +29,7 @@ const (
 	nothing meddling = "nothing"
 	// lesserKey puts the key of a user that sees less into the cluster's Secret, for a while.
 	lesserKey meddling = "another key for a while"
-	// otherOwner puts another owner id in the place of the cluster's, and noOwner takes it away, both for a while.
+	// otherOwner replaces the cluster's owner id by another one, and noOwner removes it, both for a while.
 	otherOwner meddling = "another owner id for a while"
 	noOwner    meddling = "no owner id for a while"
 	// sameOwner is a cluster of a tenant with the owner id of this one, and madeOwner one whose owner id makes names like those of this one's
@@ -40,7 +40,7 @@ const (
 
 var meddlings = []meddling{lesserKey, nothing, noOwner, sameOwner, otherOwner, madeOwner}
 
-// meddlingWith says what is done to a cluster. All of it is done in any attack of so many clusters.
+// meddlingWith returns the meddling with a cluster. Any attack with so many clusters includes all kinds.
 func meddlingWith(number int) meddling {
 	return meddlings[(number+int(attack.seed%int64(len(meddlings))))%len(meddlings)]
 }
@@ -49,7 +49,8 @@ const (
 	// lesserUser is the manager's for a while, and sees less than an administrator does.
 	lesserUser = "lesser"
 	seesLess   = "chaoslesser:5TbGnHyMjUkIlOpQaZ:wSxEdCrFvTgByHnUjMiKoLpZqAwXsEdC"
-	// meddledFor is how long it lasts: longer than the manager believes what it saw, and shorter than it looks for what it has lost.
+	// meddledFor is how long it lasts: longer than the manager trusts its cache, and shorter than it searches for a
+	// lost machine.
 	meddledFor = 2500 * time.Millisecond
 	// tenant is the namespace of another user.
 	tenant = "tenant"
@@ -75,7 +76,7 @@ func manifestOf(key client.ObjectKey, does meddling) string {
 	return strings.NewReplacer("NAME", key.Name, "URL", box.MAASURL, "KEY", box.MAASAPIKey).Replace(secretYAML) + plain.Manifest()
 }
 
-// meddle does it, while machines are deleted where that must not go wrong meanwhile. It returns when all is as it was.
+// meddle does it, while machines are deleted if that must work meanwhile. It returns when everything is as before.
 func (a *assault) meddle(ctx context.Context, key client.ObjectKey, does meddling, leave []string) error {
 	var change, back func(context.Context) error
 	switch does {
@@ -112,7 +113,7 @@ func (a *assault) meddle(ctx context.Context, key client.ObjectKey, does meddlin
 	err = errors.Join(err, back(context.WithoutCancel(ctx)))
 	removing.Wait()
 	if err := errors.Join(err, removed); err != nil || does == otherOwner {
-		return err // Of machines with the mark of another owner it may be said for good that they are not ours.
+		return err // Machines with the mark of another owner may be reported as permanently not ours.
 	}
 	return a.recovered(ctx, key, slices.DeleteFunc(ready, func(name string) bool { return slices.Contains(leave, name) }))
 }
@@ -176,7 +177,7 @@ func ownerOf(ctx context.Context, key client.ObjectKey) (string, error) {
 	return cluster.Annotations[infrav1.OwnerIDAnnotation], nil
 }
 
-// setOwner changes the owner id of a cluster; "" takes it away. That may be refused.
+// setOwner changes the owner id of a cluster; "" removes it. That may be refused.
 func (a *assault) setOwner(ctx context.Context, key client.ObjectKey, id string) error {
 	value := "null"
 	if id != "" {

@@ -17,8 +17,8 @@ import (
 
 const othersKey = "chaosothers:3GmVtYxQeUcRbPwNsb:b7NfJ2hLqXzV5cKwTgRyS9dMuE4pA8Qj"
 
-// others make what is not ours: bare metal that other users have, in our pool and in theirs, a machine of another management cluster, VMs
-// on all VM hosts, a DNS record, and an address.
+// others makes objects that are not ours: bare metal of other users, in our pool and in theirs, a machine of another
+// management cluster, VMs on all VM hosts, a DNS record, and an address.
 func others(ctx context.Context, box *sandbox.Sandbox) error {
 	client, err := othersClient(box)
 	if err != nil {

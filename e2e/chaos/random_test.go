@@ -42,8 +42,8 @@ type assault struct {
 	thieves   *thieves
 }
 
-// Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts lose what MAAS told them.
-// Nothing is lost, nothing is taken twice, and nothing that is not ours is touched.
+// Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts forget what
+// MAAS requested. Nothing is lost, nothing is taken twice, and nothing that is not ours is touched.
 func TestNothingIsLostWhateverFails(t *testing.T) {
 	t.Logf("the same again: %s", attack.replay())
 	if err := others(t.Context(), box); err != nil {
@@ -100,7 +100,7 @@ func begin(t *testing.T) *assault {
 	return a
 }
 
-// choose says what goes wrong with a call of ours: with those of others nothing does.
+// choose returns the fault of a call of ours; calls of others have none.
 func (a *assault) choose(call simulator.Call) *simulator.Fault {
 	if call.User != ourUser && call.User != lesserUser {
 		return nil
@@ -131,7 +131,8 @@ func (a *assault) attack(ctx context.Context) {
 	working.Wait()
 }
 
-// lead is a cluster's life from its creation until nothing of it is left. What goes wrong is reported, and others go on.
+// lead runs a cluster's life from its creation until nothing of it is left. Errors are reported, and other lives
+// continue.
 func (a *assault) lead(ctx context.Context, name string, number int) {
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	a.figures.add("clusters", 1)
@@ -299,7 +300,7 @@ func (a *assault) agree(ctx context.Context, when, cluster string) {
 	})
 }
 
-// auditUntil audits until there is nothing to say, or the time is over.
+// auditUntil audits until there are no findings, or the time is over.
 func (a *assault) auditUntil(ctx context.Context, when string, look func(context.Context) ([]audit.Finding, error)) {
 	limited, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
@@ -310,7 +311,7 @@ func (a *assault) auditUntil(ctx context.Context, when string, look func(context
 		return len(findings) == 0, fmt.Sprint(findings), err
 	})
 	if len(last) > 0 {
-		err = nil // They say it better.
+		err = nil // The findings describe it better.
 	}
 	a.report(when, last, err)
 }

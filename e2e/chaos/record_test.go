@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// recordInterval is how often the DNS records are looked at.
+// recordInterval is how often the DNS records are read.
 const recordInterval = 20 * time.Millisecond
 
 // endpoint is the DNS record of a cluster that lives.
@@ -22,14 +22,14 @@ type endpoint struct {
 	led  bool
 	// left are the addresses of control planes that were given back, and that no machine of the cluster uses again.
 	left map[netip.Addr]string
-	// was is where it led.
+	// was is the addresses that it had.
 	was []netip.Addr
-	// wrong is what is said already.
+	// wrong is what was already reported.
 	wrong map[string]bool
 }
 
-// endpoints watches the records of all API endpoints: one that led somewhere must always lead somewhere, and none to a machine that MAAS
-// has begun to release.
+// endpoints watches the records of all API endpoints: a record that had an address must always have one, and none of a
+// machine that MAAS has begun to release.
 type endpoints struct {
 	maas   *simulator.Simulator
 	report func(string)
@@ -88,7 +88,7 @@ func (e *endpoints) theirs(systemID string, have bool) {
 	e.stolen[systemID] = have
 }
 
-// note keeps the addresses of machines, and whose are not any more.
+// record stores the addresses of machines, and which are no longer theirs.
 func (e *endpoints) record(m simulator.MachineSnapshot, change simulator.Change) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()

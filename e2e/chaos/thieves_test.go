@@ -22,20 +22,20 @@ const (
 	// ourUser is the manager's.
 	ourUser  = "admin"
 	plainKey = "chaosplain:9QxLmRtVwYzBcDfGhJ:Kp4NsT7vXa2Cq8Ew5Rz6Ub3Yd1MgHjLf"
-	// keptFor is how long a thief keeps what he took, and theftLimit bounds each thing that he does.
+	// keptFor is how long a thief keeps a machine, and theftLimit bounds each of a thief's actions.
 	keptFor    = 3 * time.Second
 	theftLimit = time.Minute
 )
 
-// In so many of a thousand calls a thief tries to take the machine that the call is about: one that MAAS gives to whoever asks, one that it
-// does not, and a VM that was made by the call.
+// In so many of a thousand calls a thief tries to take the machine of the call: one that MAAS gives to any user, one
+// that it does not, and a VM that the call made.
 const (
 	ofFree, ofOthers, ofMade = 300, 20, 200
 )
 
-// thieves are other users of MAAS, an administrator and a plain one, who take what is ours in whichever state it is, as far as MAAS lets
-// them, and have it for a while. They take a machine before MAAS responds to our read of it, or when it has made it: what is done to it
-// afterwards was not done between a read and a call.
+// thieves are other users of MAAS, an administrator and a plain one, who take our machines in any state, as far as MAAS
+// allows, and keep them for a while. They take a machine before MAAS responds to our read of it, or when MAAS has made
+// it: what is done to it afterwards was not done between a read and a call.
 type thieves struct {
 	a      *assault
 	seed   uint64
@@ -45,7 +45,7 @@ type thieves struct {
 	stay   sync.WaitGroup
 
 	mutex   sync.Mutex
-	calls   map[string]uint64 // by what is called
+	calls   map[string]uint64 // by the kind of call
 	pending map[int]string    // machines that calls are about which MAAS has not done yet, by their numbers
 	has     map[string]bool   // by system id
 }
@@ -68,7 +68,7 @@ func newThieves(ctx context.Context, a *assault) (*thieves, error) {
 	return t, nil
 }
 
-// expect sees each call of ours, and what goes wrong with it: no machine is taken while MAAS is late with what we asked for.
+// expect sees each of our calls, and its fault: no machine is taken while MAAS is late with our request.
 func (t *thieves) expect(call simulator.Call, fault *simulator.Fault) {
 	done := fault == nil || fault.Delay > 0
 	if call.User != ourUser || call.Method == http.MethodGet || call.SystemID == "" || !done {
@@ -79,7 +79,7 @@ func (t *thieves) expect(call simulator.Call, fault *simulator.Fault) {
 	t.pending[call.Number] = call.SystemID
 }
 
-// hook is for the simulator.
+// hook is the simulator's hook.
 func (t *thieves) hook(call simulator.Call, phase simulator.Phase) {
 	if call.User != ourUser {
 		return
@@ -205,7 +205,7 @@ func (t *thieves) settleIn(ctx context.Context, thief *maas.Client, m *maas.Mach
 	return nil
 }
 
-// leave ends what a thief has after a while: bare metal is released, and a VM is deleted, on its host, too.
+// leave gives up a thief's machine after a while: bare metal is released, and a VM is deleted, on its host, too.
 func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine) {
 	defer t.forget(m.SystemID)
 	ctx, cancel := context.WithTimeout(ctx, theftLimit)

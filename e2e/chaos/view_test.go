@@ -19,7 +19,7 @@ const namespace = life.Namespace
 // viewInterval is how often the objects are read.
 const viewInterval = 300 * time.Millisecond
 
-// view is how the objects are, read for all who wait for them together.
+// view is the state of the objects, read once for all tests that wait for them.
 type view struct {
 	mutex    sync.Mutex
 	machines map[string]*infrav1.MaasMachine
@@ -56,7 +56,7 @@ func (v *view) set(list *infrav1.MaasMachineList) {
 	v.machines = machines
 }
 
-// maasMachine is one as it was last seen; nil where it was not.
+// maasMachine returns one as it was last seen, or nil.
 func (v *view) maasMachine(name string) *infrav1.MaasMachine {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()

@@ -37,7 +37,7 @@ const (
 	ownCredentials = "own-maas"
 )
 
-// story is what the document tells, as it goes on.
+// story is the document's story so far.
 type story struct {
 	*life.Life
 	whole *testing.T // of all parts
@@ -47,8 +47,9 @@ type story struct {
 	orphans *watch
 }
 
-// TestClusterctl does what the document says, in its order: clusterctl installs the provider in the east, and in the west, where Helm
-// did, makes a cluster, which is looked at, moved to the east, changed there, backed up, restored in the west, and deleted.
+// TestClusterctl follows the document, in its order: clusterctl installs the provider in the east, and in the west,
+// where Helm did, makes a cluster, which is inspected, moved to the east, changed there, backed up, restored in the
+// west, and deleted.
 func TestClusterctl(t *testing.T) {
 	s := &story{whole: t, shell: newShell(t), own: client.ObjectKey{Namespace: life.Namespace, Name: own}}
 	s.Life = life.Begin(t, west, fleet)
@@ -224,5 +225,5 @@ func (s *story) remove() {
 	s.Delete()
 }
 
-// tell is what a step says, in one text.
+// outcome returns the output of a step in one text.
 func outcome(out, says string, err error) string { return fmt.Sprintf("%v\n%s%s", err, out, says) }

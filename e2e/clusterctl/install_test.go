@@ -120,7 +120,8 @@ func configuration(t *testing.T, repository string) []byte {
 	return []byte(providers.String())
 }
 
-// installCertManagerKinds makes clusterctl find a cert-manager: it asks the API server to take a certificate, and nothing more.
+// installCertManagerKinds makes clusterctl find a cert-manager: it only checks that the API server accepts a
+// certificate.
 func installCertManagerKinds(t *testing.T) {
 	t.Helper()
 	var crds []*apiextensionsv1.CustomResourceDefinition
@@ -167,7 +168,7 @@ func keyOf(t *testing.T, user string) string {
 	return ""
 }
 
-// writes are the calls since a moment that changed something in MAAS, by what they did and who made them.
+// writes returns the calls since a moment that changed something in MAAS, by operation and user.
 func writes(since int) map[string]int {
 	made := map[string]int{}
 	for _, call := range west.MAAS.Calls().Log {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterctl_test uses the provider as its document tells to, with the real clusterctl, in two management clusters that share
-// one MAAS: west, where Helm installs the provider, and east, where clusterctl does.
+// Package clusterctl_test follows the provider's document with the real clusterctl, in two management clusters that
+// share one MAAS: west, where Helm installs the provider, and east, where clusterctl does.
 package clusterctl_test
 
 import (

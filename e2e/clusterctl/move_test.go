@@ -36,7 +36,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// holdDeploy has MAAS not respond to deploy before release; reached is closed when it was asked.
+// holdDeploy delays MAAS's response to deploy until release; reached is closed when deploy was called.
 func (s *story) holdDeploy() (reached <-chan struct{}, release func()) {
 	s.Helper()
 	asked, held := make(chan struct{}), make(chan struct{})
@@ -88,7 +88,8 @@ func (s *story) refused() {
 	s.Available(controlPlanes + 2)
 }
 
-// heldUp: a machine comes after clusterctl has looked, and before it has paused the clusters. The move must not lose it.
+// heldUp: a machine appears after clusterctl has read the objects, and before it has paused the clusters. The move must
+// not lose it.
 func (s *story) heldUp() {
 	reached, release := s.holdDeploy()
 	looked, pause := make(chan struct{}), make(chan struct{})
@@ -180,7 +181,8 @@ func frontOf(t *testing.T, box *sandbox.Sandbox, before func()) (kubeconfig stri
 	return kubeconfig
 }
 
-// move moves both clusters to the east. There, all is found again; nothing else is done in MAAS than to mark the machines anew.
+// move moves both clusters to the east. There, everything is found again; the only change in MAAS is that the machines
+// are marked again.
 func (s *story) move() {
 	before, calls, held := west.MAAS.State(), west.MAAS.Calls().Total, s.held()
 	s.shell.run(s.T, "move")
@@ -192,7 +194,7 @@ func (s *story) move() {
 	s.nothingIn(west)
 }
 
-// held are the machines that MaasMachines say they are, with what else is found again.
+// held returns the machines of MaasMachines, with the other facts that must be found again.
 func (s *story) held() map[string]string {
 	s.Helper()
 	list := &infrav1.MaasMachineList{}
@@ -214,8 +216,8 @@ func (s *story) held() map[string]string {
 	return machines
 }
 
-// asBefore checks that all machines are found as they were, and that nothing is changed in MAAS but one annotation: that machines are
-// looked after from another management cluster. MAAS lets only the user write it who acquired the machine.
+// asBefore checks that all machines are found as they were, and that only one annotation changes in MAAS: that another
+// management cluster manages the machines. MAAS lets only the user write it who acquired the machine.
 func (s *story) asBefore(before []byte, calls int, held map[string]string) {
 	s.Helper()
 	s.Wait("all to be found again", func() (bool, string, error) {
@@ -240,7 +242,7 @@ func (s *story) asBefore(before []byte, calls int, held map[string]string) {
 	s.Record = life.WatchRecord(s.whole, west.MAAS, s.endpoint())
 }
 
-// nothingIn checks that a management cluster has nothing of what is moved.
+// nothingIn checks that a management cluster has no moved objects.
 func (s *story) nothingIn(box *sandbox.Sandbox) {
 	s.Helper()
 	secret := &corev1.Secret{}
@@ -276,7 +278,7 @@ func pausedIn(t *testing.T, box *sandbox.Sandbox) map[string]bool {
 	return paused
 }
 
-// restore brings a backup of the east to the west, where clusters live on; what is in the east is stopped.
+// restore brings a backup of the east to the west, where clusters continue; the east is stopped.
 func (s *story) restore() {
 	before, calls, held := west.MAAS.State(), west.MAAS.Calls().Total, s.held()
 	s.shell.run(s.T, "backup")

@@ -17,11 +17,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// orphanInterval is how often it is looked for orphans, far more often than a manager does.
+// orphanInterval is how often the test searches for orphans, far more often than a manager does.
 const orphanInterval = 500 * time.Millisecond
 
-// watch looks from both management clusters all the time for machines that would be called orphans, and be removed without an operator
-// vouching for them.
+// watch searches from both management clusters all the time for machines that would be called orphans, and be removed
+// without an operator vouching for them.
 type watch struct {
 	end  func()
 	done sync.WaitGroup
@@ -57,7 +57,7 @@ func watchOrphans(t *testing.T) *watch {
 	return w
 }
 
-// look is one audit. MAAS is read first, as the manager does.
+// audit is one audit. MAAS is read first, as the manager does.
 func (w *watch) audit(ctx context.Context, side string, region *maas.Client, box *sandbox.Sandbox, management string) {
 	machines, err := region.ListMachines(ctx, maas.MachineFilter{})
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *watch) audit(ctx context.Context, side string, region *maas.Client, box
 	for _, f := range claims.Audit(machines) {
 		id := f.Machine.SystemID
 		now = append(now, id)
-		// A machine may go, and its object after it, between the two reads of one look.
+		// A machine may be deleted, and its object after it, between the two reads of one audit.
 		if f.Doubt == "" && slices.Contains(w.last[side], id) {
 			w.called = append(w.called, fmt.Sprintf("%s (%s, %s), by the %s", f.Machine.Hostname, id, f.Machine.StatusName, side))
 		}

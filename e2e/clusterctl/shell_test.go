@@ -73,7 +73,7 @@ func (s *shell) configure(t *testing.T, content []byte) {
 	}
 }
 
-// command is a step that was not run yet; more variables go before those of the shell.
+// command is a step that was not run yet; more variables precede those of the shell.
 func (s *shell) command(ctx context.Context, t *testing.T, step string, env ...string) *exec.Cmd {
 	t.Helper()
 	script, known := s.steps[step]

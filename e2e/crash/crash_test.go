@@ -21,8 +21,8 @@ import (
 // searchTimeout bounds how long a manager may take to start and to search for its machine.
 const searchTimeout = 3 * time.Minute
 
-// MAAS composes on when the manager has died, and takes so long that the successor looks before the VM is there: it must
-// not ask for a second one.
+// MAAS goes on composing when the manager has died, and takes so long that the successor searches before the VM exists:
+// it must not request a second one.
 func TestVMTurnsUpAfterManagerDied(t *testing.T) {
 	turnsUpLate(t, aVM, point{stage: creation, method: http.MethodPost, endpoint: "vm-hosts/{id}/", op: "compose", n: 1}, "hostname")
 }
@@ -32,8 +32,8 @@ func TestBareMetalTurnsUpAfterManagerDied(t *testing.T) {
 	turnsUpLate(t, bareMetalWithAddress, point{stage: creation, method: http.MethodPost, endpoint: "machines/", op: "allocate", n: 1}, "agent_name")
 }
 
-// turnsUpLate has the manager die in the call that gets a machine, which MAAS goes on with when the successor has looked for
-// the machine.
+// turnsUpLate kills the manager in the call that acquires a machine. MAAS continues with the call when the successor
+// has searched for the machine.
 func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string) {
 	t.Helper()
 	const address = "10.77.0.60"

@@ -10,7 +10,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// figures say what a walk was.
+// figures are the results of a walk.
 type figures struct {
 	cancel func() // ends the counting of machines
 

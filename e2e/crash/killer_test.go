@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// stage is a part of a life. Calls are counted in each anew.
+// stage is a part of a life. Calls are counted in each separately.
 type stage string
 
 const (
@@ -28,7 +28,7 @@ const (
 type point struct {
 	stage
 	method, endpoint, op string
-	// by says how a list of machines finds them.
+	// by is the filter of a list of machines.
 	by string
 	n  int
 }
@@ -52,9 +52,9 @@ func (p point) remembered() bool {
 	return false
 }
 
-// certain calls come in each life. How often MAAS is asked again is a matter of time, and what a manager remembers it may
-// have asked for long ago. The address of a machine that is back in the pool is not returned where another walker took the
-// machine first.
+// certain calls come in each life. The number of further polls is a matter of time, and a manager may have cached other
+// responses. The address of a machine that is back in the pool is not returned if another walker took the machine
+// first.
 func (p point) certain() bool {
 	return p.n == 1 && (p.stage == creation || (p.writes() && p.op != "link_subnet"))
 }
@@ -65,14 +65,14 @@ const mostLists = 2
 // bounded leaves out calls of which there may be any number.
 func (p point) bounded() bool { return p.by != "id" || p.n <= mostLists }
 
-// killer kills a manager at one point, and notes all points it sees.
+// killer kills a manager at one point, and records all points it sees.
 type killer struct {
 	manager *sandbox.Manager
 	target  point // zero: none
 	phase   simulator.Phase
-	// detached lets MAAS go on with the call that the manager did not live to see the end of, once this returns.
+	// detached makes MAAS continue with the call during which the manager died, once it returns.
 	detached func()
-	// answered is called for each call that MAAS has answered.
+	// answered is called for each call to which MAAS has responded.
 	answered func(point)
 
 	mutex  sync.Mutex
@@ -107,7 +107,7 @@ func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 	return errKilled
 }
 
-// note records the calls, and reports whether the manager dies now.
+// record records the calls, and reports whether the manager dies now.
 func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, due bool) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -136,7 +136,7 @@ func (k *killer) enter(s stage) {
 	k.stage = s
 }
 
-// seen are the points so far, whether the manager was killed, and what went wrong with that.
+// seen returns the points so far, whether the manager was killed, and the error of that.
 func (k *killer) seen() (points []point, killed bool, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -172,7 +172,7 @@ func (s *switchboard) hook(call simulator.Call, phase simulator.Phase) error {
 	return k.hook(call, phase)
 }
 
-// connect puts a killer in the place of the one that a user had; nil ends that.
+// connect replaces the killer of a user; nil ends that.
 func (s *switchboard) connect(user string, k *killer) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

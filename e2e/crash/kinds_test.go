@@ -10,19 +10,20 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// kind is a kind of life. There is no bootstrap provider, and no kubeadm in the user data: whether a cluster comes of it
+// kind is a kind of life. There is no bootstrap provider, and no kubeadm in the user data: whether a cluster results
 // does not matter here.
 type kind struct {
 	name string
 	// machine is the spec of the MaasMachine, as a PlainMachine has it, with ADDRESS for the static address; "" where the cluster has no machine.
 	machine string
-	// worker says that the machine is none of the control plane, and that the API endpoint leads nowhere.
+	// worker means that the machine is no control plane, and that the API endpoint has no address.
 	worker bool
-	// calls are what no such life goes without, by operation, or by method and endpoint where there is none: a manager has to die at each of them.
+	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
+	// has to die at each of them.
 	calls []string
 }
 
-// leads reports whether the API endpoint leads to the machine, which then has the static address.
+// leads reports whether the API endpoint has the address of the machine, which then has the static address.
 func (k *kind) leads() bool { return k.machine != "" && !k.worker }
 
 var (
@@ -47,7 +48,7 @@ var (
 // kinds are the lives that are walked through.
 var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalWithAddress}
 
-// manifest is what a life of this kind begins with.
+// manifest returns the first objects of a life of this kind.
 func (k *kind) manifest(key client.ObjectKey, address string) string {
 	plain := sandbox.Plain{Key: key}
 	if k.machine == "" {

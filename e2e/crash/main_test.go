@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 				"--leader-elect=false",
 				// and in time to find what its predecessor asked for last.
 				"--settle-time=20s",
-				// What the audit asks for belongs to no machine's life, and comes when it likes.
+				// The audit's calls belong to no machine's life, and come at any time.
 				"--orphan-audit-interval=0",
 			}},
 		},

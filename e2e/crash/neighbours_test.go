@@ -15,10 +15,11 @@ import (
 // neighbour is a user of MAAS who has nothing to do with us.
 const neighbour = "neighbour"
 
-// moveInTimeout is for machines of the neighbour to be commissioned and deployed.
+// moveInTimeout bounds commissioning and deploying the neighbour's machines.
 const moveInTimeout = 3 * time.Minute
 
-// moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that is not allocated, and a DNS record.
+// moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that is not allocated, and a
+// DNS record.
 func moveIn(t *testing.T) {
 	t.Helper()
 	users := box.MAAS.Users()

@@ -14,7 +14,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// everything (CAPMAAS_CHAOS=full) has the walk go to all points; else it goes to the first of each call that changes something.
+// everything (CAPMAAS_CHAOS=full) makes the walk visit all points; otherwise it visits the first of each call that
+// changes something.
 var everything = os.Getenv("CAPMAAS_CHAOS") == "full"
 
 // run is one life in which the manager dies at one point.
@@ -25,7 +26,7 @@ type run struct {
 }
 
 // A manager dies at every call to MAAS of a life, before and after the call took effect. Its successor finishes what it
-// began, and nothing is left behind. Each kind of life is led undisturbed first, to see what calls it takes.
+// began, and nothing is left behind. Each kind of life runs undisturbed first, to record its calls.
 func TestManagerDiesAtEveryCall(t *testing.T) {
 	board := &switchboard{killers: map[string]*killer{}}
 	box.MAAS.SetHook(board.hook)
@@ -105,8 +106,8 @@ func processes(t *testing.T, walkers []*walker, expected func([]int) bool) (all 
 
 var phases = []simulator.Phase{simulator.Before, simulator.After}
 
-// plan says at which points of the undisturbed lives managers die. Those come first after which a manager waits for what
-// its predecessor may have asked for: they take longest.
+// plan chooses the points of the undisturbed lives at which managers die. Points after which a manager waits for the
+// effect of its predecessor's request come first: they take longest.
 func plan(undisturbed []*killer) []run {
 	var waiting, others []run
 	for i, k := range undisturbed {
@@ -128,7 +129,7 @@ func plan(undisturbed []*killer) []run {
 	return slices.Concat(waiting, others)
 }
 
-// checkPlan wants a manager to die before and after each call that a life can't go without.
+// checkPlan requires a manager to die before and after each call that a life must make.
 func checkPlan(t *testing.T, runs []run) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -162,8 +163,8 @@ func (w *walker) walk(t *testing.T, kind *kind, name string, k *killer) {
 	}
 }
 
-// each has the walkers do a number of things, each the next one that no walker has begun. A walker that fails goes no further: what it
-// left may be in the way.
+// each distributes numbered tasks to the walkers, one after the other. A walker that fails stops: what it left may be
+// in the way.
 func each(t *testing.T, walkers []*walker, number int, do func(w *walker, i int) bool) {
 	t.Helper()
 	next := make(chan int, number)

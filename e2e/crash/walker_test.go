@@ -27,7 +27,7 @@ const (
 	shortTimeout  = 3 * time.Minute
 	createTimeout = 4 * time.Minute
 	deleteTimeout = 4 * time.Minute
-	// logTail and lastCalls bound what is shown of a life that failed.
+	// logTail and lastCalls bound the output for a life that failed.
 	logTail   = 6000
 	lastCalls = 60
 )
@@ -64,7 +64,7 @@ func startWalkers(t *testing.T, board *switchboard, auditor *audit.Auditor) []*w
 	return walkers
 }
 
-// lead leads one life from its creation until nothing is left of it, while the killer does what it does.
+// lead runs one life from its creation until nothing is left of it, with the killer at work.
 func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: w.namespace, Name: name}
@@ -100,8 +100,8 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	report(t, "when it is gone", findings, err)
 }
 
-// waitReady waits until the machine is as it should be. Where there is none, the cluster's endpoint leads nowhere, and the
-// cluster is as far as it gets when it is provisioned.
+// waitReady waits until the machine is ready. Without a machine, the cluster's endpoint has no address, and the cluster
+// is complete when it is provisioned.
 func (w *walker) waitReady(t *testing.T, kind *kind, key client.ObjectKey) {
 	t.Helper()
 	ctx := within(t, createTimeout)
@@ -138,7 +138,7 @@ func (w *walker) checkEndpoint(t *testing.T, key client.ObjectKey) {
 	}
 }
 
-// cleanUp deletes what a failed life left, for those that come after it.
+// cleanUp deletes what a failed life left, for the next ones.
 func (w *walker) cleanUp(t *testing.T, key client.ObjectKey) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteTimeout)
 	defer cancel()

@@ -39,7 +39,7 @@ func servePools(t *testing.T) {
 	})
 }
 
-// newPool makes a pool that goes with the test, and is how a variable names it.
+// newPool makes a pool that is deleted with the test, and returns a variable's reference to it.
 func newPool(t *testing.T, name string, addresses ...string) map[string]any {
 	t.Helper()
 	pool := ipam.NewPool(life.Namespace, name, addresses...)
@@ -87,8 +87,8 @@ func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 	return addresses
 }
 
-// Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane gives the new machines
-// other ones, and takes the old ones back; in the end all are free.
+// Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane gives
+// the new machines other ones, and returns the old ones; in the end all are free.
 func TestIPAMPoolsAndRollout(t *testing.T) {
 	servePools(t)                                                                        // First, for it must still be there when a cluster is cleaned up.
 	controlPlanePool := []string{"10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63"} // One more than control planes.
@@ -150,8 +150,8 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	}
 }
 
-// watchReturns looks all the time whether an address that was given goes back to its pool while MAAS has it in use; check ends that, and
-// fails the test if one did. Nothing may be given meanwhile.
+// watchReturns checks all the time that no address returns to its pool while MAAS has it in use; check ends that, and
+// fails the test if one did. Nothing may be assigned meanwhile.
 func watchReturns(t *testing.T, addresses []string) (check func()) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func watchReturns(t *testing.T, addresses []string) (check func()) {
 	}
 }
 
-// returnInterval is how often it is looked whether an address is back in its pool.
+// returnInterval is how often the pools are checked for returned addresses.
 const returnInterval = 50 * time.Millisecond
 
 // The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another address first.

@@ -20,8 +20,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 )
 
-// Clusters are reached at an address that no control plane has by itself: by the flavor lxd-kube-vip, where MAAS chooses it, and by
-// ClusterClass, with one that was asked for.
+// Clusters are reached at an address that no control plane has by itself: by the flavor lxd-kube-vip, where MAAS
+// chooses it, and by ClusterClass, with a requested one.
 func TestVirtualIP(t *testing.T) {
 	const address = "10.77.0.90"
 	life.Together(t, box, map[string]func(*life.Life){
@@ -40,8 +40,9 @@ func TestVirtualIP(t *testing.T) {
 	})
 }
 
-// checkVirtualIP: the cluster, which is available, is reached at an address of a network, which MAAS keeps for it and which is no
-// machine's own. When the cluster is gone, so must be what MAAS keeps: that is compared for all clusters together.
+// checkVirtualIP checks that the cluster, which is available, is reached at an address of a network, which MAAS has
+// reserved for it and which is no machine's own. When the cluster is gone, so must be the reservation: that is compared
+// for all clusters together.
 func checkVirtualIP(l *life.Life, in netip.Prefix) {
 	l.Helper()
 	endpoint := endpointOf(l)
@@ -59,8 +60,8 @@ func checkVirtualIP(l *life.Life, in netip.Prefix) {
 	}
 }
 
-// Clusters are reached at what their operator keeps up to date, by what the Machines say: a load balancer that ClusterClass names, and a
-// name that is only given after the annotation has said that there will be one. MAAS keeps nothing for their endpoints.
+// Clusters are reached at an endpoint that their operator updates from the Machines: a load balancer that ClusterClass
+// names, and a name that is only given after the annotation has announced it. MAAS keeps nothing for their endpoints.
 func TestExternalEndpoint(t *testing.T) {
 	const loadBalancer, name = "192.0.2.10", "api.operator.test"
 	keep(t, loadBalancer, "balanced")
@@ -119,7 +120,7 @@ func keep(t *testing.T, host, cluster string) {
 	}))
 }
 
-// checkExternal waits for the cluster, which is reached at a host; what MAAS keeps for endpoints is as it was before.
+// checkExternal waits for the cluster, which is reached at a host; MAAS keeps nothing new for endpoints.
 func checkExternal(l *life.Life, host string, machines int, before kept) {
 	l.Helper()
 	l.Available(machines)
@@ -138,7 +139,7 @@ func checkExternal(l *life.Life, host string, machines int, before kept) {
 	}
 }
 
-// awaitEndpointCondition waits until the MaasCluster says that the endpoint is the user's, and known or not.
+// awaitEndpointCondition waits until the MaasCluster reports that the endpoint is the user's, and known or not.
 func awaitEndpointCondition(l *life.Life, known bool) {
 	l.Helper()
 	l.Wait("the MaasCluster to tell of the endpoint", func() (bool, string, error) {

@@ -17,7 +17,7 @@ const (
 	virtualIPSubnet = "10.77.0.0/24"
 )
 
-// generate has the real clusterctl generate a cluster of a flavor, from the repository that `make manifests` writes.
+// generate makes the real clusterctl generate a cluster of a flavor, from the repository that `make manifests` writes.
 func generate(t *testing.T, name, flavor string, controlPlanes, workers string) string {
 	t.Helper()
 	bin := os.Getenv("CAPMAAS_BIN")

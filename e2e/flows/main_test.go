@@ -26,7 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	// Nothing here is about how long MAAS takes, nor about managers that come and go: calls are counted.
+	// MAAS's durations and changing managers don't matter here: calls are counted.
 	options := sandbox.Options{
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
 	}

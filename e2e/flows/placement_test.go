@@ -25,7 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 )
 
-// step is a part of a life. What comes after needs it, so one that fails ends the life.
+// step is a part of a life. The next parts need it, so a failure ends the life.
 func step(l *life.Life, name string, do func(*life.Life)) {
 	l.Helper()
 	ok := l.Run(name, func(t *testing.T) {
@@ -76,7 +76,8 @@ func checkSpread(l *life.Life, zones ...string) {
 	}
 }
 
-// failover: a VM host dies with the control planes on it, and no other host is in its zone. The MachineHealthCheck has them replaced.
+// failover: a VM host dies with the control planes on it, and no other host is in its zone. The MachineHealthCheck
+// replaces them.
 func failover(l *life.Life) {
 	l.Change(func(cluster *clusterv1.Cluster) {
 		cluster.Spec.Topology.ControlPlane.HealthCheck.Checks.UnhealthyNodeConditions = []clusterv1.UnhealthyNodeCondition{
@@ -88,7 +89,7 @@ func failover(l *life.Life) {
 	for _, m := range controlPlanes {
 		onHost[m.Status.LXDHost] = append(onHost[m.Status.LXDHost], m)
 	}
-	// The one with fewer of them, for each takes its time.
+	// The host with fewer of them, because each takes time.
 	host := slices.MinFunc([]string{"lxd-b1", "lxd-c1"}, func(a, b string) int { return len(onHost[a]) - len(onHost[b]) })
 	dead := onHost[host]
 	if len(dead) == 0 {
@@ -102,7 +103,7 @@ func failover(l *life.Life) {
 	}
 	l.Cleanup(func() {
 		box.MAAS.BreakVMHost(host, false, false)
-		// A manager skips a host for minutes that did not respond. One that starts anew does not, for the tests that come after.
+		// A manager skips a host that did not respond for minutes. A new one does not, for the next tests.
 		if err := box.Manager.Kill(); err != nil {
 			l.Error(err)
 		}
@@ -123,7 +124,7 @@ func failover(l *life.Life) {
 	l.Available(len(controlPlanes))
 	others := map[string]string{"lxd-b1": "zone-c", "lxd-c1": "zone-b"}
 	checkSpread(l, "zone-a", others[host])
-	// The host comes back with the VMs, as the event VMMayRemain has said.
+	// The host comes back with the VMs, as the event VMMayRemain announced.
 	box.MAAS.BreakVMHost(host, false, false)
 	for _, m := range dead {
 		if !box.MAAS.DeleteVM(host, m.Status.Hostname) {
@@ -216,7 +217,7 @@ func checkKinds(l *life.Life, machines []infrav1.MaasMachine, want ...string) {
 	}
 }
 
-// control has the simulator do what no MAAS API can do.
+// control makes the simulator do what no MAAS API can do.
 func control(l *life.Life, path, body string) {
 	l.Helper()
 	request, err := http.NewRequestWithContext(l.Context(), http.MethodPost, box.ControlURL+"/"+path, strings.NewReader(body))

@@ -77,7 +77,7 @@ func startAnotherMAAS(t *testing.T) *anotherMAAS {
 	return region
 }
 
-// ServeHTTP has the region not know oldKey once it was revoked.
+// ServeHTTP makes the region refuse oldKey once it was revoked.
 func (a *anotherMAAS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	was, _, _ := strings.Cut(oldKey, ":")
 	is, _, _ := strings.Cut(newKey, ":")
@@ -91,7 +91,7 @@ func (a *anotherMAAS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.handler.ServeHTTP(w, r)
 }
 
-// rotate is what an operator does who has put newKey into the Secret: when that is in use, the old one is revoked.
+// rotate acts like an operator who has put newKey into the Secret: when that is in use, the old one is revoked.
 func (a *anotherMAAS) rotate(l *life.Life) {
 	l.Helper()
 	l.Wait("the new key to be used", func() (bool, string, error) {
@@ -102,8 +102,8 @@ func (a *anotherMAAS) rotate(l *life.Life) {
 	})
 }
 
-// Two clusters with credentials of their own, in two regions: each has what it has in its own region, and what becomes of the Secret of one
-// is nothing to the other. The manager is never started again.
+// Two clusters with their own credentials, in two regions: each has its machines in its own region, and changes of
+// one's Secret don't affect the other. The manager is never restarted.
 func TestCredentialsPerCluster(t *testing.T) {
 	there := startAnotherMAAS(t)
 	before, restarts := there.State(), managerStarts(t)
@@ -224,7 +224,7 @@ func deleteSecrets(t *testing.T, names ...string) {
 	})
 }
 
-// infrastructure is what a cluster has of ours; both have its name.
+// infrastructure returns a cluster's MaasCluster and MaasMachine, which have its name.
 func infrastructure(l *life.Life, key client.ObjectKey) (*infrav1.MaasCluster, *infrav1.MaasMachine, error) {
 	l.Helper()
 	cluster, machine := &infrav1.MaasCluster{}, &infrav1.MaasMachine{}
@@ -248,7 +248,7 @@ func waitProvisioned(l *life.Life, key client.ObjectKey) {
 	})
 }
 
-// waitInvalid waits until a cluster and its machine say that the credentials are of no use, and name what they must.
+// waitInvalid waits until a cluster and its machine report that the credentials are unusable, and name the Secret.
 func waitInvalid(l *life.Life, key client.ObjectKey, name string) {
 	l.Helper()
 	l.Wait(key.Name+" to say that its credentials are of no use", func() (bool, string, error) {

@@ -132,7 +132,7 @@ func TestBareMetalTopologyAndScaling(t *testing.T) {
 	l.Delete()
 }
 
-// The only control plane has the address that was asked for.
+// The only control plane has the requested address.
 func TestStaticIP(t *testing.T) {
 	const address = "10.77.0.50"
 	l := life.Begin(t, box, "static")

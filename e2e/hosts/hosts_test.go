@@ -39,14 +39,14 @@ import (
 const (
 	pool          = "capi" // has all machines of the region
 	controlPlanes = 3
-	// foreign is the name of what somebody else put into a node's LXD.
+	// foreign is the name of another user's objects in a node's LXD.
 	foreign = "foreign"
 	// initializerSecret and a node's name make the name of its key pair, in Kubernetes and in LXD.
 	initializerSecret = "lxd-initializer-"
 	renameTimeout     = time.Minute
 )
 
-// TestHostCluster is one life, because what it costs is to come up.
+// TestHostCluster is one life, because coming up is the expensive part.
 func TestHostCluster(t *testing.T) {
 	lxdtest.Require(t)
 	h := begin(t)
@@ -65,7 +65,7 @@ func TestHostCluster(t *testing.T) {
 	h.step("goes", func() { h.goes(theirs) })
 }
 
-// step logs how long a part of the life took.
+// step logs the duration of a part of the life.
 func (h *hostCluster) step(what string, do func()) {
 	h.Helper()
 	started := time.Now()
@@ -113,7 +113,7 @@ func flavor(t *testing.T, name, cluster string, more map[string]string) string {
 	return manifest
 }
 
-// comesUp: the cluster says how many of its nodes are hosts until all are.
+// comesUp: the cluster reports how many of its nodes are hosts until all are.
 func (h *hostCluster) comesUp() {
 	h.Helper()
 	last := holdBack(controlPlanes - 1)
@@ -125,7 +125,8 @@ func (h *hostCluster) comesUp() {
 	h.hosts(controlPlanes)
 }
 
-// holdBack lets MAAS register some VM hosts, and lets others wait until release is called: else the last two may come together.
+// holdBack makes MAAS register some VM hosts, and delays others until release is called: otherwise the last two may
+// come together.
 func holdBack(first int) (release func()) {
 	var mutex sync.Mutex
 	registered, underWay, released := 0, map[int]bool{}, make(chan struct{})
@@ -156,7 +157,8 @@ func holdBack(first int) (release func()) {
 	})
 }
 
-// progress waits until the cluster says how far it is, lets the last node become a host, and waits until it says that all are.
+// progress waits until the cluster reports its progress, lets the last node become a host, and waits until the cluster
+// reports that all are.
 func (h *hostCluster) progress(far string, last func()) {
 	h.Helper()
 	var said []string
@@ -215,7 +217,7 @@ func (h *hostCluster) checkRegistered(hosts []maas.VMHost) {
 	}
 }
 
-// checkNodes looks at what the initializers say of themselves, and at what they did in LXD.
+// checkNodes checks the reports of the initializers, and their changes in LXD.
 func (h *hostCluster) checkNodes() {
 	h.Helper()
 	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
@@ -269,8 +271,8 @@ func (h *hostCluster) hasNoVirtualIP() {
 	}
 }
 
-// refusesCalico: new nodes whose interfaces MAAS would take for each other's stay out, and MAAS is left as it is. They become hosts once their
-// interfaces have names that LXD does not report.
+// refusesCalico: new nodes whose interfaces MAAS would confuse stay out, and MAAS does not change. They become hosts
+// once their interfaces have names that LXD does not report.
 func (h *hostCluster) refusesCalico() {
 	h.Helper()
 	h.Box.SetPodNetwork(sandbox.Calico)
@@ -280,7 +282,7 @@ func (h *hostCluster) refusesCalico() {
 		refused = nil
 		said := ""
 		for _, node := range h.Box.HostNodes() {
-			condition, err := h.saysOf(node.Name)
+			condition, err := h.conditionOf(node.Name)
 			if err != nil {
 				return false, "", err
 			}
@@ -338,8 +340,8 @@ func (h *hostCluster) checkOwnNetwork(node sandbox.HostNode) {
 	}
 }
 
-// saysOf is what the initializer says of a node.
-func (h *hostCluster) saysOf(name string) (corev1.NodeCondition, error) {
+// conditionOf returns the initializer's condition of a node.
+func (h *hostCluster) conditionOf(name string) (corev1.NodeCondition, error) {
 	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
 	if err != nil {
 		return corev1.NodeCondition{}, err
@@ -355,7 +357,7 @@ func (h *hostCluster) saysOf(name string) (corev1.NodeCondition, error) {
 	return node.Status.Conditions[at], nil
 }
 
-// again lets a node's initializer look at once.
+// again makes a node's initializer check at once.
 func (h *hostCluster) again(node sandbox.HostNode) {
 	h.Helper()
 	if err := node.Kubelet.Kill(sandbox.InitializerContainer); err != nil {
@@ -363,7 +365,7 @@ func (h *hostCluster) again(node sandbox.HostNode) {
 	}
 }
 
-// survivesRestart: the node says that its LXD is gone; with LXD back, it is the VM host that it was.
+// survivesRestart: the node reports that its LXD is gone; with LXD back, it is the same VM host as before.
 func (h *hostCluster) survivesRestart() {
 	h.Helper()
 	node := h.Box.HostNodes()[0]
@@ -376,7 +378,7 @@ func (h *hostCluster) survivesRestart() {
 	}
 	h.again(node)
 	h.Wait("the node to say that LXD is gone", func() (bool, string, error) {
-		condition, err := h.saysOf(node.Name)
+		condition, err := h.conditionOf(node.Name)
 		return condition.Status == corev1.ConditionFalse, condition.Message, err
 	})
 	if err := node.LXD.Restart(h.Context()); err != nil {
@@ -444,7 +446,7 @@ func (h *hostCluster) rotatesCertificate() {
 	}
 }
 
-// isFull: a VM that is larger than what the hosts have left is refused, and leaves nothing.
+// isFull: a VM that is larger than the free room of the hosts is refused, and leaves nothing.
 func (h *hostCluster) isFull() {
 	h.Helper()
 	before := h.daemons.Left()
@@ -476,7 +478,7 @@ func (h *hostCluster) scaleWorkers(replicas int32) {
 	}
 }
 
-// worker is the one that is there, and its VM host.
+// worker returns the existing worker, and its VM host.
 func (h *hostCluster) worker() (infrav1.MaasMachine, maas.VMHost) {
 	h.Helper()
 	_, workers := h.MaasMachines()
@@ -487,7 +489,7 @@ func (h *hostCluster) worker() (infrav1.MaasMachine, maas.VMHost) {
 	return workers[0], vmhosts.OnMachine(hosts, workers[0].Spec.SystemID)[0]
 }
 
-// composeOnWorker makes somebody else's VM there.
+// composeOnWorker makes another user's VM there.
 func (h *hostCluster) composeOnWorker() (vm string) {
 	h.Helper()
 	_, host := h.worker()
@@ -500,7 +502,8 @@ func (h *hostCluster) composeOnWorker() (vm string) {
 	return vm
 }
 
-// renamesNode: a node that comes back under another name is the same VM host with the same VM, and its key of the earlier name opens nothing.
+// renamesNode: a node that comes back under another name is the same VM host with the same VM, and its key of the
+// earlier name no longer works.
 func (h *hostCluster) renamesNode(vm string) {
 	h.Helper()
 	worker, host := h.worker()
@@ -551,7 +554,8 @@ func (h *hostCluster) checkLeftBehind(worker infrav1.MaasMachine, former string)
 	}
 }
 
-// keepsMachineWithVM: a host is not taken from under a VM, whoever's that is, and then goes, whatever its node is called now.
+// keepsMachineWithVM: a host with a VM, even another user's, is not released; without VMs it is, whatever its node's
+// present name.
 func (h *hostCluster) keepsMachineWithVM(vm string) {
 	h.Helper()
 	worker, host := h.worker()
@@ -581,7 +585,7 @@ func (h *hostCluster) removeNode(of infrav1.MaasMachine, name string) {
 		err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKeyFromObject(&of), &of)
 		return apierrors.IsNotFound(err), sandbox.Conditions(of.Status.Conditions), ctrlclient.IgnoreNotFound(err)
 	})
-	if said, err := h.saysOf(name); err != nil || said.Reason != infrav1.LXDHostRetiredReason {
+	if said, err := h.conditionOf(name); err != nil || said.Reason != infrav1.LXDHostRetiredReason {
 		h.Errorf("the machine went, and its node %s says %s (%v), want %s", name, said.Reason, err, infrav1.LXDHostRetiredReason)
 	}
 	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
@@ -593,7 +597,7 @@ func (h *hostCluster) removeNode(of infrav1.MaasMachine, name string) {
 	}
 }
 
-// awaitLeft waits until the daemons, which tell of what happens a moment later, have told that just this is left.
+// awaitLeft waits until the daemons, whose events come a moment later, report that exactly this is left.
 func (h *hostCluster) awaitLeft(what string, want []string, left func() []string) {
 	h.Helper()
 	h.Wait(what, func() (bool, string, error) {
@@ -619,7 +623,7 @@ func (h *hostCluster) leftOf(node string) []string {
 	return slices.DeleteFunc(h.daemons.Left(), func(line string) bool { return !strings.HasPrefix(line, node+": ") })
 }
 
-// plant puts somebody else's certificate and project into a node's LXD, and answers what of it is seen.
+// plant puts another user's certificate and project into a node's LXD, and returns how they are reported.
 func (h *hostCluster) plant() []string {
 	h.Helper()
 	node := h.Box.HostNodes()[0].Name
@@ -650,7 +654,8 @@ func (h *hostCluster) plant() []string {
 	return []string{certificate}
 }
 
-// carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each, and go again.
+// carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each, and are deleted
+// again.
 func (h *hostCluster) carriesControlPlanes() {
 	h.Helper()
 	before := h.daemons.Left()
@@ -672,7 +677,7 @@ func (h *hostCluster) carriesControlPlanes() {
 	h.awaitLeft("the daemons to be as they were", before, h.daemons.Left)
 }
 
-// goes: nothing is left but what was somebody else's.
+// goes: nothing is left but other users' objects.
 func (h *hostCluster) goes(theirs []string) {
 	h.Helper()
 	controlPlanes, _ := h.MaasMachines()

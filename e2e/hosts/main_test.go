@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts_test leads a host cluster through its life, on real LXD daemons: bare-metal machines become LXD hosts of
-// MAAS, another cluster's control planes are VMs in them, and all goes again without leaving anything.
+// Package hosts_test runs a host cluster through its life, on real LXD daemons: bare-metal machines become LXD hosts of
+// MAAS, another cluster's control planes are VMs in them, and everything is deleted again without leaving anything.
 package hosts_test
 
 import (
@@ -20,7 +20,7 @@ var box *sandbox.Sandbox
 
 func TestMain(m *testing.M) {
 	if lxd.Missing() != nil {
-		os.Exit(m.Run()) // each test says what is missing
+		os.Exit(m.Run()) // each test reports what is missing
 	}
 	region, err := sandbox.RegionWithoutVMHosts()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(life.Main(m, sandbox.Options{
 		Region: region, LXD: sandbox.LXDRequired,
-		// Nothing here is about how long MAAS takes.
+		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 	}, &box))
 }

@@ -34,7 +34,7 @@ type descriptor struct {
 	} `json:"platform"`
 }
 
-// image is one that was pushed, for one architecture.
+// image is a pushed image, for one architecture.
 type image struct {
 	config struct {
 		OS           string    `json:"os"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images_test builds the images with buildah, pushes them to a registry of its own, and starts what is in them.
+// Package images_test builds the images with buildah, pushes them to its own registry, and starts their programs.
 package images_test
 
 import (
@@ -25,11 +25,11 @@ const (
 	version        = "v1.2.3"
 	revision       = "0123456789abcdef0123456789abcdef01234567"
 	rootsFile      = "etc/ssl/certs/ca-certificates.crt"
-	// made is when the images are said to have been made.
+	// made is the creation time in the images.
 	made = 1700000000
 )
 
-// program is what is in an image, and what must be said of it.
+// program is an image's program, with its labels.
 type program struct{ name, user, title string }
 
 var programs = []program{
@@ -37,7 +37,8 @@ var programs = []program{
 	{"lxd-initializer", "0:0", "LXD initializer of Cluster API Provider MAAS"},
 }
 
-// architectures are those that images are built for: this machine's, and with CAPMAAS_IMAGES=full all, which compiles everything anew.
+// architectures returns those for which images are built: this machine's, or with CAPMAAS_IMAGES=full all, which
+// compiles everything again.
 func architectures() []string {
 	if os.Getenv("CAPMAAS_IMAGES") == "full" {
 		return []string{"amd64", "arm64"}
@@ -115,8 +116,9 @@ func copySources(t *testing.T, to ...string) {
 	}
 }
 
-// The images hold a program and CA roots, for each architecture; the programs start in them, and the manager trusts whom those roots trust.
-// Built again from another directory, at another time and with another umask, they have the same digests.
+// The images hold a program and CA roots, for each architecture; the programs start in them, and the manager trusts
+// what those roots trust. Built again from another directory, at another time and with another umask, they have the
+// same digests.
 func TestImages(t *testing.T) {
 	requireBuildah(t)
 	one, two := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere", "and deeper")
@@ -217,7 +219,8 @@ func checkStarts(t *testing.T, i image, p program) {
 	}
 }
 
-// checkTrust has the manager check whether it can work with a Kubernetes and a MAAS: it trusts the certificates that the CA roots trust, and no others.
+// checkTrust runs the manager's check against a Kubernetes and a MAAS: it trusts the certificates that the CA roots
+// trust, and no others.
 func checkTrust(t *testing.T, i image, root string) {
 	t.Helper()
 	maas := serveMAAS(t)

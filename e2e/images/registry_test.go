@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// registry is as much of an OCI registry as a push needs. It keeps what it gets in memory.
+// registry is the part of an OCI registry that a push needs. It keeps everything in memory.
 type registry struct {
 	address     string // host:port
 	certificate *x509.Certificate
@@ -27,7 +27,7 @@ type registry struct {
 	manifests map[string]manifestFile
 }
 
-// manifestFile is a manifest as it was pushed.
+// manifestFile is a pushed manifest.
 type manifestFile struct {
 	mediaType string
 	content   []byte
@@ -130,7 +130,7 @@ func (r *registry) putManifest(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// manifest is what a tag or a digest of a name is, parsed into v.
+// manifest returns the manifest of a tag or a digest of a name, parsed into v.
 func (r *registry) manifest(t *testing.T, name, reference string, v any) (digest string) {
 	t.Helper()
 	r.mutex.Lock()

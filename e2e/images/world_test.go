@@ -25,7 +25,7 @@ import (
 // requireVariable is set where the test must not be skipped.
 const requireVariable = "CAPMAAS_REQUIRE_BUILDAH"
 
-// requireBuildah skips a test where buildah can't work, and fails it where it has to.
+// requireBuildah skips a test if buildah can't work, and fails it if it must.
 func requireBuildah(t *testing.T) {
 	t.Helper()
 	_, err := exec.LookPath("buildah")
@@ -62,7 +62,7 @@ func serveMAAS(t *testing.T) *httptest.Server {
 	return server
 }
 
-// kubeconfig leads to an API that serves what the manager looks for, until the test ends.
+// kubeconfig returns one for an API that serves what the manager checks, until the test ends.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	served := map[string][]string{

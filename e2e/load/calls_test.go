@@ -12,7 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// reportCalls logs what MAAS was asked for, by kind, and reports how many calls that is for each machine.
+// reportCalls logs the calls to MAAS, by kind, and reports their number for each machine.
 func (w *world) reportCalls(b *testing.B, machines int, unit string) {
 	b.Helper()
 	stats := w.maas.Calls()

@@ -55,7 +55,7 @@ func (w *world) grow(ctx context.Context, clusters int) error {
 
 // await plays the rest of Cluster API until as many machines are ready.
 func (w *world) await(ctx context.Context, machines int) error {
-	tick := time.NewTicker(w.look)
+	tick := time.NewTicker(w.playInterval)
 	defer tick.Stop()
 	ready := 0
 	for {
@@ -77,7 +77,7 @@ func (w *world) await(ctx context.Context, machines int) error {
 
 // clear deletes all machines, and returns when their objects are gone.
 func (w *world) clear(ctx context.Context) error {
-	tick := time.NewTicker(w.look)
+	tick := time.NewTicker(w.playInterval)
 	defer tick.Stop()
 	for {
 		list := &infrav1.MaasMachineList{}
@@ -107,7 +107,7 @@ func meta(name, cluster string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}}
 }
 
-// ownedBy is what Cluster API says of what belongs to one of its objects.
+// ownedBy returns Cluster API's owner references of an object of one of its objects.
 func ownedBy(object client.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Name: object.GetName(), UID: object.GetUID(), Controller: ptr.To(true)}}
 }
@@ -218,7 +218,7 @@ func (w *world) play(ctx context.Context) (ready int, err error) {
 	return ready, nil
 }
 
-// provision is what the controller of Clusters does when the infrastructure is provisioned.
+// provision does what the controller of Clusters does when the infrastructure is provisioned.
 func (w *world) provision(ctx context.Context, cluster *clusterv1.Cluster, endpoint infrav1.APIEndpoint) error {
 	if ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) {
 		return nil

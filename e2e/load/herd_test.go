@@ -18,15 +18,15 @@ const (
 	herdHosts = 4
 	// herdScale is how many seconds pass in MAAS in one of the run. The manager's times that have a flag are as much shorter.
 	herdScale = 10
-	// herdLimit is within which the herd has to be there, and within which it has to be gone.
+	// herdLimit bounds the time to create the herd, and the time to delete it.
 	herdLimit = 10 * time.Minute
 )
 
 // herdFlags are the chart's settings, in the time of the run.
 var herdFlags = []string{"--poll-active=500ms", "--poll-idle=6s", "--settle-time=24s", "--sync-period=1m"}
 
-// BenchmarkHerd makes many VMs at once on a few hosts, each of which takes 20 s for a VM and makes one after the other, and deletes them.
-// It reports seconds as they pass in MAAS: ten of them in one second of the run.
+// BenchmarkHerd makes many VMs at once on a few hosts, each of which takes 20 s for a VM and makes one after the other,
+// and deletes them. It reports seconds of MAAS's time: ten of them pass in one second of the run.
 func BenchmarkHerd(b *testing.B) {
 	for _, workers := range []int{2, 10} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) { herd(b, workers) })
@@ -51,7 +51,7 @@ vm_hosts:
 }
 
 func herd(b *testing.B, workers int) {
-	w := startWorld(b, stage{region: herdRegion(), timeScale: herdScale, look: look / herdScale})
+	w := startWorld(b, stage{region: herdRegion(), timeScale: herdScale, playInterval: playInterval / herdScale})
 	w.startManager(b, append([]string{fmt.Sprintf("--concurrency=%d", workers)}, herdFlags...)...)
 	ctx, cancel := context.WithTimeout(b.Context(), herdLimit)
 	defer cancel()

@@ -18,11 +18,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// hostLimit is for a host cluster to come up.
+// hostLimit bounds the time in which a host cluster comes up.
 const hostLimit = 5 * time.Minute
 
-// BenchmarkInitializer makes a host cluster of one machine in a sandbox, and reports what the LXD initializer needed to make the node a host,
-// and what it needs afterwards. The chart has it look at its node once a minute.
+// BenchmarkInitializer makes a host cluster of one machine in a sandbox, and reports what the LXD initializer needed to
+// make the node a host, and what it needs afterwards. The chart makes it check its node once a minute.
 func BenchmarkInitializer(b *testing.B) {
 	lxdtest.Require(b)
 	ctx, cancel := context.WithTimeout(b.Context(), hostLimit)

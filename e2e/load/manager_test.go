@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load_test measures what the programs need: the figures behind the chart's resources. Nothing is asserted.
+// Package load_test measures the resources that the programs need: the figures behind the chart's resources. Nothing is
+// asserted.
 //
 //	go test ./e2e/load -run '^$' -bench . -benchtime 1x -timeout 120m
 package load_test
@@ -19,22 +20,23 @@ import (
 
 const (
 	machinesPerCluster = 5
-	// timeScale has ten minutes of MAAS pass in one second, and look is how often the rest of Cluster API does its part.
-	timeScale = 600
-	look      = 2 * time.Second
-	// idleFor is for how long the programs are watched while nothing happens.
+	// timeScale makes ten minutes of MAAS pass in one second, and playInterval is how often the rest of Cluster API
+	// acts.
+	timeScale    = 600
+	playInterval = 2 * time.Second
+	// idleFor is how long the programs are watched while nothing happens.
 	idleFor = time.Minute
-	// growLimit is for as many clusters as are made at once.
+	// growLimit bounds the time to make clusters that are created at once.
 	growLimit = 40 * time.Minute
-	// ticksPerSecond is what the kernel counts CPU time in.
+	// ticksPerSecond is the kernel's unit of CPU time.
 	ticksPerSecond = 100
 )
 
-// BenchmarkManager makes clusters, each of a control plane in a VM and workers on bare metal, and reports what the manager needed while they
-// were made, and what it needs while nothing happens. The rest of Cluster API is played: it would need more than there is to measure.
-// Its settings are the chart's, in a MAAS in which ten minutes pass in one second.
+// BenchmarkManager makes clusters, each of a control plane in a VM and workers on bare metal, and reports what the
+// manager needed while they were made, and what it needs while nothing happens. The rest of Cluster API is played: it
+// would need more than the manager. The settings are the chart's, in a MAAS in which ten minutes pass in one second.
 func BenchmarkManager(b *testing.B) {
-	w := startWorld(b, stage{region: region(200), timeScale: timeScale, look: look})
+	w := startWorld(b, stage{region: region(200), timeScale: timeScale, playInterval: playInterval})
 	manager := w.startManager(b).PID()
 	for _, clusters := range []int{0, 50, 100, 200} {
 		b.Run(fmt.Sprintf("clusters=%d/machines=%d", clusters, clusters*machinesPerCluster), func(b *testing.B) {

@@ -11,17 +11,18 @@ import (
 
 const (
 	slowClusters = 200
-	// perListed is how long each machine in a list takes, in real time: the manager waits for responses in real time, too.
+	// perListed is how long each machine in a list takes, in real time: the manager waits for responses in real time,
+	// too.
 	perListed = 160 * time.Millisecond
 	// slowLimit is within which all machines have to be ready: some ten lists of all of them.
 	slowLimit = 30 * time.Minute
 )
 
-// BenchmarkSlowLists makes as many machines as MAAS needs minutes to list: each list takes it 0.16 s for each machine in it, and all else
-// takes it no time. Ten minutes pass in one second in which machines are deployed.
+// BenchmarkSlowLists makes so many machines that MAAS needs minutes to list them: each list takes 0.16 s for each
+// machine in it, and other calls take no time. For deployments, ten minutes pass in one second.
 func BenchmarkSlowLists(b *testing.B) {
 	slow := fmt.Sprintf("timings: {list_machine: %s}\n", perListed*timeScale)
-	w := startWorld(b, stage{region: region(slowClusters) + slow, timeScale: timeScale, look: look})
+	w := startWorld(b, stage{region: region(slowClusters) + slow, timeScale: timeScale, playInterval: playInterval})
 	manager := w.startManager(b).PID()
 	ctx, cancel := context.WithTimeout(b.Context(), slowLimit)
 	defer cancel()
@@ -34,6 +35,6 @@ func BenchmarkSlowLists(b *testing.B) {
 	b.ReportMetric(needed.most, "MiB-at-most")
 	w.reportCalls(b, slowClusters*machinesPerCluster, "calls/machine")
 	if err != nil {
-		b.Fatalf("after %s, with a manager of %.0f MiB at most: %v", time.Since(began).Round(time.Second), needed.most, err) // Metrics of what fails are not told.
+		b.Fatalf("after %s, with a manager of %.0f MiB at most: %v", time.Since(began).Round(time.Second), needed.most, err) // A failed benchmark does not print its metrics.
 	}
 }

@@ -36,25 +36,25 @@ const (
 	vmsOnHost = 10
 )
 
-// stage is the MAAS of a benchmark, and the pace of what is around it.
+// stage is the MAAS of a benchmark, and the pace of its surroundings.
 type stage struct {
 	region string
 	// timeScale is how many seconds pass in MAAS in one of the run.
 	timeScale float64
-	// look is how often the rest of Cluster API does its part.
-	look time.Duration
+	// playInterval is how often the rest of Cluster API acts.
+	playInterval time.Duration
 }
 
 // world is all that is around the manager: the management cluster's API, MAAS, and the API servers of the workload clusters.
 type world struct {
-	dir        string
-	kubeconfig string
-	client     client.Client
-	maas       *simulator.Simulator
-	maasURL    string
-	look       time.Duration
-	workload   inmemory.Manager
-	servers    []*httptest.Server
+	dir          string
+	kubeconfig   string
+	client       client.Client
+	maas         *simulator.Simulator
+	maasURL      string
+	playInterval time.Duration
+	workload     inmemory.Manager
+	servers      []*httptest.Server
 }
 
 // region has a machine for each worker, and VM hosts for the control planes.
@@ -83,7 +83,7 @@ machines:
 func startWorld(b *testing.B, s stage) *world {
 	b.Helper()
 	ctrl.SetLogger(logr.Discard())
-	w := &world{dir: b.TempDir(), look: s.look}
+	w := &world{dir: b.TempDir(), playInterval: s.playInterval}
 	plane, err := controlplane.Start(b.Context(), controlplane.Options{Dir: filepath.Join(w.dir, "k8s"), LogDir: w.dir})
 	if err != nil {
 		b.Fatal(err)
@@ -148,7 +148,7 @@ func (w *world) startMAAS(b *testing.B, s stage) {
 	w.maasURL = server.URL + "/MAAS"
 }
 
-// startManager runs the manager with the settings of the chart, and with others where flags say so.
+// startManager runs the manager with the settings of the chart, and with the flags, which win.
 func (w *world) startManager(b *testing.B, flags ...string) *process.Process {
 	b.Helper()
 	program := filepath.Join(w.dir, "manager")

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// everything sets what has no effect by default.
+// everything sets the values that have no effect by default.
 var everything = values{
 	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n", "namespaces": []any{"team-a", "team-b"}},
 	"image":            values{"repository": "registry.example.com:5000/capmaas/manager", "digest": "sha256:" + strings.Repeat("0a", 32)},
@@ -131,7 +131,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 	const apiKey = "not-an-api-key"
 	for name, tt := range map[string]struct {
 		values values
-		path   string // of what is wrong, in the message
+		path   string // of the error, in the message
 	}{
 		"unknown key":               {values{"replicaCount": 2}, "'replicaCount'"},
 		"unknown key inside":        {values{"maas": values{"url": "http://x"}}, "/maas"},
@@ -239,7 +239,7 @@ func checkSameKeys(t *testing.T, path string, defaults, schema, definitions map[
 	}
 }
 
-// The CRDs in the chart are the generated ones, plus labels that Cluster API and clusterctl look for.
+// The CRDs in the chart are the generated ones, plus labels that Cluster API and clusterctl need.
 func TestCRDs(t *testing.T) {
 	rendered := map[string]*unstructured.Unstructured{}
 	for _, crd := range ofKind(mustRender(t, nil), "CustomResourceDefinition") {
@@ -376,7 +376,8 @@ func deployment(t *testing.T, v values) *appsv1.Deployment {
 	return d
 }
 
-// What is given of the credentials is made, and what is not is the user's: the manager's volumes name both. The golden renderings have all and nothing given.
+// Given credentials are created, missing ones are the user's: the manager's volumes name both. The golden renderings
+// have all and nothing given.
 func TestHalfOfTheCredentials(t *testing.T) {
 	v := values{"maas": values{"endpoint": "https://m/MAAS", "existingSecret": "s"}}
 	objects := mustRender(t, v)

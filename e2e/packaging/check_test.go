@@ -65,7 +65,8 @@ func kubeconfigOf(t *testing.T, namespace, name string) string {
 	return path
 }
 
-// What helm test runs, run as a process with the files and the ServiceAccount that its pod has: there is no kubelet here.
+// The command of helm test, run as a process with the files and the ServiceAccount of its pod: there is no kubelet
+// here.
 func TestHelmTestProvesCredentialsAndCRDs(t *testing.T) {
 	const key = "admin:token:hush"
 	region, err := simulator.LoadRegion(strings.NewReader(`users: [{name: root, admin: true, keys: ["` + key + `"]}]`))

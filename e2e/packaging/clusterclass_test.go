@@ -64,8 +64,8 @@ const classes = "classes"
 
 var makeClass sync.Once
 
-// sharedClass is the namespace of a class that no test changes. It serves Clusters of all namespaces. Its tests are parallel: they run when those that take
-// the CRDs away, and all templates with them, are done.
+// sharedClass returns the namespace of a class that no test changes. It serves Clusters of all namespaces. Its tests
+// are parallel: they run after those that delete the CRDs, and all templates with them.
 func sharedClass(t *testing.T) (namespace string) {
 	t.Helper()
 	makeClass.Do(func() {
@@ -159,7 +159,7 @@ type topology struct {
 	workerTemplates map[string]string
 }
 
-// reconciled waits until Cluster API has made what the Cluster's topology asks for.
+// reconciled waits until Cluster API has applied the Cluster's topology.
 func reconciled(t *testing.T, cluster *clusterv1.Cluster) *clusterv1.Cluster {
 	t.Helper()
 	eventually(t, "the topology is reconciled", func(ctx context.Context) error {
@@ -249,7 +249,7 @@ const hostSizes = "minCPU: 2, minMemory: 4096, minDiskSize: 70"
 // preKubeadm is what every machine runs before kubeadm.
 var preKubeadm = []string{"swapoff --all", `sed --in-place --regexp-extended '/^[^#]\S*\s+\S+\s+swap\s/d' /etc/fstab`}
 
-// installLXD is what the machines of host clusters run besides.
+// installLXD returns the additional commands on machines of host clusters.
 func installLXD(channel string) []string {
 	return []string{
 		"snap wait system seed.loaded", `snap list lxd || snap install lxd --channel="` + channel + `"`, "/snap/bin/lxd waitready --timeout=300",
@@ -399,7 +399,7 @@ func newMixedCluster(t *testing.T, namespace, vars string) *clusterv1.Cluster {
 	return cluster
 }
 
-// What is for one kind of machine only does not reach the other kind, so that one cluster can have both.
+// Settings for one kind of machine don't reach the other kind, so that one cluster can have both.
 func TestWorkersOfAllClasses(t *testing.T) {
 	t.Parallel()
 	const in = "image: i, minCPU: 2, minMemory: 4096, minDiskSize: 20, deployInMemory: true"
@@ -534,7 +534,7 @@ func TestMachineHealthChecks(t *testing.T) {
 	}
 }
 
-// refusals are what an error says of the fields of an object that was found invalid: field and message.
+// refusals returns an error's messages about the fields of an invalid object: field and message.
 func refusals(t *testing.T, err error) []string {
 	t.Helper()
 	status := apierrors.APIStatus(nil)
@@ -548,8 +548,8 @@ func refusals(t *testing.T, err error) []string {
 	return list
 }
 
-// A bad variable is refused when the Cluster is created, and not found out by a template that can't be made. The error names the
-// variable and says what would be good.
+// A bad variable is refused when the Cluster is created, and not only by a template that can't be made. The error names
+// the variable and the valid values.
 func TestBadVariablesAreRefused(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -644,7 +644,7 @@ func TestBadVariablesAreRefused(t *testing.T) {
 // checkRefused wants a new Cluster to be refused for one field below spec.topology, with a remedy.
 func checkRefused(t *testing.T, cluster *clusterv1.Cluster, field, remedy string) {
 	t.Helper()
-	// Cluster API says of an unknown variable twice that it is.
+	// Cluster API reports an unknown variable twice.
 	got := slices.Compact(refusals(t, management.Create(t.Context(), cluster, client.DryRunAll)))
 	if len(got) != 1 || !strings.HasPrefix(got[0], "spec.topology."+field+": ") || !strings.Contains(got[0], remedy) {
 		t.Errorf("refused for %q, want one line on spec.topology.%s that says %q", got, field, remedy)
@@ -683,8 +683,8 @@ func TestEndpointVariablesStay(t *testing.T) {
 	}
 }
 
-// A class can't see two variables at once. What does not fit together is refused by the API's own rules, before anything is made, and
-// the Cluster's condition says so in their words.
+// A class can't compare two variables. The API's own rules refuse a contradiction, before anything is made, and the
+// Cluster's condition contains their message.
 func TestVariablesThatDoNotFitTogether(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)

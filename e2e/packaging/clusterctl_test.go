@@ -64,7 +64,7 @@ func releaseDir(repository string) string {
 	return filepath.Join(repository, "infrastructure-maas", version)
 }
 
-// clusterctl runs the real clusterctl on a repository, with variables for the templates, and returns what it prints.
+// clusterctl runs the real clusterctl on a repository, with variables for the templates, and returns its output.
 func clusterctl(t *testing.T, repository string, variables map[string]string, arguments ...string) ([]byte, error) {
 	t.Helper()
 	bin := os.Getenv("CAPMAAS_BIN")
@@ -350,7 +350,7 @@ func createFlavor(t *testing.T, repository, flavor string, variables map[string]
 }
 
 // checkMachines compares the spec of a MaasMachineTemplate. That of an LXD control plane by class has an empty
-// lxdConfig, and that of bare metal need not say so.
+// lxdConfig, and that of bare metal need not have one.
 func checkMachines(t *testing.T, whose, mode, want string, got map[string]any) {
 	t.Helper()
 	expected := fields(t, want)
@@ -365,8 +365,8 @@ func checkMachines(t *testing.T, whose, mode, want string, got map[string]any) {
 	}
 }
 
-// kube-vip comes onto the control planes in the same way with a ClusterClass as without, with the image that was asked for, and onto
-// no other cluster's.
+// kube-vip is put on the control planes in the same way with a ClusterClass as without, with the requested image, and
+// on no other cluster's.
 func TestKubeVIPIsTheSameByFlavorAndByClass(t *testing.T) {
 	t.Parallel()
 	const image = "registry.example.com/kube-vip:v1"

@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The examples are accepted, field by field, and Cluster API makes what they ask for without a complaint. Each is in the documents.
+// The examples are accepted, field by field, and Cluster API creates their objects without errors. Each is in the
+// documents.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	namespace := newClass(t)

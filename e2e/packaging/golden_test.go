@@ -19,8 +19,8 @@ var updateGolden = flag.Bool("update", false, "write the golden renderings anew"
 
 const goldenDir = "testdata/golden"
 
-// A change of a template shows in each of the ways in which the chart is used.
-// `go test ./e2e/packaging -run Golden -update` writes what is rendered now.
+// A change of a template shows in each of the ways in which the chart is used. `go test ./e2e/packaging -run Golden
+// -update` writes the present rendering.
 func TestGoldenRenderings(t *testing.T) {
 	for name, v := range matrix {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestGoldenRenderings(t *testing.T) {
 
 func goldenFile(name string) string { return strings.ReplaceAll(name, " ", "-") + ".yaml" }
 
-// golden are the objects in an order and form of their own, so that only what they say counts. What is as long as it is
-// dull has only its first lines: TestCRDs and TestDashboardAndAlertsUseMetricsThatExist know the rest.
+// golden returns the objects in a fixed order and form, so that only their content counts. Of long texts only the first
+// lines are kept: TestCRDs and TestDashboardAndAlertsUseMetricsThatExist check the rest.
 func golden(t *testing.T, v values) string {
 	t.Helper()
 	var documents []string

@@ -24,11 +24,11 @@ const (
 
 var (
 	chartDir = filepath.Join(sources, "charts", "capmaas")
-	// oldestKubernetes is what the chart's kubeVersion begins with.
+	// oldestKubernetes is the oldest version in the chart's kubeVersion.
 	oldestKubernetes = chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
 )
 
-// values are what a user sets. Paths of keys are written out, as a values file has them.
+// values are a user's values. Paths of keys are written out, as in a values file.
 type values = map[string]any
 
 func loadChart() (*chart.Chart, error) { return loader.LoadDir(chartDir) }

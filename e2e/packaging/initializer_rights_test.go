@@ -38,7 +38,7 @@ func initializerPod(t *testing.T, namespace, node string) *corev1.Pod {
 	return pod
 }
 
-// initializerClient is a client with a token of the initializer's ServiceAccount: one that is bound to a pod, as a pod's own
+// initializerClient returns a client with a token of the initializer's ServiceAccount: bound to a pod, as a pod's own
 // is, or to none.
 func initializerClient(t *testing.T, namespace string, pod *corev1.Pod) client.Client {
 	t.Helper()
@@ -150,7 +150,7 @@ func allowed(namespace string) []attempt {
 	}
 }
 
-// refused is what whoever took over the node could try with the initializer's token.
+// refused is what an attacker on the node could try with the initializer's token.
 func refused(namespace string) []attempt {
 	other := secret(namespace, "lxd-initializer-node-b", corev1.SecretTypeTLS)
 	credentials := secret(namespace, "maas-credentials", corev1.SecretTypeOpaque)
@@ -204,7 +204,7 @@ func refused(namespace string) []attempt {
 	}
 }
 
-// The initializer writes to its own Node and Secret, and there only what is its own.
+// The initializer writes only to its own Node and Secret, and there only its own fields.
 func TestInitializersRights(t *testing.T) {
 	namespace := installInitializer(t)
 	newNode(t, "node-a")
@@ -282,7 +282,7 @@ func TestInitializerLivesWithAStrangeLabel(t *testing.T) {
 	}
 }
 
-// The policy names each field of a Node's status, because CEL can't say "all but one".
+// The policy names each field of a Node's status, because CEL can't express "all but one".
 func TestPolicyKnowsNodeStatus(t *testing.T) {
 	policy := ofKind(initializerObjects(t, "any"), "ValidatingAdmissionPolicy")[0]
 	content, err := policy.MarshalJSON()

@@ -33,7 +33,7 @@ func initializerObjects(t *testing.T, namespace string) []*unstructured.Unstruct
 	return objects
 }
 
-// installInitializer puts the initializer into a namespace of its own, and takes it away after the test.
+// installInitializer installs the initializer in a new namespace, and removes it after the test.
 func installInitializer(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = newNamespace(t)
@@ -60,7 +60,8 @@ func newNode(t *testing.T, name string, taints ...corev1.Taint) *corev1.Node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = management.Delete(context.Background(), node) })
-	// Admission taints a new Node as not ready, and whoever takes that back in a real cluster is not here.
+	// Admission taints a new Node as not ready, and the controller that removes the taint in a real cluster does not
+	// run here.
 	node.Spec.Taints = taints
 	if err := management.Update(t.Context(), node); err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func newNode(t *testing.T, name string, taints ...corev1.Taint) *corev1.Node {
 	return node
 }
 
-// What `make manifests` writes for kubectl apply is accepted, is the same initializer, and has the image that is asked for.
+// The output of `make manifests` for kubectl apply is accepted, is the same initializer, and has the requested image.
 func TestDaemonSetManifest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arguments []string
@@ -234,7 +235,8 @@ func TestInitializersPodSecurity(t *testing.T) {
 	}
 }
 
-// podSecurityMessage is how the API server begins what it says; only its text says which rules of a profile are broken.
+// podSecurityMessage is the beginning of the API server's message; only its text names the rules of a profile that are
+// broken.
 var (
 	podSecurityMessage = regexp.MustCompile(`violates PodSecurity "[^"]*": `)
 	betweenViolations  = regexp.MustCompile(`\), `)

@@ -33,7 +33,7 @@ func TestRenderedObjectsAreAccepted(t *testing.T) {
 				})
 			}
 			for _, o := range withHooks(t, v) {
-				// Their CRDs are not here; TestMonitorsFindTheMetrics and TestAlertsSayWhatIsWrong look at them.
+				// Their CRDs are not installed; TestMonitorsFindTheMetrics and TestAlertsSayWhatIsWrong check them.
 				if o.GroupVersionKind().Group == monitoringGroup {
 					continue
 				}
@@ -95,7 +95,7 @@ func TestPodMeetsTheRestrictedProfile(t *testing.T) {
 	}
 }
 
-// request is what a ServiceAccount might do.
+// request is a possible request of a ServiceAccount.
 type request struct {
 	verb, group, resource, subresource, namespace string
 	allowed                                       bool
@@ -174,7 +174,7 @@ func TestManagersRightsInOneNamespace(t *testing.T) {
 	})
 }
 
-// Uninstalling takes the manager away and nothing of the user's; installing again finds it all.
+// Uninstalling removes the manager and nothing of the user's; installing again finds it all.
 func TestUninstallKeepsClusters(t *testing.T) {
 	cluster := &infrav1.MaasCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: newNamespace(t), Name: "precious"},

@@ -43,7 +43,7 @@ func upgradeChart(t *testing.T, to *chart.Chart, v values) {
 	}
 }
 
-// thisChart is the chart as it is.
+// thisChart returns the present chart.
 func thisChart(t *testing.T) *chart.Chart {
 	t.Helper()
 	capmaas, err := loadChart()
@@ -98,7 +98,7 @@ func precious(t *testing.T) *infrav1.MaasCluster {
 	return cluster
 }
 
-// checkKept looks for the same object, which must not be on its way out.
+// checkKept checks that the same object exists and is not being deleted.
 func checkKept(t *testing.T, cluster *infrav1.MaasCluster, uid types.UID) {
 	t.Helper()
 	err := management.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster)
@@ -148,7 +148,7 @@ func checkState(t *testing.T, want state) {
 	}
 }
 
-// A later version with other values comes, CRDs included, and goes again; the user's objects stay what they are.
+// A later version with other values is installed, CRDs included, and rolled back; the user's objects don't change.
 func TestUpgradeAndRollback(t *testing.T) {
 	cluster := precious(t)
 	uid := cluster.UID
@@ -170,8 +170,8 @@ func TestUpgradeAndRollback(t *testing.T) {
 	checkKept(t, cluster, uid)
 }
 
-// crds.install: false takes the CRDs out of the release and leaves them where they are; crds.keep: false is what lets
-// an uninstallation take them, and all clusters, away.
+// crds.install: false removes the CRDs from the release and leaves them in the cluster; crds.keep: false makes an
+// uninstallation delete them, and all clusters.
 func TestCRDsGoOnlyWhenTheyAreNotKept(t *testing.T) {
 	cluster := precious(t)
 	uid := cluster.UID
@@ -200,7 +200,7 @@ func TestCRDsGoOnlyWhenTheyAreNotKept(t *testing.T) {
 		checkKept(t, cluster, uid)
 	}
 
-	// Whatever comes of it, the tests after this one find the chart installed.
+	// Whatever the result, the tests after this one find the chart installed.
 	t.Cleanup(func() {
 		if err := installChart(context.Background(), releaseName, releaseNamespace, nil); err != nil {
 			t.Fatalf("installing again: %v", err)

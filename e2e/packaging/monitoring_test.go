@@ -26,10 +26,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// initializerPrefix is that of the metrics of the LXD initializer, whose own test looks at them.
+// initializerPrefix is that of the metrics of the LXD initializer, whose own test checks them.
 const initializerPrefix = "capmaas_lxd_initializer_"
 
-// managerMetrics are what the manager registers: its own metrics, and those of the libraries.
+// managerMetrics returns the metrics that the manager registers: its own, and those of the libraries.
 func managerMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	libraries, ok := metrics.Registry.(prometheus.Collector)
@@ -61,7 +61,7 @@ func TestDashboardAndAlertsUseMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Whoever gets an alert finds what to do, and whoever looks for a metric finds what it says.
+// Every alert and every metric is documented.
 func TestMonitoringIsDocumented(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(sources, "docs", "monitoring.md"))
 	if err != nil {
@@ -184,7 +184,7 @@ func decodeStrictly(t *testing.T, o *unstructured.Unstructured, into any) {
 
 const monitoringGroup = "monitoring.coreos.com"
 
-// The monitors select what the release makes, by a port that it has, and know how to ask for metrics there.
+// The monitors select the release's objects, by a port that they have, and know how to scrape metrics there.
 func TestMonitorsFindTheMetrics(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	enabled := values{"enabled": true}
@@ -231,7 +231,7 @@ func TestMonitorsFindTheMetrics(t *testing.T) {
 	}
 }
 
-// withTokenOverTLS is 1 for an endpoint that is asked with a token. A token goes by HTTPS alone.
+// withTokenOverTLS returns 1 for an endpoint that is scraped with a token. A token is sent only by HTTPS.
 func withTokenOverTLS(t *testing.T, name string, e endpoint, token bool) int {
 	t.Helper()
 	if https := e.Scheme == "https"; https != token || https != (e.TLSConfig != nil) {
@@ -243,7 +243,7 @@ func withTokenOverTLS(t *testing.T, name string, e endpoint, token bool) int {
 	return 0
 }
 
-// checkSelection looks for what a monitor selects.
+// checkSelection checks that a monitor selects something.
 func checkSelection(t *testing.T, objects []*unstructured.Unstructured, m monitor) {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
@@ -279,7 +279,7 @@ type target struct {
 	ports  map[string]bool
 }
 
-// scraped are what a monitor of that kind may select: Services, or pods.
+// scraped returns what a monitor of that kind may select: Services, or pods.
 func scraped(t *testing.T, objects []*unstructured.Unstructured, kind string) []target {
 	t.Helper()
 	var targets []target

@@ -29,7 +29,7 @@ const (
 	anotherID = "bcdfghjklmnp"
 )
 
-// clientOf is a client of a user who has no rights but those that are granted by name.
+// clientOf returns a client of a user who has only the rights that are granted by name.
 func clientOf(t *testing.T, user string) client.Client {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", management.kubeconfig)
@@ -48,7 +48,8 @@ func managersClient(t *testing.T) client.Client {
 	return clientOf(t, "system:serviceaccount:"+releaseNamespace+":capmaas-manager")
 }
 
-// newTenant is a client of a user who may do with MaasClusters in a namespace what the usual roles grant, and more if given.
+// newTenant returns a client of a user with the rights of the usual roles for MaasClusters in a namespace, and more if
+// given.
 func newTenant(t *testing.T, user, namespace string, more ...string) client.Client {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: user}
@@ -73,7 +74,7 @@ func newTenant(t *testing.T, user, namespace string, more ...string) client.Clie
 	return c
 }
 
-// withID is a new MaasCluster with an owner id, or without one.
+// withID returns a new MaasCluster with an owner id, or without one.
 func withID(namespace, id string) *infrav1.MaasCluster {
 	c := &infrav1.MaasCluster{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: namespace}, Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim"},
@@ -133,7 +134,8 @@ func wantRefused(t *testing.T, what string, err error, is func(error) bool, says
 	}
 }
 
-// The provider, and whoever may adopt, writes an owner id. Whoever else could bring that of another cluster, and with it take its machines.
+// The provider, and users who may adopt, write an owner id. Other users could set that of another cluster, and with it
+// take its machines.
 func TestOnlyWhoMayAdoptBringsAnOwnerID(t *testing.T) {
 	namespace := newNamespace(t)
 	tenant, manager := newTenant(t, "tenant", namespace), managersClient(t)
@@ -170,7 +172,8 @@ func TestOnlyWhoMayAdoptBringsAnOwnerID(t *testing.T) {
 	}
 }
 
-// An owner id stays: without it the cluster's machines in MAAS have no owner. Other changes are not refused, whoever makes them.
+// An owner id stays: without it the cluster's machines in MAAS have no owner. Other changes are not refused, whoever
+// makes them.
 func TestAnOwnerIDStays(t *testing.T) {
 	namespace := newNamespace(t)
 	tenant, manager := newTenant(t, "tenant", namespace), managersClient(t)
@@ -207,7 +210,7 @@ func TestAnOwnerIDStays(t *testing.T) {
 	}
 }
 
-// Where the provider says that an owner id is bad, an administrator may mend it.
+// If the provider reports a bad owner id, an administrator may correct it.
 func TestABadOwnerIDCanBeMended(t *testing.T) {
 	namespace := newNamespace(t)
 	tenant := newTenant(t, "tenant", namespace)
@@ -229,7 +232,7 @@ func TestABadOwnerIDCanBeMended(t *testing.T) {
 	}
 }
 
-// clusterctl takes all annotations off what it has moved. No other client can remove an owner id in this way.
+// clusterctl removes all annotations from what it has moved. No other client can remove an owner id in this way.
 func TestClusterctlMayTakeAnOwnerIDOff(t *testing.T) {
 	namespace := newNamespace(t)
 	tenant := newTenant(t, "tenant", namespace)

@@ -62,7 +62,7 @@ func replaced(before, after map[string]string) []string {
 	return list
 }
 
-// change changes a Cluster's topology, and waits until Cluster API has done what it asks for.
+// change changes a Cluster's topology, and waits until Cluster API has applied it.
 func change(t *testing.T, cluster *clusterv1.Cluster, how func(*clusterv1.Topology)) {
 	t.Helper()
 	patch := client.MergeFrom(cluster.DeepCopy())
@@ -81,7 +81,7 @@ func with(old, others []clusterv1.ClusterVariable) []clusterv1.ClusterVariable {
 	return append(result, others...)
 }
 
-// without is a list of variables without one.
+// without returns a list of variables without one.
 func without(old []clusterv1.ClusterVariable, name string) []clusterv1.ClusterVariable {
 	return slices.DeleteFunc(slices.Clone(old), func(v clusterv1.ClusterVariable) bool { return v.Name == name })
 }
@@ -111,8 +111,9 @@ var (
 	none             = []string{}
 )
 
-// A variable replaces the machines that it is about, and no others. The topology controller finds out by dry runs what has to be replaced,
-// which the policy on templates lets pass. Each step adds to those before it. What the documents say of each variable is true.
+// A variable replaces only the machines that it affects. The topology controller uses dry runs to find out what to
+// replace, which the policy on templates allows. Each step adds to those before it. The documents describe each
+// variable correctly.
 func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	cluster := newMixedCluster(t, newNamespace(t), "{dnsDomain: maas, image: i, lxdConfig: {}}")
@@ -155,7 +156,7 @@ func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 				topology.Variables = without(topology.Variables, "staticIP")
 			}
 			if values[0].Name == "lxdControlPlaneCluster" {
-				topology.Variables = without(topology.Variables, "virtualIP") // They don't go together.
+				topology.Variables = without(topology.Variables, "virtualIP") // They exclude each other.
 			}
 		})
 		after := machinesOf(t, cluster)
@@ -170,10 +171,10 @@ func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 	checkDocumented(t, tried)
 }
 
-// documented is how docs/variables.md begins what it says of a variable, and what it says that a change of it replaces.
+// documented matches the beginning of a variable in docs/variables.md, and the machines that a change of it replaces.
 var documented = regexp.MustCompile(`(?m)^## (\w+)$|^Changing it replaces ([^.]*)\.`)
 
-// checkDocumented compares what docs/variables.md says with what was seen.
+// checkDocumented compares docs/variables.md with the observed replacements.
 func checkDocumented(t *testing.T, seen map[string][]string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(sources, "docs", "variables.md"))
@@ -207,7 +208,7 @@ func checkDocumented(t *testing.T, seen map[string][]string) {
 	}
 }
 
-// An override replaces the machines that it is for, whatever the variable is about.
+// An override replaces its machines, whatever the variable affects.
 func TestOverridesReplaceWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	cluster := mixed(t, newClass(t))
@@ -259,7 +260,8 @@ func templatesOf(t *testing.T, namespace string) map[string]int64 {
 	return result
 }
 
-// What says nothing about machines replaces none: saying a default, applying the class once more, and annotations. No template is made in vain.
+// Changes without an effect on machines replace none: a default that is written out, applying the class once more, and
+// annotations. No superfluous template is made.
 func TestNothingIsReplacedForNothing(t *testing.T) {
 	t.Parallel()
 	namespace := newClass(t)
@@ -385,8 +387,8 @@ func rawJSON(t *testing.T, value any) apiextensionsv1.JSON {
 	return apiextensionsv1.JSON{Raw: raw}
 }
 
-// A Cluster that goes from one version of the class to another has those machines replaced for which the versions differ: none, where
-// they differ in names only.
+// If a Cluster changes to another version of the class, the machines for which the versions differ are replaced: none,
+// if they differ only in names.
 func TestRebase(t *testing.T) {
 	t.Parallel()
 	namespace := newClass(t)

@@ -86,7 +86,8 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	}
 }
 
-// tokens is a server that notes which bearer tokens the manager sends. Cluster API itself may use the same kubeconfig.
+// tokens is a server that records the bearer tokens that the manager sends. Cluster API itself may use the same
+// kubeconfig.
 type tokens struct {
 	mu   sync.Mutex
 	seen []string

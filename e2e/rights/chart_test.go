@@ -85,7 +85,7 @@ func start(t *testing.T) *sandbox.Sandbox {
 	defer cancel()
 	box, err := sandbox.Start(ctx, sandbox.Options{
 		Audit: true, Eager: true,
-		// Nothing here is about how long MAAS takes.
+		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
 			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
@@ -121,7 +121,7 @@ func upgrade(t *testing.T, box *sandbox.Sandbox, values map[string]any) {
 	}
 }
 
-// whatTheCheckSaid is what helm test's pod says of its end.
+// whatTheCheckSaid returns the termination message of helm test's pod.
 func whatTheCheckSaid(t *testing.T, box *sandbox.Sandbox) string {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -185,7 +185,7 @@ func checkNoneDenied(t *testing.T, log *rights.Log, account client.ObjectKey) {
 	usesOf(t, log, account)
 }
 
-// check compares what an account may do with what it did.
+// check compares the rights of an account with those that it used.
 func check(t *testing.T, log *rights.Log, account client.ObjectKey, granted []rights.Right, excused map[string]string) {
 	t.Helper()
 	uses := usesOf(t, log, account)

@@ -35,8 +35,9 @@ const (
 	vmHost = "lxd-a1"
 )
 
-// leadOwn leads a cluster that needs all rights of the manager but those for what its Nodes are: it has credentials of its own, and one VM that boots
-// into nothing, with an address of a pool. On its way the manager's process ends, so that the next one takes the lease over, and VMs are lost.
+// leadOwn runs a cluster that needs all rights of the manager except those for its Nodes: it has its own credentials,
+// and one VM that boots into nothing, with an address of a pool. Meanwhile the manager's process ends, so that the next
+// one takes the lease over, and VMs are lost.
 func leadOwn(l *life.Life) {
 	makeOwn(l)
 	loseVMs(l)
@@ -89,8 +90,8 @@ func credentials(l *life.Life) *corev1.Secret {
 	}
 }
 
-// loseVMs has two VMs in MAAS that carry the cluster's mark and that no object claims, until an audit has told of them: of the second one
-// in the same event.
+// loseVMs makes two VMs in MAAS that carry the cluster's mark and that no object claims, until an audit has reported
+// them: the second one in the same event.
 func loseVMs(l *life.Life) {
 	l.Helper()
 	cluster := &infrav1.MaasCluster{}
@@ -133,7 +134,8 @@ func loseVMs(l *life.Life) {
 	})
 }
 
-// leadHost leads a host cluster of one machine, and compares what the initializer may do there with what it did.
+// leadHost runs a host cluster of one machine, and compares the rights of the initializer there with those that it
+// used.
 func leadHost(l *life.Life) {
 	manifest, err := l.Box.Flavor("lxd-host", map[string]string{
 		"NAMESPACE": l.Key.Namespace, "CLUSTER_NAME": l.Key.Name, "KUBERNETES_VERSION": "v1.35.0",
@@ -171,8 +173,8 @@ func waitHost(l *life.Life) {
 	})
 }
 
-// changeKeys changes the Secret with the node's key pair, as a Node of the same name that came before would have left it, and then to
-// one that can't be used. Each time the initializer is started again, so that it looks at once.
+// changeKeys changes the Secret with the node's key pair to that of an earlier Node of the same name, and then to an
+// unusable one. Each time the initializer is restarted, so that it checks at once.
 func changeKeys(l *life.Life, there client.Client, node sandbox.HostNode) {
 	l.Helper()
 	key := client.ObjectKey{Namespace: sandbox.Namespace, Name: "lxd-initializer-" + node.Name}

@@ -58,7 +58,7 @@ type bed struct {
 	cp, worker      *infrav1.MaasMachine
 	vm, metal       *maas.Machine
 	record          *maas.DNSResource
-	stranger, theVM *maas.Machine // somebody else's
+	stranger, theVM *maas.Machine // not ours
 	foreignRecord   *maas.DNSResource
 }
 
@@ -107,7 +107,7 @@ func must[V any](value V, err error) func(*testing.T) V {
 	}
 }
 
-// others makes what is not ours.
+// others makes objects that are not ours.
 func (b *bed) others() {
 	b.Helper()
 	stranger := must(b.other.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/elsewhere/a", NotOnVMHosts: []string{"lxd-a"}}))(b.T)
@@ -154,7 +154,7 @@ func (b *bed) compose(hostname string) (systemID string) {
 	}))(b.T)
 }
 
-// post is for what the client can't do.
+// post makes calls that the client lacks.
 func (b *bed) post(key, path, op string, values url.Values) {
 	b.Helper()
 	c := must(gomaasapi.NewAuthenticatedClient(b.url+"/api/2.0/", key))(b.T)
@@ -390,7 +390,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 		do   func(*bed)
 		kind Kind
 		says func(*bed) []string
-		// global means that it can't be said whose it is.
+		// global means that its owner is unknown.
 		global bool
 	}{
 		"bare metal that no object claims": {do: func(b *bed) { b.drop(b.worker) }, kind: Leaked,
@@ -558,7 +558,7 @@ func (b *bed) edit(addresses []string) {
 	must(b.maas.UpdateDNSResource(b.Context(), maas.Unrecorded("a test"), b.foreignRecord.ID, addresses))(b.T)
 }
 
-// take lets another user acquire what is Ready, and deploy it.
+// take makes another user acquire a Ready machine, and deploy it.
 func (b *bed) take(systemID string) *maas.Machine {
 	b.Helper()
 	must(b.other.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "theirs", SystemID: systemID}))(b.T)
@@ -571,7 +571,7 @@ func (b *bed) take(systemID string) *maas.Machine {
 	return m
 }
 
-// lendVM makes a VM for an object, and has another user take it before it is deployed.
+// lendVM makes a VM for an object, and another user takes it before it is deployed.
 func (b *bed) lendVM() (*maas.Machine, *infrav1.MaasMachine) {
 	b.Helper()
 	id := b.compose(maas.Hostname("lent", owner))
@@ -690,7 +690,7 @@ func TestWhatAnotherClusterAdoptsIsFound(t *testing.T) {
 	}
 }
 
-// Each case leaves one thing when the cluster goes.
+// In each case one object is left when the cluster is deleted.
 func TestWhatIsLeftOfAClusterIsFound(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -714,7 +714,7 @@ func TestWhatIsLeftOfAClusterIsFound(t *testing.T) {
 			b.end()
 			tc.do(b)
 			b.hasOnly(b.gone(everyone), tc.kind, tc.says(b))
-			if name != "an object" { // Whose an object is can't be told without its MaasCluster.
+			if name != "an object" { // The owner of an object is unknown without its MaasCluster.
 				b.hasOnly(b.gone(mine), tc.kind, tc.says(b))
 			}
 		})

@@ -102,7 +102,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// deploying makes a VM whose state MAAS says.
+// deploying makes a VM with a state of MAAS.
 func deploying(state string) func(*clusterv1.Machine, *infrav1.MaasMachine) {
 	return func(m *clusterv1.Machine, infra *infrav1.MaasMachine) {
 		m.Labels = map[string]string{clusterv1.MachineControlPlaneLabel: ""}

@@ -26,7 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// What was made before and after it was followed is reported, and what is removed again is not.
+// Objects that were made before and after a daemon was followed are reported, and removed ones are not.
 func TestDaemonsTellsWhatIsLeft(t *testing.T) {
 	daemon := lxdtest.Start(t, lxd.Options{})
 	server := lxdtest.Connect(t, daemon.Socket())

@@ -98,7 +98,7 @@ func (f *flow) checkNodes(t *testing.T) {
 	}
 }
 
-// checkReload has the manager built anew: another process runs then, of the program that is there now. It has to delete the cluster yet.
+// checkReload rebuilds the manager: another process of the new program runs then. It still has to delete the cluster.
 func (f *flow) checkReload(t *testing.T) {
 	manager := func() kubelet.Container {
 		containers := f.Kubelet.Containers()

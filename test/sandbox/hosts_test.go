@@ -106,7 +106,7 @@ func (f *hostFlow) connect(t *testing.T) {
 	f.machine = machine
 }
 
-// awaitKubelet waits until the node has a kubelet, for the first of which a program is built.
+// awaitKubelet waits until the node has a kubelet; for the first one a program is built.
 func (f *hostFlow) awaitKubelet(t *testing.T) {
 	t.Helper()
 	if err := sandbox.WaitFor(within(t, 3*time.Minute), "the node's kubelet", func() (bool, string, error) {
@@ -237,7 +237,7 @@ func (f *hostFlow) awaitPod(t *testing.T) {
 	}
 }
 
-// checkPower cuts the power of the machine, with which the node, its LXD and its pods go, and come back.
+// checkPower cuts the power of the machine: the node, its LXD and its pods stop, and come back.
 func (f *hostFlow) checkPower(t *testing.T) {
 	daemon := f.LXD(f.machine.SystemID)
 	f.power(t, f.machine, "off")
@@ -266,7 +266,7 @@ func (f *hostFlow) awaitDown(t *testing.T) {
 	}
 }
 
-// checkEnd deletes the cluster, with which everything of it goes.
+// checkEnd deletes the cluster with everything that belongs to it.
 func (f *hostFlow) checkEnd(t *testing.T) {
 	daemon := f.LXD(f.machine.SystemID)
 	if err := f.DeleteCluster(within(t, 3*time.Minute), f.name); err != nil {

@@ -22,7 +22,7 @@ import (
 var cases = []struct {
 	what string
 	tag  string
-	// metal and hosts are how many machines and VM hosts there are for the case alone.
+	// metal and hosts are the numbers of machines and VM hosts for the case alone.
 	metal, hosts int
 	do           func(*bed)
 }{
@@ -48,7 +48,7 @@ var cases = []struct {
 	{"the machine's address is taken", "metal-address", 1, 0, takeAddressOfMetal},
 }
 
-// fullTag is of the case whose VM host is full from the beginning.
+// fullTag is the tag of the case whose VM host is full from the beginning.
 const fullTag = "host-full"
 
 func TestSomebodyElsesHands(t *testing.T) {
@@ -142,7 +142,7 @@ func (b *bed) address(name string) string {
 	return addresses[0].String()
 }
 
-// replaced waits until a machine says that it won't run again, and why.
+// replaced waits until a machine reports that it won't run again, with a reason.
 func (b *bed) replaced(name, reason string) {
 	b.Helper()
 	m := b.Await(name+" to say "+reason, name, func(m *infrav1.MaasMachine) bool {
@@ -156,7 +156,8 @@ func (b *bed) replaced(name, reason string) {
 	}
 }
 
-// finish deletes the cluster, if that was not done yet, and checks that nothing is left and that the case's bare metal is as it was.
+// finish deletes the cluster, if that is still to do, and checks that nothing is left and that the case's bare metal is
+// unchanged.
 func (b *bed) finish() {
 	b.Helper()
 	b.Delete()

@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// What is deployed and off is still ours, and may come back: the endpoint leads there.
+// A machine that is deployed and off is still ours, and may come back: the endpoint keeps its address.
 func powerOffAndOn(b *bed) {
 	vm, metal := b.vm("a"), b.metal("b")
 	endpoint := b.serving(vm, metal)
@@ -41,7 +41,8 @@ func powerOffAndOn(b *bed) {
 	b.finish()
 }
 
-// Their addresses may be another machine's: the endpoint leads to what is left, also when another user deploys what was released. We don't.
+// Their addresses may be another machine's: the endpoint keeps only the remaining ones, also when another user deploys
+// the released machines. We don't.
 func releaseMachines(b *bed) {
 	vm, metal, left := b.vm("a"), b.metal("b"), b.metal("c")
 	there := b.serving(vm, metal, left)[2]
@@ -130,7 +131,7 @@ func (b *bed) untouched(taken simulator.MachineSnapshot) {
 	}
 }
 
-// Who marks a machine broken releases it: bare metal stays as it is, a VM is deleted with its object.
+// Marking a machine broken releases it: bare metal stays as it is, a VM is deleted with its object.
 func markBroken(b *bed) {
 	vm, metal := b.vm("a"), b.metal("b")
 	b.running(vm, metal)
@@ -148,7 +149,7 @@ func markBroken(b *bed) {
 	b.finish()
 }
 
-// What is locked works, and its deletion waits for who locked it.
+// A locked machine works, and its deletion waits for the user who locked it.
 func lock(b *bed) {
 	vm, metal := b.vm("a"), b.metal("b")
 	b.running(vm, metal)
@@ -172,7 +173,7 @@ func lock(b *bed) {
 	b.finish()
 }
 
-// A name is not what a deployed machine is known by.
+// The name does not identify a deployed machine.
 func rename(b *bed) {
 	vm, metal := b.vm("a"), b.metal("b")
 	b.running(vm, metal)

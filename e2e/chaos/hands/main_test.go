@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hands_test lets other users change by hand what belongs to our clusters.
+// Package hands_test makes other users change our clusters' machines and records by hand.
 package hands_test
 
 import (

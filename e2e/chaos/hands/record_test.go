@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// A manager believes for some minutes that a record is as it wrote it; a new one looks.
+// A manager trusts for some minutes that a record is as it wrote it; a new one reads it.
 func TestANewManagerPutsRecordsRight(t *testing.T) {
 	auditor, operator := openAudit(t), clusters.As(t, box, "operator")
 	changes := map[string]func(path string){

@@ -12,7 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// The one that is left serves, and no other is made: that is for the owner of the Machine.
+// The remaining one serves, and no other is made: that is up to the owner of the Machine.
 func deleteVM(b *bed) {
 	deleted, left := b.vm("a"), b.vm("b")
 	there := b.serving(deleted, left)[1]
@@ -33,7 +33,7 @@ func (b *bed) lose(name string) {
 	}
 }
 
-// MAAS takes a VM out of its books when it looks at the host and does not find it.
+// MAAS removes a VM from its database when it refreshes the host and does not find it.
 func loseVM(b *bed) {
 	vm := b.vm("a")
 	b.running(vm)
@@ -94,7 +94,7 @@ func (b *bed) away(host string, away bool) {
 	}
 }
 
-// VMs that may be on either host go to the other.
+// VMs that may be on either host are placed on the other.
 func otherHost(b *bed) {
 	b.away(hostName(b.tag, 0), true)
 	first, second := b.vm("a"), b.vm("b")
@@ -109,7 +109,7 @@ func otherHost(b *bed) {
 	b.finish()
 }
 
-// MAAS says that it deleted the VM when it could not. It is not gone before it is gone from its host.
+// MAAS reports that it deleted the VM when it could not. The VM is gone only when its host no longer has it.
 func hostAwayForDelete(b *bed) {
 	vm := b.vm("a")
 	b.running(vm)
@@ -126,7 +126,7 @@ func hostAwayForDelete(b *bed) {
 	if vms := b.VMs(); len(vms) > 0 {
 		b.Errorf("the object is gone, and %v are on the host", vms)
 	}
-	// MAAS finds what is left on a host when it looks there.
+	// MAAS finds what is left on a host when it refreshes it.
 	b.host(hostID, http.MethodPost, "refresh")
 	b.finish()
 }
@@ -145,15 +145,15 @@ func hostID(by *clusters.Person, name string) int {
 
 const somebodysVM = "somebodys-vm"
 
-// fillHost fills the VM host of a case. The manager believes for half a minute what it saw of hosts, and leaves one that refused a VM alone
-// for minutes: it must not have looked before.
+// fillHost fills the VM host of a case. The manager trusts its figures of hosts for half a minute, and skips one that
+// refused a VM for minutes: it must not have read them before.
 func fillHost(operator *clusters.Person, tag string) {
 	operator.Helper()
 	operator.Do(http.MethodPost, fmt.Sprintf("vm-hosts/%d/", hostID(operator, hostName(tag, 0))), "compose",
 		"hostname", somebodysVM, "cores", strconv.Itoa(hostCores-1), "memory", "2048", "storage", "root:8", "skip_commissioning", "true")
 }
 
-// It goes on when there is room.
+// It continues when there is room.
 func waitForRoom(b *bed) {
 	vm := b.vm("a")
 	b.Add(vm)

@@ -39,7 +39,8 @@ func TestKubernetesIsGone(t *testing.T) {
 	w.end(c)
 }
 
-// withoutKubernetesAfter takes the Kubernetes API away when MAAS has done a call, before the manager knows, until the manager gives up.
+// withoutKubernetesAfter stops the Kubernetes API when MAAS has executed a call, before the manager gets the response,
+// until the manager gives up.
 func (w *world) withoutKubernetesAfter(op string, do func()) {
 	w.Helper()
 	stopped := make(chan error, 1)
@@ -73,7 +74,7 @@ func (w *world) withoutKubernetesAfter(op string, do func()) {
 	start()
 }
 
-// after calls a function once, when MAAS has done the next call of an operation and has not answered yet.
+// after calls a function once, when MAAS has executed the next call of an operation and has not responded yet.
 func (w *world) after(op string, do func()) {
 	var once sync.Once
 	box.MAAS.SetHook(func(call simulator.Call, phase simulator.Phase) error {

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// outageTime is how long an outage is watched once it has been noticed.
+	// outageTime is how long an outage lasts once it has been noticed.
 	outageTime = 15 * time.Second
 	// slowestCall is when calls that were sent before the outage was noticed have ended: MAAS has 150 s for a VM.
 	slowestCall = 160 * time.Second
 	// fullOutageTime is longer than any timeout of the client.
 	fullOutageTime = slowestCall + time.Minute
-	// noticedAfter is how many calls without a response it takes to notice an outage, and underWay how many more may be sent by then.
+	// noticedAfter is how many calls without a response it takes to notice an outage, and underWay how many more may be
+	// sent by then.
 	noticedAfter, underWay = 3, 16
 	// probeInterval is the shortest time between two tries while MAAS is away.
 	probeInterval = time.Second
@@ -36,12 +37,12 @@ const (
 type outage struct {
 	*world
 	how sandbox.Outage
-	// lasts is how long it is watched.
+	// lasts is how long the outage lasts.
 	lasts time.Duration
 
 	steady, growing *clusters.Cluster
 	away            *sandbox.Away
-	before          int // calls without an answer before the outage
+	before          int // calls without a response before the outage
 	names           map[*clusters.Cluster][]string
 }
 
@@ -56,7 +57,7 @@ func TestMAASNeverAnswers(t *testing.T) {
 	(&outage{world: newWorld(t), how: sandbox.Silent, lasts: fullOutageTime}).run()
 }
 
-// run lets MAAS go while it composes a VM of one cluster, and has a VM of another deleted meanwhile.
+// run stops MAAS while it composes a VM of one cluster, and deletes a VM of another meanwhile.
 func (o *outage) run() {
 	o.steady = o.cluster(life.Namespace, "steady",
 		clusters.Machine{Name: "steady-a", VM: true, StaticIP: "10.77.0.60"}, clusters.Machine{Name: "steady-b", Worker: true},
@@ -139,7 +140,7 @@ func (o *outage) everybodySays(reason string) {
 	}
 }
 
-// watch lets the outage last, and checks that little is asked of MAAS and written meanwhile. It returns how many calls and writes there were.
+// watch waits through the outage, and checks that there are few calls and writes meanwhile. It returns their numbers.
 func (o *outage) watch() (calls, written int) {
 	o.Helper()
 	o.growing.Wait("the outage to be noticed", func() (bool, string, error) {
@@ -166,7 +167,7 @@ func (o *outage) watch() (calls, written int) {
 	return calls, writes
 }
 
-// last waits until the outage is over. It returns what the machines said meanwhile, and how often they changed.
+// last waits until the outage is over. It returns the machines' conditions meanwhile, and how often they changed.
 func (o *outage) last(began time.Time) (says map[string][]string, writes int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), 2*o.lasts)
@@ -198,7 +199,7 @@ func (o *outage) last(began time.Time) (says map[string][]string, writes int) {
 	return says, writes
 }
 
-// conditions are what the machines say.
+// conditions returns the machines' conditions.
 func (o *outage) conditions() map[string]string {
 	o.Helper()
 	says := map[string]string{}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outage_test takes away what the manager cannot do without: MAAS, the Kubernetes API, its lease, being alone.
+// Package outage_test takes away what the manager needs: MAAS, the Kubernetes API, its lease, being the only one.
 package outage_test
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// box is the sandbox that all tests share. Its manager looks after the namespace default alone.
+// box is the sandbox that all tests share. Its manager manages only the namespace default.
 var box *sandbox.Sandbox
 
 // full means that outages may be longer than the client's timeouts, which are minutes.

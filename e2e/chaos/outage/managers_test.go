@@ -15,10 +15,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
 
-// leaderTimeout bounds how long there is no leader.
+// leaderTimeout bounds the time without a leader.
 const leaderTimeout = 3 * time.Minute
 
-// One leader dies when MAAS composes, and the next when MAAS releases: the other goes on.
+// One leader dies when MAAS composes, and the next when MAAS releases: the other continues.
 func TestLeaderDies(t *testing.T) {
 	w := newWorld(t)
 	w.twoManagers()
@@ -38,7 +38,7 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// A leader that is stopped for longer than its lease goes on with what it was about to do when it wakes up.
+// A leader that is stopped for longer than its lease continues its work when it resumes.
 func TestLeaderSleeps(t *testing.T) {
 	w := newWorld(t)
 	w.twoManagers()
@@ -68,7 +68,7 @@ func TestLeaderSleeps(t *testing.T) {
 	w.end(c)
 }
 
-// twoManagers lets a second manager stand by.
+// twoManagers starts a second manager as a standby.
 func (w *world) twoManagers() {
 	w.Helper()
 	if err := box.UpgradeChart(w.Context(), map[string]any{"replicas": 2}); err != nil {
@@ -100,14 +100,15 @@ func (w *world) kill(c kubelet.Container) (pod string) {
 
 func (w *world) signal(c kubelet.Container, signal syscall.Signal) {
 	if c.PID == 0 {
-		return // there was no leader, and that was said
+		return // there was no leader, and that was already reported
 	}
 	if err := syscall.Kill(c.PID, signal); err != nil {
 		w.Errorf("%s of the manager %s: %v", signal, c.Pod, err)
 	}
 }
 
-// Two managers that know nothing of each other look after two namespaces, with the same names in both, one MAAS and one key.
+// Two managers that know nothing of each other manage two namespaces, with the same names in both, one MAAS and one
+// key.
 func TestTwoManagersOnOneMAAS(t *testing.T) {
 	w := newWorld(t)
 	other, err := box.AddManager(t.Context(), sandbox.ManagerOptions{Name: "capmaas-other", Watch: "other"})

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// metricsPort is where the chart has the manager serve metrics.
+	// metricsPort is the chart's port for the manager's metrics.
 	metricsPort = 8443
-	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must respond, however slow this machine is.
+	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must respond, however slow this
+	// machine is.
 	metricsTimeout = time.Second
 	readTimeout    = time.Minute
 )

@@ -72,7 +72,8 @@ func TestWhatIsStoredSurvivesTheAPIServer(t *testing.T) {
 	})
 	core := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1()
 	namespaces := core.Namespaces()
-	// kube-controller-manager goes on without an API server only once its controllers run. Then there is a default ServiceAccount.
+	// kube-controller-manager survives without an API server only once its controllers run. Then there is a default
+	// ServiceAccount.
 	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, client.IgnoreNotFound(err)

@@ -36,7 +36,7 @@ func withHeaders(r *http.Request, pairs ...string) *http.Request {
 	return r
 }
 
-// seen is what tells the real API server who asks.
+// seen is what identifies the client to the real API server.
 type seen struct {
 	Administrator bool // the connection is the administrator's
 	User          string
@@ -96,7 +96,7 @@ func TestForwarderSaysWhoAsks(t *testing.T) {
 	}
 }
 
-// administrator has a client certificate, which the server only looks at for being there.
+// administrator has a client certificate, which the server only checks for its presence.
 func administrator(t *testing.T, server *httptest.Server) *rest.Config {
 	t.Helper()
 	pair := server.TLS.Certificates[0]

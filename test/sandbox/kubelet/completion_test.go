@@ -18,10 +18,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
 
-// endArgument has the program end at once, with one exit code after the other: the last argument of all.
+// endArgument makes the program end at once, with one exit code after the other: the last argument of all.
 const endArgument = "end-as-pod"
 
-// endAsTold says which of its runs in this pod it is, and ends with the exit code for it.
+// endAsTold determines which of its runs in this pod it is, and ends with the exit code for it.
 func endAsTold(codes []string) {
 	file := filepath.Join(os.Getenv("HOME"), "runs")
 	runs, _ := os.ReadFile(file) // None before the first.
@@ -69,7 +69,7 @@ func (c *cluster) awaitPhase(t *testing.T, name string, phase corev1.PodPhase) *
 	return pod
 }
 
-// Pods that are not to be started again end as their processes do, say so, and go when they are deleted.
+// Pods that are not restarted end as their processes do, report that, and disappear when they are deleted.
 func TestPodsThatEnd(t *testing.T) {
 	c := startControlPlane(t)
 	first := c.node(t, kubelet.Options{})
@@ -112,7 +112,8 @@ func TestPodsThatEnd(t *testing.T) {
 	c.checkNextKubelet(t, first)
 }
 
-// checkMadeAnew: a pod is made again under the same name, as helm test does; what it logs is told apart from what the first one did.
+// checkMadeAnew: a pod is made again under the same name, as helm test does; its logs are separate from those of the
+// first one.
 func (c *cluster) checkMadeAnew(t *testing.T) {
 	t.Helper()
 	const name = "failure"
@@ -132,7 +133,7 @@ func (c *cluster) checkMadeAnew(t *testing.T) {
 	}
 }
 
-// checkNextKubelet: another kubelet of the node leaves pods alone that have ended, and says of one that ran that it is lost.
+// checkNextKubelet: another kubelet of the node leaves ended pods alone, and reports one that ran as lost.
 func (c *cluster) checkNextKubelet(t *testing.T, before *kubelet.Kubelet) {
 	t.Helper()
 	spec := program()

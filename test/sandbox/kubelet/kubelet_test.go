@@ -33,7 +33,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
 
-// The test binary is also the program that the pods run: told apart by an argument that only pods have.
+// The test binary is also the program that the pods run, selected by an argument that only pods have.
 const podArgument = "run-as-pod"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// report is what the program in the pod says of itself, in the file that its variable REPORT names.
+// report is the program's report from the pod, in the file that its variable REPORT names.
 type report struct {
 	PID     int
 	Args    []string
@@ -54,7 +54,7 @@ type report struct {
 	Files   map[string]string
 	WhoAmI  string
 	Forbade bool
-	Socket  string // what is read from the socket that the variable SOCKET names, at each request
+	Socket  string // read from the socket that the variable SOCKET names, at each request
 }
 
 func beTheProgram() {

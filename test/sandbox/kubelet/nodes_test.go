@@ -105,7 +105,7 @@ func daemonSet() *appsv1.DaemonSet {
 // two are the nodes: the first registers itself, another component makes the second, and its agent comes late.
 type two struct {
 	*cluster
-	whole         *testing.T // what is started in a part of the test stays until its end
+	whole         *testing.T // processes that a part of the test starts stay until its end
 	first, second *kubelet.Kubelet
 	options       kubelet.Options // of the second
 	socket        string          // of the second's agent
@@ -283,7 +283,7 @@ func (c *two) checkTaint(t *testing.T) {
 	onTwo.Affinity = daemonAffinity("two")
 	tolerant := *onTwo.DeepCopy()
 	tolerant.Tolerations = []corev1.Toleration{{Key: taint.Key, Operator: corev1.TolerationOpExists}}
-	// Pods are looked at one after the other: when the second runs, the first was looked at.
+	// Pods are checked one after the other: when the second runs, the first was checked.
 	c.create(t, "intolerant", onTwo)
 	c.create(t, "tolerant", tolerant)
 	c.await(t, "tolerant", ready)
@@ -296,7 +296,7 @@ func (c *two) checkTaint(t *testing.T) {
 	}
 }
 
-// daemonAffinity is how the DaemonSet controller says where a pod belongs.
+// daemonAffinity is how the DaemonSet controller assigns a pod to a node.
 func daemonAffinity(node string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{

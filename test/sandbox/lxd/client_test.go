@@ -17,7 +17,7 @@ func TestSilentDaemonIsNotWaitedForWithoutEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }() // The kernel takes connections for it, and nobody responds.
+	defer func() { _ = listener.Close() }() // The kernel accepts connections for it, and nobody responds.
 	if _, err := connect(t.Context(), socket, 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("connecting to a daemon that is silent: %v", err)
 	}

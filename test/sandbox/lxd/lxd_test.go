@@ -32,7 +32,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// The test binary is also the program that dies with a daemon, told by this variable.
+// The test binary is also the program that dies with a daemon, selected by this variable.
 const parentVariable = "LXD_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -139,7 +139,7 @@ func TestServesItsNodesNetwork(t *testing.T) {
 	}
 }
 
-// As a node of Kubernetes has them: LXD reports the node's ends, nothing of what is behind them, and none that is named veth*.
+// As on a node of Kubernetes: LXD reports the node's ends, nothing behind them, and none that is named veth*.
 func TestInterfacesOfPods(t *testing.T) {
 	const mac = "ee:ee:ee:ee:ee:ee"
 	d := lxdtest.Start(t, lxd.Options{Card: "enp1s0"})
@@ -293,7 +293,7 @@ func TestKeepsWhatItHadWhilePoweredOff(t *testing.T) {
 	}
 }
 
-// TestSideBySide has daemons with the same bridge, address and port, told apart by their certificates.
+// TestSideBySide runs daemons with the same bridge, address and port, which only their certificates distinguish.
 func TestSideBySide(t *testing.T) {
 	seen := make(chan string, 3)
 	t.Run("daemons", func(t *testing.T) {
@@ -333,7 +333,7 @@ func certificateOf(t *testing.T, d *lxd.Daemon) string {
 	defer conn.Close()
 	var certificate *x509.Certificate
 	secure := tls.Client(conn, &tls.Config{
-		InsecureSkipVerify: true, // it is looked at by hand
+		InsecureSkipVerify: true, // the test verifies it itself
 		VerifyConnection: func(state tls.ConnectionState) error {
 			certificate = state.PeerCertificates[0]
 			return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
-// The test binary is also the parent that dies, told by this variable, which names a directory.
+// The test binary is also the parent that dies, selected by this variable, which names a directory.
 const parentVariable = "PROCESS_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// stopStubborn gives the shell time to set its trap: it is done when it says so.
+// stopStubborn gives the shell time to set its trap, which it reports.
 func stopStubborn(p *process.Process) error {
 	for {
 		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID()), "status"))
