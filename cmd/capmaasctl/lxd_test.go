@@ -17,10 +17,10 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
 // lxdBed is a node with a real LXD.

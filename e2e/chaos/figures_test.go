@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 )
 
 // figures count all events.

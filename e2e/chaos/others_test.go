@@ -9,10 +9,10 @@ import (
 
 	"github.com/juju/gomaasapi/v2"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 const othersKey = "chaosothers:3GmVtYxQeUcRbPwNsb:b7NfJ2hLqXzV5cKwTgRyS9dMuE4pA8Qj"

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // everything (CAPMAAS_CHAOS=full) makes the walk visit all points; otherwise it visits the first of each call that

@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 const (

@@ -19,9 +19,9 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
-	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
 func TestFreshNodeIsPreparedOnce(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 )
 
 // taken is a machine that another user took, ours or free, as it was then.

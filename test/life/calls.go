@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 )
 
 // The cost of one machine, without calls for all machines together.

@@ -12,10 +12,10 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 //go:embed region.yaml

@@ -25,13 +25,13 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // Sandbox is a started sandbox. Parts that Options.Parts excluded are nil.

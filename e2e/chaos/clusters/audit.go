@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // VMs returns the VMs on the LXD hosts with names of the cluster's VMs, whether MAAS knows them or not.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // kubernetesTimeout bounds the start of the API server, and the end of a manager that has lost its lease.
