@@ -81,14 +81,14 @@ func (a *Auditor) Start(ctx context.Context) error {
 
 // Audit checks every MAAS once. What can't be read now is left as it was, and read the next time.
 func (a *Auditor) Audit(ctx context.Context) {
+	if a.watchlist == nil {
+		a.watchlist = orphans.NewWatchlist(a.SettleTime)
+	}
 	findings, clusters, err := a.look(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	a.tell(ctx, err)
-	if a.watchlist == nil {
-		a.watchlist = orphans.NewWatchlist(a.SettleTime)
-	}
 	ripe := a.watchlist.Update(a.Clock.Now(), findings, err == nil)
 	for i := range ripe {
 		a.report(ctx, ripe[i], clusters)
