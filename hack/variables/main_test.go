@@ -56,7 +56,7 @@ spec:
 
 const reference = "\n## domain\n\nWhere it is.\n\n- domain stays\n\nIt can't be changed once it is set. For example:\n\n```yaml\n- name: domain\n  value: maas\n```\n" +
 	"\n## size\n\nHow large.\n\nChanging it replaces workers. For example:\n\n```yaml\n- name: size\n  value: {disks: [{gb: 4}], name: \"1\"}\n```\n" +
-	"\n| field | type | default | what it is | example |\n|---|---|---|---|---|\n" +
+	"\n| field | type | default | meaning | example |\n|---|---|---|---|---|\n" +
 	"| `disks` | list of objects |  | Its disks.<br>*0 to 3 items* |  |\n" +
 	"| `disks[].gb` | integer | `4` | Its size.<br>*At least 1* | `5` |\n" +
 	"| `name` | string |  | Required. Its name.<br>*One of `a`, `b\\|c`* | `a` |\n"

@@ -21,8 +21,8 @@ const head = `<!-- SPDX-License-Identifier: Apache-2.0 -->
 
 # Variables of the ClusterClass %[2]s
 
-What a Cluster of the class can set in ` + "`spec.topology.variables`" + `, and override for the control plane and for single machineDeployments.
-[The ClusterClass](clusterclass.md) tells how, and what happens to running machines.
+A Cluster of the class can set these variables in ` + "`spec.topology.variables`" + `, and override them for the control plane and for single machineDeployments.
+[The ClusterClass](clusterclass.md) describes how, and what happens to running machines.
 
 | variable | type | default | a change replaces |
 |---|---|---|---|
@@ -69,7 +69,7 @@ func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.C
 	if len(rows) == 0 {
 		return
 	}
-	b.WriteString("\n| field | type | default | what it is | example |\n|---|---|---|---|---|\n")
+	b.WriteString("\n| field | type | default | meaning | example |\n|---|---|---|---|---|\n")
 	for _, row := range rows {
 		b.WriteString(row)
 	}
