@@ -270,10 +270,6 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	w.t.Cleanup(w.stopManager)
 }
 
-type runnable func(context.Context) error
-
-func (r runnable) Start(ctx context.Context) error { return r(ctx) }
-
 // logger keeps the manager's log and prints it when the test fails.
 func (w *world) logger() logr.Logger {
 	file, err := os.CreateTemp(w.t.TempDir(), "manager-*.log")

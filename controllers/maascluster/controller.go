@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers reconciles MaasClusters and MaasMachines. What is done in MAAS is in pkg/maas; here it is decided
-// when, and said in conditions and events.
 // Package maascluster reconciles MaasClusters: the owner id, failure domains, the endpoint of the Kubernetes API, and the nodes of host clusters.
 package maascluster
 

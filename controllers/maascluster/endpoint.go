@@ -143,7 +143,7 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
-		return &report.Problem{Reason: infrav1.NotReadyReason, Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second}
+		return report.NotReady(report.Problem{Reason: infrav1.NotReadyReason, Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second})
 	}
 	return err
 }
@@ -203,8 +203,8 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 // awaitReservation: while it is not known what became of a reservation, there is no other, and the cluster does not go.
 func (r *Reconciler) awaitReservation(rec *record.Record) error {
 	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
-		return &report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
-			Message: "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"}
+		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
+			Message: "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"})
 	}
 	return nil
 }

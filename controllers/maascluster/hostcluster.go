@@ -43,7 +43,7 @@ const (
 	initializerNamespace = "capmaas-system"
 	credentialsName      = "maas-credentials"
 	endpointName         = "capmaas-config"
-	// hostNodeWatch names the watch on the Nodes of a host cluster.
+	// HostNodeWatch names the watch on the Nodes of a host cluster.
 	HostNodeWatch = "maascluster-watchNodes"
 	// hostsMaxAge is how old MAAS's word on VM hosts may be while some are missing.
 	hostsMaxAge = 2 * time.Second
@@ -76,7 +76,7 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
 		// The cluster cache wakes us.
-		return &report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason, Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry}
+		return report.NotReady(report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason, Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry})
 	}
 	if err != nil {
 		return fmt.Errorf("connecting to the host cluster: %w", err)
@@ -111,10 +111,10 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	objects = slices.Insert(objects, 1, credentialObjects(credentials)...)
 	for _, object := range objects {
 		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
-			return &report.Problem{
+			return report.NotReady(report.Problem{
 				Reason: infrav1.InitializerNotAppliedReason, RetryAfter: report.CapacityRetry,
 				Message: fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(), refusalOf(object, err)),
-			}
+			})
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload 
 	if shown != "" {
 		message += " (" + shown + ")"
 	}
-	return &report.Problem{Reason: infrav1.HostsNotReadyReason, Message: message, RetryAfter: hostsRetry}
+	return report.NotReady(report.Problem{Reason: infrav1.HostsNotReadyReason, Message: message, RetryAfter: hostsRetry})
 }
 
 // desiredNodes is how many nodes the cluster is to have: control planes are made one after the other.

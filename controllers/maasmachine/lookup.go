@@ -47,7 +47,7 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 	if err := l.Inventory.Health(); err != nil {
 		// It may have changed since the last response. The inventory wakes us when MAAS can be read again.
 		p := report.Explain(err)
-		return proceed, &report.Problem{Reason: p.Reason, Message: p.Message, RetryAfter: report.SafetyRetry}
+		return proceed, report.NotReady(report.Problem{Reason: p.Reason, Message: p.Message, RetryAfter: report.SafetyRetry})
 	}
 	_, accepted := l.MaasCluster.Annotations[infrav1.AcceptVanishedAnnotation]
 	switch {

@@ -108,10 +108,10 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
 	if meta.IsNoMatchError(err) {
-		return &report.Problem{
+		return report.NotReady(report.Problem{
 			Reason: infrav1.IPPoolKindUnknownReason, RetryAfter: report.MendRetry,
 			Message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, or correct the reference", pool.Kind, pool.APIGroup),
-		}
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("looking for the kind %s of spec.staticIPPoolRef: %w", pool.Kind, err)

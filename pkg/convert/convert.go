@@ -19,11 +19,11 @@ import (
 type Severity string
 
 const (
-	// Note: converted, but it works in another way than before, or is worth knowing.
+	// Note means that it was converted, but it works in another way than before, or is worth knowing.
 	Note Severity = "note"
-	// Loss: it has no equivalent and is left out, or it stays and has to be changed by hand.
+	// Loss means that it has no equivalent and is left out, or it stays and has to be changed by hand.
 	Loss Severity = "loss"
-	// Problem: it can't be converted; there is no result.
+	// Problem means that it can't be converted; there is no result.
 	Problem Severity = "error"
 )
 

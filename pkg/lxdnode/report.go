@@ -19,13 +19,13 @@ const (
 type State string
 
 const (
-	// OK: as wanted, nothing was changed.
+	// OK means as wanted: nothing was changed.
 	OK State = "ok"
-	// Changed: as wanted, because this run made or changed it.
+	// Changed means as wanted, because this run made or changed it.
 	Changed State = "changed"
-	// Missing: it does not exist, and Prepare would make it. Only Inspect reports it.
+	// Missing means that it does not exist, and Prepare would make it. Only Inspect reports it.
 	Missing State = "missing"
-	// Failed: not as wanted; the error has the details.
+	// Failed means not as wanted; the error has the details.
 	Failed State = "failed"
 )
 

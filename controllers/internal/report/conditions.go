@@ -98,13 +98,18 @@ type Problem struct {
 	RetryAfter time.Duration
 }
 
-// Error returns the message: a step returns a *problem where nothing failed, and it has to wait.
-func (p *Problem) Error() string { return p.Message }
+// NotReadyError is why a step has to wait, though nothing failed.
+type NotReadyError struct{ Problem }
+
+// NotReady returns the error of a step that has to wait.
+func NotReady(p Problem) error { return &NotReadyError{p} }
+
+func (e *NotReadyError) Error() string { return e.Message }
 
 // Explain sorts errors by type; what has no type of its own is retried with back-off.
 func Explain(err error) Problem {
 	var (
-		known       *Problem
+		notReady    *NotReadyError
 		credentials *scope.CredentialsError
 		elsewhere   *scope.ElsewhereError
 		domain      *dns.DomainNotFoundError
@@ -117,8 +122,8 @@ func Explain(err error) Problem {
 		turn        *turns.LaterError
 	)
 	switch {
-	case errors.As(err, &known):
-		return *known
+	case errors.As(err, &notReady):
+		return notReady.Problem
 	case errors.As(err, &credentials), errors.As(err, &elsewhere):
 		return Problem{infrav1.CredentialsInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &domain):

@@ -15,15 +15,15 @@ import (
 type consequence int
 
 const (
-	// deployIt: nothing is in the way of a deployment.
+	// Deploy means that nothing is in the way of a deployment.
 	Deploy consequence = iota
-	// itRuns: the machine is deployed and on.
+	// Runs means that the machine is deployed and on.
 	Runs
-	// moving: MAAS leaves the state by itself.
+	// Moving means that MAAS leaves the state by itself.
 	Moving
-	// person: an operator must do something in MAAS, and then it goes on by itself.
+	// Person means that an operator must do something in MAAS, and then it goes on by itself.
 	Person
-	// replace: this machine won't run again; a MachineHealthCheck or the user deletes the Machine.
+	// Replace means that this machine won't run again; a MachineHealthCheck or the user deletes the Machine.
 	Replace
 )
 
@@ -93,9 +93,9 @@ var rescueFailed = Assessment{Then: Person, Reason: infrav1.RescueModeFailedReas
 	Says: "failed to enter or exit rescue mode: exit rescue mode in MAAS"}
 
 var (
-	// gone is for a machine that MAAS does not have.
+	// Vanished is for a machine that MAAS does not have.
 	Vanished = Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Says: "is no longer in MAAS: delete the Machine", Lost: true}
-	// noAddress: MAAS reports the addresses a moment after Deployed.
+	// NoAddress is for a machine without addresses: MAAS reports the addresses a moment after Deployed.
 	NoAddress = Assessment{Then: Moving, Reason: infrav1.DeployingReason, Says: "has no address", Phase: Deploying}
 )
 

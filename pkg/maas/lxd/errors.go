@@ -10,15 +10,15 @@ import (
 type ErrorType string
 
 const (
-	// HostUnavailable: there are no VM hosts, or the wanted one can't be used.
+	// HostUnavailable means that there are no VM hosts, or the wanted one can't be used.
 	HostUnavailable ErrorType = "HostUnavailable"
-	// InsufficientResources: no VM host has room.
+	// InsufficientResources means that no VM host has room.
 	InsufficientResources ErrorType = "InsufficientResources"
-	// ProfileNotFound: the LXD profile can't be used.
+	// ProfileNotFound means that the LXD profile can't be used.
 	ProfileNotFound ErrorType = "ProfileNotFound"
-	// ProjectNotFound: no VM host uses the LXD project.
+	// ProjectNotFound means that no VM host uses the LXD project.
 	ProjectNotFound ErrorType = "ProjectNotFound"
-	// VMCreationFailed: the host could not compose the VM.
+	// VMCreationFailed means that the host could not compose the VM.
 	VMCreationFailed ErrorType = "VMCreationFailed"
 )
 

@@ -35,13 +35,13 @@ type NIC struct {
 type AddressProblem string
 
 const (
-	// AddressInUse: something else has the address.
+	// AddressInUse means that something else has the address.
 	AddressInUse AddressProblem = "InUse"
-	// AddressOutsideSubnets: MAAS has no subnet for it.
+	// AddressOutsideSubnets means that MAAS has no subnet for it.
 	AddressOutsideSubnets AddressProblem = "OutsideSubnets"
-	// AddressInDynamicRange: MAAS hands it out by DHCP.
+	// AddressInDynamicRange means that MAAS hands it out by DHCP.
 	AddressInDynamicRange AddressProblem = "InDynamicRange"
-	// AddressRefused: it is no address, or MAAS refuses it for another reason.
+	// AddressRefused means that it is no address, or MAAS refuses it for another reason.
 	AddressRefused AddressProblem = "Refused"
 )
 
