@@ -9,7 +9,7 @@ const (
 	// ReadyCondition sums up the other conditions of an object.
 	ReadyCondition = clusterv1.ReadyCondition
 
-	// MachineDeployedCondition is true while MAAS says that the machine is deployed and powered on.
+	// MachineDeployedCondition is true while the machine is deployed and powered on in MAAS.
 	MachineDeployedCondition = "MachineDeployed"
 
 	// DNSAttachedCondition is true once the API endpoint's DNS record has the address of this control plane.
@@ -24,14 +24,14 @@ const (
 	// LXDVMCreatedCondition is true once the VM exists on its host.
 	LXDVMCreatedCondition = "LXDVMCreated"
 
-	// LXDVMDeployedCondition is true while MAAS says that the VM is deployed and powered on.
+	// LXDVMDeployedCondition is true while the VM is deployed and powered on in MAAS.
 	LXDVMDeployedCondition = "LXDVMDeployed"
 )
 
 // Conditions of a MaasCluster. All have positive polarity.
 const (
-	// DNSReadyCondition is true while the API endpoint is as desired: its DNS record leads to the control planes, its virtual IP is
-	// reserved, or the user provides it.
+	// DNSReadyCondition is true while the API endpoint is as desired: its DNS record has the addresses of the control
+	// planes, its virtual IP is reserved, or the user provides it.
 	DNSReadyCondition = "DNSReady"
 
 	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
@@ -46,32 +46,33 @@ const (
 	// ReadyReason: it is as desired.
 	ReadyReason = "Ready"
 
-	// NotReadyReason: it is not as desired; the message says why.
+	// NotReadyReason: it is not as desired; the message has the reason.
 	NotReadyReason = "NotReady"
 
-	// DeletingReason: the object is being deleted, and so is what stands for it in MAAS.
+	// DeletingReason: the object and its counterpart in MAAS are being deleted.
 	DeletingReason = "Deleting"
 
 	// CredentialsInvalidReason: there are no credentials, or MAAS does not accept them.
 	CredentialsInvalidReason = "CredentialsInvalid"
 
-	// OwnerIDTakenReason: the MaasCluster is a copy of one that is still there, with its annotation capmaas.io/owner-id. Nothing is done for it.
+	// OwnerIDTakenReason: the MaasCluster is a copy of one that still exists, with its annotation capmaas.io/owner-id.
+	// Nothing is done for it.
 	OwnerIDTakenReason = "OwnerIDTaken"
 
-	// OwnerIDLostReason: the annotation capmaas.io/owner-id of the MaasCluster is gone, or is not the one that its machines were acquired with.
-	// Nothing is done, and nothing is let go, until it is set back.
+	// OwnerIDLostReason: the annotation capmaas.io/owner-id of the MaasCluster is gone, or is not the one with which
+	// its machines were acquired. Nothing is done, and nothing is let go, until it is restored.
 	OwnerIDLostReason = "OwnerIDLost"
 
 	// OwnerIDInvalidReason: the annotation capmaas.io/owner-id of the MaasCluster is not 12 characters of a-z and 0-9.
 	OwnerIDInvalidReason = "OwnerIDInvalid"
 
-	// MAASBusyReason: MAAS gave the request up, because it was busy with others. It is tried again when MAAS says.
+	// MAASBusyReason: MAAS gave up the request, because it was busy with others. It is retried when MAAS allows.
 	MAASBusyReason = "MAASBusy"
 
-	// MAASUnavailableReason: MAAS does not answer, or answers with an error that passes. It is retried.
+	// MAASUnavailableReason: MAAS does not respond, or responds with an error that passes. It is retried.
 	MAASUnavailableReason = "MAASUnavailable"
 
-	// MAASRefusedReason: MAAS refuses a request for a reason that only a person can mend.
+	// MAASRefusedReason: MAAS refuses a request for a reason that only a person can correct.
 	MAASRefusedReason = "MAASRefused"
 )
 
@@ -86,7 +87,7 @@ const (
 	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
 	NoMachineAvailableReason = "NoMachineAvailable"
 
-	// NoHostAvailableReason: no VM host fits; the message says why, host by host. It is tried again.
+	// NoHostAvailableReason: no VM host fits; the message has the reason for each host. It is tried again.
 	NoHostAvailableReason = "NoHostAvailable"
 
 	// HostSelectedReason: a VM host was chosen.
@@ -116,14 +117,14 @@ const (
 	// TestingReason: MAAS tests the machine.
 	TestingReason = "Testing"
 
-	// NotCommissionedReason: the machine is New in MAAS. Somebody must commission it.
+	// NotCommissionedReason: the machine is New in MAAS. An operator must commission it.
 	NotCommissionedReason = "NotCommissioned"
 
 	// CommissioningFailedReason: MAAS could not commission the machine.
 	CommissioningFailedReason = "CommissioningFailed"
 
-	// CommissioningTimedOutReason: commissioning and testing take longer than the manager's --commission-timeout. All becomes well
-	// if MAAS ends after all.
+	// CommissioningTimedOutReason: commissioning and testing take longer than the manager's --commission-timeout. The
+	// machine recovers if MAAS finishes after all.
 	CommissioningTimedOutReason = "CommissioningTimedOut"
 
 	// TestingFailedReason: the machine failed MAAS's tests.
@@ -138,7 +139,7 @@ const (
 	// IPPoolKindUnknownReason: the management cluster does not know the kind that staticIPPoolRef names.
 	IPPoolKindUnknownReason = "IPPoolKindUnknown"
 
-	// IPAddressClaimNotOursReason: there is an IPAddressClaim of the machine's name that belongs to something else.
+	// IPAddressClaimNotOursReason: an IPAddressClaim with the machine's name belongs to something else.
 	IPAddressClaimNotOursReason = "IPAddressClaimNotOurs"
 
 	// ReturningIPAddressReason: the machine is gone, and the IPAM provider takes its address back.
@@ -150,7 +151,7 @@ const (
 	// StaticIPOutsideSubnetsReason: the static address lies in no subnet of MAAS, or not in the one of the device that carries it.
 	StaticIPOutsideSubnetsReason = "StaticIPOutsideSubnets"
 
-	// StaticIPInDynamicRangeReason: the static address lies in a range that MAAS gives away by DHCP.
+	// StaticIPInDynamicRangeReason: the static address lies in a range that MAAS hands out by DHCP.
 	StaticIPInDynamicRangeReason = "StaticIPInDynamicRange"
 
 	// StaticIPInvalidReason: the static address can't be given to the machine for another reason.
@@ -168,23 +169,24 @@ const (
 	// DeployFailedReason: MAAS could not install the image.
 	DeployFailedReason = "DeployFailed"
 
-	// DeployTimedOutReason: the deployment takes longer than the manager's --deploy-timeout. All becomes well if MAAS ends after all.
+	// DeployTimedOutReason: the deployment takes longer than the manager's --deploy-timeout. The machine recovers if
+	// MAAS finishes after all.
 	DeployTimedOutReason = "DeployTimedOut"
 
 	// PoweredOffReason: the machine is deployed but powered off.
 	PoweredOffReason = "PoweredOff"
 
-	// MachineMissingReason: MAAS does not have the machine any more, or calls it Missing.
+	// MachineMissingReason: MAAS no longer has the machine, or calls it Missing.
 	MachineMissingReason = "MachineMissing"
 
 	// MachineHiddenReason: MAAS has the machine, and does not show it to the user of the API key. It is neither lost nor let go.
 	MachineHiddenReason = "MachineHidden"
 
-	// MachinesVanishedReason: MAAS says that it does not have the machine any more, and says so of many machines at once, as a MAAS that was
-	// restored or emptied does. Nothing is replaced or let go until a person confirms it.
+	// MachinesVanishedReason: MAAS reports that it no longer has the machine, and reports the same of many machines at
+	// once, as a restored or emptied MAAS does. Nothing is replaced or let go until a person confirms it.
 	MachinesVanishedReason = "MachinesVanished"
 
-	// MachineDoesNotFitReason: the machine that spec.systemID names is not like the spec wants it.
+	// MachineDoesNotFitReason: the machine in spec.systemID does not meet the spec.
 	MachineDoesNotFitReason = "MachineDoesNotFit"
 
 	// MachineNotOursReason: the machine belongs to another user. It is not changed.
@@ -202,7 +204,7 @@ const (
 	// MachineRetiredReason: the machine is retired in MAAS.
 	MachineRetiredReason = "MachineRetired"
 
-	// MachineLockedReason: the machine is locked in MAAS, and what must be done to it is refused.
+	// MachineLockedReason: the machine is locked in MAAS, which refuses the necessary change.
 	MachineLockedReason = "MachineLocked"
 
 	// RescueModeReason: the machine is in rescue mode, or on the way there or back.
@@ -217,17 +219,20 @@ const (
 	// ReleasingReason: the machine is on its way back to the pool, or the VM is being deleted.
 	ReleasingReason = "Releasing"
 
-	// ErasingDisksReason: MAAS erases the disks of the machine, on its way back to the pool; the message says since when.
+	// ErasingDisksReason: MAAS erases the disks of the machine before it returns to the pool; the message has the time
+	// since when.
 	ErasingDisksReason = "ErasingDisks"
 
-	// ReleaseOverdueReason: MAAS has been releasing the machine for longer than that should take. A person must look.
+	// ReleaseOverdueReason: MAAS has been releasing the machine for longer than that should take. A person must check
+	// it.
 	ReleaseOverdueReason = "ReleaseOverdue"
 
-	// EraseOverdueReason: MAAS has been erasing the disks for longer than that should take, and sets no limit itself. A person must look.
+	// EraseOverdueReason: MAAS has been erasing the disks for longer than that should take, and sets no limit itself. A
+	// person must check it.
 	EraseOverdueReason = "EraseOverdue"
 
-	// EraseFailedReason: MAAS could not erase the disks. The machine stays acquired, and is not given back without what spec.release
-	// asks for. It is tried again, at growing intervals, and at once when spec.release changes.
+	// EraseFailedReason: MAAS could not erase the disks. The machine stays acquired, and is not given back without the
+	// erasing in spec.release. It is tried again, at growing intervals, and at once when spec.release changes.
 	EraseFailedReason = "EraseFailed"
 
 	// ReleaseFailedReason: MAAS could not release the machine. It is tried again as after EraseFailed.
@@ -239,8 +244,8 @@ const (
 	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing intervals.
 	VMCameBackReason = "VMCameBack"
 
-	// VMHostUnreachableReason: MAAS does not have the VM any more, and can't look at the host that it was on. That is tried again for a
-	// while; then the MaasMachine goes, and an event says which VM may be left.
+	// VMHostUnreachableReason: MAAS no longer has the VM, and can't refresh its host. That is tried again for a while;
+	// then the MaasMachine is deleted, and an event names the VM that may be left.
 	VMHostUnreachableReason = "VMHostUnreachable"
 )
 
@@ -276,10 +281,11 @@ const (
 	// ZonesNotFoundReason: MAAS has no zone of that name.
 	ZonesNotFoundReason = "ZonesNotFound"
 
-	// WaitingForWorkloadClusterReason: the host cluster's Kubernetes API does not answer yet.
+	// WaitingForWorkloadClusterReason: the host cluster's Kubernetes API does not respond yet.
 	WaitingForWorkloadClusterReason = "WaitingForWorkloadCluster"
 
-	// HostsNotReadyReason: some nodes are not VM hosts yet, or MAAS does not know their resources; the message says how many are.
+	// HostsNotReadyReason: some nodes are not VM hosts yet, or MAAS does not know their resources; the message has
+	// their number.
 	HostsNotReadyReason = "HostsNotReady"
 
 	// InitializerNotAppliedReason: the host cluster refuses the initializer's objects.
@@ -294,6 +300,7 @@ const (
 	// RetiringReason: the node is taken out of service as a VM host.
 	RetiringReason = "Retiring"
 
-	// VMHostUnclearReason: MAAS does not say for sure which VM host runs on the machine, so that nobody knows whether there are VMs on it.
+	// VMHostUnclearReason: MAAS does not report for sure which VM host runs on the machine, so that it is unknown
+	// whether there are VMs on it.
 	VMHostUnclearReason = "VMHostUnclear"
 )

@@ -8,34 +8,37 @@ import (
 )
 
 const (
-	// ClusterFinalizer is removed from a MaasCluster once MAAS holds nothing of it any more.
+	// ClusterFinalizer is removed from a MaasCluster once nothing of it is left in MAAS.
 	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/maascluster"
 
-	// CredentialsFinalizer is on the Secret of spec.credentialsRef from before MAAS is changed with it until no MaasCluster names it any
-	// more: without the Secret nothing could be given back.
+	// CredentialsFinalizer is on the Secret of spec.credentialsRef from before MAAS is changed with it until no
+	// MaasCluster names it any more: without the Secret nothing could be given back.
 	CredentialsFinalizer = "maascluster.infrastructure.cluster.x-k8s.io/credentials"
 
-	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters of a-z and 0-9.
-	// It is written once, before the first call to MAAS that changes something, and survives `clusterctl move`. On a MaasMachine it is the id
-	// that its machine was asked for with: if that of the MaasCluster is another one, nothing is done and nothing let go.
+	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters
+	// of a-z and 0-9. It is written once, before the first call to MAAS that changes something, and survives
+	// `clusterctl move`. On a MaasMachine it is the id with which its machine was requested: if it differs from that of
+	// the MaasCluster, nothing is done and nothing let go.
 	OwnerIDAnnotation = "capmaas.io/owner-id"
 
-	// MAASAnnotation is where the MAAS is that has what belongs to a MaasCluster: host and path of its URL, "#" and a fingerprint of the API key
-	// that it was last seen with. It is written before the first call to MAAS that changes something, and follows MAAS to another name, or the
-	// key to another one, as soon as what answers there proves to have what is ours. A MaasCluster
-	// without it has nothing in MAAS, and goes also when its credentials or its endpoint never worked.
+	// MAASAnnotation identifies the MAAS that has the machines of a MaasCluster: host and path of its URL, "#" and a
+	// fingerprint of the last API key. It is written before the first call to MAAS that changes something. It follows
+	// MAAS to another name, or the key to another one, as soon as the MAAS there is proven to have the cluster's
+	// machines. A MaasCluster without it has nothing in MAAS, and can be deleted even if its credentials or its
+	// endpoint never worked.
 	MAASAnnotation = "capmaas.io/maas"
 
-	// AcceptVanishedAnnotation on a MaasCluster confirms that its machines which vanished from MAAS together with many others are really gone:
-	// they are replaced, and their objects let go. Its value does not matter. Remove it afterwards.
+	// AcceptVanishedAnnotation on a MaasCluster confirms that its machines which vanished from MAAS together with many
+	// others are really gone: they are replaced, and their objects let go. Its value does not matter. Remove it
+	// afterwards.
 	AcceptVanishedAnnotation = "capmaas.io/accept-vanished"
 
-	// CustomDNSAnnotation on a MaasCluster says that the API endpoint is provided by the user:
-	// no DNS record is kept in MAAS. Its presence alone counts.
+	// CustomDNSAnnotation on a MaasCluster means that the user provides the API endpoint: no DNS record is kept in
+	// MAAS. Its presence alone counts.
 	CustomDNSAnnotation = "spectrocloud.com/custom-dns-provided"
 
-	// PreferredSubnetConfigMap is the ConfigMap in the cluster's namespace whose key PreferredSubnetKey
-	// lists CIDRs, comma-separated. MaasCluster.spec.preferredSubnets goes before it.
+	// PreferredSubnetConfigMap is the ConfigMap in the cluster's namespace whose key PreferredSubnetKey lists CIDRs,
+	// comma-separated. MaasCluster.spec.preferredSubnets overrides it.
 	PreferredSubnetConfigMap = "maas-preferred-subnet"
 
 	// PreferredSubnetKey is the key in PreferredSubnetConfigMap.
@@ -44,11 +47,12 @@ const (
 	// LXDHostLabel is "true" on the Nodes of a host cluster that are VM hosts of MAAS, with resources that MAAS knows.
 	LXDHostLabel = "capmaas.io/lxd-host"
 
-	// LXDHostRetireAnnotation on a Node of a host cluster tells the initializer there to take the node out of service: it stops
-	// registering it, and takes back what it trusted. The manager sets it before a host's machine is released.
+	// LXDHostRetireAnnotation on a Node of a host cluster makes the initializer there take the node out of service: it
+	// stops registering it, and removes the trust in its keys. The manager sets it before a host's machine is released.
 	LXDHostRetireAnnotation = "capmaas.io/lxd-host-retire"
 
-	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that says how far the initializer came.
+	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that reports the progress of
+	// the initializer.
 	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"
 
 	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of MachineDeployed
@@ -67,7 +71,7 @@ const (
 	// 8-15 or 16+.
 	FailureDomainRoom = "room"
 
-	// DefaultAPIServerPort is the port of the API endpoint where none is given.
+	// DefaultAPIServerPort is the default port of the API endpoint.
 	DefaultAPIServerPort int32 = 6443
 )
 
@@ -91,7 +95,7 @@ type APIEndpoint struct {
 // IsZero is true when neither host nor port is set.
 func (e APIEndpoint) IsZero() bool { return e.Host == "" && e.Port == 0 }
 
-// VirtualIP is an address that no machine has by itself: the control planes hold it in turn, for example with kube-vip.
+// VirtualIP is an address that belongs to no machine: one control plane at a time holds it, for example with kube-vip.
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.subnet)",message="virtualIP takes either address or subnet, and not both"
 type VirtualIP struct {
 	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside of its dynamic and its reserved ranges, and be unused.
@@ -120,7 +124,7 @@ type LocalObjectReference struct {
 // +kubebuilder:validation:Enum=zfs;btrfs;lvm;dir
 type StorageBackend string
 
-// The storage drivers that an LXD host can be prepared with.
+// The storage drivers for LXD hosts.
 const (
 	StorageBackendZFS   StorageBackend = "zfs"
 	StorageBackendBtrfs StorageBackend = "btrfs"
@@ -128,9 +132,9 @@ const (
 	StorageBackendDir   StorageBackend = "dir"
 )
 
-// LXDHostConfig says how the nodes of a host cluster are prepared as LXD VM hosts.
+// LXDHostConfig is how the nodes of a host cluster are prepared as LXD VM hosts.
 type LXDHostConfig struct {
-	// storageBackend is the driver of the LXD storage pool that VMs are placed on.
+	// storageBackend is the driver of the LXD storage pool for VMs.
 	// +optional
 	// +kubebuilder:default=zfs
 	StorageBackend StorageBackend `json:"storageBackend,omitempty"`
@@ -143,34 +147,35 @@ type LXDHostConfig struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*$')",message="storageSize is a number of GB in digits only, for example \"50\""
 	StorageSize string `json:"storageSize,omitempty"`
 
-	// networkBridge is the bridge on each node that VMs are attached to, on a VLAN where MAAS serves DHCP. Where a machine has none of this name, it is
-	// made on the interface that the machine boots from, until the machine is released; the credentials of the cluster must be an administrator's then.
+	// networkBridge is the bridge on each node that VMs are attached to, on a VLAN where MAAS serves DHCP. If a machine
+	// has none of this name, it is made on the boot interface, until the machine is released; the credentials of the
+	// cluster must be an administrator's then.
 	// +optional
 	// +kubebuilder:default=br0
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="networkBridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	NetworkBridge string `json:"networkBridge,omitempty"`
 
-	// zone is the MAAS zone that the VM hosts are put into. Default: each into the zone of its own machine.
+	// zone is the MAAS zone of the VM hosts. Default: for each the zone of its own machine.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Zone string `json:"zone,omitempty"`
 
-	// resourcePool is the MAAS resource pool that the VM hosts are put into. Default: MAAS's default pool.
+	// resourcePool is the MAAS resource pool of the VM hosts. Default: MAAS's default pool.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	ResourcePool string `json:"resourcePool,omitempty"`
 
 	// credentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle, as in
-	// spec.credentialsRef. They are what the nodes of the host cluster register themselves with, and are copied there. The key's
-	// user must be an administrator of MAAS. Default: the credentials that this cluster itself uses.
+	// spec.credentialsRef. The nodes of the host cluster register themselves with these credentials, which are copied
+	// there. The key's user must be an administrator of MAAS. Default: the credentials of this cluster itself.
 	// +optional
 	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
 }
 
-// DefaultLXDHostConfig is what spec.lxdConfig means when it is not given.
+// DefaultLXDHostConfig returns the default of spec.lxdConfig.
 func DefaultLXDHostConfig() LXDHostConfig {
 	return LXDHostConfig{StorageBackend: StorageBackendZFS, StorageSize: "50", NetworkBridge: "br0"}
 }
@@ -183,26 +188,27 @@ func DefaultLXDHostConfig() LXDHostConfig {
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 type MaasClusterSpec struct {
-	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows the control planes.
+	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows
+	// the control planes.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="dnsDomain must be a DNS domain known to MAAS, for example maas or k8s.example.com"
 	DNSDomain string `json:"dnsDomain,omitempty"`
 
-	// controlPlaneEndpoint is where the Kubernetes API is reached. Leave it empty to have a name in dnsDomain made and kept
-	// by MAAS, or an address with virtualIP. A host that you set is kept, and means that you provide the endpoint: MAAS's DNS is
-	// not touched. It can't be changed: kubeconfigs, certificates and kubelets have it.
+	// controlPlaneEndpoint is where the Kubernetes API is reached. If it is empty, MAAS keeps a name in dnsDomain, or
+	// an address with virtualIP. If you set a host, it is kept, and you provide the endpoint: MAAS's DNS is not
+	// touched. It can't be changed: kubeconfigs, certificates and kubelets contain it.
 	// +optional
 	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
-	// virtualIP makes the API endpoint an address instead of a name: MAAS reserves it for this cluster, and the control planes must
-	// hold it, for example with kube-vip. It is given back when the cluster is deleted.
+	// virtualIP makes the API endpoint an address instead of a name: MAAS reserves it for this cluster, and the control
+	// planes must hold it, for example with kube-vip. It is given back when the cluster is deleted.
 	// +optional
 	VirtualIP *VirtualIP `json:"virtualIP,omitempty"`
 
-	// failureDomains are the MAAS zones that machines are spread over. Default: all zones that MAAS has; its built-in zone, default, only
-	// where there is no other.
+	// failureDomains are the MAAS zones that machines are spread over. Default: all zones of MAAS; its built-in zone,
+	// default, only if there is no other.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -211,8 +217,9 @@ type MaasClusterSpec struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	FailureDomains []string `json:"failureDomains,omitempty"`
 
-	// preferredSubnets are CIDRs in order of preference. A machine's address in the first one that matches is published in DNS
-	// and listed first. Default: the ConfigMap maas-preferred-subnet in this namespace, if it exists, else MAAS's order.
+	// preferredSubnets are CIDRs in order of preference. A machine's address in the first one that matches is published
+	// in DNS and listed first. Default: the ConfigMap maas-preferred-subnet in this namespace, if it exists, else
+	// MAAS's order.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -231,12 +238,12 @@ type MaasClusterSpec struct {
 	// +optional
 	LXDControlPlaneCluster bool `json:"lxdControlPlaneCluster,omitempty"`
 
-	// lxdConfig says how the nodes of a host cluster are prepared. Only with lxdControlPlaneCluster.
+	// lxdConfig is how the nodes of a host cluster are prepared. Only with lxdControlPlaneCluster.
 	// +optional
 	LXDConfig *LXDHostConfig `json:"lxdConfig,omitempty"`
 }
 
-// ClusterInitialization tells how far the first provisioning came.
+// ClusterInitialization is the progress of the first provisioning.
 // +kubebuilder:validation:MinProperties=1
 type ClusterInitialization struct {
 	// provisioned is true once machines of this cluster can be created. It never becomes false again.
@@ -244,7 +251,7 @@ type ClusterInitialization struct {
 	Provisioned *bool `json:"provisioned,omitempty"`
 }
 
-// ClusterNetworkStatus is what MAAS publishes for this cluster.
+// ClusterNetworkStatus is the data that MAAS publishes for this cluster.
 type ClusterNetworkStatus struct {
 	// dnsName is the fully qualified name of the API endpoint.
 	// +optional
@@ -254,7 +261,7 @@ type ClusterNetworkStatus struct {
 
 // MaasClusterStatus is the observed state of a MaasCluster. All of it can be rebuilt from spec and MAAS.
 type MaasClusterStatus struct {
-	// initialization tells how far the first provisioning came.
+	// initialization is the progress of the first provisioning.
 	// +optional
 	Initialization ClusterInitialization `json:"initialization,omitempty,omitzero"`
 
@@ -262,13 +269,13 @@ type MaasClusterStatus struct {
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 
-	// network is what MAAS publishes for this cluster.
+	// network is the data that MAAS publishes for this cluster.
 	// +optional
 	Network ClusterNetworkStatus `json:"network,omitempty,omitzero"`
 
-	// failureDomains are the MAAS zones that machines can be placed in. controlPlane is true where a control plane fits: for LXD VMs a VM
-	// host of the zone has room, for bare metal the zone has a machine like the template asks for. The attributes are hosts or machines,
-	// and room.
+	// failureDomains are the MAAS zones for machines. controlPlane is true if a control plane fits there: for LXD VMs a
+	// VM host of the zone has room, for bare metal the zone has a machine that meets the template. The attributes are
+	// hosts or machines, and room.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -294,7 +301,7 @@ type MaasClusterStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 // +kubebuilder:printcolumn:name="Port",type=integer,priority=10,JSONPath=`.spec.controlPlaneEndpoint.port`,description="Port of the Kubernetes API"
-// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What there is to say about it"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type MaasCluster struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object's metadata.

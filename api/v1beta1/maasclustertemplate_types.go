@@ -7,7 +7,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// MaasClusterTemplateResource is what a MaasCluster is made from.
+// MaasClusterTemplateResource is the template of a MaasCluster.
 type MaasClusterTemplateResource struct {
 	// metadata is put on every MaasCluster made from this template.
 	// +optional
@@ -20,12 +20,12 @@ type MaasClusterTemplateResource struct {
 
 // MaasClusterTemplateSpec is the desired state of a MaasClusterTemplate.
 type MaasClusterTemplateSpec struct {
-	// template is what MaasClusters are made from.
+	// template is the template of the MaasClusters.
 	// +required
 	Template MaasClusterTemplateResource `json:"template"`
 }
 
-// MaasClusterTemplate is what a ClusterClass makes MaasClusters from. Its spec is immutable.
+// MaasClusterTemplate is the template from which a ClusterClass makes MaasClusters. Its spec is immutable.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=maasclustertemplates,shortName=mct,scope=Namespaced,categories=cluster-api
 // +kubebuilder:printcolumn:name="Domain",type=string,JSONPath=`.spec.template.spec.dnsDomain`,description="Domain of the API endpoint"

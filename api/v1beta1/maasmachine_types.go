@@ -8,32 +8,33 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 )
 
-// MachineFinalizer is removed from a MaasMachine once MAAS says that its machine is back in the pool, or its VM is gone.
+// MachineFinalizer is removed from a MaasMachine once its machine is back in MAAS's pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// RecordAnnotation on a MaasMachine or a MaasCluster is what the provider must know to go on after it was stopped at any moment, as JSON: which
-// calls to MAAS are pending, since when the machine is in its phase, which VM hosts its VM may be on, and how far it is known to be gone from them.
-// It is written before MAAS is asked for anything. Don't edit it: what is in MAAS and not in the record is lost.
+// RecordAnnotation on a MaasMachine or a MaasCluster is what the provider needs to continue after an interruption at
+// any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase, which VM hosts may have
+// its VM, and the progress of removing it there. It is written before MAAS is asked for anything. Don't edit it: what
+// is in MAAS and not in the record is lost.
 const RecordAnnotation = "capmaas.io/record"
 
-// StaticIPAnnotation on a MaasMachine is the static address that was put on its bare-metal machine, and that is taken off when the machine is
-// back in the pool. It is written before MAAS is asked to. On a machine that becomes a VM host it is the address that MAAS chose, and then makes a
-// static one.
+// StaticIPAnnotation on a MaasMachine is the static address that its bare-metal machine got, and that is removed when
+// the machine is back in the pool. It is written before MAAS assigns the address. On a machine that becomes a VM host
+// it is the address that MAAS chose, which is then made static.
 const StaticIPAnnotation = "capmaas.io/static-ip"
 
-// ProvisioningMode says what kind of machine is used.
+// ProvisioningMode is the kind of machine.
 // +kubebuilder:validation:Enum=bare-metal;lxd
 type ProvisioningMode string
 
 const (
-	// ProvisioningModeBareMetal allocates a machine that MAAS has.
+	// ProvisioningModeBareMetal allocates an existing machine of MAAS.
 	ProvisioningModeBareMetal ProvisioningMode = "bare-metal"
 
 	// ProvisioningModeLXD composes an LXD virtual machine on a VM host of MAAS.
 	ProvisioningModeLXD ProvisioningMode = "lxd"
 )
 
-// Sizes of an LXD VM where the spec gives none.
+// Default sizes of an LXD VM.
 const (
 	DefaultVMCores    int32 = 2    // cores
 	DefaultVMMemoryMB int32 = 4096 // MiB, as MAAS counts memory
@@ -57,7 +58,7 @@ type LXDStorage struct {
 	Pool string `json:"pool,omitempty"`
 }
 
-// LinkMode says how an interface of an LXD VM gets its address.
+// LinkMode is how an interface of an LXD VM gets its address.
 // +kubebuilder:validation:Enum=auto;dhcp;static;link_up
 type LinkMode string
 
@@ -65,10 +66,10 @@ const (
 	// LinkModeAuto means that MAAS chooses an address of the subnet when the VM is deployed.
 	LinkModeAuto LinkMode = "auto"
 
-	// LinkModeDHCP means that the interface asks for an address by DHCP.
+	// LinkModeDHCP means that the interface gets an address by DHCP.
 	LinkModeDHCP LinkMode = "dhcp"
 
-	// LinkModeStatic means that the interface carries the machine's static address.
+	// LinkModeStatic means that the interface has the machine's static address.
 	LinkModeStatic LinkMode = "static"
 
 	// LinkModeLinkUp means that the interface is up and has no address.
@@ -91,16 +92,16 @@ type LXDNetworkDevice struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	Bridge string `json:"bridge,omitempty"`
 
-	// subnet is the CIDR of a MAAS subnet that the VM host has an interface on. The interface's address is one of this subnet; with bridge,
-	// it is one of the first subnet that MAAS knows on the bridge's VLAN.
+	// subnet is the CIDR of a MAAS subnet on which the VM host has an interface. The interface's address is one of this
+	// subnet; with bridge, it is one of the first subnet that MAAS knows on the bridge's VLAN.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
 	Subnet string `json:"subnet,omitempty"`
 
-	// linkMode is how the interface gets its address: auto (MAAS chooses one when the VM is deployed), dhcp, static (it carries the address
-	// of staticIP or staticIPPoolRef; one device only) or link_up (none). Default: static for the first device where there is a static
-	// address that no other device carries, else auto.
+	// linkMode is how the interface gets its address: auto (MAAS chooses one when the VM is deployed), dhcp, static
+	// (the address of staticIP or staticIPPoolRef; one device only) or link_up (none). Default: static for the first
+	// device if there is a static address that no other device has, else auto.
 	// +optional
 	LinkMode LinkMode `json:"linkMode,omitempty"`
 }
@@ -125,21 +126,21 @@ type LXDNetwork struct {
 	Devices []LXDNetworkDevice `json:"devices,omitempty"`
 }
 
-// AntiAffinity says how strictly VMs of one cluster are kept on different VM hosts.
+// AntiAffinity is how strictly VMs of one cluster are kept on different VM hosts.
 // +kubebuilder:validation:Enum=Preferred;Required
 type AntiAffinity string
 
 const (
-	// AntiAffinityPreferred shares a VM host only where there is no other.
+	// AntiAffinityPreferred shares a VM host only if there is no other.
 	AntiAffinityPreferred AntiAffinity = "Preferred"
 
 	// AntiAffinityRequired never shares a VM host.
 	AntiAffinityRequired AntiAffinity = "Required"
 )
 
-// LXDMachineConfig says how an LXD VM is composed, and on which host.
+// LXDMachineConfig is how an LXD VM is composed, and on which host.
 type LXDMachineConfig struct {
-	// profile is the LXD profile of the VM. MAAS applies the profile maas where the host has it; it can apply no other.
+	// profile is the LXD profile of the VM. MAAS applies the profile maas if the host has it; it can apply no other.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -149,7 +150,7 @@ type LXDMachineConfig struct {
 	// +optional
 	Storage LXDStorage `json:"storage,omitempty,omitzero"`
 
-	// network is how the VM is connected.
+	// network is the network connection of the VM.
 	// +optional
 	Network LXDNetwork `json:"network,omitempty,omitzero"`
 
@@ -166,48 +167,50 @@ type LXDMachineConfig struct {
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
 	Project string `json:"project,omitempty"`
 
-	// antiAffinity says how the VM relates to those of the same cluster and role (control plane or worker) on a VM host. Preferred:
-	// other hosts are better, and one that has such a VM is taken where there is no other. Required: such a host is never taken; then a
-	// rollout needs a host more than there are replicas, or a rollout strategy with maxSurge 0. Default: Preferred.
+	// antiAffinity is whether the VM may share a VM host with others of the same cluster and role (control plane or
+	// worker). Preferred: only if there is no other host. Required: never; then a rollout needs one host more than
+	// there are replicas, or a rollout strategy with maxSurge 0. Default: Preferred.
 	// +optional
 	AntiAffinity AntiAffinity `json:"antiAffinity,omitempty"`
 
-	// commission makes MAAS commission the VM before it is deployed. It costs minutes and proves little about a VM. Default: false.
+	// commission makes MAAS commission the VM before it is deployed. It takes minutes and proves little about a VM.
+	// Default: false.
 	// +optional
 	Commission bool `json:"commission,omitempty"`
 }
 
-// EraseMode says what is done to the disks of a bare-metal machine before it goes back to MAAS's pool.
+// EraseMode is how the disks of a bare-metal machine are erased before it returns to MAAS's pool.
 // +kubebuilder:validation:Enum=none;quick;secure;full
 type EraseMode string
 
 const (
-	// EraseNone asks MAAS for nothing; its own settings decide.
+	// EraseNone requests nothing; MAAS's own settings decide.
 	EraseNone EraseMode = "none"
 
 	// EraseQuick wipes the beginning and the end of each disk.
 	EraseQuick EraseMode = "quick"
 
-	// EraseSecure has each disk erase itself, and overwrites those that can't.
+	// EraseSecure makes each disk erase itself, and overwrites those that can't.
 	EraseSecure EraseMode = "secure"
 
 	// EraseFull overwrites each disk.
 	EraseFull EraseMode = "full"
 )
 
-// MachineRelease says how a bare-metal machine is given back.
+// MachineRelease is how a bare-metal machine is given back.
 type MachineRelease struct {
-	// erase is what MAAS does to all disks of the machine before it is Ready for others. none: nothing, unless erasing on release is
-	// switched on in MAAS's own settings. quick (minutes): file system and partition signatures go, and 2 MiB at the beginning and end of
-	// each disk are zeroed; the data can still be recovered. secure (mostly minutes): each disk erases itself (ATA secure erase, NVMe
-	// format); one that can't, or fails to, is overwritten as with full. full (hours, for large disks days): every disk is overwritten with
-	// zeroes. Settings of MAAS 3.5 and newer that switch erasing on go before quick, secure and full. Default: none.
+	// erase is how MAAS erases all disks of the machine before it is Ready for others. none: not at all, unless MAAS's
+	// own settings require erasing on release. quick (minutes): removes file system and partition signatures, and
+	// zeroes 2 MiB at the beginning and end of each disk; the data can still be recovered. secure (mostly minutes):
+	// each disk erases itself (ATA secure erase, NVMe format); one that can't, or fails to, is overwritten as with
+	// full. full (hours, for large disks days): every disk is overwritten with zeroes. If the settings of MAAS 3.5 and
+	// newer require erasing, they override quick, secure and full. Default: none.
 	// +optional
 	// +kubebuilder:default=none
 	Erase EraseMode `json:"erase,omitempty"`
 }
 
-// Mode is what is done to the disks, with the default worked in.
+// Mode returns the erase mode, with the default applied.
 func (r MachineRelease) Mode() EraseMode {
 	if r.Erase == "" {
 		return EraseNone
@@ -215,9 +218,9 @@ func (r MachineRelease) Mode() EraseMode {
 	return r.Erase
 }
 
-// MachineReleaseStatus tells how far the machine's way back to MAAS's pool has come.
+// MachineReleaseStatus is the progress of a machine's return to MAAS's pool.
 type MachineReleaseStatus struct {
-	// erase is what MAAS was last asked to do to the disks.
+	// erase is the erase mode of the last request.
 	// +optional
 	Erase EraseMode `json:"erase,omitempty"`
 
@@ -234,8 +237,8 @@ type MachineReleaseStatus struct {
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`
 }
 
-// MaasMachineSpec is the desired state of a MaasMachine. It is immutable but for release, and for what the controller records
-// (systemID, providerID).
+// MaasMachineSpec is the desired state of a MaasMachine. It is immutable except for release, and for what the
+// controller records (systemID, providerID).
 // +kubebuilder:validation:XValidation:rule="!(has(self.dynamicLXD) && self.dynamicLXD && has(self.provisioningMode) && self.provisioningMode == 'bare-metal')",fieldPath=".dynamicLXD",message="dynamicLXD: true means provisioningMode: lxd; remove one of the two, or set provisioningMode to lxd"
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)",fieldPath=".lxdConfig",message="lxdConfig is for LXD VMs: set provisioningMode to lxd, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="!has(self.release) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".release",message="release is for bare metal: an LXD VM is deleted together with its disks; remove release"
@@ -246,7 +249,7 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
 // +kubebuilder:validation:XValidation:rule="!has(self.providerID) || (has(self.systemID) && self.providerID.endsWith('/' + self.systemID))",fieldPath=".providerID",message="providerID is set by the controller and ends in systemID (maas://<zone>/<system id>): remove providerID"
 type MaasMachineSpec struct {
-	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain goes before it. Default: any zone.
+	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain overrides it. Default: any zone.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
@@ -298,18 +301,21 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9_-]+$')",message="tags are names of MAAS tags: letters, digits, '_' and '-'"
 	Tags []string `json:"tags,omitempty"`
 
-	// image is what is deployed: osystem/series (ubuntu/jammy), or the name of an uploaded image (custom/u-2204-k8s or u-2204-k8s).
+	// image is the image to deploy: osystem/series (ubuntu/jammy), or the name of an uploaded image (custom/u-2204-k8s
+	// or u-2204-k8s).
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$')",message="image is osystem/series or the name of an uploaded image, for example ubuntu/jammy, custom/u-2204-k8s or u-2204-k8s"
 	Image string `json:"image"`
 
-	// deployInMemory runs the image from memory, leaving the disks alone. It needs MAAS 3.5.10, 3.6.3 or 3.7.1 and about 16 GB of memory.
+	// deployInMemory runs the image from memory and leaves the disks alone. It needs MAAS 3.5.10, 3.6.3 or 3.7.1 and
+	// about 16 GB of memory.
 	// +optional
 	DeployInMemory bool `json:"deployInMemory,omitempty"`
 
-	// provisioningMode is bare-metal (a machine that MAAS has) or lxd (a VM composed on a VM host). Default: bare-metal.
+	// provisioningMode is bare-metal (an existing machine of MAAS) or lxd (a VM composed on a VM host). Default:
+	// bare-metal.
 	// +optional
 	ProvisioningMode ProvisioningMode `json:"provisioningMode,omitempty"`
 
@@ -324,27 +330,28 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="staticIP is an IP address without prefix length, for example 10.77.0.50"
 	StaticIP string `json:"staticIP,omitempty"`
 
-	// staticIPPoolRef is a Cluster API IPAM pool in this namespace that the static address is taken from, one for each machine: through an
-	// IPAddressClaim that is named like the MaasMachine and goes when the address is free in MAAS again.
+	// staticIPPoolRef is a Cluster API IPAM pool in this namespace for the static address, one for each machine:
+	// through an IPAddressClaim that has the name of the MaasMachine and is deleted when the address is free in MAAS
+	// again.
 	// +optional
 	StaticIPPoolRef *ipamv1.IPPoolReference `json:"staticIPPoolRef,omitempty"`
 
-	// lxdConfig says how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
+	// lxdConfig is how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
 	// +optional
 	LXDConfig *LXDMachineConfig `json:"lxdConfig,omitempty"`
 
-	// release says how a bare-metal machine is given back to MAAS when the MaasMachine is deleted. It may be changed at any time, also
-	// during the deletion; while MAAS erases disks, a change counts only once that has failed.
+	// release is how a bare-metal machine is given back to MAAS when the MaasMachine is deleted. It may be changed at
+	// any time, also during the deletion; while MAAS erases disks, a change counts only once that has failed.
 	// +optional
 	Release MachineRelease `json:"release,omitempty,omitzero"`
 }
 
-// IsLXD tells whether the machine is an LXD VM.
+// IsLXD reports whether the machine is an LXD VM.
 func (s *MaasMachineSpec) IsLXD() bool {
 	return s.DynamicLXD || s.ProvisioningMode == ProvisioningModeLXD
 }
 
-// Mode is the provisioning mode with the default and the short form worked in.
+// Mode returns the provisioning mode, with the default and the short form applied.
 func (s *MaasMachineSpec) Mode() ProvisioningMode {
 	if s.IsLXD() {
 		return ProvisioningModeLXD
@@ -352,7 +359,7 @@ func (s *MaasMachineSpec) Mode() ProvisioningMode {
 	return ProvisioningModeBareMetal
 }
 
-// MachineInitialization tells how far the first provisioning came.
+// MachineInitialization is the progress of the first provisioning.
 // +kubebuilder:validation:MinProperties=1
 type MachineInitialization struct {
 	// provisioned is true once the machine is deployed. It never becomes false again.
@@ -360,7 +367,7 @@ type MachineInitialization struct {
 	Provisioned *bool `json:"provisioned,omitempty"`
 }
 
-// VMResourceUsage is what an LXD VM takes of its host.
+// VMResourceUsage is what an LXD VM uses of its host.
 type VMResourceUsage struct {
 	// allocatedCores is the number of cores.
 	// +optional
@@ -377,7 +384,7 @@ type VMResourceUsage struct {
 
 // MaasMachineStatus is the observed state of a MaasMachine. All of it can be rebuilt from spec and MAAS.
 type MaasMachineStatus struct {
-	// initialization tells how far the first provisioning came.
+	// initialization is the progress of the first provisioning.
 	// +optional
 	Initialization MachineInitialization `json:"initialization,omitempty,omitzero"`
 
@@ -394,7 +401,7 @@ type MaasMachineStatus struct {
 	// +optional
 	MachineState string `json:"machineState,omitempty"`
 
-	// machinePowered tells whether MAAS last saw the machine powered on.
+	// machinePowered is whether the machine was powered on when MAAS last checked.
 	// +optional
 	MachinePowered bool `json:"machinePowered,omitempty"`
 
@@ -407,16 +414,16 @@ type MaasMachineStatus struct {
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 
-	// dnsAttached tells whether the API endpoint's DNS record has the address of this control plane.
+	// dnsAttached is whether the API endpoint's DNS record has the address of this control plane.
 	// +optional
 	DNSAttached bool `json:"dnsAttached,omitempty"`
 
-	// staticIP is the static address of the machine: spec.staticIP, or what the pool in spec.staticIPPoolRef gave.
+	// staticIP is the static address of the machine: spec.staticIP, or the one from the pool in spec.staticIPPoolRef.
 	// +optional
 	StaticIP string `json:"staticIP,omitempty"`
 
-	// addresses of the machine: those in the cluster's preferred subnets first, then as MAAS has them. The first InternalIP is the one that the
-	// API endpoint's DNS record gets.
+	// addresses of the machine: those in the cluster's preferred subnets first, then in MAAS's order. The API
+	// endpoint's DNS record gets the first InternalIP.
 	// +optional
 	// +listType=atomic
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
@@ -429,11 +436,12 @@ type MaasMachineStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// failureReason is the reason of a failure that does not heal by itself: delete the Machine, or let a MachineHealthCheck do it.
+	// failureReason is the reason of a failure that does not resolve by itself: delete the Machine, or let a
+	// MachineHealthCheck do it.
 	// +optional
 	FailureReason string `json:"failureReason,omitempty"`
 
-	// failureMessage says what failed.
+	// failureMessage describes the failure.
 	// +optional
 	FailureMessage string `json:"failureMessage,omitempty"`
 
@@ -445,20 +453,21 @@ type MaasMachineStatus struct {
 	// +optional
 	LXDHost string `json:"lxdHost,omitempty"`
 
-	// lxdProject is the LXD project that the VM is in, where lxdConfig names one.
+	// lxdProject is the LXD project of the VM, if lxdConfig names one.
 	// +optional
 	LXDProject string `json:"lxdProject,omitempty"`
 
-	// vmResourceUsage is what the VM takes of its host.
+	// vmResourceUsage is what the VM uses of its host.
 	// +optional
 	VMResourceUsage *VMResourceUsage `json:"vmResourceUsage,omitempty"`
 
-	// release tells how far a bare-metal machine's way back to MAAS's pool has come, once it is deleted.
+	// release is the progress of a bare-metal machine's return to MAAS's pool, once it is deleted.
 	// +optional
 	Release *MachineReleaseStatus `json:"release,omitempty"`
 }
 
-// MaasMachine is one machine of a cluster: bare metal that MAAS has, or an LXD VM composed on one of its VM hosts.
+// MaasMachine is one machine of a cluster: an existing bare-metal machine of MAAS, or an LXD VM composed on one of its
+// VM hosts.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=maasmachines,shortName=mm,scope=Namespaced,categories=cluster-api
 // +kubebuilder:subresource:status
@@ -472,7 +481,7 @@ type MaasMachineStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 // +kubebuilder:printcolumn:name="ProviderID",type=string,priority=10,JSONPath=`.spec.providerID`,description="What the Node is found by"
-// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What there is to say about it"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type MaasMachine struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object's metadata.

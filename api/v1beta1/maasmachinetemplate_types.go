@@ -8,7 +8,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// MaasMachineTemplateResource is what a MaasMachine is made from.
+// MaasMachineTemplateResource is the template of a MaasMachine.
 type MaasMachineTemplateResource struct {
 	// metadata is put on every MaasMachine made from this template.
 	// +optional
@@ -23,16 +23,16 @@ type MaasMachineTemplateResource struct {
 
 // MaasMachineTemplateSpec is the desired state of a MaasMachineTemplate.
 type MaasMachineTemplateSpec struct {
-	// template is what MaasMachines are made from.
+	// template is the template of the MaasMachines.
 	// +required
 	Template MaasMachineTemplateResource `json:"template"`
 }
 
-// Architecture is a processor architecture, as Kubernetes names it.
+// Architecture is a processor architecture with Kubernetes' name.
 // +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
 type Architecture string
 
-// NodeInfo is what a node made from a template is like.
+// NodeInfo describes a node made from a template.
 // +kubebuilder:validation:MinProperties=1
 type NodeInfo struct {
 	// architecture is the processor architecture, for example amd64.
@@ -52,12 +52,12 @@ type MaasMachineTemplateStatus struct {
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
 
-	// nodeInfo is what a node made from this template is like.
+	// nodeInfo describes a node made from this template.
 	// +optional
 	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
 }
 
-// MaasMachineTemplate is what MaasMachines are made from. Its spec is immutable: make a new template, and point to it.
+// MaasMachineTemplate is a template of MaasMachines. Its spec is immutable: make a new template, and point to it.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=maasmachinetemplates,shortName=mmt,scope=Namespaced,categories=cluster-api
 // +kubebuilder:subresource:status

@@ -38,9 +38,9 @@ const (
 
 // circuit is a circuit breaker: while MAAS does not respond, it lets through only one call at a time, as a probe.
 type circuit struct {
-	apiURL string
-	gauge  prometheus.Gauge
-	turned chan struct{} // it opened or closed
+	apiURL       string
+	gauge        prometheus.Gauge
+	stateChanged chan struct{} // it opened or closed
 
 	mu           sync.Mutex
 	closing      bool      // the client is not used any more
@@ -55,7 +55,7 @@ type circuit struct {
 }
 
 func newCircuit(apiURL string) *circuit {
-	return &circuit{apiURL: apiURL, gauge: openCircuits(apiURL), turned: make(chan struct{}, 1)}
+	return &circuit{apiURL: apiURL, gauge: openCircuits(apiURL), stateChanged: make(chan struct{}, 1)}
 }
 
 // enter reports whether a call may be sent, possibly as a probe. Each call that may be sent must call leave.
@@ -147,7 +147,7 @@ func (c *circuit) turn(open bool) {
 		c.gauge.Add(map[bool]float64{true: 1, false: -1}[open])
 	}
 	select {
-	case c.turned <- struct{}{}:
+	case c.stateChanged <- struct{}{}:
 	default:
 	}
 }

@@ -83,7 +83,7 @@ func (c *Client) Close() {
 func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
 
 // StateChanged returns a channel that receives when MAAS stops responding, or responds again.
-func (c *Client) StateChanged() <-chan struct{} { return c.circuit.turned }
+func (c *Client) StateChanged() <-chan struct{} { return c.circuit.stateChanged }
 
 // call is one request to MAAS.
 type call struct {
