@@ -133,7 +133,8 @@ const (
 	// WaitingForIPAddressReason: the IPAM provider of the pool in staticIPPoolRef has not given an address yet.
 	WaitingForIPAddressReason = "WaitingForIPAddress"
 
-	// IPAddressRefusedReason: the IPAM provider of the pool in staticIPPoolRef gives no address; the message has its reason.
+	// IPAddressRefusedReason: the IPAM provider of the pool in staticIPPoolRef gives no address; the message has its
+	// reason.
 	IPAddressRefusedReason = "IPAddressRefused"
 
 	// IPPoolKindUnknownReason: the management cluster does not know the kind that staticIPPoolRef names.
@@ -148,7 +149,8 @@ const (
 	// StaticIPInUseReason: the static address is in use by something else.
 	StaticIPInUseReason = "StaticIPInUse"
 
-	// StaticIPOutsideSubnetsReason: the static address lies in no subnet of MAAS, or not in the one of the device that carries it.
+	// StaticIPOutsideSubnetsReason: the static address lies in no subnet of MAAS, or not in the one of the device that
+	// carries it.
 	StaticIPOutsideSubnetsReason = "StaticIPOutsideSubnets"
 
 	// StaticIPInDynamicRangeReason: the static address lies in a range that MAAS hands out by DHCP.
@@ -179,7 +181,8 @@ const (
 	// MachineMissingReason: MAAS no longer has the machine, or calls it Missing.
 	MachineMissingReason = "MachineMissing"
 
-	// MachineHiddenReason: MAAS has the machine, and does not show it to the user of the API key. It is neither lost nor let go.
+	// MachineHiddenReason: MAAS has the machine, and does not show it to the user of the API key. It is neither lost
+	// nor let go.
 	MachineHiddenReason = "MachineHidden"
 
 	// MachinesVanishedReason: MAAS reports that it no longer has the machine, and reports the same of many machines at
@@ -241,7 +244,8 @@ const (
 	// VerifyingVMReason: the VM is deleted in MAAS, and MAAS checks that its VM host no longer has it.
 	VerifyingVMReason = "VerifyingVM"
 
-	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing intervals.
+	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing
+	// intervals.
 	VMCameBackReason = "VMCameBack"
 
 	// VMHostUnreachableReason: MAAS no longer has the VM, and can't refresh its host. That is tried again for a while;

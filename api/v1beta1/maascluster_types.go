@@ -55,20 +55,20 @@ const (
 	// the initializer.
 	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"
 
-	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of MachineDeployed
-	// while its machine waits for the others of a host cluster that is deleted.
+	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of
+	// MachineDeployed while its machine waits for the others of a host cluster that is deleted.
 	LXDHostRetiredReason = "Retired"
 
-	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full ones too. Only where
-	// the control planes are LXD VMs.
+	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full
+	// ones too. Only where the control planes are LXD VMs.
 	FailureDomainHosts = "hosts"
 
-	// FailureDomainMachines is an attribute of a failure domain: how many bare-metal machines there can be a control plane, those in use
-	// too, about (see FailureDomainRoom). Only where the control planes are bare metal.
+	// FailureDomainMachines is an attribute of a failure domain: how many bare-metal machines there can be a control
+	// plane, those in use too, about (see FailureDomainRoom). Only where the control planes are bare metal.
 	FailureDomainMachines = "machines"
 
-	// FailureDomainRoom is an attribute of a failure domain: how many more control planes there is room for, about: 0, 1, 2-3, 4-7,
-	// 8-15 or 16+.
+	// FailureDomainRoom is an attribute of a failure domain: how many more control planes there is room for, about: 0,
+	// 1, 2-3, 4-7, 8-15 or 16+.
 	FailureDomainRoom = "room"
 
 	// DefaultAPIServerPort is the default port of the API endpoint.
@@ -85,7 +85,8 @@ type APIEndpoint struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || !format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="host must be a DNS name or an IP address, without scheme, port or path, for example api.example.com"
 	Host string `json:"host,omitempty"`
 
-	// port is the TCP port of the API endpoint. Default: the port in Cluster.spec.clusterNetwork.apiServerPort, else 6443.
+	// port is the TCP port of the API endpoint. Default: the port in Cluster.spec.clusterNetwork.apiServerPort, else
+	// 6443.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
@@ -98,7 +99,8 @@ func (e APIEndpoint) IsZero() bool { return e.Host == "" && e.Port == 0 }
 // VirtualIP is an address that belongs to no machine: one control plane at a time holds it, for example with kube-vip.
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.subnet)",message="virtualIP takes either address or subnet, and not both"
 type VirtualIP struct {
-	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside of its dynamic and its reserved ranges, and be unused.
+	// address is reserved in MAAS for this cluster. It must lie in a subnet of MAAS, outside of its dynamic and its
+	// reserved ranges, and be unused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="address is an IP address without prefix length, for example 10.77.0.20"
@@ -139,8 +141,8 @@ type LXDHostConfig struct {
 	// +kubebuilder:default=zfs
 	StorageBackend StorageBackend `json:"storageBackend,omitempty"`
 
-	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and ignores it. The pool is a
-	// file on the machine's disk, so the machines' minDiskSize should be at least 20 more.
+	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and
+	// ignores it. The pool is a file on the machine's disk, so the machines' minDiskSize should be at least 20 more.
 	// +optional
 	// +kubebuilder:default="50"
 	// +kubebuilder:validation:MaxLength=9

@@ -50,7 +50,8 @@ type LXDStorage struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-7]$')",message="size of an LXD VM's root disk is at least 8 (GB): current Ubuntu does not install on less"
 	Size string `json:"size,omitempty"`
 
-	// pool is the name of the storage pool on the VM host. Hosts without it are not used. Default: the host's default pool.
+	// pool is the name of the storage pool on the VM host. Hosts without it are not used. Default: the host's default
+	// pool.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -115,7 +116,8 @@ type LXDNetwork struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="bridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	Bridge string `json:"bridge,omitempty"`
 
-	// devices are the VM's interfaces, in the alphabetical order of their names. The first one boots, on a VLAN where MAAS serves DHCP.
+	// devices are the VM's interfaces, in the alphabetical order of their names. The first one boots, on a VLAN where
+	// MAAS serves DHCP.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -255,7 +257,8 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	FailureDomain string `json:"failureDomain,omitempty"`
 
-	// systemID is MAAS's id of the machine. The controller records it; set it yourself to use one certain bare-metal machine.
+	// systemID is MAAS's id of the machine. The controller records it; set it yourself to use one certain bare-metal
+	// machine.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=41
@@ -271,7 +274,8 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerID is immutable once it is set"
 	ProviderID string `json:"providerID,omitempty"`
 
-	// resourcePool is the MAAS resource pool: bare metal is allocated from it, VM hosts are chosen from it. Default: any pool.
+	// resourcePool is the MAAS resource pool: bare metal is allocated from it, VM hosts are chosen from it. Default:
+	// any pool.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
@@ -283,7 +287,8 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MinCPU int32 `json:"minCPU,omitempty"`
 
-	// minMemory is the least memory of a bare-metal machine in MB, and the memory of an LXD VM (default 4096, at least 2048).
+	// minMemory is the least memory of a bare-metal machine in MB, and the memory of an LXD VM (default 4096, at least
+	// 2048).
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinMemory int32 `json:"minMemory,omitempty"`
@@ -323,8 +328,9 @@ type MaasMachineSpec struct {
 	// +optional
 	DynamicLXD bool `json:"dynamicLXD,omitempty"`
 
-	// staticIP is the machine's address (IPv4 or IPv6) on its boot interface, or on the device of an LXD VM that has linkMode static. It lies in a
-	// MAAS subnet and outside its dynamic ranges. One address serves one machine: for several, use staticIPPoolRef.
+	// staticIP is the machine's address (IPv4 or IPv6) on its boot interface, or on the device of an LXD VM that has
+	// linkMode static. It lies in a MAAS subnet and outside its dynamic ranges. One address serves one machine: for
+	// several, use staticIPPoolRef.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="staticIP is an IP address without prefix length, for example 10.77.0.50"

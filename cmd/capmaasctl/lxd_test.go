@@ -278,7 +278,8 @@ func TestANamesakeAtAnotherAddressIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatLXDDoesNotHaveIsNotRegistered tries an LXD that does not listen, and then the node of another address.
+// TestAnAddressThatLXDDoesNotHaveIsNotRegistered tries an LXD that does not listen, and then the node of another
+// address.
 func TestAnAddressThatLXDDoesNotHaveIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	node := newLXDBed(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// runProcess runs the program as a process called name. While it works, its command line is read as everybody on the machine can.
+// runProcess runs the program as a process called name. While it works, its command line is read as everybody on the
+// machine can.
 func runProcess(t *testing.T, name, stdin string, env []string, args ...string) (seen string, code int) {
 	t.Helper()
 	b := newBed(t, testRegion, simulator.Options{})

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The host of these tests is a directory. ssh and scp stand for the real ones: they write down their arguments, and run the command,
-// or copy the file, there.
+// The host of these tests is a directory. ssh and scp stand for the real ones: they write down their arguments, and run
+// the command, or copy the file, there.
 const (
 	fakeSSH = `#!/bin/sh
 printf '%s\n' ssh "$@" >>"$TRANSFER_LOG"

@@ -99,7 +99,8 @@ func (g *gate) lxdSocket(n *testNode) string {
 	return path
 }
 
-// kubeconfig is a way to the Kubernetes API through the gate, which adds the pod's token: without TLS the client would not.
+// kubeconfig is a way to the Kubernetes API through the gate, which adds the pod's token: without TLS the client would
+// not.
 func (g *gate) kubeconfig(n *testNode) string {
 	n.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -208,8 +209,8 @@ func (p *program) ready() bool {
 	return status == http.StatusOK
 }
 
-// runKilled runs the program until it is killed right after the given number of changes, wherever the last of them is, and before
-// it hears that it was done. It is false when the program was ready before.
+// runKilled runs the program until it is killed right after the given number of changes, wherever the last of them is,
+// and before it hears that it was done. It is false when the program was ready before.
 func (p *program) runKilled(changes int) bool {
 	p.t.Helper()
 	var running *process.Process
@@ -339,7 +340,8 @@ func TestProgram(t *testing.T) {
 		`capmaas_lxd_initializer_passes_total{result="ok"}`, `capmaas_lxd_initializer_step_ok{step="register"} 1`, "capmaas_lxd_initializer_last_success_timestamp_seconds",
 		"capmaas_lxd_initializer_pass_duration_seconds_count", "capmaas_lxd_initializer_host_cores", "capmaas_lxd_initializer_host_memory_bytes", "capmaas_maas_requests_total",
 	} {
-		// A pass is counted a moment after it made the initializer ready, and the next one forgets the steps until it has taken them.
+		// A pass is counted a moment after it made the initializer ready, and the next one forgets the steps until it
+		// has taken them.
 		p.await("the metrics have "+want, func(context.Context) bool {
 			_, metrics := p.get("metrics", "metrics")
 			return strings.Contains(metrics, want)

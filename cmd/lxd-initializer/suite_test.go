@@ -418,8 +418,8 @@ func (n *testNode) secret() *corev1.Secret {
 	return &all.Items[0]
 }
 
-// local returns a client of the node's LXD. An LXD that is silent is restarted once, as a person would: LXD 5.0 has been seen to respond to no request
-// any more, on a busy machine, after a client of it was killed.
+// local returns a client of the node's LXD. An LXD that is silent is restarted once, as a person would: LXD 5.0 has
+// been seen to respond to no request any more, on a busy machine, after a client of it was killed.
 func (n *testNode) local() lxdclient.InstanceServer {
 	n.t.Helper()
 	server, err := lxd.Connect(n.t.Context(), n.lxd.Socket())

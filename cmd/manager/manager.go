@@ -184,7 +184,8 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	if err != nil {
 		return nil, fmt.Errorf("setting up the cluster cache: %w", err)
 	}
-	// The default of 30 s would make the first Node of each cluster wait that much longer for its provider ID. There is no option.
+	// The default of 30 s would make the first Node of each cluster wait that much longer for its provider ID. There is
+	// no option.
 	tunable, ok := cache.(interface{ SetConnectionCreationRetryInterval(time.Duration) })
 	if !ok {
 		return nil, errors.New("setting up the cluster cache: its retry interval can't be set in this version of Cluster API")

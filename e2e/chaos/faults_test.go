@@ -56,8 +56,8 @@ var spells = []spell{
 	{"unreachable for a while", simulator.Fault{DropBefore: true}, nil},
 }
 
-// isList reports whether a call lists machines that are known. A list that finds machines by their mark alone is the only way to learn
-// what became of a request whose response was lost: its result must be true.
+// isList reports whether a call lists machines that are known. A list that finds machines by their mark alone is the
+// only way to learn what became of a request whose response was lost: its result must be true.
 func isList(call simulator.Call) bool {
 	query, err := url.ParseQuery(call.Query)
 	byMark := query.Has("agent_name") || query.Has("hostname")

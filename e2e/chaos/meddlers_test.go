@@ -32,8 +32,8 @@ const (
 	// otherOwner replaces the cluster's owner id by another one, and noOwner removes it, both for a while.
 	otherOwner meddling = "another owner id for a while"
 	noOwner    meddling = "no owner id for a while"
-	// sameOwner is a cluster of a tenant with the owner id of this one, and madeOwner one whose owner id makes names like those of this one's
-	// VMs. Both have machines of the same names.
+	// sameOwner is a cluster of a tenant with the owner id of this one, and madeOwner one whose owner id makes names
+	// like those of this one's VMs. Both have machines of the same names.
 	sameOwner meddling = "a tenant with the same owner id"
 	madeOwner meddling = "a tenant with an owner id that was made to collide"
 )

@@ -85,8 +85,8 @@ func writeReleases(t *testing.T, repository string, versions ...string) {
 	}
 }
 
-// configuration is the document's, with the repository in the place of GitHub, and with Cluster API as releases that have nothing in them:
-// it runs in the sandbox already, and clusterctl is to know it.
+// configuration is the document's, with the repository in the place of GitHub, and with Cluster API as releases that
+// have nothing in them: it runs in the sandbox already, and clusterctl is to know it.
 func configuration(t *testing.T, repository string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(document)

@@ -59,7 +59,8 @@ func (p point) certain() bool {
 	return p.n == 1 && (p.stage == creation || (p.writes() && p.op != "link_subnet"))
 }
 
-// mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of time.
+// mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of
+// time.
 const mostLists = 2
 
 // bounded leaves out calls of which there may be any number.

@@ -14,7 +14,8 @@ import (
 // does not matter here.
 type kind struct {
 	name string
-	// machine is the spec of the MaasMachine, as a PlainMachine has it, with ADDRESS for the static address; "" where the cluster has no machine.
+	// machine is the spec of the MaasMachine, as a PlainMachine has it, with ADDRESS for the static address; "" where
+	// the cluster has no machine.
 	machine string
 	// worker means that the machine is no control plane, and that the API endpoint has no address.
 	worker bool

@@ -32,8 +32,8 @@ const (
 	lastCalls = 60
 )
 
-// walker leads lives, one after the other, in a namespace with a manager, a MAAS user and an address of its own: several
-// walkers don't meet.
+// walker leads lives, one after the other, in a namespace with a manager, a MAAS user and an address of its own:
+// several walkers don't meet.
 type walker struct {
 	user, namespace, address string
 	manager                  *sandbox.Manager

@@ -69,7 +69,8 @@ func given(t *testing.T) []string {
 	return addresses
 }
 
-// checkAddresses checks that each machine has its own static address, in MAAS and for Cluster API, and returns the addresses.
+// checkAddresses checks that each machine has its own static address, in MAAS and for Cluster API, and returns the
+// addresses.
 func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 	l.Helper()
 	var addresses []string
@@ -187,7 +188,8 @@ func watchReturns(t *testing.T, addresses []string) (check func()) {
 // returnInterval is how often the pools are checked for returned addresses.
 const returnInterval = 50 * time.Millisecond
 
-// The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another address first.
+// The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another
+// address first.
 func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {
 	const address = "10.78.0.50"
 	config := &corev1.ConfigMap{Data: map[string]string{infrav1.PreferredSubnetKey: "10.77.0.0/24, 10.78.0.0/24"}}

@@ -98,7 +98,8 @@ func TestExternalEndpoint(t *testing.T) {
 	})
 }
 
-// keep has a host lead to a cluster's control planes until the test ends, as their operator's DNS or load balancer does.
+// keep has a host lead to a cluster's control planes until the test ends, as their operator's DNS or load balancer
+// does.
 func keep(t *testing.T, host, cluster string) {
 	t.Helper()
 	t.Cleanup(box.Lead(host, func() []netip.Addr {

@@ -55,7 +55,8 @@ func TestLXDControlPlanesAcrossThreeZones(t *testing.T) {
 	l.Delete()
 }
 
-// checkSpread: no zone has two control planes more than another, and no host has two where another one of its zone has none.
+// checkSpread: no zone has two control planes more than another, and no host has two where another one of its zone has
+// none.
 func checkSpread(l *life.Life, zones ...string) {
 	l.Helper()
 	controlPlanes, _ := l.MaasMachines()

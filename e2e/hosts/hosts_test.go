@@ -408,7 +408,8 @@ func identities(hosts []maas.VMHost) map[string]int {
 	return ids
 }
 
-// rotatesCertificate: a node whose key pair is lost gets another one, which alone is trusted, for the project alone; MAAS reaches the host with it.
+// rotatesCertificate: a node whose key pair is lost gets another one, which alone is trusted, for the project alone;
+// MAAS reaches the host with it.
 func (h *hostCluster) rotatesCertificate() {
 	h.Helper()
 	node := h.Box.HostNodes()[0]

@@ -150,7 +150,8 @@ func (i image) unpack(t *testing.T) (root string) {
 	return root
 }
 
-// run runs the entry point with arguments as the image's user, with root as all of its file system, and returns its output.
+// run runs the entry point with arguments as the image's user, with root as all of its file system, and returns its
+// output.
 func run(t *testing.T, i image, root string, env []string, arguments ...string) (string, error) {
 	t.Helper()
 	user, group, _ := strings.Cut(i.config.Config.User, ":")

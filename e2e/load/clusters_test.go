@@ -233,7 +233,8 @@ func (w *world) provision(ctx context.Context, cluster *clusterv1.Cluster, endpo
 	return w.client.Status().Patch(ctx, cluster, client.MergeFrom(before))
 }
 
-// join makes the Node of a machine that runs, and has the Machine refer to it once it has its provider ID. It reports whether the Machine does.
+// join makes the Node of a machine that runs, and has the Machine refer to it once it has its provider ID. It reports
+// whether the Machine does.
 func (w *world) join(ctx context.Context, m *infrav1.MaasMachine, machine *clusterv1.Machine) (bool, error) {
 	if machine.Status.NodeRef.IsDefined() {
 		return true, nil

@@ -16,7 +16,8 @@ import (
 const (
 	herdSize  = 40
 	herdHosts = 4
-	// herdScale is how many seconds pass in MAAS in one of the run. The manager's times that have a flag are as much shorter.
+	// herdScale is how many seconds pass in MAAS in one of the run. The manager's times that have a flag are as much
+	// shorter.
 	herdScale = 10
 	// herdLimit bounds the time to create the herd, and the time to delete it.
 	herdLimit = 10 * time.Minute

@@ -89,7 +89,8 @@ func usageOf(b *testing.B, pid int) usage {
 		b.Fatal(err)
 	}
 	u := usage{resident: kibibytes(string(status), "VmRSS:") / 1024, most: kibibytes(string(status), "VmHWM:") / 1024}
-	// After the program's name, which may hold anything, the 12th and 13th fields are the time in the program and in the kernel.
+	// After the program's name, which may hold anything, the 12th and 13th fields are the time in the program and in
+	// the kernel.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	for _, field := range fields[11:13] {
 		ticks, err := strconv.ParseInt(field, 10, 64)

@@ -45,7 +45,8 @@ type stage struct {
 	playInterval time.Duration
 }
 
-// world is all that is around the manager: the management cluster's API, MAAS, and the API servers of the workload clusters.
+// world is all that is around the manager: the management cluster's API, MAAS, and the API servers of the workload
+// clusters.
 type world struct {
 	dir          string
 	kubeconfig   string

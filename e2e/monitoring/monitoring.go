@@ -110,7 +110,8 @@ func Uses(expr string) (metrics, labels []string) {
 
 var described = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 
-// Described are the metrics that a collector, or a registry, has, and the labels of each. A histogram is also known by the names of its series.
+// Described are the metrics that a collector, or a registry, has, and the labels of each. A histogram is also known by
+// the names of its series.
 func Described(collector prometheus.Collector) map[string][]string {
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
@@ -138,7 +139,8 @@ func Described(collector prometheus.Collector) map[string][]string {
 // targetLabels are what Prometheus adds to each series, and node, which the chart's PodMonitor adds.
 var targetLabels = []string{"namespace", "pod", "instance", "job", "node"}
 
-// Unknown returns what an expression uses that does not exist: metrics not among those known, labels that none of its metrics has.
+// Unknown returns what an expression uses that does not exist: metrics not among those known, labels that none of its
+// metrics has.
 func Unknown(expr string, known map[string][]string) []string {
 	var unknown []string
 	has := slices.Clone(targetLabels)

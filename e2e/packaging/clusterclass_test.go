@@ -40,7 +40,8 @@ func classFile(t *testing.T) []byte {
 	return content
 }
 
-// newClass makes the ClusterClass in a namespace of its own, for a test that changes it, and waits until its variables can be used.
+// newClass makes the ClusterClass in a namespace of its own, for a test that changes it, and waits until its variables
+// can be used.
 func newClass(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = newNamespace(t)
@@ -111,7 +112,8 @@ func variables(t *testing.T, content string) []clusterv1.ClusterVariable {
 	return result
 }
 
-// newCluster is a Cluster of the class that tests share, in another namespace; with overrides, a second MachineDeployment has them.
+// newCluster is a Cluster of the class that tests share, in another namespace; with overrides, a second
+// MachineDeployment has them.
 func newCluster(t *testing.T, namespace, vars, overrides string) *clusterv1.Cluster {
 	t.Helper()
 	deployments := []clusterv1.MachineDeploymentTopology{{Class: "default-worker", Name: "md-0", Replicas: ptr.To[int32](1)}}
@@ -243,7 +245,8 @@ func fields(t *testing.T, content string) map[string]any {
 
 const sizes = "minCPU: 2, minMemory: 4096, minDiskSize: 20"
 
-// hostSizes are those of the flavors for host clusters: the disk has room for the storage pool of 50 GB and for the node.
+// hostSizes are those of the flavors for host clusters: the disk has room for the storage pool of 50 GB and for the
+// node.
 const hostSizes = "minCPU: 2, minMemory: 4096, minDiskSize: 70"
 
 // preKubeadm is what every machine runs before kubeadm.
@@ -386,8 +389,8 @@ lxdChannel: latest/edge
 	}
 }
 
-// newMixedCluster is a Cluster with LXD control planes and a MachineDeployment of each class of workers: metal, vms, and other (of
-// default-worker). None has replicas.
+// newMixedCluster is a Cluster with LXD control planes and a MachineDeployment of each class of workers: metal, vms,
+// and other (of default-worker). None has replicas.
 func newMixedCluster(t *testing.T, namespace, vars string) *clusterv1.Cluster {
 	t.Helper()
 	cluster := newCluster(t, namespace, vars, "")
@@ -461,7 +464,8 @@ func TestControlPlaneMaxSurge(t *testing.T) {
 	}
 }
 
-// API servers listen where the endpoint leads to, be it a name or a virtual IP. What is before an endpoint of one's own has its own port.
+// API servers listen where the endpoint leads to, be it a name or a virtual IP. What is before an endpoint of one's own
+// has its own port.
 func TestAPIServerPort(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)

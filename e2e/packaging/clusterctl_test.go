@@ -187,7 +187,8 @@ func TestComponentsNeedCredentials(t *testing.T) {
 // isHost reports whether a flavor is that of a host cluster.
 func isHost(flavor string) bool { return strings.HasPrefix(flavor, "lxd-host") }
 
-// Every flavor asks for the same two variables, and offers the same others; those of host clusters and of a virtual IP some more.
+// Every flavor asks for the same two variables, and offers the same others; those of host clusters and of a virtual IP
+// some more.
 func TestFlavorsVariables(t *testing.T) {
 	dir := repository(t)
 	optional := []string{

@@ -85,8 +85,8 @@ func TestExamplesOfVariables(t *testing.T) {
 	}
 }
 
-// checkPools wants the pools that a Cluster refers to beside it, and no other objects: the kind of a pool belongs to its provider, and is
-// not known here.
+// checkPools wants the pools that a Cluster refers to beside it, and no other objects: the kind of a pool belongs to
+// its provider, and is not known here.
 func checkPools(t *testing.T, cluster *clusterv1.Cluster, objects []*unstructured.Unstructured) {
 	t.Helper()
 	var want, got []ipamv1.IPPoolReference

@@ -250,7 +250,8 @@ func TestClusterctlMayTakeAnOwnerIDOff(t *testing.T) {
 	}
 }
 
-// Cluster API makes MaasClusters from templates that tenants may write, with their annotations. It must not bring an owner id for them.
+// Cluster API makes MaasClusters from templates that tenants may write, with their annotations. It must not bring an
+// owner id for them.
 func TestClusterAPIMayNotAdopt(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
 	module, err := command.Output()

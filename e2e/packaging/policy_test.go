@@ -16,7 +16,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Templates are immutable, except in a dry run of the topology controller. Neither the dry run nor the annotation alone is enough.
+// Templates are immutable, except in a dry run of the topology controller. Neither the dry run nor the annotation alone
+// is enough.
 func TestTemplatesAreImmutable(t *testing.T) {
 	for kind, field := range map[string]string{"MaasMachineTemplate": "image", "MaasClusterTemplate": "dnsDomain"} {
 		t.Run(kind, func(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// machinesOf is what Machines of a Cluster are made from, by MachineDeployment in the topology, and control-plane. When it changes, they
-// are replaced.
+// machinesOf is what Machines of a Cluster are made from, by MachineDeployment in the topology, and control-plane. When
+// it changes, they are replaced.
 func machinesOf(t *testing.T, cluster *clusterv1.Cluster) map[string]string {
 	t.Helper()
 	kcp := &controlplanev1.KubeadmControlPlane{}
@@ -92,7 +92,8 @@ func machineDeployment(topology *clusterv1.Topology, name string) *clusterv1.Mac
 	return &deployments[slices.IndexFunc(deployments, func(md clusterv1.MachineDeploymentTopology) bool { return md.Name == name })]
 }
 
-// mixed creates a Cluster with machines of all kinds, of the class in its namespace, and returns it when its machines are asked for.
+// mixed creates a Cluster with machines of all kinds, of the class in its namespace, and returns it when its machines
+// are asked for.
 func mixed(t *testing.T, namespace string) *clusterv1.Cluster {
 	t.Helper()
 	cluster := newMixedCluster(t, namespace, "{dnsDomain: maas, image: i, lxdConfig: {}}")

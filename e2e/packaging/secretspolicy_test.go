@@ -16,7 +16,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// The manager may patch Secrets, to hold those with credentials by its finalizer. It can change nothing else of any Secret.
+// The manager may patch Secrets, to hold those with credentials by its finalizer. It can change nothing else of any
+// Secret.
 func TestTheManagerWritesNothingOfSecretsButItsFinalizer(t *testing.T) {
 	namespace, manager := newNamespace(t), managersClient(t)
 	const others = "example.com/others"

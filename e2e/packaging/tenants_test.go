@@ -28,7 +28,8 @@ import (
 	unreachable "github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
-// The manager that users run gives its key neither to a tenant's MaasCluster nor, as a token, to the server of a tenant's kubeconfig.
+// The manager that users run gives its key neither to a tenant's MaasCluster nor, as a token, to the server of a
+// tenant's kubeconfig.
 func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	program, err := buildManager()
 	if err != nil {

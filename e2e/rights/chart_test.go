@@ -33,7 +33,8 @@ var (
 	initializer = client.ObjectKey{Namespace: sandbox.Namespace, Name: charts.InitializerName}
 )
 
-// unusedByManager are rights that the chart grants and that these lives don't need, with the reason why they are granted.
+// unusedByManager are rights that the chart grants and that these lives don't need, with the reason why they are
+// granted.
 var unusedByManager = map[string]string{
 	"adopt maasclusters.infrastructure.cluster.x-k8s.io":     "the policy for owner ids asks for it: the manager's request is a patch",
 	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
@@ -45,8 +46,9 @@ var unusedByInitializer = map[string]string{
 	"patch events in default": "an event that happens again is patched: the initializer tells of failures, and looks at its node once a minute",
 }
 
-// The rights of the chart's ServiceAccounts are enough for a cluster with all that the manager asks Kubernetes for and for a host cluster, and nothing is
-// granted that these don't need. That they are enough for clusters of all kinds is seen in e2e/flows and e2e/hosts. On the way, helm test proves good credentials, and refuses bad ones.
+// The rights of the chart's ServiceAccounts are enough for a cluster with all that the manager asks Kubernetes for and
+// for a host cluster, and nothing is granted that these don't need. That they are enough for clusters of all kinds is
+// seen in e2e/flows and e2e/hosts. On the way, helm test proves good credentials, and refuses bad ones.
 func TestTheChartGrantsJustWhatIsUsed(t *testing.T) {
 	lxdtest.Require(t) // A host cluster alone needs all rights.
 	box := start(t)

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Granted are the rights of a ServiceAccount in a cluster, by all roles that are bound to it by name. What everybody has is not among them.
+// Granted are the rights of a ServiceAccount in a cluster, by all roles that are bound to it by name. What everybody
+// has is not among them.
 func Granted(ctx context.Context, c client.Reader, account client.ObjectKey, served []*metav1.APIResourceList) ([]Right, error) {
 	bindings, clusterBindings := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
 	for _, list := range []client.ObjectList{bindings, clusterBindings} {

@@ -210,8 +210,8 @@ func changeKeys(l *life.Life, there client.Client, node sandbox.HostNode) {
 	waitHost(l)
 }
 
-// askForMetrics asks the manager for its metrics, with a token that is good for nothing: it has to ask the API whose that is, and whether
-// they may have them.
+// askForMetrics asks the manager for its metrics, with a token that is good for nothing: it has to ask the API whose
+// that is, and whether they may have them.
 func askForMetrics(t *testing.T, box *sandbox.Sandbox) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: life.Namespace, Name: "default"}}

@@ -40,7 +40,8 @@ func (r Right) String() string {
 	return text
 }
 
-// Covers reports whether the right is one to a use. What is created, or is one of many, has no name, and no right to one name is a right to it.
+// Covers reports whether the right is one to a use. What is created, or is one of many, has no name, and no right to
+// one name is a right to it.
 func (r Right) Covers(u Right) bool {
 	if r.Verb != u.Verb {
 		return false
@@ -96,7 +97,8 @@ type resource struct {
 	verbs           []string
 }
 
-// resourcesOf are the resources that a rule names, whether they are served or not, and those that its wildcards stand for.
+// resourcesOf are the resources that a rule names, whether they are served or not, and those that its wildcards stand
+// for.
 func resourcesOf(rule rbacv1.PolicyRule, served []*metav1.APIResourceList) []resource {
 	var found []resource
 	add := func(r resource) {
@@ -128,7 +130,8 @@ func resourcesOf(rule rbacv1.PolicyRule, served []*metav1.APIResourceList) []res
 	return found
 }
 
-// namedBy reports whether a rule's resources have one of a name. "*" is all, also subresources, and "*/name" that subresource of all.
+// namedBy reports whether a rule's resources have one of a name. "*" is all, also subresources, and "*/name" that
+// subresource of all.
 func namedBy(resources []string, name string) bool {
 	_, sub, isSub := strings.Cut(name, "/")
 	return slices.ContainsFunc(resources, func(r string) bool {
@@ -136,8 +139,8 @@ func namedBy(resources []string, name string) bool {
 	})
 }
 
-// Unused returns the rights that no use needed, except those that are excused; and the excuses for rights that were used after all, or
-// that were not granted. Both are sorted.
+// Unused returns the rights that no use needed, except those that are excused; and the excuses for rights that were
+// used after all, or that were not granted. Both are sorted.
 func Unused(rights, uses []Right, excused map[string]string) (unused, needless []string) {
 	open := map[string]bool{} // By the text of the right: whether it was used.
 	for _, r := range rights {

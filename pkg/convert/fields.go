@@ -6,7 +6,8 @@ import "strings"
 
 // Field is a field of Spectro Cloud's API, in any version that was served, and its equivalent.
 type Field struct {
-	// Name is its path in the spec of a MaasCluster, or in that of a MaasMachine (of a MaasMachineTemplate: spec.template.spec).
+	// Name is its path in the spec of a MaasCluster, or in that of a MaasMachine (of a MaasMachineTemplate:
+	// spec.template.spec).
 	Name string
 	// Becomes is the path here. It is empty if there is no equivalent.
 	Becomes string

@@ -25,7 +25,8 @@ var kinds = map[string]func() any{
 // versions are those that its releases serve or served.
 var versions = []string{"v1alpha3", "v1alpha4", "v1beta1"}
 
-// convertObject converts an object, or the items of a List, and reports whether it changed. line is the one before its document.
+// convertObject converts an object, or the items of a List, and reports whether it changed. line is the one before its
+// document.
 func convertObject(node *yaml.Node, line int, findings *[]Finding) (changed bool) {
 	o := &object{line: line, findings: findings}
 	m := mapping{o, node, ""}

@@ -89,9 +89,9 @@ func TestTrustIsForOneProject(t *testing.T) {
 	}
 }
 
-// A project can be restricted, too. What MAAS sends with each VM, limits.memory.hugepages, is allowed only together with raw.qemu, and networks
-// that LXD manages are the default project's, with raw.dnsmasq: both write where root alone may. When this test fails because LXD refuses
-// these, new projects should be restricted.
+// A project can be restricted, too. What MAAS sends with each VM, limits.memory.hugepages, is allowed only together
+// with raw.qemu, and networks that LXD manages are the default project's, with raw.dnsmasq: both write where root alone
+// may. When this test fails because LXD refuses these, new projects should be restricted.
 func TestARestrictedProjectDoesNotHoldTheKey(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -79,7 +79,8 @@ func TestErrorsAreTyped(t *testing.T) {
 	}
 }
 
-// Another request may have won, or the process on the host may have done its part: what became of the call is not known.
+// Another request may have won, or the process on the host may have done its part: what became of the call is not
+// known.
 func TestBusyIsNoConflict(t *testing.T) {
 	const page = "<!DOCTYPE html>\n<html><body>Conflict</body></html>"
 	for name, tc := range map[string]struct {

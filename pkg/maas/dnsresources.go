@@ -48,15 +48,16 @@ func (r *DNSResource) Reserved() []string {
 	return reserved
 }
 
-// ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not serve the domain.
+// ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not
+// serve the domain.
 func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
 	var records []DNSResource
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "dnsresources/", params: url.Values{"fqdn": {fqdn}}}, &records)
 	return records, err
 }
 
-// CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not serve
-// the domain. Invalid: the name is taken.
+// CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not
+// serve the domain. Invalid: the name is taken.
 func (c *Client) CreateDNSResource(ctx context.Context, permit Permit, fqdn string, addresses []string, ttl int) (*DNSResource, error) {
 	form := url.Values{}
 	form.Set("fqdn", fqdn)

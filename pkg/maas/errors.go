@@ -105,7 +105,8 @@ func NotSent(err error) bool {
 	return errors.As(err, &e) && e.NotSent
 }
 
-// HadNoEffect reports whether a call that failed certainly changed nothing in MAAS: it was refused, rolled back, or never sent.
+// HadNoEffect reports whether a call that failed certainly changed nothing in MAAS: it was refused, rolled back, or
+// never sent.
 func HadNoEffect(err error) bool {
 	return !errors.Is(err, Unavailable) || errors.Is(err, Busy) || NotSent(err)
 }

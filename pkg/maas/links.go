@@ -44,9 +44,10 @@ type LinkParams struct {
 	Replace bool
 }
 
-// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is in use, or
-// the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is reserved for another MAC address.
-// Invalid, with the field ip_address: it lies in a dynamic range, or outside of the subnet.
+// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is
+// in use, or the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is
+// reserved for another MAC address. Invalid, with the field ip_address: it lies in a dynamic range, or outside of the
+// subnet.
 func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
 	form := url.Values{}
 	form.Set("mode", p.Mode)
@@ -64,10 +65,10 @@ func (c *Client) UnlinkSubnet(ctx context.Context, permit Permit, systemID strin
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
 }
 
-// CreateBridge makes a bridge on an interface (POST nodes/{id}/interfaces/ op=create_bridge). On an Allocated machine it takes over the interface's
-// links, and MAAS removes it when the machine is released; on others the interface loses its links. Forbidden: the key's user does not administer
-// the machine. Invalid, with the field name: the machine has an interface of that name; parent: the interface is in a bond or bridge already.
-// Conflict: as with LinkSubnet.
+// CreateBridge makes a bridge on an interface (POST nodes/{id}/interfaces/ op=create_bridge). On an Allocated machine
+// it takes over the interface's links, and MAAS removes it when the machine is released; on others the interface loses
+// its links. Forbidden: the key's user does not administer the machine. Invalid, with the field name: the machine has
+// an interface of that name; parent: the interface is in a bond or bridge already. Conflict: as with LinkSubnet.
 func (c *Client) CreateBridge(ctx context.Context, permit Permit, systemID string, parentID int, name string) (*Interface, error) {
 	bridge := &Interface{}
 	err := c.do(ctx, call{

@@ -293,8 +293,8 @@ type Erase string
 const (
 	// EraseDefault requests nothing: MAAS's settings decide. By default they leave the disks alone.
 	EraseDefault Erase = ""
-	// EraseQuick removes the signatures of file systems and partitions, and zeroes 2 MiB at the beginning and end of each
-	// disk.
+	// EraseQuick removes the signatures of file systems and partitions, and zeroes 2 MiB at the beginning and end of
+	// each disk.
 	EraseQuick Erase = "quick"
 	// EraseSecure makes each disk erase itself; one that can't, or fails to, is overwritten.
 	EraseSecure Erase = "secure"

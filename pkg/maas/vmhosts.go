@@ -63,7 +63,8 @@ func (c *Client) GetVMHost(ctx context.Context, hostID int) (VMHost, error) {
 	return c.vmHostCall(ctx, call{method: http.MethodGet}, hostID)
 }
 
-// ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed there.
+// ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed
+// there.
 func (h VMHost) ResourcesKnown() bool {
 	return h.Version != "" && h.Total.Cores > 0 && h.Total.Memory > 0
 }
@@ -135,8 +136,8 @@ func (c *Client) AddVMHostTag(ctx context.Context, permit Permit, hostID int, ta
 	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}, permit: permit}, hostID)
 }
 
-// DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their VMs stay on
-// the host.
+// DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their
+// VMs stay on the host.
 func (c *Client) DeleteVMHost(ctx context.Context, permit Permit, hostID int) error {
 	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, slow: true, permit: permit}, nil)
 }

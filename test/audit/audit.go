@@ -64,12 +64,13 @@ type Region interface {
 
 // Options are the machines that we may take.
 type Options struct {
-	// MayTake reports, for the machines that are there from the beginning, whether a machine may be taken and given back. Default: bare
-	// metal that is Ready and not allocated. All others must not change.
+	// MayTake reports, for the machines that are there from the beginning, whether a machine may be taken and given
+	// back. Default: bare metal that is Ready and not allocated. All others must not change.
 	MayTake func(simulator.MachineSnapshot) bool
 }
 
-// Who is whose things are audited. The zero value is everybody, which needs that all objects of all clusters are settled.
+// Who is whose things are audited. The zero value is everybody, which needs that all objects of all clusters are
+// settled.
 type Who struct {
 	// Namespace limits it to the clusters of one namespace, Cluster to one of them (the name of its MaasCluster).
 	Namespace, Cluster string
@@ -189,7 +190,8 @@ func (a *Auditor) Steady(ctx context.Context, who Who) ([]Finding, error) {
 	return a.audit(now, c, who), nil
 }
 
-// Gone audits clusters that were deleted: nothing of theirs is left. For everybody it compares all of MAAS with how it was.
+// Gone audits clusters that were deleted: nothing of theirs is left. For everybody it compares all of MAAS with how it
+// was.
 func (a *Auditor) Gone(ctx context.Context, who Who) ([]Finding, error) {
 	now, c, err := a.read(ctx)
 	if err != nil {

@@ -46,7 +46,8 @@ timings: {vm_host_sync: 24h, power_poll: 24h}
 	owner = "owner1"
 )
 
-// bed is a MAAS in which another user has things, and a cluster of ours with a VM as its control plane and a bare-metal worker.
+// bed is a MAAS in which another user has things, and a cluster of ours with a VM as its control plane and a bare-metal
+// worker.
 type bed struct {
 	*simulator.Simulator
 	*testing.T

@@ -82,8 +82,8 @@ func (a *Auditor) auditRecords(now *maasState, c *claims, marks marks) []Finding
 	return findings
 }
 
-// auditEndpoint compares where the record of an API endpoint leads with the control planes that live, or with the virtual IP. Of clusters
-// with the same name for it all but one are copies, which have no machines.
+// auditEndpoint compares where the record of an API endpoint leads with the control planes that live, or with the
+// virtual IP. Of clusters with the same name for it all but one are copies, which have no machines.
 func (a *Auditor) auditEndpoint(now *maasState, c *claims, of []cluster, addresses []string) []Finding {
 	fqdn := of[0].endpoint
 	if virtualIP := of[0].virtualIP; virtualIP != "" {

@@ -45,7 +45,8 @@ type Life struct {
 	// Book has the calls to MAAS, and Began is when the life began.
 	Book  *ledger.Ledger
 	Began ledger.Mark
-	// Record watches the DNS record of the API endpoint; nil before Create, where the endpoint is an address, and after Apply.
+	// Record watches the DNS record of the API endpoint; nil before Create, where the endpoint is an address, and after
+	// Apply.
 	Record *Record
 
 	before      []byte

@@ -15,7 +15,8 @@ import (
 
 const startTimeout = 5 * time.Minute
 
-// Main runs the tests of a package in one sandbox, which started holds while they run, and returns the exit code for TestMain.
+// Main runs the tests of a package in one sandbox, which started holds while they run, and returns the exit code for
+// TestMain.
 func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) int {
 	code, err := runInSandbox(m, options, started)
 	if err != nil {

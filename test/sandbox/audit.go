@@ -9,7 +9,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 )
 
-// AuditLog is the file in which the management cluster's API server keeps what ServiceAccounts asked, where Options.Audit is set.
+// AuditLog is the file in which the management cluster's API server keeps what ServiceAccounts asked, where
+// Options.Audit is set.
 func (s *Sandbox) AuditLog() string { return filepath.Join(s.LogDir, controlplane.AuditLogName) }
 
 // HostAuditLog is the same for a host cluster, by the name of the cluster. It stays when the cluster is deleted.

@@ -13,7 +13,8 @@ import (
 )
 
 // Flavor fills in the cluster template of a flavor; "" is the one without a flavor's name. As clusterctl would, it
-// replaces ${NAME} by the variable's value, and ${NAME:=default} by the default where the variable has none or an empty one.
+// replaces ${NAME} by the variable's value, and ${NAME:=default} by the default where the variable has none or an empty
+// one.
 func (s *Sandbox) Flavor(flavor string, variables map[string]string) (manifest string, err error) {
 	name := strings.TrimSuffix("cluster-template-"+flavor, "-") + ".yaml"
 	template, err := os.ReadFile(filepath.Join(s.root, "templates", name))

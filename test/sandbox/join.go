@@ -9,8 +9,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
 
-// Join starts another management cluster on the same MAAS, with the same machines and the same network. Of the options, those that
-// describe MAAS and its machines are of no effect. It must be stopped before the sandbox that it joined.
+// Join starts another management cluster on the same MAAS, with the same machines and the same network. Of the options,
+// those that describe MAAS and its machines are of no effect. It must be stopped before the sandbox that it joined.
 func (s *Sandbox) Join(ctx context.Context, options Options) (*Sandbox, error) {
 	options.TimeScale = s.options.TimeScale
 	options.joins = s

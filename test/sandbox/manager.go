@@ -42,8 +42,9 @@ type ManagerOptions struct {
 	Values map[string]any
 }
 
-// AddManager installs the chart once more, and returns when the manager is ready. The CRDs are those of the first release,
-// which must watch a namespace too (Options.Values: watchNamespace): otherwise it reconciles everything. Stop ends it.
+// AddManager installs the chart once more, and returns when the manager is ready. The CRDs are those of the first
+// release, which must watch a namespace too (Options.Values: watchNamespace): otherwise it reconciles everything. Stop
+// ends it.
 func (s *Sandbox) AddManager(ctx context.Context, options ManagerOptions) (*Manager, error) {
 	values := map[string]any{"watchNamespace": options.Watch, "crds": map[string]any{"install": false}}
 	if options.User != "" {

@@ -28,8 +28,8 @@ func (n *names) Lookup(host string) []netip.Addr {
 	return n.Simulator.Lookup(host)
 }
 
-// Lead has a name or an address that MAAS knows nothing of lead to the addresses that to returns, as an operator's DNS or load balancer
-// does, until end. to is called for each connection, by several goroutines.
+// Lead has a name or an address that MAAS knows nothing of lead to the addresses that to returns, as an operator's DNS
+// or load balancer does, until end. to is called for each connection, by several goroutines.
 func (s *Sandbox) Lead(host string, to func() []netip.Addr) (end func()) {
 	s.names.mutex.Lock()
 	defer s.names.mutex.Unlock()

@@ -4,9 +4,9 @@
 //
 // Everything that decides something is real: etcd, kube-apiserver and kube-controller-manager (package controlplane),
 // Cluster API with its kubeadm providers (package capi), and this provider's chart, installed with Helm, whose pods run
-// as local processes (package kubelet). Simulated are MAAS (package simulator of the provider), the operating systems of
-// its machines (package guest) and the network that they are in (package network). Machines that install LXD run a real
-// daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each.
+// as local processes (package kubelet). Simulated are MAAS (package simulator of the provider), the operating systems
+// of its machines (package guest) and the network that they are in (package network). Machines that install LXD run a
+// real daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each.
 //
 // Everything listens on 127.0.0.1. Processes end with the program that started the sandbox, however that ends.
 package sandbox

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// checkSecrets wants the secret part of the MAAS key in no log and on no command line: those are what others on a node can read.
+// checkSecrets wants the secret part of the MAAS key in no log and on no command line: those are what others on a node
+// can read.
 func (f *flow) checkSecrets(t *testing.T) {
 	secret := f.MAASAPIKey[strings.LastIndexByte(f.MAASAPIKey, ':')+1:]
 	if places := secretPlaces(t, f.LogDir, secret); len(places) > 0 {

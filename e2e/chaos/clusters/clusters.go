@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusters makes clusters that cost little, for tests that do bad things to them: machines in the simulated MAAS with the
-// objects of Cluster API, and nothing that runs on them. Many live side by side: each is measured by its own marks in MAAS.
+// Package clusters makes clusters that cost little, for tests that do bad things to them: machines in the simulated
+// MAAS with the objects of Cluster API, and nothing that runs on them. Many live side by side: each is measured by its
+// own marks in MAAS.
 package clusters
 
 import (
@@ -35,7 +36,8 @@ type Cluster struct {
 	Box *sandbox.Sandbox
 	// Key is the name of the Cluster and of the MaasCluster.
 	Key client.ObjectKey
-	// Record watches the DNS record of the API endpoint, until the cluster is deleted. It is nil where a test changes the record by hand.
+	// Record watches the DNS record of the API endpoint, until the cluster is deleted. It is nil where a test changes
+	// the record by hand.
 	Record *life.Record
 
 	auditor           *audit.Auditor
@@ -56,7 +58,8 @@ type Options struct {
 	Neighbours bool
 }
 
-// New makes a cluster with machines. It is deleted when the test ends, if the test did not do so, and what matters is shown when it failed.
+// New makes a cluster with machines. It is deleted when the test ends, if the test did not do so, and what matters is
+// shown when it failed.
 func New(t *testing.T, box *sandbox.Sandbox, options Options, machines ...Machine) *Cluster {
 	t.Helper()
 	c := &Cluster{T: t, Box: box, Key: options.Key, auditor: options.Auditor, neighbours: options.Neighbours}

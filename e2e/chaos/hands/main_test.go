@@ -18,7 +18,8 @@ import (
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
-// theirs is the region apart from the machines and hosts of the cases. The manager is admin; the others are other people.
+// theirs is the region apart from the machines and hosts of the cases. The manager is admin; the others are other
+// people.
 const theirs = `
 users:
 - {name: admin, admin: true, keys: ["sandboxadmin:7fc2dQXUnGJbVqYgkT:Hw5xEVjC3bRkN8sTzPqLmA4yUe6FgD9K"]}

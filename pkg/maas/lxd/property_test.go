@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// seeds are how many random fleets each property is tried on. A failure names its seed, which makes the same fleet again.
+// seeds are how many random fleets each property is tried on. A failure names its seed, which makes the same fleet
+// again.
 const seeds = 400
 
 // forEachSeed runs a property on random fleets.

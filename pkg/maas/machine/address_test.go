@@ -311,7 +311,8 @@ func TestRestoreNetwork(t *testing.T) {
 	}
 }
 
-// MAAS responds with a conflict also where the machine is in the state for it: the address is reserved for another MAC address (reservedips/).
+// MAAS responds with a conflict also where the machine is in the state for it: the address is reserved for another MAC
+// address (reservedips/).
 func TestAddressThatIsReservedForAnotherMachineIsInUse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status maas.Status

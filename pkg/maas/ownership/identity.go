@@ -18,7 +18,8 @@ const (
 	AnnotationMachine = "capmaas-machine"
 	// AnnotationCluster holds the cluster's name.
 	AnnotationCluster = "capmaas-cluster"
-	// AnnotationManagement holds the UID of the kube-system namespace of the management cluster that marked the machine last.
+	// AnnotationManagement holds the UID of the kube-system namespace of the management cluster that marked the machine
+	// last.
 	AnnotationManagement = "capmaas-management"
 )
 

@@ -220,7 +220,8 @@ func TestLXDHostWithARestrictedKeyAndProject(t *testing.T) {
 	}
 }
 
-// LXD calls the place of VMs "none" while it stands alone. As the only member of a cluster it has a name, and so has the VM host.
+// LXD calls the place of VMs "none" while it stands alone. As the only member of a cluster it has a name, and so has
+// the VM host.
 func TestLXDHostBecomesAMemberOfACluster(t *testing.T) {
 	b := newLXDBed(t)
 	b.makePool()

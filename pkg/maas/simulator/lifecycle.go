@@ -367,8 +367,8 @@ func (s *Simulator) clearLinks(m *machine) {
 	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
 }
 
-// connectInterfaces gives links to interfaces that have none, as commissioning does: AUTO on the boot interface, or DHCP
-// where MAAS knows no subnet; the others are just up.
+// connectInterfaces gives links to interfaces that have none, as commissioning does: AUTO on the boot interface, or
+// DHCP where MAAS knows no subnet; the others are just up.
 func (s *Simulator) connectInterfaces(m *machine) {
 	for _, nic := range m.ifaces {
 		if len(nic.links) > 0 {

@@ -43,7 +43,8 @@ func parseStorage(text string) ([]storageWish, string) {
 	if len(wishes) == 0 || strings.Join(again, ",") != text {
 		return nil, malformed
 	}
-	// get_storage_constraints_from_string in maasserver/node_constraint_filter_forms.py: behind the boot disk, those with most tags come first.
+	// get_storage_constraints_from_string in maasserver/node_constraint_filter_forms.py: behind the boot disk, those
+	// with most tags come first.
 	slices.SortStableFunc(wishes[1:], func(a, b storageWish) int { return len(b.tags) - len(a.tags) })
 	return wishes, ""
 }

@@ -330,7 +330,8 @@ func (rq *request) deleteVMHost() (any, error) {
 	return noContent{}, nil
 }
 
-// decomposeAll deletes the VMs of a host's machines, up to the first that cannot be deleted: MAAS does not try the others.
+// decomposeAll deletes the VMs of a host's machines, up to the first that cannot be deleted: MAAS does not try the
+// others.
 func (rq *request) decomposeAll(h *vmHost) {
 	for _, m := range slices.Clone(rq.db.machines) {
 		if m.host != h || h.hv == nil {

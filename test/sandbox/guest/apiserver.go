@@ -182,8 +182,8 @@ func (s *apiServer) inMemory(r *http.Request) bool {
 	return systemPods.MatchString(r.URL.Path) && isMaster(r) && !impersonates(r.Header)
 }
 
-// answerItself responds to health and version requests, to those of unknown clients, and to all where etcd has lost its quorum. It
-// reports whether it did.
+// answerItself responds to health and version requests, to those of unknown clients, and to all where etcd has lost its
+// quorum. It reports whether it did.
 func (s *apiServer) answerItself(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz":

@@ -173,8 +173,8 @@ func (g *Guests) all() []*host {
 	return slices.Collect(maps.Values(g.hosts))
 }
 
-// installedIn reports whether the machine's disk holds an operating system that boots: from the end of the deployment to its release. A
-// deployed machine that is marked broken, locked or rebooted to the rescue system still has its disk.
+// installedIn reports whether the machine's disk holds an operating system that boots: from the end of the deployment
+// to its release. A deployed machine that is marked broken, locked or rebooted to the rescue system still has its disk.
 func installedIn(m simulator.MachineSnapshot) bool {
 	if len(m.UserData) == 0 {
 		return false

@@ -315,7 +315,8 @@ func (c *cluster) kubernetesVersion(ctx context.Context) (string, error) {
 	return cluster.KubernetesVersion, nil
 }
 
-// imageVersion finds a Kubernetes version in the name of an image, such as custom/u-2404-k8s-v1.35.0 or u-2204-k8s-1.35.
+// imageVersion finds a Kubernetes version in the name of an image, such as custom/u-2404-k8s-v1.35.0 or
+// u-2204-k8s-1.35.
 var imageVersion = regexp.MustCompile(`(?:^|[^0-9])(1\.\d{2})(\.\d{1,2})?(?:[^0-9]|$)`)
 
 // kubeletVersion returns the version of the image, because a real image contains its kubelet. If the name has none, it

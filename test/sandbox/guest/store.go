@@ -80,7 +80,8 @@ func create(s store, object client.Object) error {
 	return nil
 }
 
-// change reads an object, changes it and writes it, and retries if another client wrote it meanwhile. An object that is gone is skipped.
+// change reads an object, changes it and writes it, and retries if another client wrote it meanwhile. An object that is
+// gone is skipped.
 func change(s store, object client.Object, mutate func()) error {
 	return changeWith(s, s.Update, object, mutate)
 }

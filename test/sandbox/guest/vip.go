@@ -60,8 +60,8 @@ func virtualIP(ctx context.Context, data *userData, first bool) (netip.Addr, err
 // errKubeVIP is returned for a kube-vip that would not announce anything.
 var errKubeVIP = errors.New("it can't announce an address")
 
-// edited is a file after the commands before kubeadm that edit it with sed, or do so when a test passes, have run, on copies of the user
-// data's files. Other commands don't run.
+// edited is a file after the commands before kubeadm that edit it with sed, or do so when a test passes, have run, on
+// copies of the user data's files. Other commands don't run.
 func edited(ctx context.Context, data *userData, path string) ([]byte, error) {
 	root, err := os.MkdirTemp("", "guest-")
 	if err != nil {

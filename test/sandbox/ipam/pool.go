@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam is a small provider of the Cluster API IPAM contract: it serves IPAddressClaims from pools that are lists of addresses.
+// Package ipam is a small provider of the Cluster API IPAM contract: it serves IPAddressClaims from pools that are
+// lists of addresses.
 package ipam
 
 import (
@@ -56,7 +57,8 @@ func addressesOf(pool *unstructured.Unstructured) ([]string, error) {
 // servedWithin is how long the API server may take to serve a new kind.
 const servedWithin = 30 * time.Second
 
-// Install makes the kind of the pools known, and waits until it is served. It may be called more than once, at the same time.
+// Install makes the kind of the pools known, and waits until it is served. It may be called more than once, at the same
+// time.
 func Install(ctx context.Context, config *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {

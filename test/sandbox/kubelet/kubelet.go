@@ -64,7 +64,8 @@ type Options struct {
 	NodeName string
 	// NodeExists means that another component makes the Node. Nothing is bound to it before it exists.
 	NodeExists bool
-	// HostIP is the node's address as pods see it in status.hostIP. Default: 127.0.0.1. Pods are on 127.0.0.1 all the same.
+	// HostIP is the node's address as pods see it in status.hostIP. Default: 127.0.0.1. Pods are on 127.0.0.1 all the
+	// same.
 	HostIP string
 	// HostPaths maps absolute paths of the node to paths on this machine. A hostPath volume at or below one of them
 	// gets that path. Any other path is refused; for a directory that would be created, the pod gets an empty one of
@@ -96,8 +97,8 @@ type Kubelet struct {
 	pods    map[types.UID]*pod
 }
 
-// Start registers the node, unless another component does, and runs its pods until Stop. Pods that the API has bound to the node before,
-// of an earlier Kubelet, are run too.
+// Start registers the node, unless another component does, and runs its pods until Stop. Pods that the API has bound to
+// the node before, of an earlier Kubelet, are run too.
 func Start(ctx context.Context, options Options) (*Kubelet, error) {
 	options.NodeName, options.HostIP = cmp.Or(options.NodeName, NodeName), cmp.Or(options.HostIP, loopback)
 	client, err := kubernetes.NewForConfig(options.Config)

@@ -318,7 +318,8 @@ func (c *two) checkRefused(t *testing.T) {
 	}
 }
 
-// checkDirectory has two pods, one on each node, wait for a socket in a directory that is made for them. The first node can't have it.
+// checkDirectory has two pods, one on each node, wait for a socket in a directory that is made for them. The first node
+// can't have it.
 func (c *two) checkDirectory(t *testing.T) {
 	reports := map[string]func() report{}
 	for node, k := range map[string]*kubelet.Kubelet{"one": c.first, "two": c.second} {

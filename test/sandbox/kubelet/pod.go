@@ -67,8 +67,8 @@ func (p *pod) notify() {
 	}
 }
 
-// run runs the containers and reports their status until the pod ends. One whose containers have all ended for good stays until
-// it is deleted.
+// run runs the containers and reports their status until the pod ends. One whose containers have all ended for good
+// stays until it is deleted.
 func (p *pod) run(ctx context.Context) {
 	log := p.kubelet.options.Logger.WithValues("pod", p.spec.Name)
 	log.Info("Pod starts")

@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// bind is the scheduler's part that concerns this node: a pod that may run here does. Where it may run on several nodes,
-// the first to bind it has it, for the API server refuses the others.
+// bind is the scheduler's part that concerns this node: a pod that may run here does. Where it may run on several
+// nodes, the first to bind it has it, for the API server refuses the others.
 func (k *Kubelet) bind(ctx context.Context, pod *corev1.Pod) error {
 	node, err := k.nodes.Get(k.options.NodeName)
 	if apierrors.IsNotFound(err) {

@@ -14,8 +14,8 @@ import (
 // CallTimeout bounds each call of a client that Connect returned. LXD's own client would wait for an hour.
 const CallTimeout = 2 * time.Minute
 
-// Connect returns a client of the daemon at a unix socket, which has responded to it. The calls of the client end with ctx. One that gets no
-// response within CallTimeout fails with context.DeadlineExceeded, and so does Connect.
+// Connect returns a client of the daemon at a unix socket, which has responded to it. The calls of the client end with
+// ctx. One that gets no response within CallTimeout fails with context.DeadlineExceeded, and so does Connect.
 func Connect(ctx context.Context, socket string) (lxdclient.InstanceServer, error) {
 	return connect(ctx, socket, CallTimeout)
 }

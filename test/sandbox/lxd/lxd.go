@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lxd runs real LXD daemons for tests, each on a node of its own: network, mount and process namespaces
-// with a bridge that has the node's address. Nothing of a daemon outlives the program that started it. When that program
-// is killed, the daemon's directory stays until the next daemon is started.
+// Package lxd runs real LXD daemons for tests, each on a node of its own: network, mount and process namespaces with a
+// bridge that has the node's address. Nothing of a daemon outlives the program that started it. When that program is
+// killed, the daemon's directory stays until the next daemon is started.
 package lxd
 
 import (
@@ -257,8 +257,8 @@ func (d *Daemon) PowerOff() error {
 	return err
 }
 
-// Stop ends the node, with all that runs on it, and removes the daemon's directory. There is nothing that an orderly end
-// would save. It may be called again.
+// Stop ends the node, with all that runs on it, and removes the daemon's directory. There is nothing that an orderly
+// end would save. It may be called again.
 func (d *Daemon) Stop() error {
 	err := d.PowerOff()
 	if d.base == "" {

@@ -44,7 +44,8 @@ type Network struct {
 	dialer   Dialer
 }
 
-// The proxy is one for the process, as is HTTPS_PROXY. Go reads that variable once, so that the address must not change.
+// The proxy is one for the process, as is HTTPS_PROXY. Go reads that variable once, so that the address must not
+// change.
 var shared = &proxy{}
 
 type proxy struct {

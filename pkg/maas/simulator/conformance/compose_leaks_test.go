@@ -81,8 +81,8 @@ func TestComposeThatFailsAfterTheVMIsMadeLeavesTheVM(t *testing.T) {
 	}
 }
 
-// _get_usable_storage_pool in provisioningserver/drivers/pod/lxd.py raises PodInvalidResources, which compose_machine in
-// maasserver/clusterrpc/pods.py does not turn into a PodProblem: an internal error, before anything is made.
+// _get_usable_storage_pool in provisioningserver/drivers/pod/lxd.py raises PodInvalidResources, which compose_machine
+// in maasserver/clusterrpc/pods.py does not turn into a PodProblem: an internal error, before anything is made.
 func TestComposeOfMoreDiskThanTheHostHasIsAnInternalError(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, hostname := m.vmHostWithRoom(t), uniqueName()
@@ -176,7 +176,8 @@ func TestComposeOnAnyInterfaceTakesTheNewestBridge(t *testing.T) {
 	})
 }
 
-// nodes_by_interface in maasserver/node_constraint_filter_forms.py turns an address into the VLAN of its subnet, unchecked.
+// nodes_by_interface in maasserver/node_constraint_filter_forms.py turns an address into the VLAN of its subnet,
+// unchecked.
 func TestComposeAtAnAddressThatMAASCannotPlaceIsAnInternalError(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)

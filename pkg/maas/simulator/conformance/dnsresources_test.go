@@ -332,7 +332,8 @@ func TestFQDNsThatMAASCannotPlace(t *testing.T) {
 	}
 }
 
-// read in maasserver/api/dnsresources.py filters by whatever was sent, also by nothing, and by the type of records that are no addresses.
+// read in maasserver/api/dnsresources.py filters by whatever was sent, also by nothing, and by the type of records that
+// are no addresses.
 func TestDNSResourcesOfAnEmptyNameAreNone(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		first, _ := m.twoFreeAddresses(t)

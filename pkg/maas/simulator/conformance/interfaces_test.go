@@ -244,7 +244,8 @@ func TestLinkRefusesWhatItCannotRead(t *testing.T) {
 	})
 }
 
-// SpecifierOrModelChoiceField in maasserver/fields.py complains about a number in words of its own; the form misses the subnet then, too.
+// SpecifierOrModelChoiceField in maasserver/fields.py complains about a number in words of its own; the form misses the
+// subnet then, too.
 func TestLinkToAnUnknownSubnetIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.newMachine(t)

@@ -120,7 +120,8 @@ func TestMarkBrokenReleasesTheMachine(t *testing.T) {
 	})
 }
 
-// A machine that is on is not given back by that: it keeps its owner until it is off, and fixing it makes it Deployed again.
+// A machine that is on is not given back by that: it keeps its owner until it is off, and fixing it makes it Deployed
+// again.
 func TestMarkBrokenOfARunningMachineKeepsTheOwner(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()

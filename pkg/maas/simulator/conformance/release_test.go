@@ -106,8 +106,9 @@ func TestReleaseClearsTheAgentName(t *testing.T) {
 	})
 }
 
-// MAAS puts the status back when it can't switch the machine off; whose it is stays. (That its agent name does not can't be shown without
-// spoiling the power driver of a machine that was allocated.) Nothing responds at an address of TEST-NET-1.
+// MAAS puts the status back when it can't switch the machine off; whose it is stays. (That its agent name does not
+// can't be shown without spoiling the power driver of a machine that was allocated.) Nothing responds at an address of
+// TEST-NET-1.
 func TestReleaseOfAMachineThatCannotBeSwitchedOffLeavesItToItsOwner(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		name := uniqueName()
@@ -212,8 +213,8 @@ func TestReleaseWhileDisksAreErasedConflicts(t *testing.T) {
 	})
 }
 
-// Erasing that failed, here by an abort, leaves the machine with its owner and agent name; it can be released again, also without
-// erasing.
+// Erasing that failed, here by an abort, leaves the machine with its owner and agent name; it can be released again,
+// also without erasing.
 func TestReleaseAfterErasingFailed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.skipWhereAllIsErased(t)

@@ -59,7 +59,8 @@ func TestReserveUnderANameThatIsThereAddsTheAddress(t *testing.T) {
 	})
 }
 
-// What is behind the first dot is the domain, by its exact name (_claim_ip; get_domain_or_404 in models/domain.py). Nothing is reserved.
+// What is behind the first dot is the domain, by its exact name (_claim_ip; get_domain_or_404 in models/domain.py).
+// Nothing is reserved.
 func TestReserveUnderANameOfNoDomainIsNotFound(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		domain := m.defaultDomain(t).str("name")

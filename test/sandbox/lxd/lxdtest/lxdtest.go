@@ -45,7 +45,8 @@ func Start(t testing.TB, o lxd.Options) *lxd.Daemon {
 	return d
 }
 
-// Connect returns a client of the daemon at a unix socket, whose calls are bounded as those of lxd.Connect. It is disconnected when the test ends.
+// Connect returns a client of the daemon at a unix socket, whose calls are bounded as those of lxd.Connect. It is
+// disconnected when the test ends.
 func Connect(t testing.TB, socket string) lxdclient.InstanceServer {
 	t.Helper()
 	client, err := lxd.Connect(t.Context(), socket)
