@@ -41,7 +41,7 @@ func (c command) title() string {
 var commands = []command{{
 	name: "lxd", program: "lxd-test", canApply: true, needsLXD: true, check: checkLXD,
 	about: "Check whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.\n" +
-		"Run it on the node, as root or as a member of the group lxd. With --apply it makes what is missing.",
+		"Run it on the node, as root or as a member of the group lxd. With --apply it creates missing objects.",
 }, {
 	name: "vm-host", program: "vmhost-test", canApply: true, needsMAAS: true, needsVMHost: true, check: checkVMHost,
 	about: "Check whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.\n" +
@@ -138,7 +138,7 @@ func (c command) flags(o *options) *pflag.FlagSet {
 		o.addOrphanFlags(flags)
 	case c.canApply:
 		flags.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
-		flags.BoolVar(&o.apply, "apply", false, "Make what is missing. Without it nothing is changed.")
+		flags.BoolVar(&o.apply, "apply", false, "Create missing objects. Without it nothing is changed.")
 	default:
 		flags.BoolVar(&o.testVMHost, "test-vm-host", false, "Check the registration of the node --node-ip, too.")
 		flags.StringVar(&o.dnsDomain, "dns-domain", "", "DNS domain that MAAS has to have.")

@@ -216,7 +216,7 @@ func explain(err error) (found, remedy string) {
 	case e.Kind == maas.Forbidden:
 		return "this is for administrators", "use the API key of an administrator"
 	case e.Kind == maas.Gone:
-		return "Gone: this MAAS has no VM hosts any more; MAAS 3.0 to 3.7 have them",
+		return "Gone: this MAAS no longer has VM hosts; MAAS 3.0 to 3.7 have them",
 			"LXD control planes need MAAS 3.7 or older; bare-metal machines work with this one"
 	case e.Kind == maas.NotFound:
 		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
@@ -226,5 +226,5 @@ func explain(err error) (found, remedy string) {
 	case e.Status < 300:
 		return "a server responds that is not MAAS", "does --maas-endpoint lead to MAAS?"
 	}
-	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may say why"
+	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may have the reason"
 }

@@ -26,7 +26,7 @@ func (o *options) addOrphanFlags(fs *pflag.FlagSet) {
 		"Kubeconfig of the management cluster; all its namespaces are read. Default: $KUBECONFIG, then the pod's own.")
 	fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime,
 		"Machines that look like orphans are checked again after this time, and only reported if they still do. 0: no second check.")
-	fs.BoolVar(&o.remove, "delete", false, "Remove what was found, after a question for each. Without it nothing is changed.")
+	fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is changed.")
 	fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
 	fs.StringArrayVar(&o.vouched, "vouch-for", nil,
 		"Owner id of a cluster whose machines are in doubt: --delete removes them, too. You vouch that no other management cluster\n"+

@@ -25,7 +25,7 @@ type credentials struct {
 	endpoint string
 	apiKey   string // the key itself, or the file that holds it
 	fromFile bool   // apiKey is a file
-	dir      string // has the files for what is not given otherwise
+	dir      string // has the files of credentials that are not set otherwise
 }
 
 // credentialError is a problem of MAAS's endpoint, the API key or the CA bundle. It never shows them.

@@ -106,14 +106,14 @@ func (o *options) nodeSettings() []setting {
 
 func (o *options) agentSettings() []setting {
 	return []setting{
-		{flag: "maas-endpoint", usage: "URL of MAAS. Default: what is in config/maasEndpoint below the MAAS config dir.", set: verbatim(&o.credentials.endpoint, anything)},
+		{flag: "maas-endpoint", usage: "URL of MAAS. Default: the content of config/maasEndpoint below the MAAS config dir.", set: verbatim(&o.credentials.endpoint, anything)},
 		{
 			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey, anything),
 			usage: "File with the API key of an administrator of MAAS; MAAS_API_KEY holds the key itself. Default: credentials/apiKey below the MAAS config dir.",
 		},
 		{
 			flag: "maas-config-dir", fallback: "/etc/capmaas", set: verbatim(&o.credentials.dir, isPath),
-			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for what is not given otherwise. " +
+			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for credentials that are not set otherwise. " +
 				"They are read again when they change.",
 		},
 		{

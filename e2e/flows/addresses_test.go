@@ -91,7 +91,8 @@ func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 // Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane gives
 // the new machines other ones, and returns the old ones; in the end all are free.
 func TestIPAMPoolsAndRollout(t *testing.T) {
-	servePools(t)                                                                        // First, for it must still be there when a cluster is cleaned up.
+	// First: it must still exist when a cluster is cleaned up.
+	servePools(t)
 	controlPlanePool := []string{"10.77.0.60", "10.77.0.61", "10.77.0.62", "10.77.0.63"} // One more than control planes.
 	workerPool := []string{"10.77.0.70", "10.77.0.71"}
 	variables := maps.Clone(lxd)

@@ -58,7 +58,7 @@ func (o *object) convertMachine(spec mapping, inTemplate bool) {
 	o.convertIdentity(spec, inTemplate, isVM)
 	o.convertImage(spec)
 	if _, ok := spec.text("failureDomain"); ok {
-		spec.note("failureDomain", "Machine.spec.failureDomain goes before it here, and control planes always have one (see failureDomains of the MaasCluster); there it was the other way round")
+		spec.note("failureDomain", "Machine.spec.failureDomain overrides it here, and control planes always have one (see failureDomains of the MaasCluster); there it was the other way round")
 	}
 	spec.text("resourcePool")
 	o.convertTags(spec, isVM)

@@ -197,7 +197,7 @@ func (o *object) convertMetadata(m mapping, kind string) {
 // checkOther checks an object of another provider, which stays as it is, for what has to be changed by hand.
 func (o *object) checkOther(m mapping, group, version, kind string) {
 	if isCore(group, kind) && strings.HasPrefix(version, "v1alpha") {
-		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write the object anew, best as v1beta2", version)
+		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write a new object, best as v1beta2", version)
 	}
 	if spec, ok := m.subject("spec"); ok && group == "cluster.x-k8s.io" && kind == "Cluster" {
 		o.checkCluster(spec)

@@ -108,7 +108,7 @@ func (l listening) describe() string {
 	case l.address == "":
 		return "LXD does not listen on the network"
 	case l.tried():
-		return "LXD was told to listen on " + l.address + "; whether it does is not known"
+		return "LXD is configured to listen on " + l.address + "; whether it does is not known"
 	}
 	return "LXD listens on " + l.address
 }

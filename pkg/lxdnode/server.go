@@ -19,7 +19,7 @@ func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 	environment := server.Environment
 	if missing := missingExtensions(server); len(missing) > 0 {
 		return Failed, "", &Error{Step: StepServer, Permanent: true,
-			Problem: fmt.Sprintf("LXD %s lacks what is needed: %s", environment.ServerVersion, strings.Join(missing, ", ")),
+			Problem: fmt.Sprintf("LXD %s lacks required API extensions: %s", environment.ServerVersion, strings.Join(missing, ", ")),
 			Remedy:  "install LXD 5.0 or newer"}
 	}
 	if environment.ServerClustered {

@@ -40,7 +40,7 @@ func (o Object) String() string { return o.Namespace + "/" + o.Name }
 type Claims struct {
 	management, namespace string
 	clusters              map[string]Cluster // by owner id
-	suffixes              map[string]Cluster // by maas.HostnameSuffix: a hostname that does not end in it is known only by its object
+	suffixes              map[string]Cluster // by maas.HostnameSuffix; other hostnames are known only by their objects
 	systemIDs, hostnames  map[string]Object
 	objects               map[string]Object // by namespace and name, as in the annotation
 }

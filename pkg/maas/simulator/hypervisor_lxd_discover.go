@@ -249,7 +249,8 @@ func (c *lxdSession) describe(vm *api.Instance) (vmFacts, error) {
 			facts.Disks = append(facts.Disks, size)
 			facts.pools = append(facts.pools, device["pool"])
 		case "nic":
-			if device["network"] == "" && device["parent"] == "" { // As with p2p: MAAS's driver needs one of them (drivers/pod/lxd.py: _get_discovered_machine).
+			if device["network"] == "" && device["parent"] == "" {
+				// As with p2p: MAAS's driver needs one of them (drivers/pod/lxd.py: _get_discovered_machine).
 				return facts, hostErrorf("'parent'")
 			}
 			facts.MACs = append(facts.MACs, orDefault(device["hwaddr"], vm.ExpandedConfig["volatile."+name+".hwaddr"]))

@@ -67,7 +67,8 @@ func TestAHostsInterfacesBecomeItsMachines(t *testing.T) {
 		},
 		"nodes with one MAC address for all pods": {
 			first: node(1, veth("cali1", shared)), second: node(2, veth("cali2", shared)),
-			want: map[string][]string{ // The second node's card moved to the first machine, whose own is forgotten, with the address that it uses.
+			// The second node's card moved to the first machine, whose own is forgotten, with the address that it uses.
+			want: map[string][]string{
 				"one":       {"eth0 00:16:3e:00:00:02", "br0 00:16:3e:00:00:02 static=10.10.0.12", "cali2 " + shared},
 				"addresses": {"10.10.0.12"},
 			},
