@@ -204,7 +204,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			checkStates(t, result, tc.want)
 			for _, name := range tc.not {
 				if line := result.line(name); line.Name != "" {
-					t.Errorf("%s was looked at: %v", name, line)
+					t.Errorf("%s was checked: %v", name, line)
 				}
 			}
 		})

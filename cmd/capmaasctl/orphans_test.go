@@ -213,8 +213,8 @@ func TestOrphans(t *testing.T) {
 		"a list changes nothing, and tells all of each":               listOrphans,
 		"delete removes what is proven, and nothing else":             deleteOrphans,
 		"without --yes it asks for each":                              askForOrphans,
-		"what becomes claimed while it asks is left alone":            claimWhileAsking,
-		"what becomes claimed before the second look is no orphan":    claimBeforeTheSecondLook,
+		"what becomes claimed while it asks is skipped":               claimWhileAsking,
+		"what becomes claimed before the second check is no orphan":   claimBeforeTheSecondCheck,
 		"what can't be read is a failure, and nothing is removed":     unreadable,
 		"a machine that MAAS does not let go is a failure of its own": refusedRelease,
 	} {
@@ -320,7 +320,7 @@ func claimWhileAsking(t *testing.T, b *orphanBed) {
 	}
 }
 
-func claimBeforeTheSecondLook(t *testing.T, b *orphanBed) {
+func claimBeforeTheSecondCheck(t *testing.T, b *orphanBed) {
 	metal := b.metal(b.owner, "md-0", b.id).SystemID
 	looks := 0
 	b.SetHook(func(call simulator.Call, phase simulator.Phase) error {
@@ -332,7 +332,7 @@ func claimBeforeTheSecondLook(t *testing.T, b *orphanBed) {
 		return nil
 	})
 	if r := b.report("--delete", "--yes"); !r.OK || len(r.Orphans) > 0 || looks != 2 || !b.held(metal) {
-		t.Errorf("after %d looks it is held: %v; %+v", looks, b.held(metal), r)
+		t.Errorf("after %d audits it is held: %v; %+v", looks, b.held(metal), r)
 	}
 }
 
@@ -346,7 +346,7 @@ func unreadable(t *testing.T, b *orphanBed) {
 		t.Fatal(err)
 	}
 	if r := b.report("--delete", "--yes"); r.OK || r.Problem == "" || r.Remedy == "" || len(r.Orphans) > 0 {
-		t.Errorf("MAAS does not answer, and it says %+v", r)
+		t.Errorf("MAAS does not respond, and it returned %+v", r)
 	}
 	b.RemoveFault("down")
 	if got := call(t, "", []string{"MAAS_ENDPOINT=" + b.url, "MAAS_API_KEY=admin:token:wrong", "KUBECONFIG=" + b.kubeconfig},

@@ -90,7 +90,7 @@ func TestANodeWithoutLXDSaysSoUntilItHasIt(t *testing.T) {
 	deb, install := n.directory()
 	a := n.agent(map[string]string{"LXD_SOCKET": snap + "," + deb})
 	stop := n.start(a)
-	n.await("the Node says that there is no LXD", func(context.Context) bool { return n.condition().Reason == reasonLXDNotInstalled })
+	n.await("the Node reports that there is no LXD", func(context.Context) bool { return n.condition().Reason == reasonLXDNotInstalled })
 	n.wantCondition(corev1.ConditionFalse, reasonLXDNotInstalled)
 	for _, path := range []string{snap, deb, "install"} {
 		if message := n.condition().Message; !strings.Contains(message, path) {

@@ -334,7 +334,7 @@ func TestProgram(t *testing.T) {
 	running := p.start()
 	p.await("the initializer is ready", func(context.Context) bool { return p.ready() })
 	if status, _ := p.get("health", "healthz"); status != http.StatusOK {
-		t.Errorf("/healthz says %d", status)
+		t.Errorf("/healthz returns %d", status)
 	}
 	for _, want := range []string{
 		`capmaas_lxd_initializer_passes_total{result="ok"}`, `capmaas_lxd_initializer_step_ok{step="register"} 1`, "capmaas_lxd_initializer_last_success_timestamp_seconds",

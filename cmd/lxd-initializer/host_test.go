@@ -39,7 +39,7 @@ func TestFreshNodeBecomesAHost(t *testing.T) {
 	if secret.Type != corev1.SecretTypeTLS || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != n.node().UID {
 		t.Errorf("the Secret has type %s and owners %v", secret.Type, secret.OwnerReferences)
 	}
-	n.await("events tell of it", func(ctx context.Context) bool {
+	n.await("events report it", func(ctx context.Context) bool {
 		events, err := admin.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + n.name})
 		reasons := map[string]bool{}
 		if err == nil {
@@ -87,7 +87,7 @@ func TestSecondPassWritesNothing(t *testing.T) {
 	}
 	// LXD's event of this write comes last, after those of all before it.
 	n.removeTrust()
-	n.await("LXD tells of a change", func(context.Context) bool { return len(actions()) > 0 })
+	n.await("LXD reports a change", func(context.Context) bool { return len(actions()) > 0 })
 	if got := actions(); !slices.Equal(got, []string{"certificate-deleted"}) {
 		t.Errorf("LXD was changed: %v", got)
 	}
@@ -305,7 +305,7 @@ func TestDaemonThatRestartsIsNoNews(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.pass(t.Context()); err == nil || problemOf(err).permanent {
-		t.Errorf("without LXD the pass says %v", err)
+		t.Errorf("without LXD the pass returned %v", err)
 	}
 	if a.ready.Load() {
 		t.Error("the initializer is ready without LXD")
@@ -334,7 +334,7 @@ func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
 	b.down.Store(true)
 	for range 2 {
 		if err := a.pass(t.Context()); err == nil || problemOf(err).permanent {
-			t.Errorf("without MAAS the pass says %v", err)
+			t.Errorf("without MAAS the pass returned %v", err)
 		}
 	}
 	host.wantCondition(corev1.ConditionUnknown, infrav1.MAASUnavailableReason)
@@ -378,7 +378,7 @@ func TestAnswersOfMAASThatAreLostDoubleNothing(t *testing.T) {
 	}
 	for _, fault := range n.region.Faults() {
 		if fault.Done != 1 {
-			t.Errorf("no answer to %s was lost", fault.Method)
+			t.Errorf("no response to %s was lost", fault.Method)
 		}
 	}
 }
@@ -406,7 +406,7 @@ func TestProblemsThatPeopleMustMend(t *testing.T) {
 		n.writeCredentials(c.key)
 		err := c.agent.pass(t.Context())
 		if err == nil || !problemOf(err).permanent {
-			t.Errorf("%s: the pass says %v", c.name, err)
+			t.Errorf("%s: the pass returned %v", c.name, err)
 		}
 		n.wantCondition(c.status, c.reason)
 		if message := n.condition().Message; strings.Contains(message, "psst") || strings.Contains(message, "hush") || strings.Contains(message, "\n") {
@@ -418,7 +418,7 @@ func TestProblemsThatPeopleMustMend(t *testing.T) {
 		version := n.node().ResourceVersion
 		_ = c.agent.pass(t.Context())
 		if n.node().ResourceVersion != version {
-			t.Errorf("%s: it is said twice", c.name)
+			t.Errorf("%s: it is reported twice", c.name)
 		}
 		if t.Failed() {
 			t.Fatalf("%s: %+v", c.name, n.condition())
@@ -447,7 +447,7 @@ func TestNodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
 	moved := host.agent(map[string]string{"ZONE": "zone-b"})
 	for n, a := range map[*testNode]*agent{fresh: fresh.agent(), host: moved} {
 		if err := a.pass(t.Context()); err == nil || !problemOf(err).permanent {
-			t.Errorf("%s: the pass says %v", n.name, err)
+			t.Errorf("%s: the pass returned %v", n.name, err)
 		}
 		n.wantCondition(corev1.ConditionFalse, reasonMACNotUnique)
 		for _, word := range []string{"cali1", "ee:ee:ee:ee:ee:ee", "flannel", "Cilium"} {
@@ -559,7 +559,7 @@ func TestMAASWorksWithAKeyForItsProjectAlone(t *testing.T) {
 	}
 	n.settle(a)
 	n.wantHost()
-	wantRestricted("after somebody gave it all rights")
+	wantRestricted("after an operator gave it all rights")
 }
 
 func TestKeyOfAnEarlierNameOfTheNodeIsTakenBack(t *testing.T) {

@@ -26,7 +26,7 @@ func others(ctx context.Context, box *sandbox.Sandbox) error {
 	}
 	hosts, err := client.ListVMHosts(ctx)
 	if err != nil {
-		return fmt.Errorf("somebody else's VM hosts: %w", err)
+		return fmt.Errorf("another user's VM hosts: %w", err)
 	}
 	var names []string
 	for _, host := range hosts {
@@ -39,30 +39,30 @@ func others(ctx context.Context, box *sandbox.Sandbox) error {
 		params.NotOnVMHosts = names
 		m, err := client.AllocateMachine(ctx, maas.Unrecorded("a test"), params)
 		if err != nil {
-			return fmt.Errorf("somebody else's machine: %w", err)
+			return fmt.Errorf("another user's machine: %w", err)
 		}
 		if _, err := client.SetWorkloadAnnotations(ctx, maas.Unrecorded("a test"), m.SystemID, map[string]string{ownership.AnnotationOwner: fmt.Sprintf("somebody%d", i)}); err != nil {
-			return fmt.Errorf("somebody else's machine: %w", err)
+			return fmt.Errorf("another user's machine: %w", err)
 		}
 		if params.Comment == "" {
 			continue
 		}
 		if _, err := client.DeployMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
-			return fmt.Errorf("somebody else's machine: %w", err)
+			return fmt.Errorf("another user's machine: %w", err)
 		}
 	}
 	if err := othersVMs(ctx, client, hosts); err != nil {
 		return err
 	}
 	if _, err := client.CreateDNSResource(ctx, maas.Unrecorded("a test"), "www.maas.sim", []string{"10.77.2.253"}, 30); err != nil {
-		return fmt.Errorf("somebody else's record: %w", err)
+		return fmt.Errorf("another user's record: %w", err)
 	}
 	plain, err := gomaasapi.NewAuthenticatedClient(box.MAASURL+"/api/2.0/", othersKey)
 	if err != nil {
-		return fmt.Errorf("somebody else's client: %w", err)
+		return fmt.Errorf("another user's client: %w", err)
 	}
 	if _, err := plain.Post(&url.URL{Path: "ipaddresses/"}, "reserve", url.Values{"ip": {"10.77.0.254"}}, nil); err != nil {
-		return fmt.Errorf("somebody else's address: %w", err)
+		return fmt.Errorf("another user's address: %w", err)
 	}
 	return settled(ctx, box.MAAS)
 }
@@ -70,7 +70,7 @@ func others(ctx context.Context, box *sandbox.Sandbox) error {
 func othersClient(box *sandbox.Sandbox) (*maas.Client, error) {
 	client, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: othersKey})
 	if err != nil {
-		return nil, fmt.Errorf("somebody else's client: %w", err)
+		return nil, fmt.Errorf("another user's client: %w", err)
 	}
 	return client, nil
 }
@@ -99,13 +99,13 @@ func othersVMs(ctx context.Context, client *maas.Client, hosts []maas.VMHost) er
 			Hostname: "theirs-on-" + host.Name, Cores: 2, Memory: 2048, Storage: "root:10", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
 		})
 		if err != nil {
-			return fmt.Errorf("somebody else's VM: %w", err)
+			return fmt.Errorf("another user's VM: %w", err)
 		}
 		if i%2 == 0 {
 			continue
 		}
 		if _, err := client.DeployMachine(ctx, maas.Unrecorded("a test"), id, maas.DeployParams{DistroSeries: "ubuntu/jammy"}); err != nil {
-			return fmt.Errorf("somebody else's VM: %w", err)
+			return fmt.Errorf("another user's VM: %w", err)
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func (e *endpoints) lookForThieves(watched *endpoint, leads []netip.Addr) {
 		for id, have := range e.stolen {
 			m, _ := e.maas.Machine(id)
 			if have && slices.Contains(m.Addresses, address) {
-				e.reportOnce(watched, fmt.Sprintf("was led to %s, which somebody took with %s", address, m.Hostname))
+				e.reportOnce(watched, fmt.Sprintf("was led to %s, which another user took with %s", address, m.Hostname))
 			}
 		}
 	}

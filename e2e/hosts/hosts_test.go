@@ -683,7 +683,7 @@ func (h *hostCluster) goes(theirs []string) {
 	h.Helper()
 	controlPlanes, _ := h.MaasMachines()
 	h.Delete()
-	h.awaitLeft("the daemons to have nothing but what was somebody else's", theirs, h.daemons.Left)
+	h.awaitLeft("the daemons to have nothing but what was another user's", theirs, h.daemons.Left)
 	for node, events := range h.daemons.Events() {
 		for _, event := range events {
 			kind, deleted := strings.CutSuffix(event.Action, "-deleted")

@@ -91,7 +91,7 @@ func scrape(ctx context.Context, url string) (string, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers %s", url, response.Status)
+		return "", fmt.Errorf("%s responds %s", url, response.Status)
 	}
 	return string(body), err
 }

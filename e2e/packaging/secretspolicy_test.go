@@ -56,7 +56,7 @@ func TestTheManagerWritesNothingOfSecretsButItsFinalizer(t *testing.T) {
 			t.Errorf("%s: got error %v, want that it is forbidden", name, err)
 		}
 		if err := patch(t.Context(), management.Client, change); err != nil {
-			t.Errorf("%s, by somebody else: %v", name, err)
+			t.Errorf("%s, by another user: %v", name, err)
 		}
 	}
 	for _, finalizers := range [][]string{{others, infrav1.CredentialsFinalizer}, {infrav1.CredentialsFinalizer, others}, {others}} {

@@ -28,7 +28,7 @@ func TestClusters(t *testing.T) {
 			`{dnsDomain: maas, failureDomains: [a], lxdConfig: {enabled: false, storageBackend: zfs, storageSize: "50", skipNetworkUpdate: true}}`,
 			"{dnsDomain: maas, failureDomains: [a]}", nil,
 		},
-		"lxdConfig that is off, and says something": {
+		"lxdConfig that is off, and has content": {
 			"{dnsDomain: maas, failureDomains: [a], lxdConfig: {storageBackend: btrfs}}", "{dnsDomain: maas, failureDomains: [a]}",
 			[]string{"loss spec.lxdConfig.storageBackend"},
 		},

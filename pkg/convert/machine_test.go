@@ -40,14 +40,14 @@ func TestMachines(t *testing.T) {
 		"lxd that is off, as it was filled in": {
 			spec: "{image: a/b, lxd: {enabled: false, vmConfig: {diskSize: 60, autoStart: true}}}", want: "{image: a/b}",
 		},
-		"lxd that is off, and says something": {
+		"lxd that is off, and has content": {
 			spec: "{image: a/b, lxd: {vmConfig: {diskSize: 61, network: n}}}", want: "{image: a/b}",
 			findings: []string{"loss lxd.vmConfig.diskSize", "loss lxd.vmConfig.network"},
 		},
 		"a static address of bare metal": {
 			spec: "{image: a/b, staticIP: {ip: 10.0.0.1, cidr: 10.0.0.0/8}}", want: "{image: a/b, staticIP: 10.0.0.1}", findings: []string{"note staticIP"},
 		},
-		"what MAAS's subnet says": {
+		"the subnet's data in MAAS": {
 			spec: `{image: a/b, staticIP: {ip: "fd00::1", gateway: "fd00::2", nameservers: ["fd00::3"]}}`, want: `{image: a/b, staticIP: "fd00::1"}`,
 			findings: []string{"loss staticIP.gateway", "loss staticIP.nameservers", "note staticIP"},
 		},

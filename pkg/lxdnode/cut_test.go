@@ -91,7 +91,7 @@ func TestPrepareIsResumedWhereverItWasCutOff(t *testing.T) {
 					}
 					for i, check := range report.Checks {
 						if check.State == Failed && i < len(report.Checks)-1 {
-							t.Errorf("LXD did not answer, and was asked for more: %+v", report)
+							t.Errorf("LXD did not respond, and got further calls: %+v", report)
 						}
 					}
 					wantResumed(t, n, client, config)

@@ -62,7 +62,7 @@ func TestErrorsKeepTheirCauseAndTellSilenceFromRefusal(t *testing.T) {
 		})
 	}
 	if unanswered(&Error{Step: StepPool, Permanent: true}) {
-		t.Error("what LXD's answer says counts as silence")
+		t.Error("the content of LXD's response counts as silence")
 	}
 }
 

@@ -25,7 +25,7 @@ func FuzzListen(f *testing.F) {
 		}
 		parsed, parseErr := parseListen(wanted)
 		if (err == nil) != (parseErr == nil) {
-			t.Fatalf("%q: Validate says %v, the parser %v", wanted, err, parseErr)
+			t.Fatalf("%q: Validate returned %v, the parser %v", wanted, err, parseErr)
 		}
 		if err != nil {
 			var wrong *SettingError

@@ -64,7 +64,7 @@ func TestNodeThatMAASWouldMixUpIsRefused(t *testing.T) {
 		_, err := n.Prepare(t.Context(), named("mac"))
 		wantMACError(t, c.name, err, c.want)
 		if _, err := n.CheckInterfaces(t.Context()); (err != nil) != (c.want != nil) {
-			t.Errorf("%s: alone, the check says %v", c.name, err)
+			t.Errorf("%s: alone, the check returned %v", c.name, err)
 		}
 		for _, line := range c.remove {
 			ip(t, d, line)

@@ -229,7 +229,7 @@ func testFacts(t *testing.T, n *Node) {
 		t.Errorf("LXD's addresses are %v", facts.Addresses)
 	}
 	if !facts.VMs || facts.Clustered || len(facts.MissingExtensions) > 0 {
-		t.Errorf("the node is said to be no VM host: %+v", facts)
+		t.Errorf("the node is reported as no VM host: %+v", facts)
 	}
 	if !slices.Contains(facts.StorageDrivers, "btrfs") || !slices.Contains(facts.StorageDrivers, "dir") {
 		t.Errorf("storage drivers %v", facts.StorageDrivers)

@@ -252,9 +252,9 @@ func TestCertificateThatWasTrustedForAllIsRestricted(t *testing.T) {
 	}
 	// What LXD knows by another name is not for us to change.
 	if changed, err := n.Trust(t.Context(), "node", "default", theirs.Certificate); err != nil || changed {
-		t.Errorf("Trust of somebody else's = %t, %v", changed, err)
+		t.Errorf("Trust of another user's = %t, %v", changed, err)
 	}
 	if restricted, _ := n.restrictionOf(t, theirs); restricted {
-		t.Error("somebody else's certificate is restricted")
+		t.Error("another user's certificate is restricted")
 	}
 }

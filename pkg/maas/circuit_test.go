@@ -229,7 +229,7 @@ func TestSilenceFromBeforeTheLastAnswerDoesNotCount(t *testing.T) {
 		}
 		group.Wait()
 		if err := read(t.Context(), client); err != nil {
-			t.Errorf("after MAAS has answered: %v", err)
+			t.Errorf("after MAAS has responded: %v", err)
 		}
 	})
 }
@@ -298,7 +298,7 @@ func TestAnAnswerEndsTheRefusals(t *testing.T) {
 				client := maas.client(t)
 				maas.open(t, client)
 				if n := testutil.ToFloat64(client.circuit.gauge); n != 1 {
-					t.Errorf("the metric is %v while MAAS does not answer", n)
+					t.Errorf("the metric is %v while MAAS does not respond", n)
 				}
 				maas.is(answer)
 				if err := read(t.Context(), client); !NotSent(err) {
@@ -308,14 +308,14 @@ func TestAnAnswerEndsTheRefusals(t *testing.T) {
 				before := len(maas.requests())
 				for range 20 {
 					if err := read(t.Context(), client); NotSent(err) {
-						t.Fatalf("MAAS answers, and a call is refused: %v", err)
+						t.Fatalf("MAAS responds, and a call is refused: %v", err)
 					}
 				}
 				if n := len(maas.requests()) - before; n != 20 {
 					t.Errorf("%d of 20 calls were sent", n)
 				}
 				if n := testutil.ToFloat64(client.circuit.gauge); n != 0 {
-					t.Errorf("the metric is %v while MAAS answers", n)
+					t.Errorf("the metric is %v while MAAS responds", n)
 				}
 				maas.open(t, client) // And from the first pause on again.
 				if left, _ := client.NextProbe(); left > firstProbe*6/5 {
@@ -417,7 +417,7 @@ func TestAListIsNoProbe(t *testing.T) {
 			t.Fatalf("when a probe is due, %v is asked for: %v", asked, err)
 		}
 		if _, open := client.NextProbe(); open {
-			t.Error("MAAS answers, and the circuit is open")
+			t.Error("MAAS responds, and the circuit is open")
 		}
 		maas.open(t, client)
 		<-time.After(2 * firstProbe)
@@ -475,11 +475,11 @@ func TestNotSentIsSaidOnlyWhereThereWasNoConnection(t *testing.T) {
 		client *Client
 		want   bool
 	}{
-		"nobody listens":                 {serve(t, func(s *httptest.Server) { s.URL = "http://" + refused.Port(t) }), true},
-		"a certificate of somebody else": {serve(t, (*httptest.Server).StartTLS), true},
-		"dropped":                        {serve(t, (*httptest.Server).Start), false},
-		"dropped with TLS":               {trusted(t, false), false},
-		"dropped with HTTP/2":            {trusted(t, true), false},
+		"nobody listens":                  {serve(t, func(s *httptest.Server) { s.URL = "http://" + refused.Port(t) }), true},
+		"a certificate of another client": {serve(t, (*httptest.Server).StartTLS), true},
+		"dropped":                         {serve(t, (*httptest.Server).Start), false},
+		"dropped with TLS":                {trusted(t, false), false},
+		"dropped with HTTP/2":             {trusted(t, true), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := compose(t.Context(), tc.client); !errors.Is(err, Unavailable) || NotSent(err) != tc.want {

@@ -188,7 +188,7 @@ func FuzzConfig(f *testing.F) {
 		err := config.Validate()
 		client, clientErr := NewClient(config)
 		if (err == nil) != (clientErr == nil) {
-			t.Errorf("Validate says %v, NewClient %v", err, clientErr)
+			t.Errorf("Validate returned %v, NewClient %v", err, clientErr)
 		}
 		if err != nil {
 			checkConfigError(t, err, key)
@@ -232,7 +232,7 @@ func FuzzHostname(f *testing.F) {
 			t.Errorf("%q is no DNS label", label)
 		}
 		if label != Hostname(name, ownerID) || label == Hostname(name, ownerID+"x") {
-			t.Errorf("%q does not tell clusters apart", label)
+			t.Errorf("%q does not distinguish clusters", label)
 		}
 	})
 }

@@ -422,7 +422,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				b.create(twin)
 			},
 			says: func(*bed) []string { return []string{"ns/worker", "ns/twin"} }},
-		"an object that has somebody else's machine": {kind: Stolen,
+		"an object that has another user's machine": {kind: Stolen,
 			do: func(b *bed) {
 				thief := b.object("thief", false)
 				thief.Spec.SystemID = b.stranger.SystemID

@@ -131,7 +131,7 @@ func (a *Auditor) auditStolen(m simulator.MachineSnapshot, holders []*object) []
 		case !a.wasTaken(m.SystemID):
 			findings = append(findings, Finding{Stolen, fmt.Sprintf("%s was never ours, and %s has it", describe(m), o)})
 		case o.isRunning():
-			findings = append(findings, Finding{Stolen, fmt.Sprintf("somebody took %s, and %s says that it runs", describe(m), o)})
+			findings = append(findings, Finding{Stolen, fmt.Sprintf("another user took %s, and %s says that it runs", describe(m), o)})
 		}
 	}
 	return findings

@@ -98,7 +98,7 @@ func (a *Auditor) auditEndpoint(now *maasState, c *claims, of []cluster, address
 		switch stranger, leads := theirs[address]; {
 		case slices.Contains(live, address):
 		case leads:
-			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which somebody else's %s has", fqdn, address, stranger)})
+			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which another user's %s has", fqdn, address, stranger)})
 		case len(live) > 0:
 			findings = append(findings, Finding{Record, fmt.Sprintf("%s leads to %s, which is no live control plane's: those have %v", fqdn, address, live)})
 		}

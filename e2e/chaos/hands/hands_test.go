@@ -43,7 +43,7 @@ var cases = []struct {
 	{"one of two VM hosts can't be reached", "host-other", 0, 2, otherHost},
 	{"a VM host can't be reached while a VM is deleted", "host-stays", 0, 1, hostAwayForDelete},
 	{"a VM host is full", fullTag, 0, 1, waitForRoom},
-	{"the VM's hostname is taken by somebody's machine", "name-taken", 1, 1, takeHostname},
+	{"the VM's hostname is taken by another user's machine", "name-taken", 1, 1, takeHostname},
 	{"the VM's address is taken", "vm-address", 0, 1, takeAddressOfVM},
 	{"the machine's address is taken", "metal-address", 1, 0, takeAddressOfMetal},
 }

@@ -118,7 +118,7 @@ func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
 	}{
 		"there is none yet":                       {&server{}, []string{"10.0.0.1"}, []string{"POST"}, []string{"10.0.0.1"}},
 		"it is so":                                {&server{fqdn: name, addresses: []string{"10.0.0.2", "10.0.0.1"}}, []string{"10.0.0.1", "10.0.0.2"}, nil, []string{"10.0.0.2", "10.0.0.1"}},
-		"somebody edited it":                      {&server{fqdn: name, addresses: []string{"10.0.0.9"}}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
+		"another user edited it":                  {&server{fqdn: name, addresses: []string{"10.0.0.9"}}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
 		"somebody emptied it":                     {&server{fqdn: name}, []string{"10.0.0.1"}, []string{"PUT"}, []string{"10.0.0.1"}},
 		"it is never emptied":                     {&server{fqdn: name, addresses: []string{"10.0.0.1"}}, nil, nil, []string{"10.0.0.1"}},
 		"it is not made without an address":       {&server{}, nil, nil, nil},

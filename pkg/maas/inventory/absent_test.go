@@ -167,15 +167,15 @@ func TestWhatCantBeFoundOutChangesNothing(t *testing.T) {
 		t.Errorf("the last observation is gone: %+v", seen)
 	}
 	if seen := i.Observe("never-seen", Changing); seen.Known {
-		t.Errorf("a machine that MAAS said nothing of is %+v", seen)
+		t.Errorf("a machine that MAAS did not report is %+v", seen)
 	}
 	if n := s.told["m0001"]; n != 2 {
-		t.Errorf("a machine that did not change was told %d times, want once that it is there and once that MAAS can't be read", n)
+		t.Errorf("a machine that did not change was reported %d times, want once that it is there and once that MAAS can't be read", n)
 	}
 	clear(s.errors)
 	s.polls(i, 1)
 	if i.Health() != nil {
-		t.Errorf("MAAS says all again, and health is %v", i.Health())
+		t.Errorf("MAAS reports all again, and health is %v", i.Health())
 	}
 }
 
@@ -213,7 +213,7 @@ func TestOneLookAsksForFewMachinesByThemselves(t *testing.T) {
 		most = max(most, len(s.gets))
 	}
 	if most == 0 || most > maxChecks {
-		t.Errorf("one look asked for %d machines by themselves, want at most %d", most, maxChecks)
+		t.Errorf("one poll asked for %d machines by themselves, want at most %d", most, maxChecks)
 	}
 	for _, id := range ids {
 		if seen := i.Observe(id, Settled); seen.Machine == nil || seen.Vanished != 0 {
@@ -228,7 +228,7 @@ func TestManyThatAreGoneAtOnceHaveVanished(t *testing.T) {
 		machines, gone, leaving, want int
 	}{
 		"all":                         {machines: 5, gone: 5, want: 5},
-		"more than one look asks for": {machines: 100, gone: 100, want: 100},
+		"more than one poll asks for": {machines: 100, gone: 100, want: 100},
 		"more than a third":           {machines: 8, gone: 3, want: 3},
 		"a third":                     {machines: 9, gone: 3},
 		"two of two":                  {machines: 2, gone: 2},
@@ -353,7 +353,7 @@ func TestVanishedEndsWhenMachinesAreBack(t *testing.T) {
 		t.Errorf("the one that is still gone differs (-want +got):\n%s", diff)
 	}
 	if s.told[ids[0]] == told {
-		t.Error("the end of Vanished was not told")
+		t.Error("the end of Vanished was not reported")
 	}
 }
 

@@ -172,12 +172,12 @@ func TestOnlyChangesAreTold(t *testing.T) {
 	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	looked := len(region.lists())
-	eventually(t, "a is looked at again and again", func() bool { return len(region.lists()) > looked+3 })
+	eventually(t, "a is polled again and again", func() bool { return len(region.lists()) > looked+3 })
 	if n := changed.count("a"); n != 1 {
-		t.Errorf("%d changes were told, one happened", n)
+		t.Errorf("%d changes were reported, one happened", n)
 	}
 	region.set("a", maas.StatusDeployed)
-	eventually(t, "the change is told", func() bool { return changed.count("a") == 2 })
+	eventually(t, "the change is reported", func() bool { return changed.count("a") == 2 })
 }
 
 func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
@@ -189,10 +189,10 @@ func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
 	eventually(t, "all are known", func() bool { return changed.count("a")+changed.count("b")+changed.count("c") == 3 })
 	before := len(region.lists())
 	region.set("b", maas.StatusBroken)
-	eventually(t, "the drift is told", func() bool { return changed.count("b") == 2 })
+	eventually(t, "the drift is reported", func() bool { return changed.count("b") == 2 })
 	for _, ids := range region.lists()[before:] {
 		if len(ids) != 3 {
-			t.Errorf("an idle look asked for %v, want all machines in one list", ids)
+			t.Errorf("an idle poll asked for %v, want all machines in one list", ids)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestAMachineThatIsGoneIsTold(t *testing.T) {
 	region.mu.Lock()
 	delete(region.machines, "a")
 	region.mu.Unlock()
-	eventually(t, "a is told to be gone", func() bool { return changed.count("a") == 2 })
+	eventually(t, "a is reported as gone", func() bool { return changed.count("a") == 2 })
 	if seen := inventory.Observe("a", Settled); !seen.Known || seen.Machine != nil {
 		t.Errorf("a is %+v, want known and gone", seen)
 	}
@@ -218,7 +218,7 @@ func TestOlderAnswersDontUndoWrites(t *testing.T) {
 	inventory.Track(&maas.Machine{SystemID: "a", Status: maas.StatusDeploying})
 	inventory.applyList(asked, []string{"a"}, []*maas.Machine{{SystemID: "a", Status: maas.StatusReady}})
 	if seen := inventory.Observe("a", Changing); seen.Machine.Status != maas.StatusDeploying {
-		t.Errorf("the machine is in status %d, want what the write answered", seen.Machine.Status)
+		t.Errorf("the machine is in status %d, want the response to the write", seen.Machine.Status)
 	}
 	inventory.Distrust("a")
 	if inventory.Observe("a", Changing).Known {
@@ -238,7 +238,7 @@ func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	inventory.Wrote(&maas.Machine{SystemID: "extra", Status: maas.StatusReady})
 	inventory.Observe("a", Changing)
 	before := len(region.lists()) + 1 // One may be under way.
-	eventually(t, "a is looked at", func() bool { return len(region.lists()) > before+5 })
+	eventually(t, "a is polled", func() bool { return len(region.lists()) > before+5 })
 	for _, ids := range region.lists()[before:] {
 		if slices.Contains(ids, "extra") {
 			t.Fatalf("MAAS was asked for %v, and nobody observes the extra machine", ids)
@@ -252,15 +252,15 @@ func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
 	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.setDown(true)
-	eventually(t, "the outage is told", func() bool { return changed.count("a") == 2 })
+	eventually(t, "the outage is reported", func() bool { return changed.count("a") == 2 })
 	if err := inventory.Health(); !errors.Is(err, maas.Unavailable) {
 		t.Errorf("Health is %v, want %s", err, maas.Unavailable)
 	}
 	if seen := inventory.Observe("a", Changing); !seen.Known || seen.Machine == nil {
-		t.Errorf("the last answer is gone: %+v", seen)
+		t.Errorf("the last response is gone: %+v", seen)
 	}
 	region.setDown(false)
-	eventually(t, "the end of the outage is told", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+	eventually(t, "the end of the outage is reported", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
 func TestAnAnswerThatWasLostIsNoOutage(t *testing.T) {
@@ -269,11 +269,11 @@ func TestAnAnswerThatWasLostIsNoOutage(t *testing.T) {
 	inventory.Observe("a", Changing)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.fail(1)
-	eventually(t, "an answer was lost", func() bool { return region.turnedAway() == 1 })
+	eventually(t, "a response was lost", func() bool { return region.turnedAway() == 1 })
 	asked := len(region.lists())
-	eventually(t, "MAAS answers again", func() bool { return len(region.lists()) > asked })
+	eventually(t, "MAAS responds again", func() bool { return len(region.lists()) > asked })
 	if n := changed.count("a"); n != 1 || inventory.Health() != nil {
-		t.Errorf("it was told %d times, and health is %v", n, inventory.Health())
+		t.Errorf("it was reported %d times, and health is %v", n, inventory.Health())
 	}
 }
 
@@ -294,7 +294,7 @@ func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 	before := region.turnedAway()
 	eventually(t, "it was tried", func() bool {
 		if _, err := inventory.Client().ListZones(t.Context()); err == nil {
-			t.Fatal("a MAAS that is down answered")
+			t.Fatal("a MAAS that is down responded")
 		}
 		return region.turnedAway() > before
 	})
@@ -302,7 +302,7 @@ func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 		t.Errorf("%d calls reached MAAS, want the one that tried", n)
 	}
 	region.setDown(false)
-	eventually(t, "its end is told to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+	eventually(t, "its end is reported to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
 func TestTheInventoryTriesWhetherMAASIsBackAlsoWithNothingToLookAt(t *testing.T) {
@@ -333,7 +333,7 @@ func TestSharedAnswersAreAskedForOnce(t *testing.T) {
 		t.Errorf("the zones were asked for %d times, want once", region.zones)
 	}
 	if _, err := inventory.Zones(t.Context(), 0); err != nil || region.zones != 2 {
-		t.Errorf("an answer that is too old was used (asked %d times, error %v)", region.zones, err)
+		t.Errorf("a response that is too old was used (asked %d times, error %v)", region.zones, err)
 	}
 }
 

@@ -149,7 +149,7 @@ func TestPlaceRefuses(t *testing.T) {
 				t.Fatalf("HostRef: %#v, want an LXDError of type %s", err, tc.kind)
 			}
 			if !strings.Contains(refused.Message, tc.says) {
-				t.Errorf("the message is %q, want it to say %q", refused.Message, tc.says)
+				t.Errorf("the message is %q, want it to contain %q", refused.Message, tc.says)
 			}
 		})
 	}

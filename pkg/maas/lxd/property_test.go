@@ -223,7 +223,7 @@ func TestTheOrderOfHostsAndPeersDoesNotMatter(t *testing.T) {
 			r.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 			again, err := placed(hosts, spec, peers)
 			if again.Name != first.Name {
-				t.Fatalf("the answer was %q and is %q", first.Name, again.Name)
+				t.Fatalf("the response was %q and is %q", first.Name, again.Name)
 			}
 			if diff := cmp.Diff(fmt.Sprint(wrong), fmt.Sprint(err)); diff != "" {
 				t.Fatalf("the refusal differs:\n%s", diff)
@@ -253,7 +253,7 @@ func TestARefusalSaysWhyForEveryHost(t *testing.T) {
 			total += n
 		}
 		if total != len(hosts) {
-			t.Errorf("%q says why for %d of %d hosts", refused.Message, total, len(hosts))
+			t.Errorf("%q has the reason for %d of %d hosts", refused.Message, total, len(hosts))
 		}
 	})
 	if refusals < seeds/20 {

@@ -100,7 +100,7 @@ func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
 		}
 		group.Wait()
 		if len(e.began) != 1 {
-			t.Errorf("MAAS looked %d times, want once", len(e.began))
+			t.Errorf("MAAS refreshed %d times, want once", len(e.began))
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestOnlyALookThatBeganLaterTells(t *testing.T) {
 		}
 		group.Wait()
 		if len(e.began) < 2 || len(e.began) > 4 {
-			t.Errorf("MAAS looked %d times within 12 s, want a few", len(e.began))
+			t.Errorf("MAAS refreshed %d times within 12 s, want a few", len(e.began))
 		}
 	})
 }
@@ -141,7 +141,7 @@ func TestADeletionAsksAnew(t *testing.T) {
 			e.remove(one.Key(), "vm")()
 		}
 		if len(e.began) != 2 {
-			t.Errorf("MAAS looked %d times, want once for each deletion", len(e.began))
+			t.Errorf("MAAS refreshed %d times, want once for each deletion", len(e.began))
 		}
 	})
 }
@@ -179,7 +179,7 @@ func TestLooksAndComposesKeepApart(t *testing.T) {
 		}
 		group.Wait()
 		if made != 24 || len(e.began) == 0 {
-			t.Errorf("%d of 24 VMs were composed, with %d looks", made, len(e.began))
+			t.Errorf("%d of 24 VMs were composed, with %d refreshes", made, len(e.began))
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		pass(2 * gatherWindow)
 		var later *LaterError
 		if err := e.make(t.Context(), 0); !errors.As(err, &later) {
-			t.Errorf("composing while MAAS looks: %v, want a *LaterError", err)
+			t.Errorf("composing while MAAS refreshes: %v, want a *LaterError", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -215,7 +215,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		close(release)
 		group.Wait()
 		if err := e.make(t.Context(), 0); err != nil {
-			t.Errorf("after the look: %v", err)
+			t.Errorf("after the refresh: %v", err)
 		}
 	})
 }
@@ -247,7 +247,7 @@ func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
 					_, err := e.until(t.Context(), fmt.Sprint("vm-", i))
 					var failed *refreshFailedError
 					if !errors.As(err, &failed) || !errors.Is(err, maas.Unavailable) {
-						t.Errorf("the look says %v, want what MAAS said", err)
+						t.Errorf("the refresh returned %v, want MAAS's error", err)
 						return
 					}
 					pass(failed.after)
@@ -256,7 +256,7 @@ func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
 		}
 		group.Wait()
 		if len(e.began) < 4 || len(e.began) > 7 {
-			t.Errorf("MAAS looked %d times in 3 minutes, want growing pauses", len(e.began))
+			t.Errorf("MAAS refreshed %d times in 3 minutes, want growing pauses", len(e.began))
 		}
 		for i := 2; i < len(e.began); i++ {
 			if pause, before := e.began[i].Sub(e.began[i-1]), e.began[i-1].Sub(e.began[i-2]); pause < before {
@@ -283,11 +283,11 @@ func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 		e := newEye(t)
 		e.err = &maas.Error{Kind: maas.Forbidden}
 		if _, err := e.until(t.Context(), "vm-0"); !errors.Is(err, maas.Forbidden) {
-			t.Fatalf("the look says %v, want %s", err, maas.Forbidden)
+			t.Fatalf("the refresh returned %v, want %s", err, maas.Forbidden)
 		}
 		e.err = nil
 		if _, err := e.until(t.Context(), "vm-1"); err != nil {
-			t.Errorf("another user's look: %v", err)
+			t.Errorf("another user's refresh: %v", err)
 		}
 	})
 }
@@ -302,7 +302,7 @@ func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if waited := e.began[0].Sub(begun); waited < 2*gatherWindow || waited > 2*maxGather {
-			t.Errorf("the look began after %s, want it to wait for a while", waited)
+			t.Errorf("the refresh began after %s, want it to wait for a while", waited)
 		}
 	})
 }
@@ -330,7 +330,7 @@ func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 			list := []Host{one, two}
 			e.markCoolingDown(list)
 			if !list[1].CooldownUntil.IsZero() {
-				t.Errorf("%s is left alone", list[1].Name)
+				t.Errorf("%s is skipped", list[1].Name)
 			}
 			return time.Now().Before(list[0].CooldownUntil)
 		}
@@ -338,30 +338,30 @@ func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 			t.Helper()
 			e.err = failure
 			if _, err := e.until(t.Context(), vm); !errors.Is(err, failure) {
-				t.Fatalf("the look ended with %v, want %v", err, failure)
+				t.Fatalf("the refresh ended with %v, want %v", err, failure)
 			}
 			pass(firstRefreshRetry)
 		}
 		refresh("vm-1", nil)
 		if leftAlone() {
-			t.Error("a host that answers is left alone")
+			t.Error("a host that responds is skipped")
 		}
 		refresh("vm-2", talkingFailed)
 		if !leftAlone() {
-			t.Error("a host that does not answer is not left alone")
+			t.Error("a host that does not respond is not skipped")
 		}
 		refresh("vm-2", nil)
 		if leftAlone() {
-			t.Error("a host that answers again is left alone")
+			t.Error("a host that responds again is skipped")
 		}
 		refresh("vm-3", talkingFailed)
 		pass(cooldowns.First - firstRefreshRetry - time.Second)
 		if !leftAlone() {
-			t.Error("it is left alone for too short")
+			t.Error("it is skipped for too short")
 		}
 		pass(time.Second)
 		if leftAlone() {
-			t.Error("it is left alone for too long: nobody looks any more, and only a VM can tell whether it is back")
+			t.Error("it is skipped for too long: nobody refreshes it any more, and only a VM can show whether it is back")
 		}
 	})
 }
@@ -375,11 +375,11 @@ func TestALookThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
 			e := newEye(t)
 			e.err = failure
 			if _, err := e.until(t.Context(), "vm"); !errors.Is(err, failure) {
-				t.Fatalf("the look ended with %v, want %v", err, failure)
+				t.Fatalf("the refresh ended with %v, want %v", err, failure)
 			}
 			list := []Host{{ID: 1, Name: "host"}}
 			if e.markCoolingDown(list); !list[0].CooldownUntil.IsZero() {
-				t.Errorf("after %v it is left alone", failure)
+				t.Errorf("after %v it is skipped", failure)
 			}
 		}
 	})

@@ -131,7 +131,7 @@ func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
 				until = list[0].CooldownUntil
 			}
 			if said := until.UTC().Format(time.RFC3339); !list[0].CooldownUntil.Equal(until) || !strings.Contains(refused.Message, said) {
-				t.Fatalf("it is left alone until %v, before that until %v, and the message is %q", list[0].CooldownUntil, until, refused.Message)
+				t.Fatalf("it is skipped until %v, before that until %v, and the message is %q", list[0].CooldownUntil, until, refused.Message)
 			}
 			if now = now.Add(time.Minute); !now.Before(until) {
 				return waited + time.Minute
@@ -191,22 +191,22 @@ func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
 	list := []Host{host("a1", "a")}
 	s.markCoolingDown(list)
 	if want := time.Unix(1000, 0).Add(cooldowns.First); !list[0].CooldownUntil.Equal(want) {
-		t.Errorf("it is left alone until %v, want %v", list[0].CooldownUntil, want)
+		t.Errorf("it is skipped until %v, want %v", list[0].CooldownUntil, want)
 	}
 }
 
 func TestWhatIsNotTheHostsFault(t *testing.T) {
 	for name, err := range map[string]error{
-		"the API key":               &maas.Error{Kind: maas.Unauthorized, Status: 401},
-		"no administrator":          &maas.Error{Kind: maas.Forbidden, Status: 403},
-		"a MAAS without VM hosts":   &maas.Error{Kind: maas.Gone, Status: 410},
-		"the connection broke":      &maas.Error{Kind: maas.Unavailable},
-		"an answer that is garbled": &maas.Error{Kind: maas.Unavailable, Status: 200},
-		"a lock in MAAS":            &maas.Error{Kind: maas.Conflict, Status: 409},
-		"a host that is gone":       &maas.Error{Kind: maas.NotFound, Status: 404},
-		"a proxy":                   &maas.Error{Kind: maas.Unavailable, Status: 502},
-		"a proxy that is busy":      &maas.Error{Kind: maas.Unavailable, Status: 503, RetryAfter: time.Second},
-		"MAAS is known to be away":  &maas.Error{Kind: maas.Unavailable, NotSent: true},
+		"the API key":              &maas.Error{Kind: maas.Unauthorized, Status: 401},
+		"no administrator":         &maas.Error{Kind: maas.Forbidden, Status: 403},
+		"a MAAS without VM hosts":  &maas.Error{Kind: maas.Gone, Status: 410},
+		"the connection broke":     &maas.Error{Kind: maas.Unavailable},
+		"a garbled response":       &maas.Error{Kind: maas.Unavailable, Status: 200},
+		"a lock in MAAS":           &maas.Error{Kind: maas.Conflict, Status: 409},
+		"a host that is gone":      &maas.Error{Kind: maas.NotFound, Status: 404},
+		"a proxy":                  &maas.Error{Kind: maas.Unavailable, Status: 502},
+		"a proxy that is busy":     &maas.Error{Kind: maas.Unavailable, Status: 503, RetryAfter: time.Second},
+		"MAAS is known to be away": &maas.Error{Kind: maas.Unavailable, NotSent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleet := &hosts{list: []Host{host("a1", "a")}, err: err}
@@ -216,7 +216,7 @@ func TestWhatIsNotTheHostsFault(t *testing.T) {
 			}
 			fleet.err = nil
 			if _, err := compose(t, s, small); err != nil {
-				t.Errorf("the host is left alone: %v", err)
+				t.Errorf("the host is skipped: %v", err)
 			}
 		})
 	}

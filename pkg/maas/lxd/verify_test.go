@@ -24,7 +24,7 @@ func found(t *testing.T, composer Composer, vm VM) (p Presence, err error) {
 		return p.State != Pending, nil
 	})
 	if timedOut != nil {
-		t.Fatalf("it is never told: %v", err)
+		t.Fatalf("it is never reported: %v", err)
 	}
 	return p, err
 }
@@ -54,9 +54,9 @@ func TestFind(t *testing.T) {
 		"on a host that has another id now": {losing: true, place: "77/host", back: true},
 		"on a host that is gone":            {losing: true, place: "77/other"},
 		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unreached: true},
-		"without the right to look":         {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden, unreached: true},
+		"without the right to refresh":      {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden, unreached: true},
 		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}, want: maas.Gone, unreached: true},
-		"while the refresh is no answer":    {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unreached: true},
+		"while the refresh got no response": {fault: &simulator.Fault{Op: "refresh", Garbage: true}, want: maas.Unavailable, unreached: true},
 		"while MAAS is away":                {fault: &simulator.Fault{DropBefore: true}, want: maas.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestFind(t *testing.T) {
 				t.Fatalf("got %+v, error %v", p, err)
 			}
 			if p.Never != (tc.want == maas.Gone || tc.want == maas.Forbidden) {
-				t.Errorf("it will never be told: %v", p.Never)
+				t.Errorf("it will never be reported: %v", p.Never)
 			}
 			if tc.want != "" && !errors.Is(errors.Join(err, p.Why), tc.want) {
 				t.Errorf("the error is %v, why %v, want %s", err, p.Why, tc.want)

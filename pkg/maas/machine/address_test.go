@@ -169,7 +169,7 @@ func TestConnect(t *testing.T) {
 			if diff := cmp.Diff(tc.want, links(now)); diff != "" {
 				t.Errorf("MAAS's links differ (-want +got):\n%s", diff)
 			}
-			for what, m := range map[string]*maas.Machine{"what it answers": connected, "MAAS": now} {
+			for what, m := range map[string]*maas.Machine{"its response": connected, "MAAS": now} {
 				if !Connected(m, tc.nics) || (len(tc.calls) > 0 && Connected(b.vm, tc.nics)) {
 					t.Errorf("%s: connected %v, before %v", what, Connected(m, tc.nics), Connected(b.vm, tc.nics))
 				}

@@ -146,7 +146,7 @@ func TestWithoutAnotherMachineNoneFits(t *testing.T) {
 		want[0], want[1] = want[1], want[0]
 	}
 	if diff := cmp.Diff(want, p.CoolingDown(maas.AllocateParams{})); diff != "" {
-		t.Errorf("what is left alone differs (-want +got):\n%s", diff)
+		t.Errorf("what is skipped differs (-want +got):\n%s", diff)
 	}
 	for zone, hostname := range map[string]string{"zone-a": "metal-a", "zone-b": "metal-b"} {
 		if list := p.CoolingDown(maas.AllocateParams{Zone: zone}); len(list) != 1 || list[0].Hostname != hostname {
@@ -241,7 +241,7 @@ func TestThePauseBeginsInThePool(t *testing.T) {
 		}
 	}
 	if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 0 {
-		t.Errorf("a machine that is not in the pool is told of: %+v", list)
+		t.Errorf("a machine that is not in the pool is reported: %+v", list)
 	}
 	back := now
 	for range 3 { // For example until its network is restored.

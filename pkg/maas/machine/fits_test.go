@@ -21,7 +21,7 @@ func TestFits(t *testing.T) {
 	}{
 		"any":                  {metal, maas.AllocateParams{}, true},
 		"all at their limits":  {metal, maas.AllocateParams{SystemID: "a", Zone: "z", Pool: "p", MinCPU: 8, MinMemory: 16384, MinDiskSize: 100, Tags: []string{"gpu", "ssd"}}, true},
-		"somebody has it":      {change(func(m *maas.Machine) { m.Status = maas.StatusDeployed }), maas.AllocateParams{}, true},
+		"another user has it":  {change(func(m *maas.Machine) { m.Status = maas.StatusDeployed }), maas.AllocateParams{}, true},
 		"another machine":      {metal, maas.AllocateParams{SystemID: "b"}, false},
 		"another zone":         {metal, maas.AllocateParams{Zone: "y"}, false},
 		"another pool":         {metal, maas.AllocateParams{Pool: "q"}, false},

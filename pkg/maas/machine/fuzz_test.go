@@ -29,7 +29,7 @@ func FuzzStaticIP(f *testing.F) {
 				t.Errorf("%q: %v", address, err)
 			}
 		} else if prefix, err := netip.ParsePrefix(subnet.CIDR); err != nil || !prefix.Contains(ip) {
-			t.Errorf("%q is said to lie in %s", address, subnet.CIDR)
+			t.Errorf("%q is reported to lie in %s", address, subnet.CIDR)
 		}
 		linked := &maas.Machine{BootInterface: &maas.Interface{Links: []maas.Link{{Mode: maas.LinkModeStatic, IPAddress: ip.String()}}}}
 		if HasAddress(linked, address) != (parseErr == nil) {

@@ -40,13 +40,13 @@ func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
 		free    bool
 		links   int
 	}{
-		"Ready, with the address":        {maas.Machine{Status: maas.StatusReady, BootInterface: static(address)}, true, 1},
-		"New, with the address":          {maas.Machine{Status: maas.StatusNew, BootInterface: static(address)}, true, 1},
-		"Ready, without the address":     {maas.Machine{Status: maas.StatusReady, BootInterface: static("10.0.0.10")}, true, 0},
-		"Ready, without a boot NIC":      {maas.Machine{Status: maas.StatusReady}, true, 0},
-		"Ready, but already somebody's":  {maas.Machine{Status: maas.StatusReady, Owner: "x", BootInterface: static(address)}, false, 0},
-		"taken by somebody":              {maas.Machine{Status: maas.StatusAllocated, Owner: "x", BootInterface: static(address)}, false, 0},
-		"commissioned, without an owner": {maas.Machine{Status: maas.StatusCommissioning, BootInterface: static(address)}, false, 0},
+		"Ready, with the address":           {maas.Machine{Status: maas.StatusReady, BootInterface: static(address)}, true, 1},
+		"New, with the address":             {maas.Machine{Status: maas.StatusNew, BootInterface: static(address)}, true, 1},
+		"Ready, without the address":        {maas.Machine{Status: maas.StatusReady, BootInterface: static("10.0.0.10")}, true, 0},
+		"Ready, without a boot NIC":         {maas.Machine{Status: maas.StatusReady}, true, 0},
+		"Ready, but already another user's": {maas.Machine{Status: maas.StatusReady, Owner: "x", BootInterface: static(address)}, false, 0},
+		"taken by another user":             {maas.Machine{Status: maas.StatusAllocated, Owner: "x", BootInterface: static(address)}, false, 0},
+		"commissioned, without an owner":    {maas.Machine{Status: maas.StatusCommissioning, BootInterface: static(address)}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.machine.SystemID = "abc123"

@@ -85,7 +85,7 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		"a VM that failed commissioning":              {machine: vm("owner1", "a", inState(maas.StatusFailedCommissioning)), want: proven},
 
 		"claimed by system id":             {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-a"}}, want: no},
-		"claimed by somebody else's":       {machine: metal("owner1", "a"), objects: []Object{{"other", "z", "id-a"}}, want: no},
+		"claimed by another user's":        {machine: metal("owner1", "a"), objects: []Object{{"other", "z", "id-a"}}, want: no},
 		"claimed before it is recorded":    {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
 		"a VM, claimed by its hostname":    {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
 		"a VM that came back":              {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", "id-gone"}}, want: no},
@@ -172,17 +172,17 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 		machine *maas.Machine
 		want    string
 	}{
-		"deployed":                         {metal("owner1", "a.b"), "capmaas/owner1/a.b"},
-		"broken":                           {metal("owner1", "a", inState(maas.StatusBroken)), "capmaas/owner1/a"},
-		"the release failed":               {metal("owner1", "a", inState(maas.StatusReleasingFailed)), ""},
-		"a VM nobody acquired":             {vm("owner1", "a"), ""},
-		"a VM that commissions":            {vm("owner1", "a", inState(maas.StatusCommissioning)), ""},
-		"a VM that is deployed":            {vm("owner1", "a", inState(maas.StatusDeployed)), "capmaas/owner1/a"},
-		"a VM whose release failed":        {vm("owner1", "a", inState(maas.StatusReleasingFailed)), "capmaas/owner1/a"},
-		"a VM that somebody has allocated": {vm("owner1", "a", inState(maas.StatusAllocated)), "capmaas/owner1/a"},
-		"a VM that somebody allocated and had in rescue mode": {vm("owner1", "a", inState(maas.StatusAllocated), ownedBy("")), "capmaas/owner1/a"},
+		"deployed":                             {metal("owner1", "a.b"), "capmaas/owner1/a.b"},
+		"broken":                               {metal("owner1", "a", inState(maas.StatusBroken)), "capmaas/owner1/a"},
+		"the release failed":                   {metal("owner1", "a", inState(maas.StatusReleasingFailed)), ""},
+		"a VM nobody acquired":                 {vm("owner1", "a"), ""},
+		"a VM that commissions":                {vm("owner1", "a", inState(maas.StatusCommissioning)), ""},
+		"a VM that is deployed":                {vm("owner1", "a", inState(maas.StatusDeployed)), "capmaas/owner1/a"},
+		"a VM whose release failed":            {vm("owner1", "a", inState(maas.StatusReleasingFailed)), "capmaas/owner1/a"},
+		"a VM that another user has allocated": {vm("owner1", "a", inState(maas.StatusAllocated)), "capmaas/owner1/a"},
+		"a VM that another user allocated and had in rescue mode": {vm("owner1", "a", inState(maas.StatusAllocated), ownedBy("")), "capmaas/owner1/a"},
 		"a VM in rescue mode":              {vm("owner1", "a", inState(maas.StatusRescueMode)), "capmaas/owner1/a"},
-		"a VM that somebody holds":         {vm("owner1", "a", ownedBy("bob")), "capmaas/owner1/a"},
+		"a VM that another user holds":     {vm("owner1", "a", ownedBy("bob")), "capmaas/owner1/a"},
 		"a VM that bob commissions":        {vm("owner1", "a", inState(maas.StatusCommissioning), ownedBy("bob")), ""},
 		"a VM that failed commissioning":   {vm("owner1", "a", inState(maas.StatusFailedCommissioning), ownedBy("bob")), ""},
 		"a VM that is tested":              {vm("owner1", "a", inState(maas.StatusTesting), ownedBy("bob")), ""},
@@ -194,7 +194,7 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 		"a broken VM that nobody has":      {vm("owner1", "a", inState(maas.StatusBroken)), ""},
 		"a broken VM with our marks": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob"),
 			annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), ""},
-		"a broken VM of somebody": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob")), "capmaas/owner1/a"},
+		"a broken VM of another user": {vm("owner1", "a", inState(maas.StatusBroken), ownedBy("bob")), "capmaas/owner1/a"},
 	} {
 		found, notOrphan := claims.Judge(tc.machine)
 		if notOrphan != "" || found.AgentName() != tc.want {

@@ -255,18 +255,18 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 		"of a gone cluster, not vouched for":   func(b *bed) *maas.Machine { return b.metal("owner9", "a", here) },
 		"of another management cluster":        func(b *bed) *maas.Machine { return b.metal("owner9", "a", elsewhere) },
 		"marked by another management cluster": func(b *bed) *maas.Machine { return b.metal("owner1", "a", elsewhere) },
-		"of another management cluster, though somebody vouches": func(b *bed) *maas.Machine {
+		"of another management cluster, though an operator vouches": func(b *bed) *maas.Machine {
 			b.vouched = []string{"owner9"}
 			return b.metal("owner9", "a", elsewhere)
 		},
-		"acquired by somebody else under our annotations": func(b *bed) *maas.Machine {
+		"acquired by another user under our annotations": func(b *bed) *maas.Machine {
 			m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "somebody", NotOnVMHosts: []string{"lxd-a"}})
 			if err != nil {
 				b.t.Fatal(err)
 			}
 			return b.mark(m, "owner1", "a", here)
 		},
-		"a VM that somebody took": func(b *bed) *maas.Machine {
+		"a VM that another user took": func(b *bed) *maas.Machine {
 			m := b.vm("owner1", "a")
 			m, err := b.as(otherKey).AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: m.SystemID})
 			if err != nil {
@@ -334,7 +334,7 @@ func TestNothingIsDoneWhenItCannotBeProven(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	m := b.metal("owner1", "a", here)
-	broken := errors.New("Kubernetes does not answer")
+	broken := errors.New("Kubernetes does not respond")
 	remover := &Remover{Client: b.client, Claims: func(context.Context) (*Claims, error) { return nil, broken }}
 	if _, err := remover.Remove(t.Context(), m.SystemID); !errors.Is(err, broken) {
 		t.Errorf("Kubernetes' error is lost: %v", err)

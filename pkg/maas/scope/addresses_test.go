@@ -96,7 +96,7 @@ func TestNICs(t *testing.T) {
 		"nothing asked for":                                   {},
 		"the boot interface carries the address":              {address: "10.0.0.5", want: []machine.NIC{static("", "")}},
 		"the first device carries the address":                {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Bridge: "br1"}}, address: "10.0.0.5", want: []machine.NIC{static("eth0", "")}},
-		"the device that says so carries it, on its subnet":   {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.9/24", LinkMode: infrav1.LinkModeStatic}}, address: "10.0.0.5", want: []machine.NIC{static("eth1", "10.0.0.0/24")}},
+		"the device that is marked carries it, on its subnet": {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.9/24", LinkMode: infrav1.LinkModeStatic}}, address: "10.0.0.5", want: []machine.NIC{static("eth1", "10.0.0.0/24")}},
 		"modes without an address":                            {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0", LinkMode: infrav1.LinkModeDHCP}, {Name: "eth1", Bridge: "br1", LinkMode: infrav1.LinkModeLinkUp}}, want: []machine.NIC{{Name: "eth0", Mode: maas.LinkModeDHCP}, {Name: "eth1", Mode: maas.LinkModeLinkUp}}},
 		"a subnet is made sure of, a bridge's is MAAS's work": {devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.1.0.0/24"}}, want: []machine.NIC{{Name: "eth1", Mode: maas.LinkModeAuto, Subnet: "10.1.0.0/24"}}},
 	} {

@@ -181,7 +181,7 @@ func TestFaultDelay(t *testing.T) {
 	}
 	select {
 	case err := <-answered:
-		t.Fatalf("answered before the delay had passed: %v", err)
+		t.Fatalf("responded before the delay had passed: %v", err)
 	default:
 	}
 	b.clock.Step(time.Minute)

@@ -68,7 +68,7 @@ func (b *fuzzBed) mustList(t *testing.T, what string) {
 	t.Helper()
 	got := b.serve(get, apiRoot+what, "", adminKey.header("after "+what+b.clock.Now().String(), b.clock.Now()), "", nil)
 	if got.Code != http.StatusOK || !json.Valid(got.Body.Bytes()) {
-		t.Errorf("afterwards %s answers %d: %s%s", what, got.Code, got.Body, b.panicked)
+		t.Errorf("afterwards %s responds %d: %s%s", what, got.Code, got.Body, b.panicked)
 	}
 }
 
@@ -96,7 +96,7 @@ func FuzzRequest(f *testing.F) {
 		text := got.Body.String()
 		if got.Code == http.StatusInternalServerError &&
 			!slices.ContainsFunc(maasFailures, func(known string) bool { return strings.HasPrefix(text, known) }) {
-			t.Errorf("%s %s?%s answers 500: %s", method, path, query, text)
+			t.Errorf("%s %s?%s responds 500: %s", method, path, query, text)
 		}
 		if strings.HasPrefix(got.Header().Get("Content-Type"), "application/json") && !json.Valid(got.Body.Bytes()) {
 			t.Errorf("%s %s?%s answers what is no JSON: %s", method, path, query, text)

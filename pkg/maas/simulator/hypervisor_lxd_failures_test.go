@@ -292,7 +292,7 @@ func TestBrokenWayToAnLXDHost(t *testing.T) {
 	b.expectRefused(path, "Failed to connect to the LXD REST API")
 	b.BreakVMHost("host", false, true)
 	if got := b.compose(path); got.status != http.StatusServiceUnavailable || b.vm("vm1") == nil {
-		t.Errorf("composing with a lost answer: %d %s", got.status, got.body)
+		t.Errorf("composing with a lost response: %d %s", got.status, got.body)
 	}
 	b.BreakVMHost("host", false, false)
 	b.do(post, path, "op", "refresh").object(t)
@@ -365,7 +365,7 @@ func TestSilentLXDHostHoldsUpNobodyAndEndsWithTheRegion(t *testing.T) {
 	}
 	select {
 	case got := <-answered:
-		t.Errorf("answered before the host: %d %s", got.status, got.body)
+		t.Errorf("responded before the host: %d %s", got.status, got.body)
 	default:
 	}
 	b.Close()

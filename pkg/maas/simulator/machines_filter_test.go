@@ -112,7 +112,7 @@ func TestPlainUsersSeeWhatIsFreeOrTheirs(t *testing.T) {
 	}
 	for _, op := range []string{"release", "deploy", "power_off"} {
 		if got, err := b.send(plainKey, post, "machines/"+id+"/", url.Values{"op": {op}}); err != nil || got.status != http.StatusForbidden {
-			t.Errorf("%s of somebody else's machine: %d, %v", op, got.status, err)
+			t.Errorf("%s of another user's machine: %d, %v", op, got.status, err)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestSubscribersAreToldInOrder(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatal("not told of the deletion")
+		t.Fatal("the deletion was not reported")
 	}
 	want := []string{
 		"created Ready", "status Allocated", "status Deploying", "addresses 10.10.0.3", "power on", "status Deployed", "deleted ",

@@ -134,7 +134,7 @@ func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
 		}
 	}
 	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "already exists") {
-		t.Errorf("the compose answers %d %s, want that the name is taken", got.status, got.body)
+		t.Errorf("the compose responds %d %s, want that the name is taken", got.status, got.body)
 	}
 	if now := b.named("half"); now.SystemID != taken.SystemID {
 		t.Errorf("the compose took the VM over as %s", now.SystemID)

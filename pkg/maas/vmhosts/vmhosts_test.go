@@ -182,7 +182,7 @@ func TestEnsureUpdatesWhatDiffers(t *testing.T) {
 			}
 			result := b.ensure(r)
 			if diff := cmp.Diff(test.want, result.Changes); diff != "" || !cmp.Equal(would, result.Changes) || result.Host.ID != id || len(b.hosts()) != 1 {
-				t.Errorf("changed %v (check said %v), of %d hosts", result.Changes, would, len(b.hosts()))
+				t.Errorf("changed %v (check returned %v), of %d hosts", result.Changes, would, len(b.hosts()))
 			}
 			if again := b.ensure(r); len(again.Changes) > 0 {
 				t.Errorf("once more: %v", again.Changes)

@@ -289,7 +289,7 @@ func TestKeepsWhatItHadWhilePoweredOff(t *testing.T) {
 		t.Errorf("the pool is %s", pool.Status)
 	}
 	if got := fetch(t, d, "10.0.2.15:8443", newKeys(t)); !strings.Contains(got, `"auth":"untrusted"`) {
-		t.Errorf("the daemon answers %s", got)
+		t.Errorf("the daemon responds %s", got)
 	}
 }
 

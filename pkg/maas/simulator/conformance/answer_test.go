@@ -65,7 +65,7 @@ func (a *answer) into(t *testing.T, v any) {
 	decoder := json.NewDecoder(strings.NewReader(string(a.body)))
 	decoder.UseNumber() // 107374.1824 and 100 must stay apart
 	if err := decoder.Decode(v); err != nil {
-		t.Fatalf("%s: reading the answer: %v; body: %s", a.request, err, a.excerpt())
+		t.Fatalf("%s: reading the response: %v; body: %s", a.request, err, a.excerpt())
 	}
 }
 
@@ -78,7 +78,7 @@ func (a *answer) refuses(t *testing.T, status int, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(string(a.body), part) {
-			t.Errorf("%s: %d %q, want it to say %q", a.request, status, a.excerpt(), part)
+			t.Errorf("%s: %d %q, want it to contain %q", a.request, status, a.excerpt(), part)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (m *maas) send(ctx context.Context, r request) (*answer, error) {
 	}
 	raw, err := io.ReadAll(resp.Body)
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+		return nil, fmt.Errorf("reading the response: %w", err)
 	}
 	return &answer{request: r, status: resp.StatusCode, header: resp.Header, body: raw}, nil
 }

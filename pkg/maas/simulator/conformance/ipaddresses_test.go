@@ -173,7 +173,7 @@ func TestAddressesAreListedByWhoHoldsThem(t *testing.T) {
 			t.Errorf("the list of all has not %s and %s", mine, static)
 		}
 		if theirs := plain.get(t, "ipaddresses/").list(t); has(theirs, "ip", mine) {
-			t.Errorf("somebody else's list has %s", mine)
+			t.Errorf("another user's list has %s", mine)
 		}
 		if byOwner := m.get(t, "ipaddresses/", "owner", m.me(t)).list(t); !has(byOwner, "ip", mine) {
 			t.Errorf("the list by owner has not %s", mine)

@@ -36,7 +36,7 @@ func TestPowerOffAndOn(t *testing.T) {
 		for _, state := range []string{"off", "on"} {
 			got := m.machineOp(t, vm, "power_"+state).object(t)
 			if got.str("system_id") != vm.str("system_id") {
-				t.Errorf("power_%s answers %s, want %s", state, got.str("system_id"), vm.str("system_id"))
+				t.Errorf("power_%s responds %s, want %s", state, got.str("system_id"), vm.str("system_id"))
 			}
 			after := m.awaitMachine(t, vm.str("system_id"), state, func(o object) bool {
 				return o.str("power_state") == state
@@ -66,7 +66,7 @@ func TestAbortOfADeploymentEndsAllocated(t *testing.T) {
 		m.deploy(t, vm).object(t)
 		aborted := m.machineOp(t, vm, "abort", "comment", "conformance")
 		if aborted.status == http.StatusConflict && m.machine(t, vm.str("system_id")).str("status_name") == "Deployed" {
-			t.Skip("this MAAS deploys faster than it can be told to stop")
+			t.Skip("this MAAS deploys faster than it can be stopped")
 		}
 		aborted.object(t)
 		allocated := m.awaitStatus(t, vm.str("system_id"), "Allocated")

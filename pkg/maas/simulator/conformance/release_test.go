@@ -58,7 +58,7 @@ func TestReleaseWhileTestedConflictsUntilTheTestIsAborted(t *testing.T) {
 		m.machineOp(t, vm, "test").object(t)
 		refused := m.release(t, vm)
 		if refused.status == http.StatusOK {
-			t.Skip("this MAAS tests faster than it can be told to stop")
+			t.Skip("this MAAS tests faster than it can be stopped")
 		}
 		refused.refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Testing').")
 		m.machineOp(t, vm, "abort", "comment", "conformance").object(t)
