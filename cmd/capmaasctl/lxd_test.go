@@ -292,7 +292,7 @@ func TestAnAddressThatLXDDoesNotHaveIsNotRegistered(t *testing.T) {
 	}
 }
 
-func TestAHostThatMAASCantReachIsSaidToBeSo(t *testing.T) {
+func TestAHostThatMAASCantReachIsReported(t *testing.T) {
 	t.Parallel()
 	node := newLXDBed(t)
 	node.check(t, "--apply")

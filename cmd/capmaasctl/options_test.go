@@ -96,8 +96,8 @@ func TestWhereTheKeyComesFrom(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsSaidAtOnce counts one complaint for each wrong thing, by the flag that it names.
-func TestAllThatIsWrongIsSaidAtOnce(t *testing.T) {
+// TestAllProblemsAreReportedAtOnce counts one complaint for each wrong thing, by the flag that it names.
+func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	notPEM := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(notPEM, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)

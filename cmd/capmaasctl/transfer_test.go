@@ -102,7 +102,7 @@ func TestTransferBuildsAndCopies(t *testing.T) {
 	}
 }
 
-func TestTransferBuildsForTheTargetAndLogsInAsTold(t *testing.T) {
+func TestTransferBuildsForTheTargetAndLogsIn(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "the key.pem")
 	if err := os.WriteFile(key, nil, 0o600); err != nil {
 		t.Fatal(err)

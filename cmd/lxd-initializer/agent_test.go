@@ -83,7 +83,7 @@ func (n *testNode) directory() (socket string, install func()) {
 	}
 }
 
-func TestANodeWithoutLXDSaysSoUntilItHasIt(t *testing.T) {
+func TestANodeWithoutLXDReportsThatUntilItHasIt(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	snap, _ := n.directory()

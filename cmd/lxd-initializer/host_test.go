@@ -51,7 +51,7 @@ func TestFreshNodeBecomesAHost(t *testing.T) {
 	})
 }
 
-func TestFirstOfAllTheNodeSaysThatItIsPrepared(t *testing.T) {
+func TestTheNodeFirstReportsThatItIsPrepared(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	p := &pass{agent: n.agent()}
@@ -362,7 +362,7 @@ func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
 	fresh.wantHost()
 }
 
-func TestAnswersOfMAASThatAreLostDoubleNothing(t *testing.T) {
+func TestLostResponsesOfMAASDoubleNothing(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	for _, method := range []string{"POST", "PUT"} {

@@ -91,7 +91,7 @@ func configDir(t *testing.T, endpoint, key string) string {
 	return dir
 }
 
-func TestCheckLooksAtKubernetesAndMAAS(t *testing.T) {
+func TestCheckTestsKubernetesAndMAAS(t *testing.T) {
 	url := serveMAAS(t)
 	unreachable := httptest.NewServer(http.NotFoundHandler())
 	unreachable.Close()

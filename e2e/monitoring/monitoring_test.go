@@ -28,7 +28,7 @@ func TestUsesFindsMetricsAndLabels(t *testing.T) {
 	}
 }
 
-func TestUnknownNamesAreTold(t *testing.T) {
+func TestUnknownNamesAreReported(t *testing.T) {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "a"}, []string{"x", "y"})
 	histogram := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "b_seconds"})
 	registry := prometheus.NewRegistry()

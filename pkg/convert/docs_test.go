@@ -18,7 +18,7 @@ import (
 // row is one of a table of fields: there, here, what differs.
 var row = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| (?:`([A-Za-z.]+)`|-) \\| .+ \\|$")
 
-func TestTheDocumentTellsOfEachField(t *testing.T) {
+func TestTheDocumentHasEachField(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
 	if err != nil {
 		t.Fatal(err)

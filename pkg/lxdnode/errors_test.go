@@ -12,7 +12,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-func TestPermanentLooksAtEveryError(t *testing.T) {
+func TestPermanentChecksEveryError(t *testing.T) {
 	passing := &Error{Step: StepPool, Problem: "busy"}
 	lasting := &Error{Step: StepPool, Problem: "broken", Permanent: true}
 	cases := map[string]struct {
@@ -37,7 +37,7 @@ func TestPermanentLooksAtEveryError(t *testing.T) {
 	}
 }
 
-func TestErrorsKeepTheirCauseAndTellSilenceFromRefusal(t *testing.T) {
+func TestErrorsKeepTheirCauseAndSeparateSilenceFromRefusal(t *testing.T) {
 	refusal := api.StatusErrorf(http.StatusInternalServerError, "no")
 	cases := map[string]struct {
 		cause      error
@@ -66,7 +66,7 @@ func TestErrorsKeepTheirCauseAndTellSilenceFromRefusal(t *testing.T) {
 	}
 }
 
-func TestPoolsThatLXDDidNotFinishAreToldFromOthers(t *testing.T) {
+func TestUnfinishedPoolsAreDistinguished(t *testing.T) {
 	cases := map[string]struct {
 		status, source    string
 		usable, permanent bool

@@ -236,7 +236,7 @@ func testFacts(t *testing.T, n *Node) {
 	}
 }
 
-func TestConnectSaysWhatIsWrongWithTheSocket(t *testing.T) {
+func TestConnectReportsTheProblemOfTheSocket(t *testing.T) {
 	t.Parallel()
 	snap, deb := t.TempDir()+"/none", t.TempDir()+"/none"
 	_, err := Connect(t.Context(), snap, deb)

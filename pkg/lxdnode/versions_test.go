@@ -177,7 +177,7 @@ func rename(value any, from, to string) any {
 
 // Objects that another client makes between the check and the write are found by checking again. The text and number of
 // LXD's refusal differ between objects and versions.
-func TestLostRacesAreLookedAtAgain(t *testing.T) {
+func TestLostRacesAreCheckedAgain(t *testing.T) {
 	t.Parallel()
 	d := lxdtest.Start(t, lxdbed.Options{})
 	between := startProxy(t, d.Socket())

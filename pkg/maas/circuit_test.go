@@ -108,7 +108,7 @@ func (r *region) open(t *testing.T, client *Client) {
 	}
 }
 
-func TestCallsToAMAASThatDoesNotAnswerAreRefused(t *testing.T) {
+func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer http.RoundTripper
 		call   func(context.Context, *Client) error
@@ -213,7 +213,7 @@ func TestOnlyFailuresInARowCount(t *testing.T) {
 
 // Calls that hang while others get responses prove nothing about MAAS, and neither do those that were on their way when
 // it came back.
-func TestSilenceFromBeforeTheLastAnswerDoesNotCount(t *testing.T) {
+func TestSilenceFromBeforeTheLastResponseDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maas := &region{answer: hangs}
 		client := maas.client(t)
@@ -290,7 +290,7 @@ func TestProbesComeSeldomerAndNeverStop(t *testing.T) {
 	})
 }
 
-func TestAnAnswerEndsTheRefusals(t *testing.T) {
+func TestAResponseEndsTheRefusals(t *testing.T) {
 	for name, answer := range map[string]http.RoundTripper{"what was asked for": works, "an error": says(404, "")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -451,7 +451,7 @@ func TestAProbeThatPanicsIsNotTheLastOne(t *testing.T) {
 }
 
 // What never reached MAAS can't have taken effect; of all else that is not known.
-func TestNotSentIsSaidOnlyWhereThereWasNoConnection(t *testing.T) {
+func TestNotSentIsReportedOnlyWithoutAConnection(t *testing.T) {
 	drop := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	serve := func(t *testing.T, prepare func(*httptest.Server)) *Client {
 		t.Helper()

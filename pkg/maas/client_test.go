@@ -127,7 +127,7 @@ func TestInvalidField(t *testing.T) {
 	}
 }
 
-func TestNoAnswerIsUnavailable(t *testing.T) {
+func TestNoResponseIsUnavailable(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"cut off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"garbage": answer(200, "application/json", "{not json"),
@@ -164,7 +164,7 @@ func TestNoAnswerIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsToldAndNotSleptOn(t *testing.T) {
+func TestRetryAfterIsReturnedAndNotSleptOn(t *testing.T) {
 	var calls atomic.Int32
 	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
@@ -358,7 +358,7 @@ func TestConfigErrorsNameTheFieldAndNotTheKey(t *testing.T) {
 }
 
 // Both flags are given with each kind: left out, they would mean different things to different versions of MAAS.
-func TestReleaseSaysHowDisksAreErased(t *testing.T) {
+func TestReleaseSendsHowDisksAreErased(t *testing.T) {
 	for erase, want := range map[Erase]url.Values{
 		EraseDefault: {},
 		EraseQuick:   {"erase": {"true"}, "secure_erase": {"false"}, "quick_erase": {"true"}},

@@ -176,7 +176,7 @@ func TestDecodeIsAsOfTheWhole(t *testing.T) {
 }
 
 // A response that breaks off is not a wrong one: the connection is to blame.
-func TestAConnectionThatBreaksWhileItAnswers(t *testing.T) {
+func TestAConnectionThatBreaksDuringTheResponse(t *testing.T) {
 	broken := errors.New("broken")
 	for _, body := range []string{"", "[", `[{"system_id": "a"}`, `[{"system_id": "a"},`, "[]"} {
 		err := decode(io.NopCloser(io.MultiReader(strings.NewReader(body), iotest.ErrReader(broken))), &[]*Machine{})

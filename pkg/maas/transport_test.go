@@ -108,7 +108,7 @@ func TestWaitingForOtherCallsIsNoSilence(t *testing.T) {
 }
 
 // A call that waited for its turn must not be sent to a MAAS that stopped responding meanwhile.
-func TestCallsThatWaitedAreRefusedWhereMAASDoesNotAnswer(t *testing.T) {
+func TestCallsThatWaitedAreRefusedWhileMAASDoesNotRespond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		maas := &region{answer: works}
 		client := maas.client(t)

@@ -590,7 +590,7 @@ func (b *bed) free() string {
 	return all[slices.IndexFunc(all, isFree)].SystemID
 }
 
-func TestWhatIsDoneToAMachineThatSomebodyTookIsFound(t *testing.T) {
+func TestChangesOfAMachineThatAnotherUserTookAreFound(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(b *bed, metal, vm *maas.Machine) (systemID string){
 		"released": func(b *bed, metal, _ *maas.Machine) string { b.release(metal); return metal.SystemID },
@@ -622,7 +622,7 @@ func TestWhatIsDoneToAMachineThatSomebodyTookIsFound(t *testing.T) {
 	}
 }
 
-func TestAMachineThatSomebodyTookIsNotRunByItsObject(t *testing.T) {
+func TestAMachineThatAnotherUserTookIsNotRunByItsObject(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	taken, lent := b.lendVM()
@@ -631,7 +631,7 @@ func TestAMachineThatSomebodyTookIsNotRunByItsObject(t *testing.T) {
 	b.hasOnly(b.steady(mine), Stolen, "ns/lent", taken.SystemID)
 }
 
-func TestAnEndpointThatLeadsToAMachineThatSomebodyTookIsFound(t *testing.T) {
+func TestAnEndpointWithAMachineThatAnotherUserTookIsFound(t *testing.T) {
 	t.Parallel()
 	for _, alone := range []bool{false, true} {
 		b := newBed(t)
@@ -645,7 +645,7 @@ func TestAnEndpointThatLeadsToAMachineThatSomebodyTookIsFound(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyTookAndGaveBackIsNotLost(t *testing.T) {
+func TestWhatAnotherUserTookAndGaveBackIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	taken, _ := b.lendVM()

@@ -27,7 +27,7 @@ import (
 )
 
 // Objects that were made before and after a daemon was followed are reported, and removed ones are not.
-func TestDaemonsTellsWhatIsLeft(t *testing.T) {
+func TestDaemonsReportsWhatIsLeft(t *testing.T) {
 	daemon := lxdtest.Start(t, lxd.Options{})
 	server := lxdtest.Connect(t, daemon.Socket())
 	before, after := trust(t, server), ""

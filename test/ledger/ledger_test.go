@@ -101,7 +101,7 @@ func numbers(calls []simulator.Call) string {
 	return strings.Join(list, ",")
 }
 
-func TestRemainsTellsFields(t *testing.T) {
+func TestRemainsReportsFields(t *testing.T) {
 	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":[{"v":1,"w":2}]},{"resource_uri":"/2","x":1}]}`
 	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"z":[{"v":1,"w":3}],"a":0},{"resource_uri":"/3","x":1}]}`
 	got, err := ledger.Remains([]byte(before), []byte(after))

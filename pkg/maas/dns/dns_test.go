@@ -181,7 +181,7 @@ func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
 	}
 }
 
-func TestEnsureAfterALostAnswerFindsTheRecord(t *testing.T) {
+func TestEnsureAfterALostResponseFindsTheRecord(t *testing.T) {
 	for method, s := range map[string]*server{"POST": {lose: 1}, "PUT": {fqdn: name, addresses: []string{"10.0.0.2"}, lose: 1}} {
 		t.Run(method, func(t *testing.T) {
 			service := newService(t, s)

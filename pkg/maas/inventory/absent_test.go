@@ -200,7 +200,7 @@ func TestAbsentMachinesAreAskedForSeldom(t *testing.T) {
 	}
 }
 
-func TestOneLookAsksForFewMachinesByThemselves(t *testing.T) {
+func TestOnePollChecksFewMachinesSingly(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 100)
@@ -272,7 +272,7 @@ func TestManyThatAreGoneAtOnceHaveVanished(t *testing.T) {
 }
 
 // Changing machines are polled more often, so they are the first to be missed.
-func TestChangingMachinesAreNotGoneBeforeTheOthersWereLookedAt(t *testing.T) {
+func TestChangingMachinesAreNotGoneBeforeTheOthersWerePolled(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	ids := s.deploy(i, Settled, 10)

@@ -29,7 +29,7 @@ func (s *slow) fetch(ctx context.Context) (int, error) {
 	}
 }
 
-func TestWhoWaitsForAnAnswerSharesItsError(t *testing.T) {
+func TestCallersThatWaitShareTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cached[int]
 		s := &slow{err: errors.New("no")}
@@ -80,7 +80,7 @@ func TestACancelledFetchIsDoneByAnother(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithoutAgeWasAskedForAfterTheCall(t *testing.T) {
+func TestAResponseWithoutAgeWasRequestedAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cached[int]
 		s := &slow{}

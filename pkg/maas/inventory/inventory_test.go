@@ -166,7 +166,7 @@ func TestManyMachinesAreAskedForTogether(t *testing.T) {
 	}
 }
 
-func TestOnlyChangesAreTold(t *testing.T) {
+func TestOnlyChangesAreReported(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeploying)
 	inventory.Observe("a", Changing)
@@ -180,7 +180,7 @@ func TestOnlyChangesAreTold(t *testing.T) {
 	eventually(t, "the change is reported", func() bool { return changed.count("a") == 2 })
 }
 
-func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
+func TestIdleMachinesArePolledSeldomAndTogether(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 200*time.Millisecond)
 	for _, id := range []string{"a", "b", "c"} {
 		region.set(id, maas.StatusDeployed)
@@ -197,7 +197,7 @@ func TestIdleMachinesAreLookedAtSeldomAndTogether(t *testing.T) {
 	}
 }
 
-func TestAMachineThatIsGoneIsTold(t *testing.T) {
+func TestAMachineThatIsGoneIsReported(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
@@ -212,7 +212,7 @@ func TestAMachineThatIsGoneIsTold(t *testing.T) {
 }
 
 // A poll that began before a write must not restore the state before it.
-func TestOlderAnswersDontUndoWrites(t *testing.T) {
+func TestOlderResponsesDontUndoWrites(t *testing.T) {
 	inventory := New(nil, Options{})
 	asked := time.Now()
 	inventory.Track(&maas.Machine{SystemID: "a", Status: maas.StatusDeploying})
@@ -246,7 +246,7 @@ func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	}
 }
 
-func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
+func TestTheLastResponseStaysWhileMAASIsDown(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
@@ -263,7 +263,7 @@ func TestTheLastAnswerStaysWhileMAASIsDown(t *testing.T) {
 	eventually(t, "the end of the outage is reported", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
-func TestAnAnswerThatWasLostIsNoOutage(t *testing.T) {
+func TestALostResponseIsNoOutage(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
@@ -305,7 +305,7 @@ func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 	eventually(t, "its end is reported to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
-func TestTheInventoryTriesWhetherMAASIsBackAlsoWithNothingToLookAt(t *testing.T) {
+func TestTheInventoryProbesMAASAlsoWithNothingToPoll(t *testing.T) {
 	inventory, region, _ := start(t, never, never)
 	region.setDown(true)
 	for range 3 {
@@ -318,7 +318,7 @@ func TestTheInventoryTriesWhetherMAASIsBackAlsoWithNothingToLookAt(t *testing.T)
 	eventually(t, "calls are sent again", func() bool { _, open := inventory.Client().NextProbe(); return !open })
 }
 
-func TestSharedAnswersAreAskedForOnce(t *testing.T) {
+func TestSharedResponsesAreRequestedOnce(t *testing.T) {
 	inventory, region, _ := start(t, never, never)
 	var group sync.WaitGroup
 	for range 20 {

@@ -234,7 +234,7 @@ func TestTheOrderOfHostsAndPeersDoesNotMatter(t *testing.T) {
 
 var counts = regexp.MustCompile(`(?:: |, )(\d+) `)
 
-func TestARefusalSaysWhyForEveryHost(t *testing.T) {
+func TestARefusalHasAReasonForEveryHost(t *testing.T) {
 	refusals := 0
 	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
 		hosts := randomFleet(r)

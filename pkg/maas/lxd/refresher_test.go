@@ -105,7 +105,7 @@ func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
 	})
 }
 
-func TestOnlyALookThatBeganLaterTells(t *testing.T) {
+func TestOnlyALaterRefreshCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var group sync.WaitGroup
@@ -146,7 +146,7 @@ func TestADeletionAsksAnew(t *testing.T) {
 	})
 }
 
-func TestLooksAndComposesKeepApart(t *testing.T) {
+func TestRefreshesAndComposesExcludeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var group sync.WaitGroup
@@ -221,7 +221,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 }
 
 // A caller that requests a refresh and does not come back must not block composes for ever.
-func TestAWishForALookEnds(t *testing.T) {
+func TestARequestForARefreshEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var later *LaterError
@@ -236,7 +236,7 @@ func TestAWishForALookEnds(t *testing.T) {
 	})
 }
 
-func TestALookThatFailedIsSharedAndTriedAgainWithAGrowingPause(t *testing.T) {
+func TestAFailedRefreshIsSharedAndRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		e.err = &maas.Error{Kind: maas.Unavailable, Message: "Failed talking to pod"}
@@ -293,7 +293,7 @@ func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 }
 
 // A deletion on a host that does not respond takes minutes; the refresh for others does not wait for it.
-func TestALookDoesNotWaitForSlowDeletions(t *testing.T) {
+func TestARefreshDoesNotWaitForSlowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		defer e.remove(one.Key(), "slow")()
@@ -323,7 +323,7 @@ func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
 }
 
 // The replacement of a VM that went down with its host must not be placed there again.
-func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
+func TestAHostThatCannotBeRefreshedCoolsDownUntilItResponds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		leftAlone := func() bool {
@@ -366,7 +366,7 @@ func TestAHostThatCannotBeLookedAtIsCooldownUntilItAnswers(t *testing.T) {
 	})
 }
 
-func TestALookThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
+func TestARefreshThatFailsForAnotherReasonIsNotTheHostsFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []*maas.Error{
 			{Kind: maas.Unauthorized, Status: 401}, {Kind: maas.Forbidden, Status: 403}, {Kind: maas.Unavailable},

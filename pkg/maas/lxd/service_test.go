@@ -160,7 +160,7 @@ func TestTheOnlyHostThatFailedIsLeftAloneForLongerEachTime(t *testing.T) {
 }
 
 // The longest pause counts.
-func TestAHostThatFailedAndDoesNotAnswerIsLeftAloneOnce(t *testing.T) {
+func TestAHostThatFailedAndDoesNotRespondIsSkippedOnce(t *testing.T) {
 	for name, until := range map[string]time.Duration{"longer": 2 * cooldowns.First, "shorter": cooldowns.First / 2} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1000, 0)

@@ -100,7 +100,7 @@ func TestFind(t *testing.T) {
 }
 
 // Two identities of one MAAS share its hosts.
-func TestALookWaitsForACompose(t *testing.T) {
+func TestARefreshWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
 	refresher := NewHostRefresher()

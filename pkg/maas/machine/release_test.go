@@ -73,7 +73,7 @@ func TestOnlyAFreeMachineGetsItsNetworkRestored(t *testing.T) {
 	}
 }
 
-func TestWhatMAASRefusesOnTheWayBackIsSaid(t *testing.T) {
+func TestARefusedReturnIsReported(t *testing.T) {
 	machine := maas.Machine{SystemID: "abc123"}
 	conflicting, missing := serviceWith(t, machine, http.StatusConflict), serviceWith(t, machine, http.StatusNotFound)
 	if err := conflicting.Abort(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {

@@ -318,7 +318,7 @@ func TestAVMThatItsHostKeepsIsNotCalledGone(t *testing.T) {
 	}
 }
 
-func TestALostAnswerIsNoFailureWhenTheVMIsGone(t *testing.T) {
+func TestALostResponseIsNoFailureWhenTheVMIsGone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	m := b.vm("owner1", "a")

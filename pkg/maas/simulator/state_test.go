@@ -112,7 +112,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestSubscribersAreToldInOrder(t *testing.T) {
+func TestSubscribersGetChangesInOrder(t *testing.T) {
 	b := newBed(t)
 	var got []string
 	done := make(chan struct{})

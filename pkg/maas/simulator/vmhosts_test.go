@@ -163,7 +163,7 @@ func TestUnreachableHostComposesNothing(t *testing.T) {
 	}
 }
 
-func TestVMThatSomebodyDeleted(t *testing.T) {
+func TestVMDeletedByAnotherUser(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
 	if got := b.control(del, "vm-hosts/host/vms/vm1", ""); got.status != http.StatusNoContent {
@@ -180,7 +180,7 @@ func TestVMThatSomebodyDeleted(t *testing.T) {
 	}
 }
 
-func TestVMThatSomebodyMadeIsEnlisted(t *testing.T) {
+func TestVMOfAnotherClientIsEnlisted(t *testing.T) {
 	b := newBed(t)
 	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "cores": 1, "memory": 2048, "disks": [10]}`); got.status != http.StatusOK {
 		t.Fatalf("control: %d %s", got.status, got.body)

@@ -228,7 +228,7 @@ func TestSeveralCandidatesAreAnError(t *testing.T) {
 	}
 }
 
-func TestAHostThatMAASCannotReachIsLookedAtAgain(t *testing.T) {
+func TestAHostThatMAASCannotReachIsRefreshed(t *testing.T) {
 	b := newBed(t)
 	b.maas.BreakVMHost("node-1", true, false)
 	for range 2 {

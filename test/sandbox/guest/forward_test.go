@@ -44,7 +44,7 @@ type seen struct {
 	Token         string
 }
 
-func TestForwarderSaysWhoAsks(t *testing.T) {
+func TestForwarderNamesTheUser(t *testing.T) {
 	var got *seen
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got = &seen{

@@ -293,7 +293,7 @@ func TestAllocateWithATooLongAgentName(t *testing.T) {
 
 // What is well formed fails only when MAAS asks its database (filter_nodes in
 // maasserver/node_constraint_filter_forms.py).
-func TestInterfacesThatMAASCannotLookFor(t *testing.T) {
+func TestInterfacesThatMAASCannotSearch(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		tests := map[string]func(interfaces string) *answer{
 			"list": func(text string) *answer { return m.get(t, "machines/", "interfaces", text) },

@@ -87,7 +87,7 @@ func TestAnnotationsAreWipedByTheRelease(t *testing.T) {
 	})
 }
 
-func TestAnnotationsOfSomebodyElsesMachineAreForbidden(t *testing.T) {
+func TestAnnotationsOfAnotherUsersMachineAreForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		plain.annotate(t, m.newDeployedMachine(t), "a", "b").refusesSilently(t, http.StatusForbidden)

@@ -69,7 +69,7 @@ func TestBootResourceAloneHasItsSets(t *testing.T) {
 	})
 }
 
-func TestImportingIsTold(t *testing.T) {
+func TestImportingIsReported(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		var importing bool
 		m.get(t, "boot-resources/", "op", "is_importing").ok(t).into(t, &importing)

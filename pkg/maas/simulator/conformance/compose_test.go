@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestComposeAnswersWhereTheMachineIs(t *testing.T) {
+func TestComposeReturnsTheMachinesURL(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		got := m.composeOn(t, m.vmHostWithRoom(t)).object(t)
 		checkShape(t, "composed", got, shapes["composed"])
@@ -159,7 +159,7 @@ func TestComposeUsesTheHostsResources(t *testing.T) {
 	})
 }
 
-func TestComposeNamesTheMachineUnlessTold(t *testing.T) {
+func TestComposeNamesTheMachineByDefault(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		composed := m.op(t, vmHostPath(host), "compose", "skip_commissioning", "true").object(t)

@@ -144,7 +144,7 @@ func TestUpdateTakesForms(t *testing.T) {
 	}
 }
 
-func TestAnswersCarryMAASHeaders(t *testing.T) {
+func TestResponsesCarryMAASHeaders(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		got := m.get(t, "zones/").ok(t)
 		if got.header.Get("X-MAAS-API-Hash") == "" {

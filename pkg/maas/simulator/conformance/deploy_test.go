@@ -169,7 +169,7 @@ func TestDeployTwiceConflicts(t *testing.T) {
 	})
 }
 
-func TestDeployOfSomebodyElsesMachineIsForbidden(t *testing.T) {
+func TestDeployOfAnotherUsersMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		plain.deploy(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)

@@ -35,7 +35,7 @@ func TestComposeOnAnInterfaceOfTheHostsMachine(t *testing.T) {
 }
 
 // What a machine made from a template will be like is read from those that are there.
-func TestMachineSaysWhatItIsLike(t *testing.T) {
+func TestMachineDescribesItself(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
 		tag := m.newTag(t, vm)

@@ -234,7 +234,7 @@ func TestReleaseAfterErasingFailed(t *testing.T) {
 	})
 }
 
-func TestReleaseOfSomebodyElsesMachineIsForbidden(t *testing.T) {
+func TestReleaseOfAnotherUsersMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		plain.release(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)

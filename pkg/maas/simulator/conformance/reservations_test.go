@@ -38,7 +38,7 @@ func (m *maas) newRange(t *testing.T, subnet object) string {
 }
 
 // The type distinguishes a reservation from a machine's address (_claim_ip in api/ip_addresses.py).
-func TestRecordOfAReservationTellsItsType(t *testing.T) {
+func TestRecordOfAReservationHasItsType(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		address, fqdn := m.reservedUnder(t)
 		addresses := m.recordOf(t, fqdn).objects("ip_addresses")
@@ -133,7 +133,7 @@ func TestReserveInAFullSubnetIsUnavailable(t *testing.T) {
 }
 
 // release in api/ip_addresses.py: without force it finds only the caller's own.
-func TestReleaseOfSomebodyElsesReservation(t *testing.T) {
+func TestReleaseOfAnotherUsersReservation(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		address := m.freeAddress(t, m.subnetWithRoom(t))
 		m.freeAfter(t, address)
@@ -162,7 +162,7 @@ func TestNameGoesWithItsLastReservation(t *testing.T) {
 }
 
 // delete in models/dnsresource.py, from 3.6.1 on: is_safe_to_delete does not ask whose the address is.
-func TestDeletedNameFreesWhatSomebodyElseReserved(t *testing.T) {
+func TestDeletedNameFreesAnotherUsersReservation(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain, made := m.asPlainUser(t), m.newDNSResource(t)
 		address := m.freeAddress(t, m.subnetWithRoom(t))

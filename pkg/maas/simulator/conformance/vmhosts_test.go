@@ -138,7 +138,7 @@ func TestVMHostTakesZonePoolTagsAndRatios(t *testing.T) {
 	})
 }
 
-func TestVMHostIsInTheDefaultZoneUnlessTold(t *testing.T) {
+func TestVMHostIsInTheDefaultZoneByDefault(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		if got, want := m.newUnreachableHost(t).str("zone", "name"), m.defaultZone(t).str("name"); got != want {
 			t.Errorf("in zone %s, want %s", got, want)
@@ -248,7 +248,7 @@ func TestRefreshOfUnreachableVMHostIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestRefreshAnswersTheVMHost(t *testing.T) {
+func TestRefreshReturnsTheVMHost(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		got := m.op(t, vmHostPath(host), "refresh").object(t)
