@@ -19,11 +19,11 @@ import (
 type Severity string
 
 const (
-	// Note means that it was converted, but it works in another way than before, or is worth knowing.
+	// Note is for a field that is converted, but works in another way than before, or is worth knowing.
 	Note Severity = "note"
-	// Loss means that it has no equivalent and is left out, or it stays and has to be changed by hand.
+	// Loss is for a field that has no equivalent and is left out, or that stays and has to be changed by hand.
 	Loss Severity = "loss"
-	// Problem means that it can't be converted; there is no result.
+	// Problem is for a field that can't be converted; there is no result.
 	Problem Severity = "error"
 )
 

@@ -19,11 +19,11 @@ const (
 type State string
 
 const (
-	// OK means as wanted: nothing was changed.
+	// OK means as wanted; nothing was changed.
 	OK State = "ok"
 	// Changed means as wanted, because this run made or changed it.
 	Changed State = "changed"
-	// Missing means that it does not exist, and Prepare would make it. Only Inspect reports it.
+	// Missing means that it does not exist, and that Prepare would make it. Only Inspect reports it.
 	Missing State = "missing"
 	// Failed means not as wanted; the error has the details.
 	Failed State = "failed"
