@@ -459,7 +459,7 @@ func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("the reservation is looked for twice", cluster, func(context.Context) bool {
-		s.Inventory.DistrustDNSRecord(s.EndpointName())
+		_ = s.Inventory.ChangeDNSRecord(s.EndpointName(), func(*maas.Client) (*maas.DNSResource, error) { return nil, nil })
 		w.nudge(cluster)
 		return w.asked("dnsresources/", "") >= 2
 	})

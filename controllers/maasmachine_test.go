@@ -57,6 +57,9 @@ func (w *world) refused(m *infrav1.MaasMachine, condition, reason string) {
 func (w *world) callsFor() []string {
 	var calls []string
 	for _, call := range w.maas.Calls().Log {
+		if call.User != "admin" {
+			continue
+		}
 		shared := call.Endpoint == "machines/" && call.Method == http.MethodGet && strings.HasPrefix(call.Query, "id=")
 		if call.SystemID != "" || strings.HasPrefix(call.Endpoint, "dnsresources") || (call.Endpoint == "machines/" && !shared) {
 			calls = append(calls, fmt.Sprintf("%s %s %s", call.Method, call.Endpoint, call.Op))

@@ -103,10 +103,10 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
-		if err := service.Remove(ctx, record.CloseVMHost.Permit(), host.ID); err != nil {
+		err := l.Inventory.ChangeVMHosts(func(*maas.Client) error { return service.Remove(ctx, record.CloseVMHost.Permit(), host.ID) })
+		if err != nil {
 			return proceed, err
 		}
-		l.Inventory.DistrustVMHosts()
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMHostRemoved", "Delete", "VM host %s left MAAS", host.Name)
 	}
 	return r.awaitOtherHosts(ctx, l)
@@ -164,10 +164,13 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 		if slices.Contains(host.Tags, lxd.RetiringTag) {
 			continue
 		}
-		if _, err := l.Inventory.Client().AddVMHostTag(ctx, record.CloseVMHost.Permit(), host.ID, lxd.RetiringTag); err != nil && !errors.Is(err, maas.NotFound) {
+		err := l.Inventory.ChangeVMHosts(func(client *maas.Client) error {
+			_, err := client.AddVMHostTag(ctx, record.CloseVMHost.Permit(), host.ID, lxd.RetiringTag)
+			return err
+		})
+		if err != nil && !errors.Is(err, maas.NotFound) {
 			return nil, "", fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
 		}
-		l.Inventory.DistrustVMHosts()
 	}
 	return hosts, unclear, nil
 }

@@ -60,33 +60,13 @@ func (s *Service) CheckDomain(ctx context.Context, domain string) error {
 	return nil
 }
 
-// WrongRecordError means that MAAS returned the record of another name. Nothing is written or deleted then.
-type WrongRecordError struct{ Wanted, Got string }
-
-// Error names both.
-func (e *WrongRecordError) Error() string {
-	return fmt.Sprintf("MAAS returned the DNS record %s instead of %s", e.Got, e.Wanted)
-}
-
-// checkName verifies that a record is the requested one: the name is what makes it ours.
-func checkName(fqdn string, record *maas.DNSResource) error {
-	if record != nil && !strings.EqualFold(record.FQDN, fqdn) {
-		return &WrongRecordError{Wanted: fqdn, Got: record.FQDN}
-	}
-	return nil
-}
-
 // read returns the record, or nil if there is none or MAAS does not serve its domain.
 func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, err := s.inventory.DNSRecord(ctx, fqdn, maxAge)
 	if errors.Is(err, maas.NotFound) {
 		return nil, nil
 	}
-	if err == nil {
-		err = checkName(fqdn, record)
-	}
 	if err != nil {
-		s.inventory.DistrustDNSRecord(fqdn)
 		return nil, fmt.Errorf("reading the DNS record %s: %w", fqdn, err)
 	}
 	return record, nil
@@ -159,24 +139,20 @@ func addressesOf(record *maas.DNSResource) []string {
 	return record.Addresses()
 }
 
-func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string) (err error) {
-	if record == nil {
-		record, err = s.inventory.Client().CreateDNSResource(ctx, permit, fqdn, addresses, ttl)
-		if errors.Is(err, maas.NotFound) {
-			_, domain, _ := strings.Cut(fqdn, ".")
-			return &DomainNotFoundError{Domain: domain}
+func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string) error {
+	err := s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
+		if record == nil {
+			return client.CreateDNSResource(ctx, permit, fqdn, addresses, ttl)
 		}
-	} else {
-		record, err = s.inventory.Client().UpdateDNSResource(ctx, permit, record.ID, addresses)
-	}
-	if err == nil {
-		err = checkName(fqdn, record) // Another user may have renamed it since it was read.
-	}
-	if err != nil {
-		s.inventory.DistrustDNSRecord(fqdn)
+		return client.UpdateDNSResource(ctx, permit, record.ID, addresses)
+	})
+	switch {
+	case record == nil && errors.Is(err, maas.NotFound):
+		_, domain, _ := strings.Cut(fqdn, ".")
+		return &DomainNotFoundError{Domain: domain}
+	case err != nil:
 		return fmt.Errorf("writing the DNS record %s: %w", fqdn, err)
 	}
-	s.inventory.WroteDNSRecord(fqdn, record)
 	return nil
 }
 
@@ -188,7 +164,6 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 	}
 	defer unlock()
 	record, err := s.read(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn) // It is no longer used.
 	delete(s.unserved, fqdn)
 	if err != nil {
 		return err
@@ -200,7 +175,10 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 }
 
 func (s *Service) delete(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource) error {
-	if err := s.inventory.Client().DeleteDNSResource(ctx, permit, record.ID); err != nil && !errors.Is(err, maas.NotFound) {
+	err := s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
+		return nil, client.DeleteDNSResource(ctx, permit, record.ID)
+	})
+	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting the DNS record %s: %w", fqdn, err)
 	}
 	return nil

@@ -218,7 +218,7 @@ func TestTheRecordOfAnotherNameIsNotTouched(t *testing.T) {
 	service := newService(t, s)
 	_, _, ensured := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.1"))
 	for doing, err := range map[string]error{"writing": ensured, "deleting": service.Delete(t.Context(), maas.Unrecorded("a test"), name)} {
-		var wrong *WrongRecordError
+		var wrong *inventory.WrongRecordError
 		if !errors.As(err, &wrong) || wrong.Got != "somebody.maas.test" || wrong.Wanted != name {
 			t.Errorf("%s: the error is %v", doing, err)
 		}
@@ -235,7 +235,7 @@ func TestARecordThatWasRenamedIsNotTakenForOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.fqdn = "renamed.maas.test"
-	var wrong *WrongRecordError
+	var wrong *inventory.WrongRecordError
 	if _, _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.2")); !errors.As(err, &wrong) {
 		t.Errorf("the error is %v", err)
 	}

@@ -56,8 +56,11 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 		return "", err
 	}
 	defer unlock()
-	s.inventory.DistrustDNSRecord(fqdn)
-	reserved, err := s.inventory.Client().ReserveAddress(ctx, permit, maas.ReserveParams{IP: address, Subnet: subnet, FQDN: fqdn})
+	var reserved maas.IPAddress
+	err = s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (record *maas.DNSResource, err error) {
+		reserved, err = client.ReserveAddress(ctx, permit, maas.ReserveParams{IP: address, Subnet: subnet, FQDN: fqdn})
+		return nil, err
+	})
 	if err == nil {
 		return reserved.IP, nil
 	}
@@ -129,7 +132,6 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 	}
 	defer unlock()
 	record, err := s.read(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn)
 	if err != nil || record == nil {
 		return err
 	}
@@ -147,28 +149,34 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 // release releases one address. If the address is known to be ours, another user of MAAS may have reserved it: the
 // owner of the cluster's former key.
 func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address string, ours bool) error {
-	err := s.inventory.Client().ReleaseAddress(ctx, permit, address, false)
+	err := s.giveUp(ctx, permit, fqdn, address, false)
 	if !errors.Is(err, maas.Invalid) || !ours {
 		return ignore(err, maas.Invalid) // It is no longer reserved, or another user's.
 	}
 	record, err := s.read(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn)
 	if err != nil || record == nil || !slices.Contains(record.Reserved(), address) {
 		return err
 	}
-	return ignore(s.inventory.Client().ReleaseAddress(ctx, permit, address, true), maas.Invalid)
+	return ignore(s.giveUp(ctx, permit, fqdn, address, true), maas.Invalid)
+}
+
+func (s *Service) giveUp(ctx context.Context, permit maas.Permit, fqdn, address string, force bool) error {
+	return s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
+		return nil, client.ReleaseAddress(ctx, permit, address, force)
+	})
 }
 
 // deleteName deletes the record, unless MAAS deleted it with its last address. It empties the record first: from 3.6.1
 // on, MAAS frees the addresses of a deleted record, whoever reserved them.
 func (s *Service) deleteName(ctx context.Context, permit maas.Permit, fqdn string) error {
 	record, err := s.read(ctx, fqdn, 0)
-	s.inventory.DistrustDNSRecord(fqdn)
 	if err != nil || record == nil {
 		return err
 	}
 	if len(record.IPAddresses) > 0 {
-		_, err := s.inventory.Client().UpdateDNSResource(ctx, permit, record.ID, nil)
+		err := s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
+			return client.UpdateDNSResource(ctx, permit, record.ID, nil)
+		})
 		if ignore(err, maas.NotFound) != nil {
 			return fmt.Errorf("emptying the DNS record %s: %w", fqdn, err)
 		}

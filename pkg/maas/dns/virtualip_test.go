@@ -134,7 +134,7 @@ func TestReleaseOfWhatAnotherUserReservedForUs(t *testing.T) {
 func TestVirtualIPUnderAnotherNameIsNotTakenForOurs(t *testing.T) {
 	s := &server{fqdn: "somebody.maas.test", addresses: []string{"10.0.0.9"}}
 	service := newService(t, s)
-	var wrong *WrongRecordError
+	var wrong *inventory.WrongRecordError
 	if got, err := service.VirtualIP(t.Context(), name, ""); !errors.As(err, &wrong) {
 		t.Errorf("%v, %v", got, err)
 	}

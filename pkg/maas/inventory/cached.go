@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,12 +150,6 @@ func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.V
 	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
 }
 
-// DistrustVMHosts makes the next VMHosts ask MAAS: a host was changed or removed.
-func (i *Inventory) DistrustVMHosts() {
-	i.vmHosts.drop()
-	i.hosting.drop()
-}
-
 // HostMachines returns the machines of VM hosts, by system id, as far as MAAS shows them to this identity.
 func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
 	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
@@ -211,22 +206,34 @@ func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.D
 	return project, err
 }
 
-// DNSRecord returns the DNS record of a name, or nil if there is none.
+// DNSRecord returns the DNS record of a name, or nil if there is none. *WrongRecordError: MAAS returned another one.
 func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
 	record, _, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
 		records, err := i.client.ListDNSResources(ctx, fqdn)
 		if err != nil || len(records) == 0 {
 			return nil, err
 		}
-		return &records[0], nil
+		return &records[0], checkName(fqdn, &records[0])
 	})
-	return record, err
+	if err != nil || record == nil {
+		i.records.drop(fqdn) // What is not there is not remembered: nothing would ever forget it.
+		return nil, err
+	}
+	return record, nil
 }
 
-// WroteDNSRecord takes in MAAS's response to the write of a record.
-func (i *Inventory) WroteDNSRecord(fqdn string, record *maas.DNSResource) {
-	i.records.at(fqdn).set(record)
+// WrongRecordError means that MAAS returned the record of another name, which is not ours.
+type WrongRecordError struct{ Wanted, Got string }
+
+// Error names both.
+func (e *WrongRecordError) Error() string {
+	return fmt.Sprintf("MAAS returned the DNS record %s instead of %s", e.Got, e.Wanted)
 }
 
-// DistrustDNSRecord makes the next DNSRecord ask MAAS: a write failed, or the record is no longer used.
-func (i *Inventory) DistrustDNSRecord(fqdn string) { i.records.drop(fqdn) }
+// checkName verifies that a record is the requested one: another user may rename it at any moment.
+func checkName(fqdn string, record *maas.DNSResource) error {
+	if record != nil && !strings.EqualFold(record.FQDN, fqdn) {
+		return &WrongRecordError{Wanted: fqdn, Got: record.FQDN}
+	}
+	return nil
+}

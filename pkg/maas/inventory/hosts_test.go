@@ -78,7 +78,7 @@ func TestMachinesOfVMHostsAreAskedForTogether(t *testing.T) {
 	if len(r.lists) != 2 {
 		t.Errorf("MAAS was asked %d times for %d machines, want 2 lists", len(r.lists), r.hosts)
 	}
-	i.DistrustVMHosts()
+	i.DropVMHosts()
 	if _, err := i.HostMachines(t.Context(), time.Hour); err != nil || len(r.lists) != 4 {
 		t.Errorf("what is distrusted was not asked for again: %d lists, error %v", len(r.lists), err)
 	}

@@ -109,7 +109,7 @@ func New(client *maas.Client, opts Options) *Inventory {
 	}
 }
 
-// Client returns the client of this inventory's identity, for calls that change something.
+// Client returns the client of this inventory's identity. Calls that change a machine go through Change.
 func (i *Inventory) Client() *maas.Client { return i.client }
 
 // Observe returns the observation of a machine, and tracks the machine from now on.
@@ -142,22 +142,6 @@ func (i *Inventory) track(systemID string) *entry {
 	}
 	e.observed = now
 	return e
-}
-
-// Wrote takes in MAAS's response to a call that changed a machine. It doesn't start tracking the machine: nothing would
-// ever end that for a machine that no reconciler observes.
-func (i *Inventory) Wrote(machine *maas.Machine) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
-}
-
-// Distrust drops the observation of a tracked machine until the next poll: a write failed, or its response does not
-// hold the whole machine.
-func (i *Inventory) Distrust(systemID string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.write(systemID, Observation{})
 }
 
 // write replaces the observation of a tracked machine after a write, and requests a poll. The caller holds i.mu.

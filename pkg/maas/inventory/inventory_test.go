@@ -220,9 +220,9 @@ func TestOlderResponsesDontUndoWrites(t *testing.T) {
 	if seen := inventory.Observe("a", Changing); seen.Machine.Status != maas.StatusDeploying {
 		t.Errorf("the machine is in status %d, want the response to the write", seen.Machine.Status)
 	}
-	inventory.Distrust("a")
+	_, _ = inventory.Change("a", failedChange)
 	if inventory.Observe("a", Changing).Known {
-		t.Error("what is distrusted is still known")
+		t.Error("the machine is still known after a call that failed")
 	}
 }
 
@@ -231,11 +231,15 @@ func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	inventory, region, _ := start(t, time.Millisecond, 5*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	region.set("extra", maas.StatusReady)
-	inventory.Wrote(&maas.Machine{SystemID: "extra", Status: maas.StatusAllocated})
-	inventory.Distrust("extra")
+	changed := func(status maas.Status) func(*maas.Client) (*maas.Machine, error) {
+		return func(*maas.Client) (*maas.Machine, error) { return &maas.Machine{SystemID: "extra", Status: status}, nil }
+	}
+	for _, change := range []func(*maas.Client) (*maas.Machine, error){changed(maas.StatusAllocated), failedChange} {
+		_, _ = inventory.Change("extra", change)
+	}
 	inventory.Track(&maas.Machine{SystemID: "extra", Status: maas.StatusAllocated})
 	inventory.Forget("extra")
-	inventory.Wrote(&maas.Machine{SystemID: "extra", Status: maas.StatusReady})
+	_, _ = inventory.Change("extra", changed(maas.StatusReady))
 	inventory.Observe("a", Changing)
 	before := len(region.lists()) + 1 // One may be under way.
 	eventually(t, "a is polled", func() bool { return len(region.lists()) > before+5 })
@@ -369,3 +373,6 @@ func TestRegistry(t *testing.T) {
 		t.Error("a wrong identity was taken")
 	}
 }
+
+// failedChange is a call to MAAS whose response was lost.
+func failedChange(*maas.Client) (*maas.Machine, error) { return nil, &maas.Error{Kind: maas.Unavailable} }

@@ -252,24 +252,27 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 func (s *Service) link(ctx context.Context, permit maas.Permit, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
 	static := nic.Mode == maas.LinkModeStatic
 	if !static || !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) {
-		linked, err := s.inventory.Client().LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
-			Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static || replacesAll(iface, nic.Address, subnet),
+		linked, changed, err := s.changeInterface(machine, func(client *maas.Client) (*maas.Interface, error) {
+			return client.LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
+				Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static || replacesAll(iface, nic.Address, subnet),
+			})
 		})
 		if err != nil {
 			return machine, s.linkRefused(ctx, machine, nic, subnet, err)
 		}
-		machine, iface = s.wroteInterface(machine, linked), linked
+		machine, iface = changed, linked
 	}
 	if !static {
 		return machine, nil
 	}
 	for _, link := range beside(iface, nic.Address) {
-		left, err := s.inventory.Client().UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
+		_, changed, err := s.changeInterface(machine, func(client *maas.Client) (*maas.Interface, error) {
+			return client.UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
+		})
 		if err != nil {
-			s.inventory.Distrust(machine.SystemID)
 			return machine, fmt.Errorf("taking a link that %s replaces from machine %s: %w", nic.Address, machine.SystemID, err)
 		}
-		machine = s.wroteInterface(machine, left)
+		machine = changed
 	}
 	return machine, nil
 }
@@ -282,8 +285,21 @@ func replacesAll(iface *maas.Interface, address string, subnet maas.Subnet) bool
 	})
 }
 
-// wroteInterface passes the changed interface to the inventory.
-func (s *Service) wroteInterface(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
+// changeInterface makes a call that changes an interface, and returns it, and the machine with it.
+func (s *Service) changeInterface(
+	machine *maas.Machine, call func(*maas.Client) (*maas.Interface, error),
+) (iface *maas.Interface, changed *maas.Machine, err error) {
+	changed, err = s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
+		if iface, err = call(client); err != nil {
+			return nil, err
+		}
+		return withInterface(machine, iface), nil
+	})
+	return iface, changed, err
+}
+
+// withInterface returns a machine with a changed interface.
+func withInterface(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
 	changed := *machine
 	if changed.BootInterface != nil && changed.BootInterface.ID == iface.ID {
 		changed.BootInterface = iface
@@ -292,13 +308,11 @@ func (s *Service) wroteInterface(machine *maas.Machine, iface *maas.Interface) *
 	if at := slices.IndexFunc(changed.Interfaces, func(i *maas.Interface) bool { return i.ID == iface.ID }); at >= 0 {
 		changed.Interfaces[at] = iface
 	}
-	s.inventory.Wrote(&changed)
 	return &changed
 }
 
 // linkRefused returns why MAAS did not make a link. It asks MAAS again if a status has two meanings.
 func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error) error {
-	s.inventory.Distrust(machine.SystemID)
 	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID, cause)
 	if nic.Mode != maas.LinkModeStatic {
 		if errors.Is(cause, maas.Invalid) {
@@ -362,18 +376,16 @@ func (s *Service) takeBack(ctx context.Context, permit maas.Permit, machine *maa
 	isBack := slices.ContainsFunc(others, func(l maas.Link) bool {
 		return l.Mode == maas.LinkModeAuto && l.Subnet != nil && l.Subnet.ID == link.Subnet.ID
 	})
-	var err error
-	if !isBack {
-		iface, err = s.inventory.Client().LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
-			Mode: maas.LinkModeAuto, SubnetID: link.Subnet.ID, Replace: len(others) == 0,
-		})
-	}
-	if err == nil && len(others) > 0 {
-		iface, err = s.inventory.Client().UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
-	}
-	if err != nil {
-		return err
-	}
-	s.wroteInterface(machine, iface)
-	return nil
+	_, _, err := s.changeInterface(machine, func(client *maas.Client) (changed *maas.Interface, err error) {
+		if !isBack {
+			changed, err = client.LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
+				Mode: maas.LinkModeAuto, SubnetID: link.Subnet.ID, Replace: len(others) == 0,
+			})
+		}
+		if err == nil && len(others) > 0 {
+			changed, err = client.UnlinkSubnet(ctx, permit, machine.SystemID, iface.ID, link.ID)
+		}
+		return changed, err
+	})
+	return err
 }

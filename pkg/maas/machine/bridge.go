@@ -27,8 +27,10 @@ func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *m
 	case port.Type == "bridge":
 		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in lxdConfig.networkBridge, or delete it in MAAS"}
 	}
-	_, err := s.inventory.Client().CreateBridge(ctx, permit, machine.SystemID, port.ID, name)
-	s.inventory.Distrust(machine.SystemID)
+	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
+		_, err := client.CreateBridge(ctx, permit, machine.SystemID, port.ID, name)
+		return nil, err
+	})
 	switch {
 	case errors.Is(err, maas.Forbidden):
 		return &NICError{NIC: name, Message: "is missing, and MAAS lets administrators alone make it: make that bridge in MAAS, or give the cluster the key of an administrator"}

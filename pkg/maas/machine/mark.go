@@ -19,21 +19,20 @@ func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(m
 // machine annotate it (api/nodes.py: set_workload_annotations). If that was another user, because the API key or, after
 // a move, the management cluster changed, the annotations stay as they are: that is no error, and not tried again.
 func (s *Service) Mark(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine) error {
-	marked, err := s.inventory.Client().SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
+	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
+		return client.SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
+	})
 	if err == nil {
-		s.inventory.Wrote(marked)
 		return nil
 	}
 	what := fmt.Errorf("annotating machine %s: %w", machine.SystemID, err)
 	if !errors.Is(err, maas.Conflict) {
 		return what
 	}
-	now, err := s.inventory.Client().GetMachine(ctx, machine.SystemID)
+	now, err := s.inventory.Read(ctx, machine.SystemID)
 	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
 		return errors.Join(what, err)
 	}
-	s.inventory.Wrote(now)
 	user, err := s.inventory.Client().WhoAmI(ctx)
 	if err != nil {
 		return errors.Join(what, err)

@@ -13,13 +13,9 @@ import (
 // Release releases a bare-metal machine to the pool, and erases its disks if requested. maas.Conflict: the state does
 // not allow it.
 func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas.Machine, erase maas.Erase) error {
-	released, err := s.inventory.Client().ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
-	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
-		return fmt.Errorf("releasing machine %s: %w", machine.SystemID, err)
-	}
-	s.inventory.Wrote(released)
-	return nil
+	return s.change(machine, "releasing", func(client *maas.Client) (*maas.Machine, error) {
+		return client.ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
+	})
 }
 
 // RestoreNetwork removes a static address from a machine that is back in the pool: MAAS keeps static links on release,
@@ -27,12 +23,10 @@ func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas
 // ALLOWED_STATES), so the machine is read again right before. RestoreNetwork returns false and changes nothing if
 // another user has taken the machine since: the address is theirs then.
 func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, systemID, address string) (bool, error) {
-	machine, err := s.inventory.Client().GetMachine(ctx, systemID)
+	machine, err := s.inventory.Read(ctx, systemID)
 	if err != nil {
-		s.inventory.Distrust(systemID)
 		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
-	s.inventory.Wrote(machine)
 	if !isFree(machine) || !HasAddress(machine, address) {
 		return isFree(machine), nil
 	}
@@ -44,7 +38,6 @@ func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, system
 // one (op=link_subnet).
 func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	if err := s.takeBack(ctx, permit, machine, address); err != nil {
-		s.inventory.Distrust(machine.SystemID)
 		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
 	}
 	return nil
@@ -59,22 +52,22 @@ func isFree(machine *maas.Machine) bool {
 
 // Abort stops the machine's current operation. maas.Conflict: it is already done.
 func (s *Service) Abort(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
-	aborted, err := s.inventory.Client().AbortMachine(ctx, permit, machine.SystemID, comment)
-	return s.wrote(machine, aborted, err, "aborting the operation of")
+	return s.change(machine, "aborting the operation of", func(client *maas.Client) (*maas.Machine, error) {
+		return client.AbortMachine(ctx, permit, machine.SystemID, comment)
+	})
 }
 
 // ExitRescueMode brings the machine out of rescue mode. maas.Conflict: it is no longer in it.
 func (s *Service) ExitRescueMode(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
-	exiting, err := s.inventory.Client().ExitRescueMode(ctx, permit, machine.SystemID)
-	return s.wrote(machine, exiting, err, "ending the rescue mode of")
+	return s.change(machine, "ending the rescue mode of", func(client *maas.Client) (*maas.Machine, error) {
+		return client.ExitRescueMode(ctx, permit, machine.SystemID)
+	})
 }
 
-// wrote passes the result of a call that changes a machine to the inventory.
-func (s *Service) wrote(machine, response *maas.Machine, err error, doing string) error {
-	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
+// change makes a call that changes a machine. doing goes before "machine ID" in an error.
+func (s *Service) change(machine *maas.Machine, doing string, call func(*maas.Client) (*maas.Machine, error)) error {
+	if _, err := s.inventory.Change(machine.SystemID, call); err != nil {
 		return fmt.Errorf("%s machine %s: %w", doing, machine.SystemID, err)
 	}
-	s.inventory.Wrote(response)
 	return nil
 }

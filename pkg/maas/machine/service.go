@@ -89,7 +89,7 @@ func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership
 		return nil, fmt.Errorf("allocating a machine: %w", err)
 	}
 	if machine.Pod != nil {
-		s.inventory.DistrustVMHosts() // The next try knows the host.
+		s.inventory.DropVMHosts() // The next try knows the host.
 		return nil, &ComposedInsteadError{VM: machine}
 	}
 	return machine, nil
@@ -98,9 +98,10 @@ func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership
 // Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine that the user
 // chose. From then on MAAS gives it to no other user. maas.Conflict: it is not Ready, or another user was faster.
 func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Identity, systemID string) (*maas.Machine, error) {
-	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
+	machine, err := s.inventory.Change(systemID, func(client *maas.Client) (*maas.Machine, error) {
+		return client.AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
+	})
 	if err != nil {
-		s.inventory.Distrust(systemID)
 		return nil, fmt.Errorf("claiming machine %s: %w", systemID, err)
 	}
 	s.inventory.Track(machine)
@@ -117,15 +118,15 @@ type DeployRequest struct {
 // Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; read the machine
 // again.
 func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
-	deployed, err := s.inventory.Client().DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
-		AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
-		Comment: comment,
+	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
+		return client.DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
+			AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
+			Comment: comment,
+		})
 	})
 	if err != nil {
-		s.inventory.Distrust(machine.SystemID)
 		return nil, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
 	}
-	s.inventory.Wrote(deployed)
 	return deployed, nil
 }
 
@@ -136,8 +137,7 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maa
 	if machine.Pod != nil {
 		vm.Host, vm.HostID = machine.Pod.Name, machine.Pod.ID
 	}
-	err := s.lxd.DeleteVM(ctx, permit, vm)
-	s.inventory.Distrust(machine.SystemID)
+	_, err := s.inventory.Change(machine.SystemID, func(*maas.Client) (*maas.Machine, error) { return nil, s.lxd.DeleteVM(ctx, permit, vm) })
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting VM %s: %w", machine.SystemID, err)
 	}

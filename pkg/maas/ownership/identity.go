@@ -7,7 +7,9 @@
 // while no other user can have acquired the machine.
 package ownership
 
-import "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+import (
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
 
 // Workload annotations in MAAS, which allows no slashes in their names. They inform people, and prove that a machine is
 // ours once its release has begun.

@@ -56,8 +56,7 @@ func (p *Prover) proveOther(ctx context.Context, id Identity, systemID string) e
 	if len(others) == 1 {
 		return nil
 	}
-	p.inventory.Distrust(systemID)
-	if _, err := p.inventory.Client().GetMachine(ctx, systemID); err != nil {
+	if _, err := p.inventory.Read(ctx, systemID); err != nil {
 		return fmt.Errorf("asking MAAS who acquired machine %s: %w", systemID, err)
 	}
 	return &UndecidedError{SystemID: systemID}
@@ -82,11 +81,9 @@ func (p *Prover) IsComposed(ctx context.Context, id Identity, machine *maas.Mach
 // earlier status. Owner and annotations stay until the release is done. The machine is read from MAAS and returned,
 // because another user may have released and taken it since the last poll.
 func (p *Prover) IsOursInRelease(ctx context.Context, id Identity, systemID string) (*maas.Machine, bool, error) {
-	machine, err := p.inventory.Client().GetMachine(ctx, systemID)
+	machine, err := p.inventory.Read(ctx, systemID)
 	if err != nil {
-		p.inventory.Distrust(systemID)
 		return nil, false, fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
-	p.inventory.Wrote(machine)
 	return machine, machine.Owner != "" && id.isAnnotated(machine), nil
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Change makes a call that changes a machine, and stores MAAS's response. If the call fails, or its response does not
+// hold the machine, the next poll reads the machine. Change doesn't start tracking the machine: nothing would ever end
+// that for a machine that no reconciler observes. The error is the call's.
+func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
+	machine, err := call(i.client)
+	now := Observation{}
+	if err == nil && machine != nil {
+		now = Observation{Known: true, Machine: machine}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.write(systemID, now)
+	return machine, err
+}
+
+// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/).
+func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
+	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) { return client.GetMachine(ctx, systemID) })
+}
+
+// ChangeVMHosts makes a call that changes VM hosts. The next VMHosts reads them again.
+func (i *Inventory) ChangeVMHosts(call func(*maas.Client) error) error {
+	defer i.DropVMHosts()
+	return call(i.client)
+}
+
+// DropVMHosts makes the next VMHosts read them again: MAAS has one that is not known here.
+func (i *Inventory) DropVMHosts() {
+	i.vmHosts.drop()
+	i.hosting.drop()
+}
+
+// ChangeDNSRecord makes a call that changes the DNS record of a name, and stores MAAS's response. If the call fails, or
+// returns no record, the next DNSRecord reads it again. *WrongRecordError: MAAS returned another one.
+func (i *Inventory) ChangeDNSRecord(fqdn string, call func(*maas.Client) (*maas.DNSResource, error)) error {
+	record, err := call(i.client)
+	if err == nil {
+		err = checkName(fqdn, record)
+	}
+	if err != nil || record == nil {
+		i.records.drop(fqdn)
+		return err
+	}
+	i.records.at(fqdn).set(record)
+	return nil
+}
