@@ -232,7 +232,9 @@ func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	region.set("a", maas.StatusDeployed)
 	region.set("extra", maas.StatusReady)
 	changed := func(status maas.Status) func(*maas.Client) (*maas.Machine, error) {
-		return func(*maas.Client) (*maas.Machine, error) { return &maas.Machine{SystemID: "extra", Status: status}, nil }
+		return func(*maas.Client) (*maas.Machine, error) {
+			return &maas.Machine{SystemID: "extra", Status: status}, nil
+		}
 	}
 	for _, change := range []func(*maas.Client) (*maas.Machine, error){changed(maas.StatusAllocated), failedChange} {
 		_, _ = inventory.Change("extra", change)
@@ -375,4 +377,6 @@ func TestRegistry(t *testing.T) {
 }
 
 // failedChange is a call to MAAS whose response was lost.
-func failedChange(*maas.Client) (*maas.Machine, error) { return nil, &maas.Error{Kind: maas.Unavailable} }
+func failedChange(*maas.Client) (*maas.Machine, error) {
+	return nil, &maas.Error{Kind: maas.Unavailable}
+}
