@@ -163,6 +163,7 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 		return err
 	}
 	defer unlock()
+	defer s.inventory.ForgetDNSRecord(fqdn)
 	record, err := s.read(ctx, fqdn, 0)
 	delete(s.unserved, fqdn)
 	if err != nil {

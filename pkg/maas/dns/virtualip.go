@@ -131,6 +131,7 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 		return err
 	}
 	defer unlock()
+	defer s.inventory.ForgetDNSRecord(fqdn)
 	record, err := s.read(ctx, fqdn, 0)
 	if err != nil || record == nil {
 		return err

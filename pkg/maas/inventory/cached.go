@@ -215,12 +215,15 @@ func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Dura
 		}
 		return &records[0], checkName(fqdn, &records[0])
 	})
-	if err != nil || record == nil {
-		i.records.drop(fqdn) // What is not there is not remembered: nothing would ever forget it.
+	if err != nil {
+		i.ForgetDNSRecord(fqdn)
 		return nil, err
 	}
 	return record, nil
 }
+
+// ForgetDNSRecord forgets the record of a name that is no longer used.
+func (i *Inventory) ForgetDNSRecord(fqdn string) { i.records.drop(fqdn) }
 
 // WrongRecordError means that MAAS returned the record of another name, which is not ours.
 type WrongRecordError struct{ Wanted, Got string }

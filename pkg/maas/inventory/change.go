@@ -48,7 +48,7 @@ func (i *Inventory) ChangeDNSRecord(fqdn string, call func(*maas.Client) (*maas.
 		err = checkName(fqdn, record)
 	}
 	if err != nil || record == nil {
-		i.records.drop(fqdn)
+		i.ForgetDNSRecord(fqdn)
 		return err
 	}
 	i.records.at(fqdn).set(record)
