@@ -22,7 +22,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // checkCommand is the first argument that makes the program check its requirements and end.
@@ -119,8 +118,7 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 	if !given(opts.reconcile.Credentials.Dir, "config/maasEndpoint") && !given(opts.reconcile.Credentials.Dir, "credentials/apiKey") {
 		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil
 	}
-	factory := scope.Factory{Manager: opts.reconcile.Credentials}
-	config, err := factory.HostCredentials(ctx, &infrav1.MaasCluster{})
+	config, err := opts.reconcile.Credentials.Read()
 	if err != nil {
 		return "", err
 	}

@@ -5,7 +5,6 @@ package orphanaudit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -139,25 +138,23 @@ func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error)
 	if err := a.Client.List(ctx, list, client.InNamespace(a.Namespace)); err != nil {
 		return nil, []error{fmt.Errorf("listing MaasClusters: %w", err)}
 	}
-	list.Items = append(list.Items, infrav1.MaasCluster{}) // For the manager's own credentials.
 	regions, users := map[*scope.Region]bool{}, map[client.ObjectKey]bool{}
 	var errs []error
+	if own, err := a.Scopes.Own(); err == nil { // Otherwise the manager has no credentials.
+		regions[own] = true
+	}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if c.Name != "" && (!objects.Watched(c, a.WatchFilter) || c.Annotations[infrav1.OwnerIDAnnotation] == "") {
+		if !objects.Watched(c, a.WatchFilter) || c.Annotations[infrav1.OwnerIDAnnotation] == "" {
 			continue
 		}
 		users[client.ObjectKeyFromObject(c)] = true
 		s, err := a.Scopes.Cluster(ctx, &clusterv1.Cluster{}, c)
-		var unusable *scope.CredentialsError
-		switch {
-		case err == nil:
-			regions[s.Region] = true
-		case c.Name == "" && errors.As(err, &unusable):
-			// It has none.
-		default:
+		if err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		regions[s.Region] = true
 	}
 	// A cluster may have gone between the list and our look at its MAAS, which would then be watched for ever.
 	for gone := range a.users {

@@ -92,6 +92,8 @@ const keySeparator = "#"
 // be proven to be the same: MAAS has no id that could be read, but no other MAAS knows the key.
 func homeOf(config maas.Config) string { return config.Where() + keySeparator + config.KeyID() }
 
+const managerSource = "the manager's MAAS credentials"
+
 // Cluster makes the scope of a cluster. Errors are *CredentialsError if its credentials can't be used, and
 // *ElsewhereError.
 func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
@@ -116,17 +118,34 @@ func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maas
 }
 
 func (f *Factory) scope(config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+	region, err := f.use(config, source, client.ObjectKeyFromObject(maasCluster))
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{
+		Region: region, Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config), client: f.Client, managementID: f.ManagementID,
+	}, nil
+}
+
+// Own returns the region of the manager's own credentials. *CredentialsError: it has none.
+func (f *Factory) Own() (*Region, error) {
+	config, err := f.Manager.Read()
+	if err != nil {
+		return nil, err
+	}
+	return f.use(config, managerSource, client.ObjectKey{})
+}
+
+// use returns the region of an identity, for a user: a MaasCluster, or with an empty key the manager.
+func (f *Factory) use(config maas.Config, source string, user client.ObjectKey) (*Region, error) {
 	f.mu.Lock() // Until the new identity's region exists: the shared services must not be dropped with the old one.
 	defer f.mu.Unlock()
-	inventory, err := f.Registry.For(client.ObjectKeyFromObject(maasCluster).String(), config)
+	inventory, err := f.Registry.For(user.String(), config)
 	if err != nil {
 		return nil, &CredentialsError{Source: source, cause: oneLine(err)}
 	}
 	defer f.prune()
-	return &Cluster{
-		Region: f.region(config, inventory), Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config),
-		client: f.Client, managementID: f.ManagementID,
-	}, nil
+	return f.region(config, inventory), nil
 }
 
 // HostCredentials returns the credentials with which the nodes of a host cluster register themselves: lxdConfig's own,
@@ -165,7 +184,7 @@ func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) 
 		return config, "Secret " + ref.Name, err
 	}
 	config, err = f.Manager.config(maasCluster.Namespace)
-	return config, "the manager's MAAS credentials", err
+	return config, managerSource, err
 }
 
 // region returns the shared services of one MAAS: reservations and DNS writes of all clusters must know of each other.

@@ -49,14 +49,19 @@ type ManagerCredentials struct {
 	Namespaces []string
 }
 
-// config returns the credentials for a MaasCluster in a namespace, or with "" for the manager itself.
+// config returns the credentials for a MaasCluster in a namespace.
 func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
-	if namespace != "" && len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
+	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
 		return maas.Config{}, &CredentialsError{
 			Source: "spec.credentialsRef",
 			cause:  fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace", namespace),
 		}
 	}
+	return m.Read()
+}
+
+// Read reads the credentials. *CredentialsError: there are none.
+func (m ManagerCredentials) Read() (maas.Config, error) {
 	var errs []error
 	read := func(name string, optional bool) []byte {
 		content, err := os.ReadFile(filepath.Join(m.Dir, name))

@@ -229,7 +229,6 @@ func TestManagersCredentialsAreForItsNamespacesAlone(t *testing.T) {
 		"for this one":           {[]string{"infra", "tenant"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
 		"for others":             {[]string{"infra"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
 		"for one like it":        {[]string{"tenant-a"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
-		"for the manager itself": {[]string{"infra"}, "", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
 		"credentials of its own": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) { s.CredentialsRef = ref }, "d:e:f", "d:e:f"},
 		"credentials for its hosts alone": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) {
 			s.LXDConfig = &infrav1.LXDHostConfig{CredentialsRef: ref}
