@@ -32,7 +32,7 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	} else if v.Phase != "" {
 		v = v.Overdue(limit)
 	}
-	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.Says)
+	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.Message)
 	if v.Then != states.Moving && conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.Reason, "Observe", "%s", message)
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
-// BareMetalMaxAge is how old the list of all machines may be. The list is long, and changes when an operator adds machines.
+// BareMetalMaxAge is the maximum age of the list of all machines. The list is long, and changes when an operator adds
+// machines.
 const BareMetalMaxAge = 10 * time.Minute
 
-// BareMetal lists the machines in MAAS that are no VMs and no VM hosts, those in use too. A host cluster's own machines are VM hosts: for it
-// they are listed.
+// BareMetal lists the machines in MAAS that are neither VMs nor VM hosts, including those in use. The machines of a
+// host cluster are VM hosts: for the host cluster itself they are listed.
 func BareMetal(ctx context.Context, s *scope.Cluster) ([]*maas.Machine, error) {
 	machines, err := s.Inventory.BareMetal(ctx, BareMetalMaxAge)
 	if err != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusters has what more than one reconciler asks about a cluster: its machines, its owner id, and who is in its endpoint.
+// Package clusters reads facts about a cluster that several reconcilers need: its machines, its owner id, and the
+// addresses of its endpoint.
 package clusters
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// IsControlPlane reports whether an object is a control plane's, by its label.
+// IsControlPlane reports whether an object belongs to a control plane, by its label.
 func IsControlPlane(object client.Object) bool {
 	_, ok := object.GetLabels()[clusterv1.MachineControlPlaneLabel]
 	return ok
@@ -41,11 +42,11 @@ func NameOf(c *infrav1.MaasCluster) string {
 	return c.Labels[clusterv1.ClusterNameLabel]
 }
 
-// WithCredentials lists the MaasClusters that a Secret has credentials for.
+// WithCredentials lists the MaasClusters whose credentials are in a Secret.
 func WithCredentials(ctx context.Context, c client.Reader, secret client.Object) []infrav1.MaasCluster {
 	list := &infrav1.MaasClusterList{}
 	if err := c.List(ctx, list, client.InNamespace(secret.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which MaasClusters use a Secret")
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasClusters that use a Secret")
 		return nil
 	}
 	var users []infrav1.MaasCluster
@@ -63,7 +64,8 @@ func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
 	return ref != nil && ref.Name == object.GetName()
 }
 
-// NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist without MAAS knowing it.
+// NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist that MAAS does
+// not know.
 func NothingAcquired(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
 	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0

@@ -20,8 +20,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// PublishEndpoint makes the endpoint's DNS record hold the addresses of the control planes that can serve the API. It returns what the
-// record holds, and whether it was written.
+// PublishEndpoint writes the addresses of the control planes that can serve the API into the endpoint's DNS record. It
+// returns the addresses in the record, and whether it wrote them.
 func PublishEndpoint(ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster) (published []string, wrote bool, err error) {
 	return s.DNS.Ensure(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), func(current []string) ([]string, error) {
 		machines, err := Machines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
@@ -32,11 +32,12 @@ func PublishEndpoint(ctx context.Context, c client.Client, clock clock.PassiveCl
 	})
 }
 
-// EndpointHold is how long a stopped control plane stays in the endpoint's DNS record. A power blip, a reboot or an error of MAAS about it
-// changes nothing.
+// EndpointHold is how long a stopped control plane stays in the endpoint's DNS record. A power blip, a reboot or a
+// wrong report by MAAS is shorter, and changes nothing.
 const EndpointHold = 5 * time.Minute
 
-// endpointAddresses are what the record should hold, given what it holds. What can't be known now leaves it as it is.
+// endpointAddresses returns the addresses that the record should hold, given those that it holds. It keeps an address
+// as it is while the facts about it are unknown.
 func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine, current []string, now time.Time) []string {
 	var desired, others []string
 	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
@@ -63,7 +64,7 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 		case slices.Contains(current, address):
 			desired = append(desired, address)
 		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
-			// It does not run, or MAAS can't be asked: no client is sent there now.
+			// It does not run, or MAAS can't be asked: no clients are sent to it now.
 		case joined(machine):
 			desired = append(desired, address)
 		default:
@@ -77,7 +78,8 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 	return slices.Compact(desired)
 }
 
-// stoppedFor returns for how long MAAS has been saying that a machine does not run. It returns 0 while the machine runs, or if its state is not known.
+// stoppedFor returns how long MAAS has reported that a machine does not run. It returns 0 while the machine runs, or if
+// its state is not known.
 func stoppedFor(m *infrav1.MaasMachine, now time.Time) time.Duration {
 	deployed := conditions.Get(m, infrav1.MachineDeployedCondition)
 	if deployed == nil || deployed.Status != metav1.ConditionFalse {
@@ -86,7 +88,7 @@ func stoppedFor(m *infrav1.MaasMachine, now time.Time) time.Duration {
 	return now.Sub(deployed.LastTransitionTime.Time)
 }
 
-// EndpointRetry returns after how long the first stopped control plane must leave the record; 0 if none is stopped.
+// EndpointRetry returns the time until the first stopped control plane must leave the record; 0 if none is stopped.
 func EndpointRetry(machines []infrav1.MaasMachine, now time.Time) (after time.Duration) {
 	for i := range machines {
 		stopped := stoppedFor(&machines[i], now)
@@ -101,7 +103,8 @@ func EndpointRetry(machines []infrav1.MaasMachine, now time.Time) (after time.Du
 	return after
 }
 
-// beingDeleted reports whether the control plane's Machine is being deleted: it is drained and leaves etcd before its MaasMachine is deleted.
+// beingDeleted reports whether the control plane's Machine is being deleted: it is drained and leaves etcd before its
+// MaasMachine is deleted.
 func beingDeleted(machine *clusterv1.Machine) bool {
 	return machine != nil && !machine.DeletionTimestamp.IsZero()
 }
@@ -116,7 +119,8 @@ func provisionedButUnseen(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" && len(m.Status.Addresses) == 0 && m.Status.FailureReason == ""
 }
 
-// EndpointAddress returns the address of a control plane that is published: the first, in the order of the preferred subnets.
+// EndpointAddress returns the address to publish for a control plane: the first one, in the order of the preferred
+// subnets.
 func EndpointAddress(m *infrav1.MaasMachine) string {
 	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
 		return ""

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// endpointSeed is the environment variable with the seed of the one life that is to be lived again.
+	// endpointSeed is the environment variable with the seed of the one life to replay.
 	endpointSeed = "CAPMAAS_ENDPOINT_SEED"
 
 	lives, stepsOfALife = 400, 150
 	maxPlanes           = 5
 )
 
-// Clusters live through what comes; after each step the record is what it may be.
+// The lives of clusters are random; after each step the record must keep its promises.
 func TestThePromisesOfTheEndpointHold(t *testing.T) {
 	if text := os.Getenv(endpointSeed); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -53,11 +53,11 @@ func TestThePromisesOfTheEndpointHold(t *testing.T) {
 		}
 	}
 	if written < lives {
-		t.Errorf("the record was written %d times in %d lives: too seldom to tell anything", written, lives)
+		t.Errorf("the record was written %d times in %d lives: too rarely to prove anything", written, lives)
 	}
 }
 
-// liveWith lets one cluster live, and ends at the first promise that is broken.
+// liveWith runs the life of one cluster, and ends at the first broken promise.
 func liveWith(t *testing.T, seed uint64) *rehearsal {
 	t.Helper()
 	r := &rehearsal{random: rand.New(rand.NewPCG(seed, 0))}
@@ -69,7 +69,7 @@ func liveWith(t *testing.T, seed uint64) *rehearsal {
 			continue
 		}
 		if what == byHand {
-			before = slices.Clone(r.record) // What a person writes is no doing of ours.
+			before = slices.Clone(r.record) // The provider did not make a person's change.
 		}
 		r.record = dns.Next(r.record, endpointAddresses(t.Context(), r, r.cluster(), r.maasMachines(), r.record, time.Now()))
 		r.story = append(r.story, fmt.Sprintf("%3d %8v %-34s %v -> %v", len(r.story), r.now, what, before, r.record))
@@ -85,29 +85,29 @@ func liveWith(t *testing.T, seed uint64) *rehearsal {
 	return r
 }
 
-// plane is a control plane as it is, and as it is known to be.
+// plane is a control plane: its real state, and its known one.
 type plane struct {
 	member
 	provisioned, off, lost, deleting bool
 	// unseen: its status was lost, and MAAS was not asked since.
 	unseen bool
-	// since is when it was seen to be off.
+	// since is when MAAS first reported it off.
 	since *time.Duration
 }
 
 func (p *plane) address() string { return "10.0.0." + p.name }
 
-// leaving reports whether no client may be sent there any more.
+// leaving reports whether the record must no longer send clients to it.
 func (p *plane) leaving() bool { return p.draining || p.deleting || p.lost }
 
-// rehearsal is a cluster, and what is asked of Kubernetes about it.
+// rehearsal is a cluster, and a fake client for reads about it.
 type rehearsal struct {
-	client.Client // nothing but Get is asked
+	client.Client // only Get is called
 
 	random *rand.Rand
 	now    time.Duration
 	planes []*plane
-	// initialized is what the Cluster says; everJoined what is so.
+	// initialized is the Cluster's condition; everJoined is the truth.
 	initialized, everJoined bool
 	// away: MAAS can't be read. down: nor can Kubernetes.
 	away, down bool
@@ -117,17 +117,17 @@ type rehearsal struct {
 	written int
 }
 
-// byHand is the one happening that is not the world's.
-const byHand = "somebody edits the record"
+// byHand is the only happening that a person causes.
+const byHand = "a person edits the record"
 
-// happenings say what they did, or nothing when there was nothing to do. What is in the list twice happens twice as often.
+// happenings return what they did, or "" if they did nothing. A happening that is listed twice happens twice as often.
 var happenings = []func(*rehearsal) string{
 	(*rehearsal).create, (*rehearsal).create, (*rehearsal).provision, (*rehearsal).provision, (*rehearsal).join, (*rehearsal).join,
 	(*rehearsal).power, (*rehearsal).power, (*rehearsal).allOff, (*rehearsal).allOn, (*rehearsal).wait, (*rehearsal).wait,
 	(*rehearsal).lose, (*rehearsal).drain, (*rehearsal).remove, (*rehearsal).end, (*rehearsal).end,
 	(*rehearsal).move, (*rehearsal).see, (*rehearsal).see, (*rehearsal).see, (*rehearsal).findNodes,
-	(*rehearsal).maasGoes, (*rehearsal).maasReturns, (*rehearsal).maasReturns,
-	(*rehearsal).kubernetesGoes, (*rehearsal).kubernetesReturns, (*rehearsal).kubernetesReturns, (*rehearsal).edit,
+	(*rehearsal).maasStops, (*rehearsal).maasReturns, (*rehearsal).maasReturns,
+	(*rehearsal).kubernetesStops, (*rehearsal).kubernetesReturns, (*rehearsal).kubernetesReturns, (*rehearsal).edit,
 }
 
 // one picks a control plane that meets the condition.
@@ -151,12 +151,12 @@ func (r *rehearsal) change(what string, condition func(*plane) bool, do func(*pl
 		return ""
 	}
 	do(p)
-	r.look()
+	r.observe()
 	return p.name + " " + what
 }
 
-// look notes what MAAS says of the control planes, while it can be read.
-func (r *rehearsal) look() {
+// observe copies MAAS's state of the control planes, while MAAS can be read.
+func (r *rehearsal) observe() {
 	for _, p := range r.planes {
 		p.unread = r.away
 		switch {
@@ -168,7 +168,7 @@ func (r *rehearsal) look() {
 	}
 }
 
-// create adds a control plane, which may get an address that another had.
+// create adds a control plane. It may get the former address of another one.
 func (r *rehearsal) create() string {
 	if len(r.planes) >= maxPlanes {
 		return ""
@@ -192,17 +192,17 @@ func (r *rehearsal) join() string {
 }
 
 func (r *rehearsal) power() string {
-	return r.change("goes off or on", func(p *plane) bool { return p.provisioned && !p.lost }, func(p *plane) { p.off = !p.off })
+	return r.change("is switched off or on", func(p *plane) bool { return p.provisioned && !p.lost }, func(p *plane) { p.off = !p.off })
 }
 
-func (r *rehearsal) allOff() string { return r.switchAll("all go off", true) }
-func (r *rehearsal) allOn() string  { return r.switchAll("all go on", false) }
+func (r *rehearsal) allOff() string { return r.switchAll("all are switched off", true) }
+func (r *rehearsal) allOn() string  { return r.switchAll("all are switched on", false) }
 
 func (r *rehearsal) switchAll(what string, off bool) string {
 	for _, p := range r.planes {
 		p.off = off && p.provisioned
 	}
-	r.look()
+	r.observe()
 	return what
 }
 
@@ -226,7 +226,7 @@ func (r *rehearsal) remove() string {
 	return r.change("is being deleted", func(p *plane) bool { return !p.deleting && (p.draining || r.random.IntN(4) == 0) }, func(p *plane) { p.deleting = true })
 }
 
-// end lets an object go. Cluster API has found the cluster's Nodes before it lets the last of them go.
+// end removes an object. Cluster API has seen the cluster's Nodes before it lets the last control plane be removed.
 func (r *rehearsal) end() string {
 	return r.change("is gone", func(p *plane) bool { return p.deleting }, func(p *plane) {
 		r.initialized = r.initialized || p.joined
@@ -234,7 +234,7 @@ func (r *rehearsal) end() string {
 	})
 }
 
-// move is what `clusterctl move` does: all status is lost. It moves no cluster that has no Node.
+// move does what `clusterctl move` does: all status is lost. clusterctl moves no cluster that has no Node.
 func (r *rehearsal) move() string {
 	if r.one(func(p *plane) bool { return p.joined }) == nil {
 		return ""
@@ -252,25 +252,25 @@ func (r *rehearsal) see() string {
 
 func (r *rehearsal) findNodes() string {
 	r.initialized = r.initialized || r.one(func(p *plane) bool { return p.joined }) != nil
-	return "Cluster API looks for Nodes"
+	return "Cluster API finds Nodes"
 }
 
-func (r *rehearsal) maasGoes() string {
+func (r *rehearsal) maasStops() string {
 	r.away = true
-	r.look()
-	return "MAAS goes"
+	r.observe()
+	return "MAAS is down"
 }
 
 func (r *rehearsal) maasReturns() string {
 	r.away = false
-	r.look()
-	return "MAAS returns"
+	r.observe()
+	return "MAAS is back"
 }
 
-func (r *rehearsal) kubernetesGoes() string    { r.down = true; return "Kubernetes goes" }
-func (r *rehearsal) kubernetesReturns() string { r.down = false; return "Kubernetes returns" }
+func (r *rehearsal) kubernetesStops() string   { r.down = true; return "Kubernetes is down" }
+func (r *rehearsal) kubernetesReturns() string { r.down = false; return "Kubernetes is back" }
 
-// edit writes anything into the record: also what leads nowhere, and nothing.
+// edit writes anything into the record, also addresses of nothing, and no address.
 func (r *rehearsal) edit() string {
 	r.record = nil
 	if r.random.IntN(2) == 0 {
@@ -309,7 +309,7 @@ func (r *rehearsal) cluster() *clusterv1.Cluster {
 	return cluster
 }
 
-// maasMachines are the MaasMachines as Kubernetes has them now.
+// maasMachines returns the MaasMachines as Kubernetes has them now.
 func (r *rehearsal) maasMachines() (list []infrav1.MaasMachine) {
 	for _, p := range r.planes {
 		known := p.member
@@ -333,7 +333,7 @@ func (r *rehearsal) maasMachines() (list []infrav1.MaasMachine) {
 	return list
 }
 
-// broken says which promise the step from one record to the next has broken; "" when none.
+// broken returns which promise the step from one record to the next has broken; "" if none.
 func (r *rehearsal) broken(before []string) string {
 	after := r.record
 	unknown := r.down && len(r.planes) > 0 || r.one(func(p *plane) bool { return p.provisioned && p.unseen && !p.deleting }) != nil
@@ -341,17 +341,17 @@ func (r *rehearsal) broken(before []string) string {
 	case len(before) > 0 && len(after) == 0:
 		return "the record was emptied"
 	case unknown && !slices.Equal(before, after):
-		return "the record was changed by what can't be known"
+		return "the record was changed although facts are unknown"
 	case unknown:
 		return ""
 	}
 	for _, address := range after {
-		if wrong := r.wronglyIn(address, slices.Contains(before, address)); wrong != "" {
+		if wrong := r.notAllowedIn(address, slices.Contains(before, address)); wrong != "" {
 			return address + " " + wrong
 		}
 	}
 	for _, p := range r.planes {
-		if wrong := r.wronglyOut(p, before); wrong != "" && !slices.Contains(after, p.address()) {
+		if wrong := r.notAllowedOut(p, before); wrong != "" && !slices.Contains(after, p.address()) {
 			return p.address() + " " + wrong
 		}
 	}
@@ -363,8 +363,8 @@ func (r *rehearsal) serves(p *plane) bool {
 	return p.joined && !p.leaving() && p.since == nil && !r.away
 }
 
-// wronglyIn returns what is wrong with an address of the record; "" if nothing is.
-func (r *rehearsal) wronglyIn(address string, was bool) string {
+// notAllowedIn returns why an address may not be in the record; "" if it may.
+func (r *rehearsal) notAllowedIn(address string, was bool) string {
 	p := r.one(func(p *plane) bool { return p.address() == address && p.provisioned && !p.lost })
 	var wrong string
 	switch {
@@ -380,13 +380,13 @@ func (r *rehearsal) wronglyIn(address string, was bool) string {
 		wrong = "is of a control plane that never joined"
 	}
 	if was && r.one(r.serves) == nil {
-		return "" // There may be nobody to lead to instead.
+		return "" // There may be no other control plane.
 	}
 	return wrong
 }
 
-// wronglyOut returns why a control plane's address may not be missing from the record; "" if it may.
-func (r *rehearsal) wronglyOut(p *plane, before []string) string {
+// notAllowedOut returns why a control plane's address may not be missing from the record; "" if it may.
+func (r *rehearsal) notAllowedOut(p *plane, before []string) string {
 	switch was := slices.Contains(before, p.address()); {
 	case !p.provisioned || p.leaving():
 		return ""
@@ -398,8 +398,8 @@ func (r *rehearsal) wronglyOut(p *plane, before []string) string {
 	return ""
 }
 
-// The machinery of the rehearsal makes what it says.
-func TestAPlaneOfTheRehearsalIsWhatItSays(t *testing.T) {
+// Each happening of the rehearsal has the effect that it returns.
+func TestHappeningsOfTheRehearsalHaveTheirEffects(t *testing.T) {
 	r := &rehearsal{planes: []*plane{
 		{member: member{name: "1"}, provisioned: true, since: ptr.To(time.Duration(0))},
 		{member: member{name: "2"}, provisioned: true, unseen: true}, {member: member{name: "3"}},
@@ -413,6 +413,6 @@ func TestAPlaneOfTheRehearsalIsWhatItSays(t *testing.T) {
 		t.Error("others than the second are unseen")
 	}
 	if EndpointAddress(&list[2]) != "" || EndpointAddress(&list[3]) != "" || list[4].DeletionTimestamp.IsZero() {
-		t.Error("what is not provisioned, or lost, has an address, or the last is not being deleted")
+		t.Error("a machine that is not provisioned or is lost has an address, or the last one is not being deleted")
 	}
 }

@@ -27,7 +27,7 @@ type member struct {
 	name string
 	// joined: it is a Node. draining: its Machine is being deleted, its MaasMachine not yet.
 	joined, draining bool
-	// stopped is for how long MAAS has been saying that it does not run; 0: it runs.
+	// stopped is how long MAAS has reported that it does not run; 0: it runs.
 	stopped time.Duration
 	// unread: MAAS can't be asked.
 	unread bool
@@ -177,7 +177,7 @@ func TestEndpointAddresses(t *testing.T) {
 		current     []string
 		want        []string
 	}{
-		"the first one, before the API answers":      {false, []infrav1.MaasMachine{machine("1")}, nil, []string{"10.0.0.1"}},
+		"the first one, before the API responds":     {false, []infrav1.MaasMachine{machine("1")}, nil, []string{"10.0.0.1"}},
 		"one that deploys is not there yet":          {false, []infrav1.MaasMachine{machine("1", deploying)}, nil, nil},
 		"workers never":                              {false, []infrav1.MaasMachine{machine("1", worker)}, nil, nil},
 		"one that has not joined waits":              {true, []infrav1.MaasMachine{machine("1"), machine("2")}, []string{"10.0.0.1"}, []string{"10.0.0.1"}},

@@ -16,20 +16,22 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// OwnerIDLost is the problem of a MaasCluster whose owner id is gone or was changed, and of its machines. id is the one that it had, or "".
+// OwnerIDLost returns the problem of a MaasCluster whose owner id is gone or was changed, and of its machines. id is
+// the original one, or "" if it is not known.
 func OwnerIDLost(c *infrav1.MaasCluster, id string) *report.Problem {
-	was := cmp.Or(id, "what the workload annotation "+ownership.AnnotationOwner+" of its machines in MAAS says")
+	original := cmp.Or(id, "the value of the workload annotation "+ownership.AnnotationOwner+" of its machines in MAAS")
 	return &report.Problem{Reason: infrav1.OwnerIDLostReason, RetryAfter: report.MendRetry, Message: fmt.Sprintf(
-		"the annotation %s of MaasCluster %s, which proves what is ours in MAAS, is gone or was changed: set it back to %s", infrav1.OwnerIDAnnotation, c.Name, was)}
+		"the annotation %s of MaasCluster %s, which proves what is ours in MAAS, is gone or was changed: set it back to %s", infrav1.OwnerIDAnnotation, c.Name, original)}
 }
 
-// OwnerIDInvalid is the problem of a MaasCluster whose owner id is not one.
+// OwnerIDInvalid returns the problem of a MaasCluster whose owner id is malformed.
 func OwnerIDInvalid() *report.Problem {
 	return &report.Problem{Reason: infrav1.OwnerIDInvalidReason, RetryAfter: report.MendRetry, Message: fmt.Sprintf(
 		"the annotation %s of the MaasCluster must be %d characters of a-z and 0-9: correct it, or remove it to have one made", infrav1.OwnerIDAnnotation, maas.OwnerIDLength)}
 }
 
-// WasAskedFor reports whether MAAS was asked for a machine. A system id alone may be the user's choice.
+// WasAskedFor reports whether MAAS was asked for a machine. A system id alone does not prove it: the user may have
+// chosen it.
 func WasAskedFor(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
 	asked := err != nil || recorded.MayAcquire() || len(recorded.Hosts) > 0
@@ -38,12 +40,12 @@ func WasAskedFor(m *infrav1.MaasMachine) bool {
 
 // OwnerProblem returns why nothing in MAAS can be proven to belong to a machine; nil if it can.
 func OwnerProblem(c *infrav1.MaasCluster, m *infrav1.MaasMachine) *report.Problem {
-	id, noted := c.Annotations[infrav1.OwnerIDAnnotation], m.Annotations[infrav1.OwnerIDAnnotation]
+	id, recorded := c.Annotations[infrav1.OwnerIDAnnotation], m.Annotations[infrav1.OwnerIDAnnotation]
 	switch {
 	case id != "" && !maas.ValidOwnerID(id):
 		return OwnerIDInvalid()
-	case noted != "" && noted != id, id == "" && WasAskedFor(m):
-		return OwnerIDLost(c, noted)
+	case recorded != "" && recorded != id, id == "" && WasAskedFor(m):
+		return OwnerIDLost(c, recorded)
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func OwnedElsewhere(ctx context.Context, reader client.Reader, c *infrav1.MaasCl
 	}
 	all := &infrav1.MaasClusterList{}
 	if err := reader.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil { // Nothing of it is changed.
-		return nil, fmt.Errorf("looking for the owner id of another MaasCluster: %w", err)
+		return nil, fmt.Errorf("looking for another MaasCluster with the same owner id: %w", err)
 	}
 	for i := range all.Items {
 		other := &all.Items[i]
@@ -66,9 +68,10 @@ func OwnedElsewhere(ctx context.Context, reader client.Reader, c *infrav1.MaasCl
 	return oldest, nil
 }
 
-// CopiedFrom returns the MaasCluster that another one was copied from, together with the mark that everything in MAAS is found by; nil where
-// it is none. That happens when manifests or a backup are applied in another namespace. Of two that have the same mark all belongs to the older
-// one: the copy would take over its machines, and give them back when it goes.
+// CopiedFrom returns the MaasCluster that another one was copied from, including its owner id; nil if it is no copy.
+// Copies come from applying manifests or a backup in another namespace. If two MaasClusters have the same owner id,
+// everything in MAAS belongs to the older one: the copy would take over its machines, and release them when it is
+// deleted.
 func CopiedFrom(ctx context.Context, reader client.Reader, maasCluster *infrav1.MaasCluster) (*infrav1.MaasCluster, error) {
 	other, err := OwnedElsewhere(ctx, reader, maasCluster, maasCluster.Annotations[infrav1.OwnerIDAnnotation])
 	if err != nil || other == nil || !isOlder(other, maasCluster) {
@@ -81,7 +84,7 @@ func isOlder(one, other *infrav1.MaasCluster) bool {
 	return cmp.Or(one.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(one.UID, other.UID)) < 0
 }
 
-// CopyProblem is the problem of a copy of a MaasCluster, and of its machines.
+// CopyProblem returns the problem of a copy of a MaasCluster, and of its machines.
 func CopyProblem(original *infrav1.MaasCluster) *report.Problem {
 	return &report.Problem{
 		Reason: infrav1.OwnerIDTakenReason, RetryAfter: report.MendRetry,

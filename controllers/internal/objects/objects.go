@@ -28,20 +28,21 @@ type patchable[T any] interface {
 	DeepCopy() *T
 }
 
-// PatchNow stores at once what is so, whoever else has changed the object. The rest of it, which may hold changes that are stored later, is left
-// alone.
+// PatchNow stores a change at once, even if others have changed the object since it was read. It leaves other changes
+// in object, which may be stored later, alone.
 func PatchNow[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
 	err := PatchLocked(ctx, c, object, change)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// The resource version stays as it was read: what follows may not be noted on an object that others have changed.
+	// Keep the resource version that was read: later writes must still conflict with the changes of others.
 	_, err = patchWith(ctx, c, object, change)
 	return err
 }
 
-// PatchLocked stores what MAAS is about to be asked. If the object was changed since this reconcile read it, the error is a conflict. A
-// manager that was stopped, and wakes up when another one has taken over, must not ask for what that one has done.
+// PatchLocked stores the request that MAAS is about to get. The error is a conflict if the object was changed since
+// this reconcile read it: a manager that was suspended, and resumes after another one took over, must not repeat the
+// other one's requests.
 func PatchLocked[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
 	version, err := patchWith(ctx, c, object, change, client.MergeFromWithOptimisticLock{})
 	if err == nil {
@@ -50,7 +51,7 @@ func PatchLocked[T any, P patchable[T]](ctx context.Context, c client.Client, ob
 	return err
 }
 
-// patchWith applies a change to the object, here and in Kubernetes, and returns the resource version that it has there.
+// patchWith applies a change to the object, here and in Kubernetes, and returns the resource version in Kubernetes.
 func patchWith[T any, P patchable[T]](
 	ctx context.Context, c client.Client, object P, change func(P), options ...client.MergeFromOption,
 ) (version string, err error) {
@@ -64,14 +65,14 @@ func patchWith[T any, P patchable[T]](
 	return after.GetResourceVersion(), nil
 }
 
-// Patcher stores at the end of a reconcile, in few patches, what it found out.
+// Patcher stores the results of a reconcile at its end, in few patches.
 type Patcher struct {
 	*patch.Helper
 	Record *record.Record // nil if it can't be read
-	read   string         // the resource version that was read
+	read   string         // the resource version as read
 }
 
-// NewPatcher makes a patcher. unreadable is why the record can't be read; nothing else may be done then.
+// NewPatcher makes a patcher. unreadable is why the record can't be read; the reconcile must do nothing else then.
 func NewPatcher(object client.Object, c client.Client) (p *Patcher, unreadable, err error) {
 	helper, err := patch.NewHelper(object, c)
 	if err != nil {
@@ -81,10 +82,10 @@ func NewPatcher(object client.Object, c client.Client) (p *Patcher, unreadable, 
 	return &Patcher{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 
-// Store patches the object with the conditions that are its reconciler's.
+// Store patches the object with the conditions that its reconciler owns.
 func (p *Patcher) Store(ctx context.Context, object client.Object, owned []string) error {
 	if !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0 {
-		return nil // It went with its last finalizer.
+		return nil // Kubernetes removed it with its last finalizer.
 	}
 	var failed error
 	if p.Record != nil {
@@ -95,13 +96,13 @@ func (p *Patcher) Store(ctx context.Context, object client.Object, owned []strin
 	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}))
 }
 
-// Watched reports whether an object is ours to reconcile. The reconcilers call it, because watches on other objects wake them past the
-// predicates of their own kind.
+// Watched reports whether this manager reconciles an object. The reconcilers call it, because watches on other objects
+// enqueue requests past the predicates of their own kind.
 func Watched(object client.Object, filter string) bool {
 	return filter == "" || labels.HasWatchLabel(object, filter)
 }
 
-// Annotate sets an annotation, or removes it where the value is "".
+// Annotate sets an annotation, or removes it if the value is "".
 func Annotate(object client.Object, key, value string) {
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -114,13 +115,14 @@ func Annotate(object client.Object, key, value string) {
 	object.SetAnnotations(annotations)
 }
 
-// IgnoreBookkeeping drops updates that only change our own annotations: otherwise each record would trigger the next attempt at once.
+// IgnoreBookkeeping drops updates that only change our own annotations: otherwise each record would trigger the next
+// attempt at once.
 var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 	return resync || !equality.Semantic.DeepEqual(withoutBookkeeping(e.ObjectOld), withoutBookkeeping(e.ObjectNew))
 }}
 
-// withoutBookkeeping returns an object without our own annotations, and without what changes with each write.
+// withoutBookkeeping returns an object without our own annotations and the fields that change with each write.
 func withoutBookkeeping(object client.Object) client.Object {
 	object = object.DeepCopyObject().(client.Object)
 	object.SetResourceVersion("")
@@ -132,8 +134,9 @@ func withoutBookkeeping(object client.Object) client.Object {
 	return object
 }
 
-// MovedAway reports whether `clusterctl move` has copied an object to another management cluster, and deletes it here. What the object
-// stands for lives on: it is not changed even if the pause of its Cluster was not seen.
+// MovedAway reports whether `clusterctl move` has copied an object to another management cluster and is deleting it
+// here. The machine or cluster itself lives on: it is not changed, even if this manager missed the pause of its
+// Cluster.
 func MovedAway(object client.Object) bool {
 	_, moved := object.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
 	return moved

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report makes conditions, and of errors what users and the work queue need.
+// Package report makes conditions, and turns errors into reasons, messages and retries.
 package report
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// How long to wait before looking again at what nothing wakes us for.
+// Requeue intervals for states whose end triggers no reconcile.
 const (
-	// capacityRetry: an operator may free a machine, or room on a host.
+	// CapacityRetry: an operator may free a machine, or room on a host.
 	CapacityRetry = 30 * time.Second
-	// mendRetry: a person must mend something in MAAS.
+	// MendRetry: a person must mend something in MAAS.
 	MendRetry = time.Minute
-	// unknownRetry: the inventory wakes us when it knows the machine, unless it was faster than our cache with the system id. Looking
-	// again costs no call.
+	// UnknownRetry: the inventory triggers a reconcile when it knows the machine, but may do so before our cache has
+	// the system id. A retry costs no call.
 	UnknownRetry = 5 * time.Second
-	// safetyRetry: the inventory wakes us when something changes; this is only in case it does not.
+	// SafetyRetry: the inventory triggers a reconcile when something changes; this is only in case it does not.
 	SafetyRetry = 5 * time.Minute
 )
 
@@ -54,7 +54,7 @@ func SetUnknown(to conditions.Setter, condition, reason, message string) {
 	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
 }
 
-// Summarize makes Ready of the conditions that matter, in order: the first that is not true says why it is not.
+// Summarize makes Ready from the conditions that matter, in order: the first one that is not true gives the reason.
 func Summarize(of conditions.Setter, deleting bool, types ...string) {
 	if deleting {
 		SetFalse(of, infrav1.ReadyCondition, infrav1.DeletingReason, "%s", deletionMessage(of, types))
@@ -74,12 +74,12 @@ func Summarize(of conditions.Setter, deleting bool, types ...string) {
 	SetTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
 }
 
-// maxForeign bounds what is taken from others, in bytes.
+// maxForeign bounds texts of other programs, in bytes.
 const maxForeign = 512
 
-// Brief shortens what others wrote to one line that fits a condition. A Node, an IPAM provider and the API server of a host cluster are not ours; too long a
-// message could not be stored, and no other either.
-func Brief(said string) string { return text.OneLine(said, maxForeign) }
+// Brief shortens a text of another program (a Node, an IPAM provider, the API server of a host cluster) to one line
+// that fits a condition. With a message that is too long, Kubernetes would refuse the whole status.
+func Brief(foreign string) string { return text.OneLine(foreign, maxForeign) }
 
 func deletionMessage(of conditions.Getter, types []string) string {
 	for _, condition := range types {
@@ -90,11 +90,11 @@ func deletionMessage(of conditions.Getter, types []string) string {
 	return "being deleted"
 }
 
-// Problem is an error as users and the work queue need it: a reason, a message that stays the same from try to try, and
-// when to try again.
+// Problem is an error as users and the work queue need it: a reason, a message that stays the same on each retry, and
+// when to retry.
 type Problem struct {
 	Reason, Message string
-	// retryAfter is 0 where the work queue's growing back-off is right.
+	// RetryAfter is 0 if the work queue's growing backoff applies.
 	RetryAfter time.Duration
 }
 
@@ -106,7 +106,7 @@ func NotReady(p Problem) error { return &NotReadyError{p} }
 
 func (e *NotReadyError) Error() string { return e.Message }
 
-// Explain sorts errors by type; what has no type of its own is retried with back-off.
+// Explain sorts errors by type; an error without a type of its own is retried with backoff.
 func Explain(err error) Problem {
 	var (
 		notReady    *NotReadyError
@@ -183,12 +183,12 @@ func placementReason(err *lxd.LXDError) string {
 // Result returns what the work queue gets for a problem: when to requeue, or the error itself for a growing backoff.
 func (p Problem) Result(err error) (ctrl.Result, error) {
 	if p.RetryAfter > 0 {
-		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Not all machines in step.
+		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Spread the retries of machines.
 	}
 	return ctrl.Result{}, err
 }
 
-// addressReason sorts the ways in which a static address can't be given.
+// addressReason returns the condition reason for a static address that can't be used.
 func addressReason(problem machine.AddressProblem) string {
 	switch problem {
 	case machine.AddressInUse:

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestWhatOthersSayIsShortAndOnOneLine(t *testing.T) {
+func TestBriefMakesOneShortLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"as it is":         {"no room in the pool", "no room in the pool"},
 		"several lines":    {"no room\nin the\tpool\r\n", "no room in the pool"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package states is the table of MAAS's machine states: what each means for a MaasMachine.
+// Package states is the table of MAAS's machine states, with the meaning of each for a MaasMachine.
 package states
 
 import (
@@ -15,97 +15,98 @@ import (
 type consequence int
 
 const (
-	// Deploy means that nothing is in the way of a deployment.
+	// Deploy means that the machine can be deployed.
 	Deploy consequence = iota
 	// Runs means that the machine is deployed and on.
 	Runs
-	// Moving means that MAAS leaves the state by itself.
+	// Moving means that MAAS leaves the state without help.
 	Moving
-	// Person means that an operator must do something in MAAS, and then it goes on by itself.
+	// Person means that an operator must do something in MAAS; the machine continues without further help after that.
 	Person
 	// Replace means that this machine won't run again; a MachineHealthCheck or the user deletes the Machine.
 	Replace
 )
 
-// Phases that MAAS should end by itself in time.
+// Phases that MAAS should end in time.
 const (
 	Commissioning = "commissioning"
 	Deploying     = "deploying"
 )
 
-// Assessment is what a machine's state in MAAS means.
+// Assessment is the meaning of a machine's state in MAAS.
 type Assessment struct {
 	Then   consequence
 	Reason string
-	// says goes on after "machine ID".
-	Says string
-	// phase has a deadline; "" has none.
+	// Message continues "machine ID".
+	Message string
+	// Phase has a deadline, unless it is "".
 	Phase string
-	// lost: MAAS may have given the machine's addresses to another user, so nothing may lead there any more.
+	// Lost: MAAS may have given the machine's addresses to another user, so the endpoint may not contain them any more.
 	Lost bool
 }
 
-var released = Assessment{Then: Replace, Reason: infrav1.MachineReleasedReason, Says: "was released in MAAS", Lost: true}
+var released = Assessment{Then: Replace, Reason: infrav1.MachineReleasedReason, Message: "was released in MAAS", Lost: true}
 
-// states has a assessment for each state, for a machine that never ran (first) and for one that was provisioned (later). Docs:
-// docs/machine-states.md.
+// states has an assessment for each state, for a machine that never ran (first) and for one that was provisioned
+// (later). Docs: docs/machine-states.md.
 var states = map[maas.Status]struct{ first, later Assessment }{
 	maas.StatusNew: {
-		Assessment{Then: Moving, Reason: infrav1.CommissioningReason, Says: "is not commissioned yet", Phase: Commissioning}, released},
+		Assessment{Then: Moving, Reason: infrav1.CommissioningReason, Message: "is not commissioned yet", Phase: Commissioning}, released},
 	maas.StatusCommissioning: {
-		Assessment{Then: Moving, Reason: infrav1.CommissioningReason, Says: "is being commissioned", Phase: Commissioning}, released},
+		Assessment{Then: Moving, Reason: infrav1.CommissioningReason, Message: "is being commissioned", Phase: Commissioning}, released},
 	maas.StatusFailedCommissioning: both(Assessment{Then: Replace, Reason: infrav1.CommissioningFailedReason, Lost: true,
-		Says: "failed commissioning; see its script results in MAAS"}),
+		Message: "failed commissioning; see its script results in MAAS"}),
 	maas.StatusTesting: {
-		Assessment{Then: Moving, Reason: infrav1.TestingReason, Says: "is being tested", Phase: Commissioning},
-		Assessment{Then: Moving, Reason: infrav1.TestingReason, Says: "is being tested by another user; when the test ends, it returns to its earlier state"}},
+		Assessment{Then: Moving, Reason: infrav1.TestingReason, Message: "is being tested", Phase: Commissioning},
+		Assessment{Then: Moving, Reason: infrav1.TestingReason, Message: "is being tested by another user; when the test ends, it returns to its earlier state"}},
 	maas.StatusFailedTesting: {
-		Assessment{Then: Replace, Reason: infrav1.TestingFailedReason, Says: "failed its tests; see their results in MAAS"},
+		Assessment{Then: Replace, Reason: infrav1.TestingFailedReason, Message: "failed its tests; see their results in MAAS"},
 		Assessment{Then: Person, Reason: infrav1.TestingFailedReason,
-			Says: "failed tests that another user ran: override their result in MAAS, or delete the Machine"}},
+			Message: "failed tests that another user ran: override their result in MAAS, or delete the Machine"}},
 	maas.StatusReady:     {Assessment{Then: Deploy}, released},
 	maas.StatusAllocated: {Assessment{Then: Deploy}, released},
 	maas.StatusReserved: {
-		Assessment{Then: Person, Reason: infrav1.MachineReservedReason, Says: "is reserved by another user in MAAS"},
-		Assessment{Then: Replace, Reason: infrav1.MachineReservedReason, Says: "was released, and is reserved by another user in MAAS", Lost: true}},
-	maas.StatusDeploying: both(Assessment{Then: Moving, Reason: infrav1.DeployingReason, Says: "is being deployed", Phase: Deploying}),
+		Assessment{Then: Person, Reason: infrav1.MachineReservedReason, Message: "is reserved by another user in MAAS"},
+		Assessment{Then: Replace, Reason: infrav1.MachineReservedReason, Message: "was released, and is reserved by another user in MAAS", Lost: true}},
+	maas.StatusDeploying: both(Assessment{Then: Moving, Reason: infrav1.DeployingReason, Message: "is being deployed", Phase: Deploying}),
 	maas.StatusDeployed:  both(Assessment{Then: Runs}),
 	maas.StatusFailedDeployment: both(Assessment{Then: Replace, Reason: infrav1.DeployFailedReason,
-		Says: "failed to deploy; see its events in MAAS"}),
-	maas.StatusReleasing:   {Assessment{Then: Moving, Reason: infrav1.ReleasingReason, Says: "is being released by another user"}, released},
-	maas.StatusDiskErasing: {Assessment{Then: Moving, Reason: infrav1.ErasingDisksReason, Says: "is being erased by another user"}, released},
+		Message: "failed to deploy; see its events in MAAS"}),
+	maas.StatusReleasing:   {Assessment{Then: Moving, Reason: infrav1.ReleasingReason, Message: "is being released by another user"}, released},
+	maas.StatusDiskErasing: {Assessment{Then: Moving, Reason: infrav1.ErasingDisksReason, Message: "is being erased by another user"}, released},
 	maas.StatusReleasingFailed: both(Assessment{Then: Replace, Reason: infrav1.ReleaseFailedReason, Lost: true,
-		Says: "was released by another user, and MAAS failed to release it"}),
+		Message: "was released by another user, and MAAS failed to release it"}),
 	maas.StatusFailedDiskErasing: both(Assessment{Then: Replace, Reason: infrav1.EraseFailedReason, Lost: true,
-		Says: "was released by another user, and MAAS failed to erase its disks"}),
-	// MAAS releases what is marked broken.
-	maas.StatusBroken:                 both(Assessment{Then: Replace, Reason: infrav1.MachineBrokenReason, Says: "is marked broken in MAAS", Lost: true}),
-	maas.StatusMissing:                both(Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Says: "is reported as Missing by MAAS"}),
-	maas.StatusRetired:                both(Assessment{Then: Replace, Reason: infrav1.MachineRetiredReason, Says: "is retired in MAAS", Lost: true}),
-	maas.StatusEnteringRescueMode:     both(Assessment{Then: Moving, Reason: infrav1.RescueModeReason, Says: "enters rescue mode"}),
-	maas.StatusRescueMode:             both(Assessment{Then: Person, Reason: infrav1.RescueModeReason, Says: "is in rescue mode: exit it in MAAS"}),
-	maas.StatusExitingRescueMode:      both(Assessment{Then: Moving, Reason: infrav1.RescueModeReason, Says: "exits rescue mode"}),
+		Message: "was released by another user, and MAAS failed to erase its disks"}),
+	// MAAS releases a machine when it is marked broken.
+	maas.StatusBroken:                 both(Assessment{Then: Replace, Reason: infrav1.MachineBrokenReason, Message: "is marked broken in MAAS", Lost: true}),
+	maas.StatusMissing:                both(Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Message: "is reported as Missing by MAAS"}),
+	maas.StatusRetired:                both(Assessment{Then: Replace, Reason: infrav1.MachineRetiredReason, Message: "is retired in MAAS", Lost: true}),
+	maas.StatusEnteringRescueMode:     both(Assessment{Then: Moving, Reason: infrav1.RescueModeReason, Message: "enters rescue mode"}),
+	maas.StatusRescueMode:             both(Assessment{Then: Person, Reason: infrav1.RescueModeReason, Message: "is in rescue mode: exit it in MAAS"}),
+	maas.StatusExitingRescueMode:      both(Assessment{Then: Moving, Reason: infrav1.RescueModeReason, Message: "exits rescue mode"}),
 	maas.StatusFailedToEnterRescue:    both(rescueFailed),
 	maas.StatusFailedToExitRescueMode: both(rescueFailed),
 }
 
 var rescueFailed = Assessment{Then: Person, Reason: infrav1.RescueModeFailedReason,
-	Says: "failed to enter or exit rescue mode: exit rescue mode in MAAS"}
+	Message: "failed to enter or exit rescue mode: exit rescue mode in MAAS"}
 
 var (
 	// Vanished is for a machine that MAAS does not have.
-	Vanished = Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Says: "is no longer in MAAS: delete the Machine", Lost: true}
-	// NoAddress is for a machine without addresses: MAAS reports the addresses a moment after Deployed.
-	NoAddress = Assessment{Then: Moving, Reason: infrav1.DeployingReason, Says: "has no address", Phase: Deploying}
+	Vanished = Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Message: "is no longer in MAAS: delete the Machine", Lost: true}
+	// NoAddress is for a machine without addresses: MAAS reports them a moment after Deployed.
+	NoAddress = Assessment{Then: Moving, Reason: infrav1.DeployingReason, Message: "has no address", Phase: Deploying}
 )
 
-// NotOurs is for a machine that was not acquired for this MaasMachine. Its MAAS user may be ours: other clusters and people use the same.
+// NotOurs returns the assessment of a machine that was not acquired for this MaasMachine. Its MAAS user may be ours:
+// other clusters and people may use the same one.
 func NotOurs(m *maas.Machine, ran bool) Assessment {
 	v := Assessment{Then: Person, Reason: infrav1.MachineNotOursReason, Lost: true,
-		Says: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not changed", m.Owner)}
+		Message: fmt.Sprintf("was acquired for something else (MAAS user %q, not with this cluster's owner id); it is not changed", m.Owner)}
 	if ran {
 		v.Then = Replace
-		v.Says += ": delete the Machine"
+		v.Message += ": delete the Machine"
 	}
 	return v
 }
@@ -114,7 +115,8 @@ func both(v Assessment) struct{ first, later Assessment } {
 	return struct{ first, later Assessment }{v, v}
 }
 
-// Assess returns what a machine's state means. ran means that it was provisioned before, vm that it is a VM which we composed.
+// Assess returns the meaning of a machine's state. ran means that it was provisioned before, vm that it is a VM which
+// we composed.
 func Assess(m *maas.Machine, ran, vm bool) Assessment {
 	state, known := states[m.Status]
 	v := state.first
@@ -123,28 +125,28 @@ func Assess(m *maas.Machine, ran, vm bool) Assessment {
 	}
 	switch {
 	case !known:
-		v = Assessment{Then: Person, Reason: infrav1.MachineNotUsableReason, Says: fmt.Sprintf("is in the unknown state %q", m.StatusName)}
+		v = Assessment{Then: Person, Reason: infrav1.MachineNotUsableReason, Message: fmt.Sprintf("is in the unknown state %q", m.StatusName)}
 	case m.Status == maas.StatusNew && !ran && !vm:
-		// MAAS commissions by itself what it composes, and nothing else.
-		v = Assessment{Then: Person, Reason: infrav1.NotCommissionedReason, Says: "is New: commission it in MAAS"}
+		// MAAS commissions on its own only machines that it composed.
+		v = Assessment{Then: Person, Reason: infrav1.NotCommissionedReason, Message: "is New: commission it in MAAS"}
 	case v.Then == Runs && m.PowerState == maas.PowerOff:
-		v = Assessment{Then: Person, Reason: infrav1.PoweredOffReason, Says: "is deployed, but powered off"}
+		v = Assessment{Then: Person, Reason: infrav1.PoweredOffReason, Message: "is deployed, but powered off"}
 	case v.Then == Deploy && m.Locked:
-		v = Assessment{Then: Person, Reason: infrav1.MachineLockedReason, Says: "is locked, and can't be deployed: unlock it in MAAS"}
+		v = Assessment{Then: Person, Reason: infrav1.MachineLockedReason, Message: "is locked, and can't be deployed: unlock it in MAAS"}
 	}
 	if v.Then == Replace {
-		v.Says += ": delete the Machine"
+		v.Message += ": delete the Machine"
 		if m.Locked {
-			v.Says += ", and unlock the machine in MAAS"
+			v.Message += ", and unlock the machine in MAAS"
 		}
 	}
 	return v
 }
 
-// Overdue returns the assessment at the deadline of a phase. Nothing is aborted, nor given back: an operator may want to look at the
-// machine, and MAAS may end after all.
+// Overdue returns the assessment after the deadline of a phase. Nothing is aborted or released: an operator may want to
+// examine the machine, and MAAS may still finish.
 func (v Assessment) Overdue(limit time.Duration) Assessment {
 	reasons := map[string]string{Commissioning: infrav1.CommissioningTimedOutReason, Deploying: infrav1.DeployTimedOutReason}
 	return Assessment{Then: Person, Reason: reasons[v.Phase], Phase: v.Phase,
-		Says: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.Says, limit)}
+		Message: fmt.Sprintf("%s, for more than %s: look at its console and events in MAAS, or delete the Machine", v.Message, limit)}
 }

@@ -15,69 +15,69 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// said is what a test compares of a assessment.
-type said struct {
+// meaning is the part of an assessment that tests compare.
+type meaning struct {
 	Reason string
 	Then   consequence
 	Phase  string
 	Lost   bool
 }
 
-// maasState is a state of MAAS: its name in objects, and what is said of it on the way to the first deployment and
-// after it.
+// maasState is a state of MAAS: its name in objects, and its meaning before the first deployment is done (first) and
+// after it (later).
 type maasState struct {
 	name         string
-	first, later said
+	first, later meaning
 }
 
 var (
-	saidReleased = said{"MachineReleased", Replace, "", true}
-	saidRuns     = said{"", Runs, "", false}
-	saidRescue   = said{"RescueMode", Moving, "", false}
-	saidStuck    = said{"RescueModeFailed", Person, "", false}
-	saidDeploys  = said{"Deploying", Moving, Deploying, false}
+	releasedMeaning = meaning{"MachineReleased", Replace, "", true}
+	runsMeaning     = meaning{"", Runs, "", false}
+	rescueMeaning   = meaning{"RescueMode", Moving, "", false}
+	stuckMeaning    = meaning{"RescueModeFailed", Person, "", false}
+	deploysMeaning  = meaning{"Deploying", Moving, Deploying, false}
 )
 
 // maasStates are all states of MAAS by their numbers.
 var maasStates = []maasState{
-	{"New", said{"Commissioning", Moving, Commissioning, false}, saidReleased},
-	{"Commissioning", said{"Commissioning", Moving, Commissioning, false}, saidReleased},
-	{"Failed commissioning", said{"CommissioningFailed", Replace, "", true}, said{"CommissioningFailed", Replace, "", true}},
-	{"Missing", said{"MachineMissing", Replace, "", false}, said{"MachineMissing", Replace, "", false}},
-	{"Ready", said{"", Deploy, "", false}, saidReleased},
-	{"Reserved", said{"MachineReserved", Person, "", false}, said{"MachineReserved", Replace, "", true}},
-	{"Deployed", saidRuns, saidRuns},
-	{"Retired", said{"MachineRetired", Replace, "", true}, said{"MachineRetired", Replace, "", true}},
-	{"Broken", said{"MachineBroken", Replace, "", true}, said{"MachineBroken", Replace, "", true}},
-	{"Deploying", saidDeploys, saidDeploys},
-	{"Allocated", said{"", Deploy, "", false}, saidReleased},
-	{"Failed deployment", said{"DeployFailed", Replace, "", false}, said{"DeployFailed", Replace, "", false}},
-	{"Releasing", said{"Releasing", Moving, "", false}, saidReleased},
-	{"Releasing failed", said{"ReleaseFailed", Replace, "", true}, said{"ReleaseFailed", Replace, "", true}},
-	{"Disk erasing", said{"ErasingDisks", Moving, "", false}, saidReleased},
-	{"Failed disk erasing", said{"EraseFailed", Replace, "", true}, said{"EraseFailed", Replace, "", true}},
-	{"Rescue mode", said{"RescueMode", Person, "", false}, said{"RescueMode", Person, "", false}},
-	{"Entering rescue mode", saidRescue, saidRescue},
-	{"Failed to enter rescue mode", saidStuck, saidStuck},
-	{"Exiting rescue mode", saidRescue, saidRescue},
-	{"Failed to exit rescue mode", saidStuck, saidStuck},
-	{"Testing", said{"Testing", Moving, Commissioning, false}, said{"Testing", Moving, "", false}},
-	{"Failed testing", said{"TestingFailed", Replace, "", false}, said{"TestingFailed", Person, "", false}},
+	{"New", meaning{"Commissioning", Moving, Commissioning, false}, releasedMeaning},
+	{"Commissioning", meaning{"Commissioning", Moving, Commissioning, false}, releasedMeaning},
+	{"Failed commissioning", meaning{"CommissioningFailed", Replace, "", true}, meaning{"CommissioningFailed", Replace, "", true}},
+	{"Missing", meaning{"MachineMissing", Replace, "", false}, meaning{"MachineMissing", Replace, "", false}},
+	{"Ready", meaning{"", Deploy, "", false}, releasedMeaning},
+	{"Reserved", meaning{"MachineReserved", Person, "", false}, meaning{"MachineReserved", Replace, "", true}},
+	{"Deployed", runsMeaning, runsMeaning},
+	{"Retired", meaning{"MachineRetired", Replace, "", true}, meaning{"MachineRetired", Replace, "", true}},
+	{"Broken", meaning{"MachineBroken", Replace, "", true}, meaning{"MachineBroken", Replace, "", true}},
+	{"Deploying", deploysMeaning, deploysMeaning},
+	{"Allocated", meaning{"", Deploy, "", false}, releasedMeaning},
+	{"Failed deployment", meaning{"DeployFailed", Replace, "", false}, meaning{"DeployFailed", Replace, "", false}},
+	{"Releasing", meaning{"Releasing", Moving, "", false}, releasedMeaning},
+	{"Releasing failed", meaning{"ReleaseFailed", Replace, "", true}, meaning{"ReleaseFailed", Replace, "", true}},
+	{"Disk erasing", meaning{"ErasingDisks", Moving, "", false}, releasedMeaning},
+	{"Failed disk erasing", meaning{"EraseFailed", Replace, "", true}, meaning{"EraseFailed", Replace, "", true}},
+	{"Rescue mode", meaning{"RescueMode", Person, "", false}, meaning{"RescueMode", Person, "", false}},
+	{"Entering rescue mode", rescueMeaning, rescueMeaning},
+	{"Failed to enter rescue mode", stuckMeaning, stuckMeaning},
+	{"Exiting rescue mode", rescueMeaning, rescueMeaning},
+	{"Failed to exit rescue mode", stuckMeaning, stuckMeaning},
+	{"Testing", meaning{"Testing", Moving, Commissioning, false}, meaning{"Testing", Moving, "", false}},
+	{"Failed testing", meaning{"TestingFailed", Replace, "", false}, meaning{"TestingFailed", Person, "", false}},
 }
 
-// wanted is what is said of a machine, with what its lock, its power and its mode change about it.
-func (s maasState) wanted(m *maas.Machine, ran, vm bool) said {
+// wanted returns the expected meaning for a machine, given its lock, its power and its mode.
+func (s maasState) wanted(m *maas.Machine, ran, vm bool) meaning {
 	want := s.first
 	if ran {
 		want = s.later
 	}
 	switch {
 	case s.name == "New" && !ran && !vm:
-		return said{"NotCommissioned", Person, "", false}
+		return meaning{"NotCommissioned", Person, "", false}
 	case want.Then == Runs && m.PowerState == maas.PowerOff:
-		return said{"PoweredOff", Person, "", false}
+		return meaning{"PoweredOff", Person, "", false}
 	case want.Then == Deploy && m.Locked:
-		return said{"MachineLocked", Person, "", false}
+		return meaning{"MachineLocked", Person, "", false}
 	}
 	return want
 }
@@ -93,27 +93,27 @@ func TestEachStateOfMAASHasItsReasonAndConsequence(t *testing.T) {
 				m := &maas.Machine{Status: maas.Status(number), StatusName: state.name, Locked: locked, PowerState: power}
 				got := Assess(m, ran, vm)
 				name := fmt.Sprintf("%s locked=%v power=%s provisioned=%v vm=%v", state.name, locked, power, ran, vm)
-				if diff := cmp.Diff(state.wanted(m, ran, vm), said{got.Reason, got.Then, got.Phase, got.Lost}); diff != "" {
+				if diff := cmp.Diff(state.wanted(m, ran, vm), meaning{got.Reason, got.Then, got.Phase, got.Lost}); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
 				}
 				if ran && got.Then == Deploy {
-					t.Errorf("%s: what ran must never be deployed again", name)
+					t.Errorf("%s: a machine that ran must never be deployed again", name)
 				}
-				if (got.Then == Replace) != strings.Contains(got.Says, "delete the Machine") && got.Reason != infrav1.TestingFailedReason {
-					t.Errorf("%s: %q does not say the remedy", name, got.Says)
+				if (got.Then == Replace) != strings.Contains(got.Message, "delete the Machine") && got.Reason != infrav1.TestingFailedReason {
+					t.Errorf("%s: %q does not name the remedy", name, got.Message)
 				}
-				if got.Then == Replace && strings.Contains(got.Says, "unlock") != locked {
-					t.Errorf("%s: %q is not about the lock", name, got.Says)
+				if got.Then == Replace && strings.Contains(got.Message, "unlock") != locked {
+					t.Errorf("%s: %q must mention the lock only if the machine is locked", name, got.Message)
 				}
 			}
 		}
 	}
 }
 
-func TestAStateThatIsNotKnownIsForAPerson(t *testing.T) {
+func TestUnknownStatesNeedAPerson(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		got := Assess(&maas.Machine{Status: 99, StatusName: "Dancing"}, ran, true)
-		if got.Reason != infrav1.MachineNotUsableReason || got.Then != Person || !strings.Contains(got.Says, "Dancing") {
+		if got.Reason != infrav1.MachineNotUsableReason || got.Then != Person || !strings.Contains(got.Message, "Dancing") {
 			t.Errorf("provisioned=%v: %+v", ran, got)
 		}
 	}
@@ -133,7 +133,7 @@ func TestDocsNameEachStateWithItsReasons(t *testing.T) {
 	for _, state := range maasStates {
 		for _, reason := range []string{state.first.Reason, state.later.Reason} {
 			if !strings.Contains(rows[state.name], "`"+reason+"`") && reason != "" {
-				t.Errorf("docs/machine-states.md does not give %s the reason %s: %q", state.name, reason, rows[state.name])
+				t.Errorf("docs/machine-states.md lacks reason %[2]s of %[1]s: %[3]q", state.name, reason, rows[state.name])
 			}
 		}
 		if rows[state.name] == "" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers limits how many reconciles run at once, without those that wait for MAAS.
+// Package workers limits how many reconciles run at once, not counting those that wait for MAAS.
 package workers
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// maxAtMAAS is how many reconciles of one kind may wait for MAAS at once, beside those that compute.
+// maxAtMAAS is how many reconciles of one kind may wait for MAAS at once, in addition to those that compute.
 const maxAtMAAS = 100
 
-// Limit has MaxConcurrentReconciles limit the reconciles that begin while others compute. Those that wait for MAAS, for minutes where it
-// composes or deploys, don't count: a few slow calls would keep all other objects waiting.
+// Limit makes MaxConcurrentReconciles limit only the reconciles that compute. A reconcile that waits for MAAS, for
+// minutes if MAAS composes or deploys, does not count: otherwise a few slow calls would block all other objects.
 func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconciler {
 	workers := make(chan struct{}, max(options.MaxConcurrentReconciles, 1))
 	options.MaxConcurrentReconciles = cap(workers) + maxAtMAAS
@@ -34,12 +34,12 @@ func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconc
 	})
 }
 
-// worker is that of one reconcile.
+// worker is the worker of one reconcile.
 type worker struct {
 	all chan struct{}
 
 	mu    sync.Mutex
-	waits int // that are under way: one wait may be part of another
+	waits int // waits under way: one may be part of another
 	has   bool
 }
 
@@ -52,8 +52,8 @@ func (w *worker) idle() (resume func()) {
 	return w.resume
 }
 
-// resume takes a worker if there is one, and goes on without where there is none. To wait for one could be for ever: others may have all of
-// them, and wait for what this one has locked.
+// resume takes a worker if one is free, and continues without one otherwise. Waiting for one could be a deadlock: other
+// reconciles may have all of them, and wait for a lock that this one holds.
 func (w *worker) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

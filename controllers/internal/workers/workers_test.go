@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Reconciles that wait for MAAS leave their workers to others, however few there are.
+// Reconciles that wait for MAAS free their workers for others, however few workers there are.
 func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 20
@@ -42,7 +42,7 @@ func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
 				done <- err
 			}()
 		}
-		synctest.Wait() // All of them wait: none is kept from it by another that does.
+		synctest.Wait() // All of them wait: no wait blocks another one.
 		close(release)
 		for range many {
 			if err := <-done; err != nil {
@@ -55,7 +55,8 @@ func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
 	})
 }
 
-// Who waits for MAAS with something locked, and comes back, must not wait for a worker: those that have them all may wait for the lock.
+// A reconcile that waits for MAAS while it holds a lock must not wait for a worker when it resumes: the reconciles that
+// have all workers may wait for its lock.
 func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 20
