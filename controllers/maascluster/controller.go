@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maascluster reconciles MaasClusters: the owner id, failure domains, the endpoint of the Kubernetes API, and the nodes of host clusters.
+// Package maascluster reconciles MaasClusters: the owner id, failure domains, the endpoint of the Kubernetes API, and
+// the nodes of host clusters.
 package maascluster
 
 import (
@@ -44,7 +45,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Conditions make up Ready of a MaasCluster, in order.
+// Conditions make up the Ready condition of a MaasCluster, in order.
 var Conditions = []string{
 	infrav1.FailureDomainsReadyCondition, infrav1.DNSReadyCondition, infrav1.LXDReadyCondition,
 }
@@ -52,16 +53,16 @@ var Conditions = []string{
 // Reconciler reconciles MaasClusters: zones, the API endpoint and its DNS record, and the nodes of host clusters.
 type Reconciler struct {
 	Client client.Client
-	// APIReader reads control planes, which are of many kinds, and are not cached.
+	// APIReader reads control planes: they are of many kinds, and not cached.
 	APIReader client.Reader
 	Scopes    *scope.Factory
 	// ClusterCache connects to host clusters.
 	ClusterCache clustercache.ClusterCache
-	// Initializer is what is run there.
+	// Initializer is the LXD initializer that runs there.
 	Initializer Initializer
 	Recorder    events.EventRecorder
 	Clock       clock.PassiveClock
-	// SettleTime is how long what MAAS was asked for may turn up after the response was lost.
+	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
 	SettleTime time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
@@ -99,7 +100,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// machineToCluster wakes the cluster whose endpoint leads to a control plane, or that waits for its last machine to go.
+// machineToCluster wakes the cluster of a control plane, whose address is in the endpoint, or of a machine that is
+// being deleted, because a deleted cluster waits for its last machine.
 func (r *Reconciler) machineToCluster(ctx context.Context, object client.Object) []reconcile.Request {
 	if !clusters.IsControlPlane(object) && object.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -111,7 +113,7 @@ func (r *Reconciler) machineToCluster(ctx context.Context, object client.Object)
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
 }
 
-// Reconcile brings one MaasCluster nearer to what is desired.
+// Reconcile brings one MaasCluster closer to its desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	maasCluster := &infrav1.MaasCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
@@ -164,7 +166,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return r.reconcileNormal(ctx, cluster, maasCluster, patcher.Record)
 }
 
-// reconcileNormal does the steps of a live cluster; each sets its condition.
+// reconcileNormal runs the steps of a live cluster; each sets its condition.
 func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
 	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
 	if err != nil {
@@ -199,7 +201,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Clu
 			return credentialssecret.Hold(ctx, r.Client, r.APIReader, s.MaasCluster)
 		}},
 		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
-		{infrav1.FailureDomainsReadyCondition, r.noteMAAS},
+		{infrav1.FailureDomainsReadyCondition, r.recordMAAS},
 		{infrav1.DNSReadyCondition, func(ctx context.Context, s *scope.Cluster) error { return r.reconcileEndpoint(ctx, s, rec) }},
 		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
 	}
@@ -231,7 +233,7 @@ func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	}
 }
 
-// reconcileDelete takes the DNS record away once no machine is left, then lets the object go.
+// reconcileDelete removes the DNS record once no machine is left, then the finalizer.
 func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
 	if cluster == nil {
 		cluster = &clusterv1.Cluster{}
@@ -261,7 +263,8 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 			return p.Result(err)
 		}
 	}
-	// What was recorded since the object was read, by a reconcile that did not know of the deletion yet, must be seen first: that is a conflict.
+	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
+	// Write returns a conflict then, and the record is read first.
 	if err := rec.Write(ctx, func(c client.Object) { controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer) }); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// scope puts the cluster together with the MAAS that has what belongs to it.
+// scope combines the cluster with the MAAS that has its machines.
 func (r *Reconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*scope.Cluster, error) {
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	var elsewhere *scope.ElsewhereError
@@ -30,8 +30,9 @@ func (r *Reconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maas
 	return s, err
 }
 
-// noteMAAS notes which MAAS has what belongs to the cluster, once that has answered and before it is changed: without the note there is nothing.
-func (r *Reconciler) noteMAAS(ctx context.Context, s *scope.Cluster) error {
+// recordMAAS records which MAAS has the cluster's machines, after that MAAS responded and before it is changed. Without
+// the annotation, nothing of the cluster is in MAAS.
+func (r *Reconciler) recordMAAS(ctx context.Context, s *scope.Cluster) error {
 	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Home {
 		return nil
 	}
@@ -43,7 +44,8 @@ func (r *Reconciler) noteMAAS(ctx context.Context, s *scope.Cluster) error {
 	})
 }
 
-// follow takes the MAAS at another address for the same one if it has something that belongs to the cluster, or if nothing does.
+// follow accepts a MAAS at another address as the same one if it has something of the cluster, or if the cluster has
+// nothing in MAAS.
 func (r *Reconciler) follow(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, elsewhere *scope.ElsewhereError,
 ) (*scope.Cluster, error) {
@@ -67,7 +69,8 @@ func (r *Reconciler) follow(
 	return s, nil
 }
 
-// isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if nothing can be lost elsewhere.
+// isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if the cluster has
+// nothing in MAAS that could be lost.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
 	recorded, err := record.Of(s.MaasCluster)
 	held := err != nil || recorded.MayAcquire()
@@ -99,7 +102,8 @@ func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachin
 	return !held, nil
 }
 
-// secretToClusters wakes the clusters that a Secret has credentials for, so that a rotated key is used, and a mended one noticed, at once.
+// secretToClusters wakes the clusters whose credentials are in a Secret, so that they use a rotated or corrected key at
+// once.
 func (r *Reconciler) secretToClusters(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list []reconcile.Request
 	for _, c := range clusters.WithCredentials(ctx, r.Client, secret) {

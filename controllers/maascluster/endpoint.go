@@ -23,7 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// reconcileEndpoint gives the cluster its endpoint, and keeps what MAAS does for it.
+// reconcileEndpoint sets the cluster's endpoint, and keeps its DNS record or reservation in MAAS.
 func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
 	if s.Endpoint() != scope.EndpointVirtualIP {
 		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
@@ -31,7 +31,7 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, re
 		}
 	}
 	if s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" && s.EndpointDiffers() {
-		endpointReady(s, "") // An endpoint that is recorded can't be changed any more.
+		endpointReady(s, "") // A recorded endpoint can't be changed any more.
 		return nil
 	}
 	switch s.Endpoint() {
@@ -57,7 +57,7 @@ func (r *Reconciler) reconcileExternal(s *scope.Cluster) error {
 	return nil
 }
 
-// reconcileRecord keeps the DNS record at the control planes' addresses.
+// reconcileRecord keeps the control planes' addresses in the DNS record.
 func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) error {
 	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
 		return err
@@ -78,8 +78,8 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 	return nil
 }
 
-// reconcileVirtualIP keeps the address reserved that the control planes hold in turn. The name that it is reserved under is the mark
-// that it is found by, also when the response to the reservation was lost.
+// reconcileVirtualIP keeps the virtual IP reserved; one control plane at a time holds it. The reservation is found by
+// its name, even if the response to the request was lost.
 func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
 	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, r
 		return err
 	}
 	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
-		// The spec was changed before it was known what became of the reservation.
+		// The spec was changed before the outcome of the reservation was known.
 		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
 			return err
 		}
@@ -112,14 +112,14 @@ func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, r
 			return err
 		}
 	}
-	rec.Acquired() // What became of it is known.
+	rec.Acquired() // The outcome of the reservation is known.
 	r.reachedAt(s, address, s.EndpointName())
 	endpointReady(s, infrav1.VirtualIPReason)
 	return nil
 }
 
-// heldByItsOwn returns the virtual IP if MAAS has made it an address of one of the cluster's machines, as it does with VM hosts. No other
-// machine gets the address as long as that one has it.
+// heldByItsOwn returns the virtual IP if MAAS has made it an address of one of the cluster's machines, as MAAS does
+// with VM hosts. MAAS gives the address to no other machine while that one has it.
 func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address string) (string, error) {
 	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
 	if err != nil {
@@ -137,8 +137,8 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 	return "", nil
 }
 
-// recordVirtualIP stores the address as the endpoint, if the MaasCluster is as it was read. A user may have removed spec.virtualIP a moment ago, and
-// then nothing would say that the endpoint is to be given back.
+// recordVirtualIP stores the address as the endpoint, unless the MaasCluster was changed since it was read. A user may
+// just have removed spec.virtualIP, and then nothing would record that the address must be released.
 func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, address string) error {
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
@@ -148,7 +148,8 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 	return err
 }
 
-// ours is the address that is wanted, or any where none is, among those that are reserved under the cluster's name.
+// ours returns the wanted address if it is reserved under the cluster's name. If wanted is "", it returns any reserved
+// address.
 func ours(reserved []string, wanted string) string {
 	at := slices.IndexFunc(reserved, func(address string) bool { return wanted == "" || maas.SameAddress(address, wanted) })
 	if at < 0 {
@@ -157,7 +158,7 @@ func ours(reserved []string, wanted string) string {
 	return cmp.Or(wanted, reserved[at])
 }
 
-// meets reports whether an address is what is wanted.
+// meets reports whether an address meets spec.virtualIP.
 func meets(address string, wanted *infrav1.VirtualIP) bool {
 	if wanted.Address != "" {
 		return maas.SameAddress(address, wanted.Address)
@@ -167,7 +168,8 @@ func meets(address string, wanted *infrav1.VirtualIP) bool {
 	return err == nil && bad == nil && subnet.Contains(ip)
 }
 
-// forgetVirtualIP gives back what may have been reserved before spec.virtualIP was removed, as long as there was no endpoint.
+// forgetVirtualIP releases an address that may have been reserved before spec.virtualIP was removed, while there was no
+// endpoint yet.
 func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
 	if !rec.MayAcquire() {
 		return nil
@@ -182,7 +184,8 @@ func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec 
 	return nil
 }
 
-// reserveVirtualIP has MAAS reserve the address. To ask twice for a free one could reserve two, so that it is noted before.
+// reserveVirtualIP reserves the address in MAAS. The attempt is recorded first: a retry after a lost response could
+// reserve a second address.
 func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
 	if err := r.awaitReservation(rec); err != nil {
@@ -200,7 +203,8 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 	return address, nil
 }
 
-// awaitReservation: while it is not known what became of a reservation, there is no other, and the cluster does not go.
+// awaitReservation returns an error while the outcome of a reservation is not known: until then no other address is
+// reserved, and the cluster is not removed.
 func (r *Reconciler) awaitReservation(rec *record.Record) error {
 	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
 		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
@@ -209,7 +213,7 @@ func (r *Reconciler) awaitReservation(rec *record.Record) error {
 	return nil
 }
 
-// reachedAt says where the API is.
+// reachedAt stores the endpoint of the API.
 func (r *Reconciler) reachedAt(s *scope.Cluster, host, name string) {
 	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
 	endpoint.Host, endpoint.Port = host, s.APIServerPort()
@@ -219,7 +223,7 @@ func (r *Reconciler) reachedAt(s *scope.Cluster, host, name string) {
 	}
 }
 
-// endpointReady says why the endpoint is as desired, unless the Cluster has another one.
+// endpointReady sets DNSReady to True with a reason, unless the Cluster has another endpoint.
 func endpointReady(s *scope.Cluster, reason string) {
 	if !s.EndpointDiffers() {
 		report.SetTrue(s.MaasCluster, infrav1.DNSReadyCondition, reason)
@@ -233,7 +237,7 @@ func endpointReady(s *scope.Cluster, reason string) {
 		"controlPlaneEndpoint.host of the Cluster is %s, of the MaasCluster %q: %s", s.Cluster.Spec.ControlPlaneEndpoint.Host, s.Host(), remedy)
 }
 
-// deleteEndpoint takes away what MAAS did for the endpoint.
+// deleteEndpoint removes the DNS record or the reservation from MAAS.
 func (r *Reconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) error {
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {

@@ -34,24 +34,25 @@ import (
 )
 
 const (
-	// zonesMaxAge is how old the list of zones may be.
+	// zonesMaxAge is the maximum age of the list of zones.
 	zonesMaxAge = time.Minute
-	// failureDomainsRetry is how often they are looked at anew: no event says when a host comes, fails or fills up.
+	// failureDomainsRetry is the interval between updates: no event is sent when a host is added, fails or fills up.
 	failureDomainsRetry = 5 * time.Minute
-	// pendingRetry is how soon they are looked at again while MAAS lists its machines.
+	// pendingRetry is the interval while MAAS lists its machines.
 	pendingRetry = 10 * time.Second
 	// builtInZone exists in every MAAS and can't be deleted.
 	builtInZone = "default"
-	// maxFailureDomains is what the status takes.
+	// maxFailureDomains is the maximum number in the status.
 	maxFailureDomains = 100
 )
 
-// The kinds that name their MaasMachineTemplate as the contract says. Of another one, which we may not read, it is not known where it fits.
+// The kinds that name their MaasMachineTemplate as the contract requires. The provider may not read other kinds: for
+// those it does not know where control planes fit.
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
 
-// reconcileFailureDomains publishes the zones that machines are spread over, and which of them can take a control plane. *roomError: only
-// the latter is not known, and what was published of it stays.
+// reconcileFailureDomains publishes the zones for machines, and which of them can take a control plane. On a *roomError
+// only the latter is not known, and its last published values stay.
 func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Cluster) error {
 	zones, err := s.Inventory.Zones(ctx, zonesMaxAge)
 	if err != nil {
@@ -62,36 +63,37 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 	if ctx.Err() != nil {
 		return fmt.Errorf("looking for room for control planes: %w", ctx.Err())
 	}
-	var untold error
+	var roomUnknown error
 	status := &s.MaasCluster.Status
 	chosen, unknown := chooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
 	if err != nil {
-		untold = &roomError{err}
+		roomUnknown = &roomError{err}
 		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
 	}
 	status.FailureDomains = failureDomains(chosen, able)
 	if len(unknown) > 0 {
 		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason,
 			"MAAS has no zone %s: create it in MAAS, or change spec.failureDomains", strings.Join(unknown, ", "))
-		return untold
+		return roomUnknown
 	}
-	if untold != nil && !errors.Is(untold, inventory.ErrPending) && !errors.Is(untold, maas.Unavailable) {
-		p := report.Explain(untold)
+	if roomUnknown != nil && !errors.Is(roomUnknown, inventory.ErrPending) && !errors.Is(roomUnknown, maas.Unavailable) {
+		p := report.Explain(roomUnknown)
 		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
-		return untold
+		return roomUnknown
 	}
 	report.SetTrue(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ReadyReason)
-	return untold
+	return roomUnknown
 }
 
-// roomError says that the room in the zones can't be told. It stops nothing else: what it is for only decorates the zones.
+// roomError means that the room in the zones is not known. It stops no other step: the room is only extra information
+// about the zones.
 type roomError struct{ cause error }
 
-func (e *roomError) Error() string { return "can't tell the room in the zones: " + e.cause.Error() }
+func (e *roomError) Error() string { return "reading the room in the zones: " + e.cause.Error() }
 
 func (e *roomError) Unwrap() error { return e.cause }
 
-// retryAfter is when to look again.
+// retryAfter returns when to read the room again.
 func (e *roomError) retryAfter() time.Duration {
 	if errors.Is(e, inventory.ErrPending) {
 		return pendingRetry
@@ -99,8 +101,8 @@ func (e *roomError) retryAfter() time.Duration {
 	return cmp.Or(report.Explain(e).RetryAfter, report.CapacityRetry)
 }
 
-// keepZones returns the chosen zones as they were last published, where their room can't be told now. The built-in zone stays if it was
-// published. A new zone counts as able.
+// keepZones returns the chosen zones as they were last published, while their room is not known. The built-in zone
+// stays if it was published. A new zone counts as able to take a control plane.
 func keepZones(chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain) ([]string, map[string]zoneRoom) {
 	room := map[string]zoneRoom{}
 	for _, zone := range chosen {
@@ -116,14 +118,14 @@ func keepZones(chosen []string, zones []maas.Ref, wanted []string, last []cluste
 	return slices.Sorted(maps.Keys(room)), room
 }
 
-// zoneRoom is what a zone has for control planes of a cluster.
+// zoneRoom is the room of a zone for control planes of a cluster.
 type zoneRoom struct {
 	able       bool
 	attributes map[string]string
 }
 
-// controlPlaneZones returns what the zones have for control planes like the template of this cluster's. It returns nil if that is not
-// known: the control plane is not there yet, or is made by something that we can't read.
+// controlPlaneZones returns the room in the zones for control planes made from this cluster's template. It returns nil
+// if that is not known: the control plane does not exist yet, or is of a kind that the provider can't read.
 func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (map[string]zoneRoom, error) {
 	spec, err := r.controlPlaneSpec(ctx, s.Cluster)
 	if err != nil || spec == nil {
@@ -139,12 +141,12 @@ func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (m
 	return bareMetalZones(machines, scope.Constraints(*spec)), nil
 }
 
-// vmZones counts hosts, and room for more VMs on them: what is full would only keep a control plane waiting.
+// vmZones counts hosts, and room for more VMs on them. A full zone would only make a control plane wait.
 func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec) (map[string]zoneRoom, error) {
 	vm := scope.VMSpec(spec)
 	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
 	var refused *lxd.LXDError
-	if err != nil && !errors.As(err, &refused) { // The machines say what is wrong with the template.
+	if err != nil && !errors.As(err, &refused) { // The machines report the error in the template.
 		return nil, err
 	}
 	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
@@ -166,7 +168,8 @@ func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1
 	return zones, nil
 }
 
-// bareMetalZones counts the machines of each zone, and those of them that are free. A zone in which all are in use stays: that changes all the time.
+// bareMetalZones counts the machines of each zone, and the free ones among them. A zone whose machines are all in use
+// stays, because that changes all the time.
 func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) map[string]zoneRoom {
 	all, free := map[string]int{}, map[string]int{}
 	for _, m := range machines {
@@ -187,7 +190,7 @@ func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) m
 	return zones
 }
 
-// about says a number so roughly that it seldom changes: 0, 1, 2-3, 4-7, 8-15, 16+.
+// about rounds a number so that its text rarely changes: 0, 1, 2-3, 4-7, 8-15, 16+.
 func about(n int) string {
 	const most = 16
 	switch {
@@ -203,8 +206,9 @@ func about(n int) string {
 	return fmt.Sprintf("%d-%d", least, 2*least-1)
 }
 
-// chooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones. MAAS's built-in zone
-// holds the machines that were not put into another one, so it counts only where no other zone is of use.
+// chooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones.
+// MAAS's built-in zone holds the machines that were not assigned to another one, so it counts only if no other zone can
+// be used.
 func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (chosen, unknown []string) {
 	var all []string
 	for _, zone := range zones {
@@ -230,7 +234,7 @@ func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (c
 	return all, nil
 }
 
-// failureDomains are the zones as Cluster API wants them. Where nothing is known of them, each may take a control plane.
+// failureDomains returns the zones in Cluster API's form. A zone about which nothing is known may take a control plane.
 func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.FailureDomain {
 	var domains []clusterv1.FailureDomain
 	for _, zone := range zones {
@@ -238,15 +242,15 @@ func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.Failur
 			Name: zone, ControlPlane: ptr.To(able == nil || able[zone].able), Attributes: able[zone].attributes,
 		})
 	}
-	for of := len(domains) - maxFailureDomains; of > 0; of-- { // Those go first that are of no use.
+	for of := len(domains) - maxFailureDomains; of > 0; of-- { // Drop the unusable zones first.
 		at := max(slices.IndexFunc(domains, func(d clusterv1.FailureDomain) bool { return !*d.ControlPlane }), 0)
 		domains = slices.Delete(domains, at, at+1)
 	}
 	return domains
 }
 
-// controlPlaneSpec is what the cluster's control planes are made from (Cluster API's contract for control planes), or nil where that
-// is not to be found.
+// controlPlaneSpec returns the template of the cluster's control planes (Cluster API's contract for control planes), or
+// nil if there is none to read.
 func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasMachineSpec, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if !ref.IsDefined() {
@@ -279,7 +283,8 @@ func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cl
 	return &template.Spec.Template.Spec, nil
 }
 
-// infrastructureTemplate is the name of the MaasMachineTemplate that a control plane uses, in either version of the contract, or "".
+// infrastructureTemplate returns the name of the MaasMachineTemplate that a control plane uses, in either version of
+// the contract, or "".
 func infrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	for _, path := range [][]string{
 		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
@@ -292,7 +297,7 @@ func infrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	return ""
 }
 
-// templateToCluster wakes the cluster that a template belongs to: its control planes may be made from it.
+// templateToCluster wakes the cluster of a template: its control planes may be made from it.
 func (r *Reconciler) templateToCluster(ctx context.Context, object client.Object) []reconcile.Request {
 	template, ok := object.(*infrav1.MaasMachineTemplate)
 	if !ok {

@@ -54,7 +54,7 @@ func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestUnknownRoomIsLookedForAgainSoon(t *testing.T) {
+func TestUnknownRoomIsReadAgainSoon(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		cause error
@@ -62,7 +62,7 @@ func TestUnknownRoomIsLookedForAgainSoon(t *testing.T) {
 	}{
 		"MAAS lists its machines":  {inventory.ErrPending, pendingRetry},
 		"MAAS can't be read":       {maas.Unavailable, report.CapacityRetry},
-		"MAAS says when":           {&maas.Error{Kind: maas.Unavailable, RetryAfter: 7 * time.Second}, 7 * time.Second},
+		"MAAS sent a time":         {&maas.Error{Kind: maas.Unavailable, RetryAfter: 7 * time.Second}, 7 * time.Second},
 		"MAAS has no VM hosts":     {maas.Gone, report.MendRetry},
 		"something without a type": {http.ErrBodyNotAllowed, report.CapacityRetry},
 	} {
@@ -147,16 +147,16 @@ func TestFailureDomainsAreOnlyForControlPlanesWhereTheyFit(t *testing.T) {
 	})
 }
 
-func TestRoomIsSaidRoughly(t *testing.T) {
+func TestAboutRoundsRoom(t *testing.T) {
 	want := []string{"0", "1", "2-3", "2-3", "4-7", "4-7", "4-7", "4-7", "8-15"}
 	for n, text := range want {
 		if got := about(n); got != text {
-			t.Errorf("%d is said as %s, want %s", n, got, text)
+			t.Errorf("%d is shown as %s, want %s", n, got, text)
 		}
 	}
 	for n, text := range map[int]string{-3: "0", 15: "8-15", 16: "16+", 1 << 40: "16+"} {
 		if got := about(n); got != text {
-			t.Errorf("%d is said as %s, want %s", n, got, text)
+			t.Errorf("%d is shown as %s, want %s", n, got, text)
 		}
 	}
 }

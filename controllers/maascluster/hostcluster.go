@@ -37,32 +37,32 @@ import (
 )
 
 const (
-	// fieldOwner is who owns what is applied in host clusters.
+	// fieldOwner is the field owner of objects in host clusters.
 	fieldOwner = client.FieldOwner("capmaas-controller-manager")
-	// initializerNamespace is where it is put, and what its credentials are called there.
+	// initializerNamespace is the initializer's namespace, and credentialsName its Secret there.
 	initializerNamespace = "capmaas-system"
 	credentialsName      = "maas-credentials"
 	endpointName         = "capmaas-config"
 	// HostNodeWatch names the watch on the Nodes of a host cluster.
 	HostNodeWatch = "maascluster-watchNodes"
-	// hostsMaxAge is how old MAAS's word on VM hosts may be while some are missing.
+	// hostsMaxAge is the maximum age of the list of VM hosts while some are missing.
 	hostsMaxAge = 2 * time.Second
-	// hostsRetry: MAAS learns the resources of a host by itself, and sends no notification.
+	// hostsRetry: MAAS learns the resources of a host on its own, and sends no notification.
 	hostsRetry = 10 * time.Second
-	// startAllowance is for pulling the initializer's image on a node.
+	// startAllowance is the time for pulling the initializer's image on a node.
 	startAllowance = 3 * time.Minute
 	// maxPending is how many hosts that are not ready a condition names.
 	maxPending = 3
 )
 
-// Initializer is how the LXD initializer is run in host clusters.
+// Initializer configures the LXD initializer in host clusters.
 type Initializer struct {
 	// Image and PullPolicy of its container.
 	Image, PullPolicy string
 }
 
-// reconcileHostCluster has every node of a host cluster turned into a VM host of MAAS: it puts the initializer there, and
-// looks what MAAS has.
+// reconcileHostCluster makes every node of a host cluster a VM host of MAAS: it installs the initializer there, and
+// checks which VM hosts MAAS has.
 func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster) error {
 	if !s.MaasCluster.Spec.LXDControlPlaneCluster {
 		return nil
@@ -75,7 +75,7 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	key := client.ObjectKeyFromObject(s.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		// The cluster cache wakes us.
+		// The cluster cache triggers a reconcile.
 		return report.NotReady(report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason, Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry})
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	return r.awaitHosts(ctx, s, workload, machines)
 }
 
-// applyInitializer puts the initializer into the host cluster and keeps it as specified.
+// applyInitializer applies the initializer's objects in the host cluster.
 func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, workload client.Client) error {
 	credentials, err := r.Scopes.HostCredentials(ctx, s.MaasCluster)
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	if err != nil {
 		return fmt.Errorf("rendering the initializer: %w", err)
 	}
-	// Right after the namespace, which comes first: pods wait for what they mount.
+	// Right after the namespace, which must exist first: pods wait for the Secrets that they mount.
 	objects = slices.Insert(objects, 1, credentialObjects(credentials)...)
 	for _, object := range objects {
 		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
@@ -120,21 +120,22 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	return nil
 }
 
-// refusalOf is what the host cluster's API server said; of a Secret only in one word, for it could say what is in it.
+// refusalOf returns the error text of the host cluster's API server. For a Secret it returns only the reason, because
+// the text could contain the Secret's data.
 func refusalOf(object client.Object, err error) string {
 	if object.GetObjectKind().GroupVersionKind().Kind == "Secret" {
-		return cmp.Or(string(apierrors.ReasonForError(err)), "no answer")
+		return cmp.Or(string(apierrors.ReasonForError(err)), "no response")
 	}
 	return report.Brief(err.Error())
 }
 
-// hashOf makes pods with other credentials other pods, without telling the key.
+// hashOf changes with the credentials, so that the pods are replaced, and does not reveal the key.
 func hashOf(c maas.Config) string {
 	sum := sha256.Sum256([]byte(c.ID()))
 	return hex.EncodeToString(sum[:8])
 }
 
-// credentialObjects are what the initializer's pods mount: nothing but what it takes to reach MAAS.
+// credentialObjects returns the objects that the initializer's pods mount. They hold only the data for access to MAAS.
 func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 	data := map[string]any{"apiKey": base64.StdEncoding.EncodeToString([]byte(c.APIKey))}
 	if len(c.CABundle) > 0 {
@@ -151,7 +152,7 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 	}
 }
 
-// awaitHosts is done when every machine is a VM host whose cores and memory MAAS knows.
+// awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows.
 func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
 	hosts, _, err := s.Inventory.VMHosts(ctx, hostsMaxAge)
 	if err != nil {
@@ -180,7 +181,7 @@ func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload 
 	return report.NotReady(report.Problem{Reason: infrav1.HostsNotReadyReason, Message: message, RetryAfter: hostsRetry})
 }
 
-// desiredNodes is how many nodes the cluster is to have: control planes are made one after the other.
+// desiredNodes returns the desired number of the cluster's nodes: control planes are made one after the other.
 func desiredNodes(cluster *clusterv1.Cluster) int {
 	want := int32(0)
 	if status := cluster.Status.ControlPlane; status != nil {
@@ -192,7 +193,8 @@ func desiredNodes(cluster *clusterv1.Cluster) int {
 	return int(want)
 }
 
-// notYetHost says why a machine is no VM host yet; "" when it is one. What the initializer says on the Node goes first.
+// notYetHost returns why a machine is no VM host yet; "" if it is one. The initializer's condition on the Node takes
+// precedence.
 func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hosts []maas.VMHost, m *infrav1.MaasMachine) string {
 	on := vmhosts.OnMachine(hosts, m.Spec.SystemID)
 	if slices.ContainsFunc(on, maas.VMHost.ResourcesKnown) {
@@ -221,7 +223,8 @@ func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hos
 	return "not registered in MAAS yet"
 }
 
-// cannotStart reports whether the initializer's pod is on a node for long and does not run, so that it can't say why itself.
+// cannotStart reports whether the initializer's pod has been on a node for too long without running, so that it can't
+// report the cause itself.
 func (r *Reconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, node string) bool {
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster) // A cache would hold all pods.
 	if err != nil {
@@ -238,7 +241,7 @@ func (r *Reconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, 
 	})
 }
 
-// watchHostNodes wakes the cluster when the initializer says something new on a Node.
+// watchHostNodes wakes the cluster when the initializer's condition on a Node changes.
 func (r *Reconciler) watchHostNodes(ctx context.Context, cluster client.ObjectKey) error {
 	err := r.ClusterCache.Watch(ctx, cluster, clustercache.NewWatcher(clustercache.WatcherOptions{
 		Name:         HostNodeWatch,
@@ -263,7 +266,7 @@ func (r *Reconciler) hostNodeToCluster(key client.ObjectKey) handler.MapFunc {
 	}
 }
 
-// hostNodeChanged lets pass what the initializer writes, and nothing of the kubelet's heartbeats.
+// hostNodeChanged passes on the initializer's changes, and drops the kubelet's heartbeats.
 var hostNodeChanged = []predicate.TypedPredicate[client.Object]{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := clusters.HostCondition(e.ObjectOld.(*corev1.Node)), clusters.HostCondition(e.ObjectNew.(*corev1.Node))
 	return after != nil && (before == nil || before.Status != after.Status || before.Message != after.Message)

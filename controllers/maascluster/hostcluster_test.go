@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// An API server that others run may repeat what it was sent.
+// The API server of a user's host cluster may repeat the request in its error.
 func TestARefusedSecretIsNotRepeated(t *testing.T) {
 	const key = "consumer:token:secret"
 	refused := apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, key, nil)
 	for _, err := range []error{refused, errors.New(key)} {
 		secret := &unstructured.Unstructured{}
 		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-		if said := refusalOf(secret, err); said == "" || strings.Contains(said, "token") {
-			t.Errorf("of a Secret is said %q", said)
+		if text := refusalOf(secret, err); text == "" || strings.Contains(text, "token") {
+			t.Errorf("the error for a Secret is %q", text)
 		}
 		secret.SetKind("ConfigMap")
-		if said := refusalOf(secret, err); !strings.Contains(said, key) {
-			t.Errorf("of a ConfigMap is said %q", said)
+		if text := refusalOf(secret, err); !strings.Contains(text, key) {
+			t.Errorf("the error for a ConfigMap is %q", text)
 		}
 	}
 }

@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	// moveBlockedReason is the reason of the event that says why `clusterctl move` has to wait.
+	// moveBlockedReason is the reason of the event on a cluster that `clusterctl move` has to wait for.
 	moveBlockedReason = "MoveBlocked"
-	// stoppedRetry is how soon it is checked again whether the reconcilers have stopped working on the machines of a paused cluster.
+	// stoppedRetry is the interval of checks whether the reconcilers have stopped working on the machines of a paused
+	// cluster.
 	stoppedRetry = time.Second
 )
 
@@ -33,9 +34,10 @@ func blocksMove(maasCluster *infrav1.MaasCluster) bool {
 	return blocks
 }
 
-// allowMove lets `clusterctl move` go on with a cluster that is paused, once nothing is done for it here any more. Before it pauses the
-// cluster, clusterctl makes a list of what it moves, and it moves each object as one that is not being deleted: a machine that came
-// since would be lost, and one on its way out would be back. So both hold it up, until clusterctl gives up and the cluster goes on.
+// allowMove unblocks `clusterctl move` for a paused cluster once nothing is being done for it here any more. clusterctl
+// lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
+// since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
+// unpauses the cluster.
 func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster, justPaused bool) (ctrl.Result, error) {
 	if !blocksMove(maasCluster) {
 		return ctrl.Result{}, nil
@@ -59,7 +61,7 @@ func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasClu
 	return ctrl.Result{RequeueAfter: stoppedRetry}, nil
 }
 
-// onTheirWay names the machines that are not finished, in either direction.
+// onTheirWay names the machines that are being created or deleted.
 func onTheirWay(machines []infrav1.MaasMachine) (names []string) {
 	for i := range machines {
 		if m := &machines[i]; m.Spec.ProviderID == "" || !m.DeletionTimestamp.IsZero() {
@@ -70,8 +72,8 @@ func onTheirWay(machines []infrav1.MaasMachine) (names []string) {
 	return names
 }
 
-// isBusy reports whether a machine's reconciler, which works on one machine once at a time, has not said yet that it is paused: a call to
-// MAAS may still be under way.
+// isBusy reports whether a machine's reconciler has not reported the pause yet: a call to MAAS may still be under way.
+// It reconciles one machine only once at a time.
 func (r *Reconciler) isBusy(m infrav1.MaasMachine) bool {
 	return objects.Watched(&m, r.WatchFilter) && controllerutil.ContainsFinalizer(&m, infrav1.MachineFinalizer) && !conditions.IsTrue(&m, clusterv1.PausedCondition)
 }

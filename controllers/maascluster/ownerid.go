@@ -17,8 +17,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// ensureMarks writes the mark that everything of this cluster in MAAS is found by, and that `clusterctl move` has to wait. Both must be
-// stored before MAAS is changed. The owner id is made once: a problem is returned where it was lost.
+// ensureMarks stores the owner id, which all marks of this cluster in MAAS contain, and the annotation that blocks
+// `clusterctl move`. Both must be stored before MAAS is changed. The owner id is made once: ensureMarks returns a
+// problem if it was lost.
 func (r *Reconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine) (*report.Problem, error) {
 	marks := map[string]string{}
 	switch id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; {
@@ -47,7 +48,8 @@ func (r *Reconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasC
 	return nil, err
 }
 
-// lostOwnerID returns a problem if the MaasCluster had an owner id before: what belongs to it in MAAS would not be found by a new one.
+// lostOwnerID returns a problem if the MaasCluster had an owner id before: with a new one, its machines in MAAS would
+// not be found.
 func (r *Reconciler) lostOwnerID(ctx context.Context, c *infrav1.MaasCluster, machines []infrav1.MaasMachine) (*report.Problem, error) {
 	for i := range machines {
 		id := machines[i].Annotations[infrav1.OwnerIDAnnotation]
