@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// allocation takes a machine from the pool.
+// allocation acquires a machine from the pool.
 func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
@@ -40,10 +40,10 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
 		allocated, err = l.Machines.Allocate(ctx, permit, l.Identity(), constraints)
 		if errors.As(err, &instead) {
-			return nil // It is ours until it is given back.
+			return nil // It stays ours until it is released.
 		}
 		return err
-	}, l.noteOwner)
+	}, l.recordOwner)
 	switch {
 	case instead != nil:
 		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
@@ -55,29 +55,30 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
 }
 
-// noMachine says that MAAS has no machine that fits, and which ones are skipped. Another one may become free meanwhile.
+// noMachine reports that MAAS has no machine that fits, and which machines are skipped. Another one may become free
+// meanwhile.
 func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
 	after, message := report.CapacityRetry, maas.Message(err)
 	if len(cooling) > 0 {
 		after = min(after, max(cooling[0].Until.Sub(l.clock.Now()), time.Second))
-		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", told(cooling), message)
+		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", coolingList(cooling), message)
 	}
 	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
 	return waitAtMost(after)
 }
 
-// maxTold is how many of the skipped machines a condition names.
-const maxTold = 5
+// maxNamedCooling is how many of the skipped machines a condition names.
+const maxNamedCooling = 5
 
-func told(cooling []machine.CoolingDown) string {
+func coolingList(cooling []machine.CoolingDown) string {
 	var names []string
 	for _, m := range cooling {
 		names = append(names, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, timestamp(m.Until)))
 	}
-	return text.List(names, maxTold)
+	return text.List(names, maxNamedCooling)
 }
 
-// fit makes sure that a machine of choice is as the spec wants it, before it is claimed.
+// fit checks that a machine of choice meets the spec, before it is claimed.
 func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		return proceed, nil
@@ -89,17 +90,18 @@ func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// claim takes a machine that is free: a VM that was composed, a machine of choice, or one that another user released before it was
+// claim acquires a free machine: a composed VM, a machine of choice, or one that another user released before it was
 // deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
-		l.record.Acquired() // What became of it is known.
+		l.record.Acquired() // The outcome of the claim is known.
 		return proceed, nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)
 }
 
-// claimNow has MAAS give us a machine. A late claim of bare metal could meet a machine that was given back, so that it is noted before.
+// claimNow acquires the machine in MAAS. The claim of bare metal is recorded first: if it takes effect late, the
+// machine may have been released by then.
 func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (outcome, error) {
 	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
 	if err != nil {
@@ -112,19 +114,19 @@ func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (ou
 			l.maas, l.proven = claimed, true
 		}
 		return err
-	}, l.noteOwner)
+	}, l.recordOwner)
 	if err == nil {
 		l.record.Acquired()
 		return proceed, nil
 	}
 	if errors.Is(err, maas.Conflict) {
 		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
-		return waitAtMost(report.CapacityRetry), nil // The inventory wakes us when it has another state.
+		return waitAtMost(report.CapacityRetry), nil // The inventory triggers a reconcile when the state changes.
 	}
 	return proceed, err
 }
 
-// noteOwner notes which cluster asks for the machine.
-func (l *life) noteOwner(m client.Object) {
+// recordOwner records which cluster asks for the machine.
+func (l *life) recordOwner(m client.Object) {
 	objects.Annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID())
 }

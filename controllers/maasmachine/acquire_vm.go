@@ -19,7 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// composition places a VM on a host, has it created there, and claims it.
+// composition chooses a host, composes the VM there, and claims it.
 func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
@@ -52,12 +52,12 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
 	if spec.Commission {
-		return waitAtMost(report.UnknownRetry), nil // The inventory tells when it is Ready.
+		return waitAtMost(report.UnknownRetry), nil // The inventory triggers a reconcile when it is Ready.
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
 }
 
-// composeOn has the VM created on a host, when it is its turn there.
+// composeOn composes the VM on a host, after waiting for its turn there.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
 	done, err := l.Turn(ctx, turns.OnHost(string(host.Key()), host.Name), turns.Acquire)
@@ -67,7 +67,7 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 	}
 	defer done()
 	ref := placer.HostRef(host)
-	known := slices.Contains(l.record.Hosts, ref) // An earlier try may have made one there all the same.
+	known := slices.Contains(l.record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
 	l.record.AddHost(ref)
 	var vm lxd.VM
 	called := false
@@ -77,7 +77,7 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 			l.record.DropHost(ref)
 		}
 		return err
-	}, l.noteOwner)
+	}, l.recordOwner)
 	if !called {
 		placer.Cancel(spec.Hostname)
 		if !known {
@@ -87,8 +87,9 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 	return vm, err
 }
 
-// wasNotComposed reports whether a compose that failed certainly left no VM on the host. MAAS has the host make it before it is done with its own
-// part: what it refuses or rolls back after that stays on the host (models/bmc.py: create_machine).
+// wasNotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets the host create the VM
+// before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
+// create_machine).
 func wasNotComposed(err error) bool {
 	var later *lxd.LaterError
 	if errors.As(err, &later) || maas.NotSent(err) || maas.InvalidField(err, "hostname") {
@@ -97,8 +98,8 @@ func wasNotComposed(err error) bool {
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
 }
 
-// peers are the control planes of the same cluster that have a host already; workers don't count for control planes, nor the
-// other way round.
+// peers returns the control planes of the same cluster that have a host already. For a worker it returns workers: the
+// two kinds are spread independently.
 func (r *Reconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
 	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
 	if err != nil {
@@ -117,7 +118,7 @@ func (r *Reconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
 	return peers, nil
 }
 
-// vmExists says that the VM is there, and what it takes.
+// vmExists reports in the conditions that the VM exists, with its resources.
 func (r *Reconciler) vmExists(l *life, taken lxd.Resources) {
 	report.SetTrue(l.MaasMachine, infrav1.LXDHostSelectedCondition, infrav1.HostSelectedReason)
 	report.SetTrue(l.MaasMachine, infrav1.LXDResourcesAllocatedCondition, infrav1.AllocatedReason)
@@ -127,8 +128,8 @@ func (r *Reconciler) vmExists(l *life, taken lxd.Resources) {
 	}
 }
 
-// recovery looks for a VM that the host created although the compose call failed or timed out. Otherwise the machine would get another one, and
-// this one would turn up under another name, for its own would be taken.
+// recovery looks for a VM that the host created although the compose call failed or timed out. Otherwise the machine
+// would get another VM, and MAAS would register this one under another name, because its own would be taken.
 func (r *Reconciler) recovery(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
@@ -145,5 +146,5 @@ func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.
 		out, err := r.adoption(ctx, l)
 		return next{outcome: out, found: true}, err
 	}
-	return next{}, nil // It is looked for again when the machine runs, or is deleted.
+	return next{}, nil // It is searched again when the machine runs, or is deleted.
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 )
 
-// Conditions of a MaasMachine in the order in which a machine gets them; the first that is not true is why it is not Ready.
+// Conditions of a MaasMachine in the order in which they become true; the first one that is not true gives the reason
+// of Ready.
 var (
 	bareMetalConditions = []string{infrav1.MachineDeployedCondition, infrav1.DNSAttachedCondition}
 	lxdConditions       = []string{
@@ -25,7 +26,7 @@ var (
 	}
 )
 
-// stopped says in the conditions, in an event and in the log why a step could not be done.
+// stopped reports in the conditions, in an event and in the log why a step failed.
 func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
 		return ctrl.Result{}, err
@@ -41,12 +42,13 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 	log.Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 	markDeployedUnknown(m, p)
 	if p.Reason == infrav1.MAASBusyReason {
-		r.controller.DeferNextReconcileForObject(m, r.Clock.Now().Add(p.RetryAfter)) // What is said here changes the object, which would wake us at once.
+		r.controller.DeferNextReconcileForObject(m, r.Clock.Now().Add(p.RetryAfter)) // The new condition would trigger a reconcile at once.
 	}
 	return p.Result(err)
 }
 
-// markDeployedUnknown says why it is not known whether the machine is deployed. What was deployed before may well be so still.
+// markDeployedUnknown reports why it is not known whether the machine is deployed. A machine that was deployed becomes
+// Unknown, not False.
 func markDeployedUnknown(m *infrav1.MaasMachine, p report.Problem) {
 	if m.Spec.ProviderID != "" && m.DeletionTimestamp.IsZero() {
 		report.SetUnknown(m, infrav1.MachineDeployedCondition, p.Reason, p.Message)
@@ -55,7 +57,7 @@ func markDeployedUnknown(m *infrav1.MaasMachine, p report.Problem) {
 	notDeployed(m, p.Reason, "%s", p.Message)
 }
 
-// notDeployed says in the first condition that is not true yet why the machine is not deployed.
+// notDeployed reports in the first condition that is not true yet why the machine is not deployed.
 func notDeployed(m *infrav1.MaasMachine, reason, format string, args ...any) {
 	report.SetFalse(m, infrav1.MachineDeployedCondition, reason, format, args...)
 	if m.Spec.IsLXD() {

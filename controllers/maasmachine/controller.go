@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maasmachine reconciles MaasMachines: the four lists in controller.go are the steps of a machine's life and of its deletion, on bare
-// metal and as a VM.
+// Package maasmachine reconciles MaasMachines: the four lists in controller.go are the steps of a machine's life and of
+// its deletion, on bare metal and as a VM.
 package maasmachine
 
 import (
@@ -36,10 +36,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Reconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and gives it back.
+// Reconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and releases it.
 type Reconciler struct {
 	Client client.Client
-	// APIReader reads what is too rarely needed to be cached.
+	// APIReader reads objects that are needed too rarely to be cached.
 	APIReader    client.Reader
 	Scopes       *scope.Factory
 	ClusterCache clustercache.ClusterCache
@@ -47,14 +47,14 @@ type Reconciler struct {
 	// Changes are the system ids of machines that changed in MAAS.
 	Changes <-chan event.TypedGenericEvent[string]
 	Clock   clock.PassiveClock
-	// SettleTime is how long a machine may turn up in MAAS after the response to allocate or compose was lost.
+	// SettleTime is how long to wait for a machine after the response to allocate or compose was lost.
 	SettleTime time.Duration
-	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one, before the
-	// condition says that it is too long. 0: for ever.
+	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one,
+	// before the condition reports a timeout. 0 is no limit.
 	CommissionTimeout, DeployTimeout time.Duration
-	// HostUnreachableTimeout is how long a host that can't be looked at holds up the deletion of a VM that MAAS does not have any more. A host that
-	// reboots should be back by then; what replaces a control plane on a dead host waits for as long, for its KubeadmControlPlane waits
-	// for the deletion.
+	// HostUnreachableTimeout is how long an unreachable host delays the deletion of a VM that MAAS no longer has. A
+	// rebooting host should be back by then; the replacement of a control plane on a dead host waits as long, because
+	// its KubeadmControlPlane waits for the deletion.
 	HostUnreachableTimeout time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
@@ -63,7 +63,7 @@ type Reconciler struct {
 	settling   record.Settling
 }
 
-// Reconcile brings one MaasMachine nearer to what is desired.
+// Reconcile brings one MaasMachine closer to its desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	maasMachine := &infrav1.MaasMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
@@ -101,14 +101,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return r.reconcileNormal(ctx, m)
 }
 
-// bareMetalSteps bring a machine of MAAS's pool up to where it runs.
+// bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
 		r.lookup, r.address, r.adoption, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation, r.observation,
 	}
 }
 
-// vmSteps bring a VM up to where it runs.
+// vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
 		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.readiness, r.claim, r.network, r.deployment, r.annotation,
@@ -116,7 +116,7 @@ func (r *Reconciler) vmSteps() []step {
 	}
 }
 
-// bareMetalDeletion gives a machine back to MAAS's pool.
+// bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
 	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release}
 }
@@ -126,10 +126,10 @@ func (r *Reconciler) vmDeletion() []step {
 	return []step{r.endpointRemoval, r.deletionLookup, r.vmRemoval, r.vmVerification}
 }
 
-// runningSteps follow when the machine runs; what goes wrong there is not the machine's.
+// runningSteps follow when the machine runs; a failure of them is not a failure of the machine.
 func (r *Reconciler) runningSteps() []step { return []step{r.endpoint, r.node} }
 
-// reconcileNormal brings a machine up to its Node.
+// reconcileNormal runs the steps that lead to the machine's Node.
 func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Result, error) {
 	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
 	if waiting := blocker(m); waiting != nil {
@@ -154,7 +154,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	return r.reconcileRunning(ctx, l)
 }
 
-// reconcileRunning does what is left to do when the machine runs.
+// reconcileRunning runs the steps that remain when the machine runs.
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
 	out, err := through(ctx, l, r.runningSteps())
 	spare := proceed
@@ -167,8 +167,8 @@ func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result
 	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
 }
 
-// reconcileDelete is the end of a machine: out of the endpoint's DNS record, out of MAAS and off its host or back into the pool, and only
-// when MAAS says that this is so, the object goes too.
+// reconcileDelete removes a machine from the endpoint's DNS record, then from MAAS and its host, or releases it to the
+// pool. It removes the finalizer only when MAAS confirms that.
 func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Result, error) {
 	if clusters.NothingAcquired(m.maasMachine) {
 		return r.finishDeletion(ctx, m, "nothing was acquired in MAAS")
@@ -208,14 +208,15 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	return r.finishDeletion(ctx, m, givenBack)
 }
 
-// givenBack is why the object of a machine goes.
+// givenBack is why the finalizer is removed.
 const givenBack = "the machine is released, or its VM deleted, in MAAS"
 
-// returning is the phase in which nothing of the machine is left in MAAS, and its address goes back to the pool. MAAS is asked no more: the
-// machine may be another user's.
+// returning is the phase in which nothing of the machine is left in MAAS, and its address is being returned to the
+// pool. MAAS is not asked any more: the machine may be another user's.
 const returning = "returning-address"
 
-// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and lets the MaasMachine go.
+// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and removes the
+// finalizer.
 func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) (ctrl.Result, error) {
 	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
 	if err != nil {
@@ -224,7 +225,8 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	if !returned {
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
-	// What was recorded since the object was read, by a reconcile that did not know of the deletion yet, must be seen first: that is a conflict.
+	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
+	// Write returns a conflict then, and the record is read first.
 	if err := m.record.Write(ctx, func(m client.Object) { controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer) }); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -232,7 +234,8 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	return ctrl.Result{}, nil
 }
 
-// returnAddress deletes the claim, and reports whether it is gone. Until the machine is gone, its address must not be given to another.
+// returnAddress deletes the claim, and reports whether it is gone. No other machine may get the address before this one
+// is gone.
 func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Record) (bool, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return true, nil
@@ -262,35 +265,36 @@ func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, 
 	return false, nil
 }
 
-// life is one machine on its way through the steps of one reconcile.
+// life is one machine during one reconcile.
 type life struct {
 	*scope.Machine
 	record *record.Record
 	clock  clock.PassiveClock
-	// maas is what MAAS has; nil until a step found or acquired it.
+	// maas is the machine in MAAS; nil until a step found or acquired it.
 	maas *maas.Machine
-	// left is the static address that another object of ours has left on the machine; "" where there is none.
+	// left is the static address that another object of ours has left on the machine; "" if there is none.
 	left string
-	// released means that the machine goes back to the pool, though it was to be a VM: it was not composed for us.
+	// released means that the machine is released to the pool, though the spec wants a VM: it was not composed for us.
 	released bool
-	// proven means that this reconcile saw MAAS's own word that the machine is ours.
+	// proven means that MAAS proved to this reconcile that the machine is ours.
 	proven bool
 }
 
-// step is one thing that must be so before the next. It can be done again at any moment, and does nothing where it is so already. It returns stop if
-// the reconcile ends here: it waits for something, and the condition says for what.
+// step establishes one condition that the next step needs. It can be repeated at any time, and does nothing if the
+// condition holds. The outcome has stop set if the reconcile ends here, to wait; the MaasMachine's condition gives the
+// reason.
 type step func(ctx context.Context, l *life) (outcome, error)
 
 type outcome struct {
 	stop  bool
-	after time.Duration // when to look again at the latest
+	after time.Duration // the time until the next reconcile, at most
 }
 
 var proceed = outcome{}
 
 func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
 
-// through does one step after the other until one stops or fails.
+// through runs the steps in order until one stops or fails.
 func through(ctx context.Context, l *life, steps []step) (outcome, error) {
 	for _, do := range steps {
 		if out, err := do(ctx, l); err != nil || out.stop {
@@ -300,7 +304,7 @@ func through(ctx context.Context, l *life, steps []step) (outcome, error) {
 	return proceed, nil
 }
 
-// sooner is the shorter of two times to wait; 0 is none.
+// sooner returns the shorter of two times to wait; 0 is none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -308,8 +312,9 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// change has MAAS change the machine. A change of bare metal is recorded, together with what also changes in the object: MAAS may go on with a
-// call after the client stopped waiting for the response, and the machine may be back in the pool by then, or another user's.
+// change changes the machine in MAAS. A change of bare metal is recorded, in one patch with the changes of also: MAAS
+// may finish a call after the client stopped waiting for the response, and by then the machine may be back in the pool,
+// or another user's.
 func (r *Reconciler) change(
 	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {
@@ -319,7 +324,7 @@ func (r *Reconciler) change(
 	return l.record.Call(ctx, op, do, also...)
 }
 
-// patch stores what the reconcile found out, in one patch.
+// patch stores the results of the reconcile in one patch.
 func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher, m *infrav1.MaasMachine) error {
 	types := bareMetalConditions
 	if m.Spec.IsLXD() {

@@ -20,8 +20,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// readiness waits until MAAS has finished what it does before a machine can be deployed, and stops at states that can't be
-// used. What is deployed, or on its way, passes.
+// readiness waits until MAAS has finished preparing the machine, and stops at unusable states. Deployed and deploying
+// machines pass.
 func (r *Reconciler) readiness(_ context.Context, l *life) (outcome, error) {
 	r.report(l)
 	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
@@ -38,29 +38,30 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 	return states.Assess(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
 }
 
-// reportFailure says why a machine that MAAS has does not run, and remembers it if it failed.
+// reportFailure reports why a machine that MAAS has does not run, and records a failure of it.
 func (r *Reconciler) reportFailure(l *life, v states.Assessment) outcome {
 	out := r.reportState(l, v)
-	r.noteFailure(l)
+	r.recordFailure(l)
 	return out
 }
 
 var (
-	// failedStates are those of a machine that would likely fail again.
+	// failedStates are the states of a machine that would likely fail again.
 	failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment)
 )
 
-// noteFailure remembers that a bare-metal machine failed, so that it is not the next one that MAAS gives. A VM goes with its failure.
-func (r *Reconciler) noteFailure(l *life) {
+// recordFailure records the failure of a bare-metal machine, so that it is not allocated again next. A failed VM is
+// deleted.
+func (r *Reconciler) recordFailure(l *life) {
 	if !l.IsLXD() && (failedStates.Has(l.maas.Status) || (l.maas.Status.Moving() && r.isOverdue(l))) {
 		l.Machines.Failed(l.maas, string(l.MaasMachine.UID))
 	}
 }
 
-// proofLasts is for how long a proof of a moment ago will do.
+// proofLasts is how long a proof stays valid.
 const proofLasts = 5 * time.Second
 
-// prove makes sure that the machine is ours before it is changed.
+// prove proves that the machine is ours before it is changed, and reports whether it is.
 func (r *Reconciler) prove(ctx context.Context, l *life) (bool, error) {
 	if l.proven {
 		return true, nil
@@ -78,7 +79,7 @@ func (r *Reconciler) prove(ctx context.Context, l *life) (bool, error) {
 
 func deployable(m *maas.Machine) bool { return m.Status == maas.StatusAllocated }
 
-// deployment installs the image with the user data.
+// deployment deploys the image with the user data.
 func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) {
 		return proceed, nil
@@ -111,7 +112,7 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// turnToDeploy waits for a turn. What was proven before a wait may not be so any more.
+// turnToDeploy waits for a turn. A proof from before the wait may no longer hold.
 func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), err error) {
 	began := r.Clock.Now()
 	done, err = l.Turn(ctx, turns.Machines, turns.Deploy)
@@ -121,7 +122,8 @@ func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), er
 	return done, err
 }
 
-// annotation makes our ownership readable in MAAS. A machine that does not carry the mark is proven first.
+// annotation writes our ownership annotations to the machine in MAAS. It first proves that a machine without them is
+// ours.
 func (r *Reconciler) annotation(ctx context.Context, l *life) (outcome, error) {
 	if l.Identity().HasAnnotations(l.maas) {
 		return proceed, nil
@@ -141,7 +143,7 @@ func (r *Reconciler) annotate(ctx context.Context, l *life) error {
 	})
 }
 
-// observation says in the status how the machine is.
+// observation reports the machine's state in the status.
 func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	r.report(l)
@@ -158,7 +160,7 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	l.record.Enter("", r.Clock.Now())
 	l.Machines.ClearFailures(l.maas.SystemID)
 	m.Status.Addresses = addresses
-	noteAutomaticAddress(l)
+	recordAutomaticAddress(l)
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if m.Spec.ProviderID == "" {
 		m.Spec.ProviderID = l.ProviderID(l.maas)
@@ -172,7 +174,7 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	return proceed, nil
 }
 
-// vmObservation says that the VM runs.
+// vmObservation reports that the VM runs.
 func (r *Reconciler) vmObservation(_ context.Context, l *life) (outcome, error) {
 	report.SetTrue(l.MaasMachine, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
 	return proceed, nil

@@ -30,20 +30,21 @@ import (
 const (
 	// vmsRetry: the deletion of the VMs triggers no reconcile here.
 	vmsRetry = 15 * time.Second
-	// retireTimeout is how long an initializer may take to respond; after that its node is taken for dead.
+	// retireTimeout is how long an initializer may take to respond; after that its node counts as dead.
 	retireTimeout = 2 * time.Minute
 	// retireRetry: we don't watch for the response, which comes within seconds.
 	retireRetry = 3 * time.Second
-	// vmHostsMaxAge is how old the list of VM hosts may be that a release waits for.
+	// vmHostsMaxAge is the maximum age of the list of VM hosts during a release.
 	vmHostsMaxAge = 2 * time.Second
 	// maxNamed is how many VMs or machines a condition names.
 	maxNamed = 5
 )
 
-// retired is the phase in which the machine's node is no VM host any more, and its release has not begun.
+// retired is the phase in which the machine's node is no longer a VM host, and its release has not begun.
 const retired = "retired"
 
-// bridge gives a machine that becomes a VM host the bridge that VMs are attached to, where it has none: MAAS sets it up when it deploys the machine.
+// bridge gives a machine that becomes a VM host the bridge for VMs, if it has none: MAAS sets it up when it deploys the
+// machine.
 func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	if !isHost(l) || !deployable(l.maas) {
 		return proceed, nil
@@ -61,13 +62,15 @@ func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	return waitAtMost(report.UnknownRetry), err
 }
 
-// hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: no new VM comes there,
-// those that are there are waited for, the initializer takes back what it set up, and MAAS forgets the host.
+// hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: it keeps new
+// VMs off it, waits for the deletion of existing VMs, lets the initializer undo its setup, and removes the host from
+// MAAS.
 func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || !isHost(l) {
 		return proceed, nil
 	}
-	// MAAS gives a machine back only with its hosts gone. By then another user may have it, whose host is none of ours.
+	// MAAS releases a machine only after its VM hosts are gone. In these states another user may have the machine; its
+	// VM host is not ours then.
 	if onItsWay.Has(l.maas.Status) || backInPool.Has(l.maas.Status) {
 		return proceed, nil
 	}
@@ -94,7 +97,7 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
 		return waitAtMost(vmsRetry), nil
 	}
-	// A node that has retired waits for others, whose API may be gone meanwhile.
+	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
 	if len(hosts) > 0 || !l.record.In(retired) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
@@ -112,8 +115,8 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	return r.awaitOtherHosts(ctx, l)
 }
 
-// awaitOtherHosts keeps the machines of a host cluster that is deleted until all of them are out of service: their initializers need
-// the cluster's API, and VMs of other clusters may still run on some.
+// awaitOtherHosts keeps the machines of a deleted host cluster until all of them are out of service: their initializers
+// need the cluster's API, and VMs of other clusters may still run on some.
 func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, error) {
 	if l.Cluster.Cluster.DeletionTimestamp.IsZero() {
 		return proceed, nil
@@ -141,7 +144,8 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 	return waitAtMost(retireRetry), nil
 }
 
-// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear says why it can't be told which they are; "" where it can.
+// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
+// "" if they can.
 func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, err error) {
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, maxAge := range []time.Duration{vmHostsMaxAge, 0} {
@@ -157,7 +161,7 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 			return nil, "", err
 		}
 		if unclear = node.unclear(hosts, inDoubt, r.Clock.Now()); len(hosts) > 0 {
-			break // Before the machine goes, one that has registered itself a moment ago must be seen, too.
+			break // Otherwise read again, uncached: a host may have registered a moment ago.
 		}
 	}
 	for _, host := range hosts {
@@ -180,7 +184,7 @@ func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) 
 	var names []string
 	for _, host := range hosts {
 		machines, err := l.Inventory.Client().ListMachines(ctx, maas.MachineFilter{VMHosts: []string{host.Name}})
-		if err != nil && !errors.Is(err, maas.Invalid) { // No such host: it went meanwhile.
+		if err != nil && !errors.Is(err, maas.Invalid) { // The host was removed meanwhile.
 			return nil, fmt.Errorf("looking for VMs on VM host %s: %w", host.Name, err)
 		}
 		for _, m := range machines {
@@ -193,11 +197,12 @@ func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) 
 	return names, nil
 }
 
-// retireNode has the initializer on the node stop, and waits until it says that it did: a host that registers itself again while
-// its machine is released would count as deployed. Where it can't be told, the machine is switched off first.
+// retireNode asks the initializer on the node to stop, and waits until it confirms: a host that registers again while
+// its machine is released would count as deployed. If the initializer can't be asked, or does not confirm in time, the
+// machine is powered off first.
 func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (outcome, error) {
 	if node.unreachable != nil {
-		ctrl.LoggerFrom(ctx).Info("The node can't be told to stop being a VM host; its machine is switched off instead", "reason", node.unreachable.Error())
+		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason", node.unreachable.Error())
 		return r.switchOff(ctx, l)
 	}
 	if node.Node == nil {
@@ -228,15 +233,15 @@ func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node,
 	}
 	patched.Annotations[infrav1.LXDHostRetireAnnotation] = now.UTC().Format(time.RFC3339)
 	if err := workload.Patch(ctx, patched, client.MergeFrom(node)); err != nil {
-		return now, fmt.Errorf("telling Node %s to stop being a VM host: %w", node.Name, err)
+		return now, fmt.Errorf("asking Node %s to stop being a VM host: %w", node.Name, err)
 	}
 	return now, nil
 }
 
 // hostNode is the machine's Node as the host cluster has it now.
 type hostNode struct {
-	*corev1.Node          // nil where there is none, or the cluster does not answer
-	unreachable  error    // why it does not
+	*corev1.Node          // nil if there is none, or the cluster does not respond
+	unreachable  error    // why the cluster does not respond
 	others       []string // names of the cluster's other Nodes
 	workload     client.Client
 }
@@ -259,11 +264,11 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 	return n, nil
 }
 
-// readNode returns nil where the cluster does not have the Node any more.
+// readNode returns nil if the cluster no longer has the Node.
 func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, client.Client, error) {
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, client.ObjectKeyFromObject(l.Cluster.Cluster))
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		return nil, nil, errors.New("the host cluster does not answer")
+		return nil, nil, errors.New("the host cluster does not respond")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("connecting to the host cluster: %w", err)
@@ -275,8 +280,8 @@ func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, clien
 	return ownNode(nodes.Items, l.MaasMachine.Spec.ProviderID, l.Machine.Machine.Status.NodeRef.Name), workload, nil
 }
 
-// ownNode is the machine's among the Nodes, or nil: the one with its provider ID, for Cluster API keeps the name that its Node had first. A Node
-// that was deleted and that its kubelet registered again has no provider ID.
+// ownNode returns the machine's Node, or nil. It finds it by provider ID, because Cluster API keeps the first name of a
+// Node. A Node that was deleted, and that its kubelet registered again, has no provider ID.
 func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID })
 	if at < 0 {
@@ -288,7 +293,8 @@ func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
 	return &nodes[at]
 }
 
-// identity is what the VM hosts on the node are known by. MAAS's addresses count only where the Node does not tell its own: MAAS may have mixed them up.
+// identity returns the properties that identify the node's VM hosts. MAAS's addresses count only if the Node reports
+// none itself: MAAS may have mixed them up.
 func (n *hostNode) identity(l *life) vmhosts.Node {
 	id := vmhosts.Node{
 		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
@@ -305,7 +311,7 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 	return id
 }
 
-// unclear says why it can't be told which VM hosts run on the node; "" where it can.
+// unclear returns why it is not known which VM hosts run on the node; "" if it is.
 func (n *hostNode) unclear(on, inDoubt []maas.VMHost, now time.Time) string {
 	if len(inDoubt) > 0 {
 		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+
@@ -321,7 +327,8 @@ func (n *hostNode) unclear(on, inDoubt []maas.VMHost, now time.Time) string {
 		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly))
 }
 
-// switchOff makes sure that nothing on the machine registers it again. A machine whose power MAAS can't switch is released as it is.
+// switchOff powers the machine off, so that nothing on it registers it again. A machine whose power MAAS can't control
+// is released as it is.
 func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil

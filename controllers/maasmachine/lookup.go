@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// lookup reads what the inventory knows of a machine that was acquired before.
+// lookup reads a machine that was acquired before from the inventory.
 func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if m.Spec.SystemID == "" {
@@ -40,12 +40,12 @@ func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// readMachine reads the machine from the inventory; nil means that MAAS proved not to have it any more.
+// readMachine reads the machine from the inventory; nil means that MAAS proved that it no longer has it.
 func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome, error) {
 	m := l.MaasMachine
 	seen := l.Inventory.Observe(m.Spec.SystemID, interest)
 	if err := l.Inventory.Health(); err != nil {
-		// It may have changed since the last response. The inventory wakes us when MAAS can be read again.
+		// It may have changed since the last response. The inventory triggers a reconcile when MAAS can be read again.
 		p := report.Explain(err)
 		return proceed, report.NotReady(report.Problem{Reason: p.Reason, Message: p.Message, RetryAfter: report.SafetyRetry})
 	}
@@ -65,14 +65,15 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 	return proceed, nil
 }
 
-// hold waits for a person: the machine is neither lost nor let go meanwhile.
+// hold waits for a person: until then the machine is neither reported as lost nor released.
 func hold(m *infrav1.MaasMachine, reason, format string, args ...any) outcome {
 	markDeployedUnknown(m, report.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	return waitAtMost(report.MendRetry)
 }
 
-// composed makes sure that a machine which is to become an LXD VM of ours was composed for it. Another one would be deleted with its disks.
+// composed checks that the machine of a VM's MaasMachine was composed for it. The deletion of any other machine would
+// delete its disks.
 func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || wasProvisioned(l.MaasMachine) {
 		return proceed, nil
@@ -87,7 +88,7 @@ func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
 	return waitAtMost(report.MendRetry), nil
 }
 
-// deletionLookup finds the machine, also one that was acquired but not recorded.
+// deletionLookup finds the machine, even if it was acquired but not recorded.
 func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, error) {
 	if l.MaasMachine.Spec.SystemID != "" {
 		interest := inventory.Changing
@@ -108,7 +109,7 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 	return r.adoptOne(ctx, l, found)
 }
 
-// adoption finds what an earlier try acquired but could not record, and gives back what was acquired twice.
+// adoption finds machines that an earlier attempt acquired but could not record. It keeps one, and releases the others.
 func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
@@ -127,14 +128,14 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 	return r.adoptOne(ctx, l, found)
 }
 
-// adoptOne goes on with one of the machines that were found, and gives back the others.
+// adoptOne continues with one of the machines that were found, and releases the others.
 func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machine) (outcome, error) {
-	// Of two, what failed lately is given back.
+	// Of two machines, release the one that failed recently.
 	sort.SliceStable(found, func(i, j int) bool {
 		return !l.Machines.IsCoolingDown(found[i].SystemID) && l.Machines.IsCoolingDown(found[j].SystemID)
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
-		// MAAS composed it when no machine fitted, and the response was lost.
+		// MAAS composed it because no machine fitted, and the response was lost.
 		return waitAtMost(report.MendRetry), r.giveBack(ctx, l, found[0])
 	}
 	for _, extra := range found[1:] {
@@ -146,7 +147,7 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	return proceed, r.acquired(ctx, l, found[0], "Adopted")
 }
 
-// find returns the machines that an earlier try acquired, or the one of another user that has the name of ours.
+// find returns the machines that an earlier attempt acquired, or another user's machine that has our VM's name.
 func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, foreign *maas.Machine, err error) {
 	found, err := l.Machines.Find(ctx, l.Identity())
 	if err != nil || !l.IsLXD() {
@@ -164,7 +165,7 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 	return found, nil, nil
 }
 
-// awaitSettled waits while it is not known what became of a request for a machine.
+// awaitSettled waits while the outcome of a request for a machine is not known.
 func (r *Reconciler) awaitSettled(l *life) outcome {
 	left := r.settling.Left(l.record, r.SettleTime)
 	if left <= 0 {
@@ -175,7 +176,7 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 	return waitAtMost(min(left, report.CapacityRetry))
 }
 
-// acquired goes on with a machine that is proven to be ours.
+// acquired continues with a machine that is proven to be ours.
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
 	l.left = l.Machines.LeftoverAddress(m)
@@ -184,9 +185,9 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 	return r.store(ctx, l, m.SystemID)
 }
 
-// store stores which machine it is at once: from here on it can't be lost any more.
+// store records the machine's id at once: from here on it can't be lost.
 func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
-	return l.record.Store(ctx, (*record.Data).Acquired, l.noteOwner, func(m client.Object) {
+	return l.record.Store(ctx, (*record.Data).Acquired, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 		if l.left != "" {
 			objects.Annotate(m, infrav1.StaticIPAnnotation, l.left)
@@ -194,7 +195,7 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error 
 	})
 }
 
-// giveBack returns a machine that was acquired twice, or one of the wrong kind. Nothing was deployed on it.
+// giveBack releases a machine that was acquired twice, or is of the wrong kind. Nothing was deployed on it.
 func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
 	defer l.Inventory.Forget(extra.SystemID)
 	if l.IsLXD() {
@@ -205,7 +206,7 @@ func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine)
 	})
 }
 
-// notOursAnyMore emits an event which says that the machine is another user's now, and does not change it.
+// notOursAnyMore emits an event that the machine is another user's now, and does not change it.
 func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
 		"machine %s (%s) is no longer ours; it is not changed", m.Hostname, m.SystemID)

@@ -30,8 +30,8 @@ import (
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
 
-// address finds out the machine's static address, from the pool where the spec names one. It comes before a machine is taken: what
-// has no address waits without one.
+// address determines the machine's static address, from the pool if the spec names one. It runs before a machine is
+// acquired: a machine that waits for its address must not be held in MAAS.
 func (r *Reconciler) address(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if m.Spec.StaticIPPoolRef == nil {
@@ -60,7 +60,8 @@ func (r *Reconciler) address(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// claimOf returns the machine's IPAddressClaim, and makes it if there is none. Without a claim, the outcome says how long to wait.
+// claimOf returns the machine's IPAddressClaim, and creates it if there is none. Without a claim, the outcome contains
+// the time to wait.
 func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipamv1.IPAddressClaim, outcome, error) {
 	claim := &ipamv1.IPAddressClaim{}
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
@@ -80,7 +81,7 @@ func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipam
 	return claim, proceed, nil
 }
 
-// makeClaim asks the pool for an address.
+// makeClaim creates the claim for an address from the pool.
 func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) error {
 	if err := r.checkPool(m.Spec.StaticIPPoolRef); err != nil {
 		return err
@@ -93,7 +94,8 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
-	// Not blocking: a deletion in the foreground need not wait for the claim to go first. The garbage collector may delete it first all the same.
+	// Not blocking: a foreground deletion need not wait until the claim is gone. The garbage collector may delete it
+	// first all the same.
 	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
 	}
@@ -119,14 +121,15 @@ func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	return nil
 }
 
-// awaitAddress says what the IPAM provider says while there is no address. The claim's watch wakes the machine.
+// awaitAddress reports the IPAM provider's condition while there is no address. The watch on the claim triggers the
+// next reconcile.
 func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddressClaim) (outcome, error) {
 	pool := claim.Spec.PoolRef
 	reason, message := refusal(claim)
 	if reason == "" {
 		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
 		if claim.Status.AddressRef.Name != "" {
-			return waitAtMost(report.CapacityRetry), nil // Nothing tells when the IPAddress is there.
+			return waitAtMost(report.CapacityRetry), nil // No event is sent when the IPAddress exists.
 		}
 		return waitAtMost(report.SafetyRetry), r.checkPool(&pool)
 	}
@@ -138,7 +141,7 @@ func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddres
 	return waitAtMost(report.SafetyRetry), nil
 }
 
-// refusal is why a claim is not served, as providers of either contract version say it; "" where they don't.
+// refusal returns why a claim is not served, for providers of either contract version; "" if they give no reason.
 func refusal(claim *ipamv1.IPAddressClaim) (reason, message string) {
 	if c := conditions.Get(claim, ipamv1.IPAddressClaimReadyCondition); c != nil {
 		if c.Status == metav1.ConditionFalse {
@@ -154,7 +157,7 @@ func refusal(claim *ipamv1.IPAddressClaim) (reason, message string) {
 	return "", ""
 }
 
-// addressOf reads the address that a claim was given; "" while there is none.
+// addressOf returns the address that a claim was given; "" while there is none.
 func (r *Reconciler) addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) (string, error) {
 	name := claim.Status.AddressRef.Name
 	if name == "" {
@@ -168,7 +171,8 @@ func (r *Reconciler) addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim
 	return address.Spec.Address, nil
 }
 
-// staticAddress is the address that the machine has or had: the spec's, the claim's, or, without a claim, the one that was noted.
+// staticAddress returns the address that the machine has or had: the spec's, the claim's, or, without a claim, the
+// recorded one.
 func (r *Reconciler) staticAddress(ctx context.Context, m *infrav1.MaasMachine) (string, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return m.Spec.StaticIP, nil
@@ -187,7 +191,8 @@ func (r *Reconciler) staticAddress(ctx context.Context, m *infrav1.MaasMachine) 
 	return cmp.Or(address, m.Status.StaticIP), err
 }
 
-// network connects the machine's interfaces, and gives the machine its static address; that must be before it is deployed.
+// network connects the machine's interfaces, and gives the machine its static address; both must happen before it is
+// deployed.
 func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	nics := l.NICs(l.MaasMachine.Status.StaticIP)
 	left := leftAddress(l)
@@ -213,7 +218,8 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	return proceed, err
 }
 
-// leftAddress is the static address on a machine that another object of ours has left there, and that is none of ours; "" where there is none.
+// leftAddress returns the static address that another object of ours has left on a machine, unless it is ours; "" if
+// there is none.
 func leftAddress(l *life) string {
 	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
 	if address == "" || l.IsLXD() || address == l.MaasMachine.Status.StaticIP || !machine.HasAddress(l.maas, address) {
@@ -222,7 +228,7 @@ func leftAddress(l *life) string {
 	return address
 }
 
-// addresses are the machine's as Cluster API and kubelet know them, those in preferred subnets first.
+// addresses returns the machine's addresses for Cluster API and kubelet, those in preferred subnets first.
 func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
 	preferred, err := l.PreferredSubnets(ctx)
 	if err != nil {
@@ -241,9 +247,9 @@ func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.Machin
 // isHost reports whether the machine is, or becomes, a VM host.
 func isHost(l *life) bool { return !l.IsLXD() && l.MaasCluster.Spec.LXDControlPlaneCluster }
 
-// noteAutomaticAddress notes the address that MAAS chose for a machine that becomes a VM host: MAAS then makes it a static one, which would stay on the
-// machine for ever.
-func noteAutomaticAddress(l *life) {
+// recordAutomaticAddress records the address that MAAS chose for a machine that becomes a VM host: MAAS then makes it a
+// static one, which would otherwise stay on the machine for ever.
+func recordAutomaticAddress(l *life) {
 	if !isHost(l) || l.MaasMachine.Annotations[infrav1.StaticIPAnnotation] != "" {
 		return
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// endpoint has the API endpoint's DNS record lead to this control plane, as soon as it can serve.
+// endpoint adds this control plane's address to the API endpoint's DNS record as soon as it can serve.
 func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
 	if !l.IsControlPlane() {
 		return proceed, nil
@@ -52,8 +52,8 @@ func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// endpointRemoval takes the machine's address out of the DNS record before the machine goes. When the whole cluster goes, the record
-// goes with it.
+// endpointRemoval removes the machine's address from the DNS record before the machine is released. If the whole
+// cluster is deleted, the record is deleted with it.
 func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, error) {
 	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
 		return proceed, nil
@@ -67,9 +67,9 @@ func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, err
 // NodeWatch names the watch on the Nodes of a workload cluster.
 const NodeWatch = "maasmachine-watchNodes"
 
-// node gives the machine's Node its provider ID, which Cluster API finds it by. The kubelet can't know it: MAAS tells a machine
-// its system id, but not its zone. The status names the Node then: the change of the MaasMachine wakes Cluster API, which does not
-// watch Nodes before the control plane is initialized.
+// node gives the machine's Node its provider ID, by which Cluster API finds the Node. The kubelet can't set it: MAAS
+// gives a machine its system id, but not its zone. The node's name is then stored in the status: this change of the
+// MaasMachine wakes Cluster API, which does not watch Nodes before the control plane is initialized.
 func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	status := &l.MaasMachine.Status
 	if ref := l.Machine.Machine.Status.NodeRef; ref.IsDefined() {
@@ -79,7 +79,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		return waitAtMost(report.SafetyRetry), nil // The cluster cache wakes us.
+		return waitAtMost(report.SafetyRetry), nil // The cluster cache triggers a reconcile.
 	}
 	if err != nil {
 		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
@@ -89,7 +89,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	}
 	node, err := findNode(ctx, workload, l.maas.Hostname, l.maas.FQDN)
 	if err != nil || node == nil {
-		return waitAtMost(report.SafetyRetry), err // The watch wakes us.
+		return waitAtMost(report.SafetyRetry), err // The watch triggers a reconcile.
 	}
 	if node.Spec.ProviderID == "" {
 		before := node.DeepCopy()
@@ -104,7 +104,8 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// findNode looks for the Node by the names that kubelets take: the hostname, or the fully qualified name. Nil: it has not joined.
+// findNode finds the Node by the names that kubelets use: the hostname, or the fully qualified name. It returns nil if
+// the Node has not joined.
 func findNode(ctx context.Context, workload client.Reader, names ...string) (*corev1.Node, error) {
 	for _, name := range names {
 		node := &corev1.Node{}
@@ -136,7 +137,7 @@ func (r *Reconciler) watchNodes(ctx context.Context, l *life) error {
 	return nil
 }
 
-// nodeToMachine wakes the machine of a Node that lacks its provider ID; other changes of Nodes are not ours to look at.
+// nodeToMachine wakes the machine of a Node that lacks its provider ID; other changes of Nodes do not matter.
 func (r *Reconciler) nodeToMachine(ctx context.Context, cluster client.ObjectKey, node *corev1.Node) []reconcile.Request {
 	if node.Spec.ProviderID != "" {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Cluster API may have looked at the Node before it had the provider ID. It looks again when the MaasMachine changes.
+// Cluster API may have read the Node before it had the provider ID. It reads it again when the MaasMachine changes.
 func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 	const providerID = "maas://zone-a/abc123"
 	for name, tc := range map[string]struct {
@@ -29,7 +29,7 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 		"it joined":                               {node: "metal-a", want: "metal-a", patched: providerID},
 		"it joined under its full name":           {node: "metal-a.maas.sim", want: "metal-a.maas.sim", patched: providerID},
 		"it has it, after a move":                 {node: "metal-a", providerID: providerID, want: "metal-a", patched: providerID},
-		"it has one that somebody else gave it":   {node: "metal-a", providerID: "aws:///z/i-1", patched: "aws:///z/i-1"},
+		"it has one from another provider":        {node: "metal-a", providerID: "aws:///z/i-1", patched: "aws:///z/i-1"},
 		"Cluster API found it by another name":    {node: "other", providerID: providerID, ref: "other", want: "other", patched: providerID},
 		"Cluster API found it: it is not changed": {node: "metal-a", ref: "metal-a", want: "metal-a"},
 	} {

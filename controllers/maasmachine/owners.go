@@ -25,13 +25,14 @@ import (
 type owners struct {
 	machine     *clusterv1.Machine
 	cluster     *clusterv1.Cluster
-	maasCluster *infrav1.MaasCluster // nil while, or once, there is none
-	original    *infrav1.MaasCluster // what maasCluster is a copy of; nil where it is none
+	maasCluster *infrav1.MaasCluster // nil if there is none yet, or any more
+	original    *infrav1.MaasCluster // the MaasCluster that maasCluster was copied from; nil if it is no copy
 	maasMachine *infrav1.MaasMachine
 	record      *record.Record // of maasMachine
 }
 
-// owners finds the owners; nil means that they are not there yet. What is being deleted is looked after without them, too.
+// owners reads the owners; it returns nil while they do not exist yet. An object that is being deleted is reconciled
+// without them, too.
 func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachine) (*owners, error) {
 	machine, err := util.GetOwnerMachine(ctx, r.Client, maasMachine.ObjectMeta)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -61,18 +62,18 @@ func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachin
 	return m, err
 }
 
-// original returns the MaasCluster that the machine's was copied from; or, where the copy has an owner id of its own by now, the one whose machine
-// this is a copy of.
+// original returns the MaasCluster that the machine's was copied from. If the copy has an owner id of its own by now,
+// it returns the MaasCluster of the machine that this one was copied from.
 func (r *Reconciler) original(ctx context.Context, m *owners) (*infrav1.MaasCluster, error) {
 	original, err := clusters.CopiedFrom(ctx, r.Client, m.maasCluster)
-	noted := m.maasMachine.Annotations[infrav1.OwnerIDAnnotation]
-	if err != nil || original != nil || noted == m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] {
+	recorded := m.maasMachine.Annotations[infrav1.OwnerIDAnnotation]
+	if err != nil || original != nil || recorded == m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] {
 		return original, err
 	}
-	return clusters.OwnedElsewhere(ctx, r.Client, m.maasCluster, noted)
+	return clusters.OwnedElsewhere(ctx, r.Client, m.maasCluster, recorded)
 }
 
-// maasCluster finds the MaasCluster of a Cluster, by its label where the Cluster itself is gone; nil when there is none.
+// maasCluster finds the MaasCluster of a Cluster, by its label if the Cluster itself is gone; nil if there is none.
 func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
 	if name := cluster.Spec.InfrastructureRef.Name; name != "" {
 		maasCluster := &infrav1.MaasCluster{}
@@ -96,7 +97,7 @@ func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster
 	return &list.Items[0], nil
 }
 
-// scope puts the objects together with the view of their MAAS.
+// scope combines the objects with the view of their MAAS.
 func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, error) {
 	cluster, err := r.Scopes.Cluster(ctx, m.cluster, m.maasCluster)
 	if err != nil {
@@ -105,7 +106,7 @@ func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, erro
 	return &scope.Machine{Cluster: cluster, Machine: m.machine, MaasMachine: m.maasMachine}, nil
 }
 
-// blocker returns what must be there before MAAS is asked for anything.
+// blocker returns a problem while something is missing that requests to MAAS need; nil otherwise.
 func blocker(m *owners) *report.Problem {
 	deployed := m.maasMachine.Spec.ProviderID != "" && m.maasMachine.Spec.SystemID != ""
 	if m.maasCluster != nil && m.original == nil {

@@ -11,8 +11,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// A provider ID counts as proof that the machine was deployed before only together with the system id, which is recorded before it.
-func TestWhatAMachineWaitsFor(t *testing.T) {
+// A provider ID proves an earlier deployment only together with the system id, which is recorded before it.
+func TestBlocker(t *testing.T) {
 	const providerID = "maas://zone-a/abc123"
 	for name, tc := range map[string]struct {
 		spec        infrav1.MaasMachineSpec

@@ -25,11 +25,11 @@ import (
 var (
 	// backInPool are the states of a machine that is not allocated.
 	backInPool = sets.New(maas.StatusNew, maas.StatusReady)
-	// onItsWay are the states that end in one of those.
+	// onItsWay are the states that lead to one of those.
 	onItsWay = sets.New(maas.StatusReleasing, maas.StatusDiskErasing)
 )
 
-// release gives the machine back, and waits until MAAS says that this is done.
+// release releases the machine, and waits until MAAS confirms that it is done.
 func (r *Reconciler) release(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil {
 		return proceed, nil
@@ -39,29 +39,30 @@ func (r *Reconciler) release(ctx context.Context, l *life) (outcome, error) {
 }
 
 const (
-	// firstReleaseRetry is the pause after the first try that failed. Each further one doubles it, up to maxReleaseRetry.
+	// firstReleaseRetry is the backoff after the first failed attempt. Each further one doubles it, up to
+	// maxReleaseRetry.
 	firstReleaseRetry = time.Minute
 	maxReleaseRetry   = time.Hour
 
-	// releaseAllowance is for switching the machine off.
+	// releaseAllowance is the time for powering the machine off.
 	releaseAllowance = 15 * time.Minute
-	// eraseAllowance is for booting the machine, and for what does not depend on the size of the disks.
+	// eraseAllowance is the time for booting the machine, and for work that does not depend on the size of the disks.
 	eraseAllowance = time.Hour
-	// slowestErase is how fast disks are overwritten at least, one after the other, in MB/s.
+	// slowestErase is the minimum speed at which disks are overwritten, one after the other, in MB/s.
 	slowestErase = 50
 )
 
-// erases is what MAAS is asked for, by what the spec says.
+// erases maps spec.release.erase to the parameters of MAAS.
 var erases = map[infrav1.EraseMode]maas.Erase{
 	infrav1.EraseNone: maas.EraseDefault, infrav1.EraseQuick: maas.EraseQuick,
 	infrav1.EraseSecure: maas.EraseSecure, infrav1.EraseFull: maas.EraseFull,
 }
 
-// releaseBareMetal releases the machine; it is done when the machine is back in the pool with its network as before. What spec.release
-// asks for is asked for in each try: a machine whose disks could not be erased is not given back unless the spec says so.
+// releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
+// attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
 	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
-		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), address) // The address is taken off it when it is in the pool, and before one of our own objects has it.
+		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), address) // Once in the pool, the machine must lose this address before another of our objects allocates it.
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
@@ -89,7 +90,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case err != nil:
 		return proceed, err
 	case l.maas.Status != before:
-		return waitAtMost(report.UnknownRetry), nil // It is another case by now.
+		return waitAtMost(report.UnknownRetry), nil // Start again with the new state.
 	case !ours:
 		return r.notOursAnyMore(l, l.maas)
 	case l.maas.Locked:
@@ -101,8 +102,8 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	return r.releaseNow(ctx, l)
 }
 
-// isOursToRelease proves that the machine is ours. Once its release was asked for, the agent name may be gone though the machine is
-// still ours; then our annotations tell, if MAAS has them there now.
+// isOursToRelease proves that the machine is ours. Once MAAS was asked to release it, the agent name may be gone though
+// the machine is still ours; then our annotations in MAAS prove it, if it has them now.
 func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, err error) {
 	failed := l.maas.Status == maas.StatusReleasingFailed
 	if !failed {
@@ -123,7 +124,7 @@ func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, e
 }
 
 // held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
-var held = map[maas.Status]struct{ reason, says string }{
+var held = map[maas.Status]struct{ reason, message string }{
 	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by another user: its release continues when that ends"},
 	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
 		"was commissioned by another user, and that failed: commission it again in MAAS to let its deletion continue"},
@@ -137,11 +138,11 @@ var held = map[maas.Status]struct{ reason, says string }{
 	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it in MAAS to let its deletion continue"},
 }
 
-// releaseNow has the machine released, or brought to a state from which MAAS releases it.
+// releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if state, is := held[l.maas.Status]; is {
-		notDeployed(m, state.reason, "machine %s %s", l.maas.SystemID, state.says)
+		notDeployed(m, state.reason, "machine %s %s", l.maas.SystemID, state.message)
 		return waitAtMost(report.MendRetry), nil
 	}
 	switch l.maas.Status {
@@ -157,7 +158,7 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 		if err != nil {
 			return proceed, err
 		}
-		noteRelease(l, r.Clock.Now())
+		recordRelease(l, r.Clock.Now())
 		notDeployed(m, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID)
 		return waitAtMost(report.SafetyRetry), nil
 	}
@@ -167,15 +168,15 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	r.noteFailure(l) // While its state and phase still tell of it.
+	r.recordFailure(l) // Before the release changes its state and phase.
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
 	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
-		// The annotations prove that it is ours should MAAS take the agent name off it and not release it.
+		// The annotations prove that it is ours if MAAS removes the agent name and does not release it.
 		if err := r.annotate(ctx, l); err != nil {
 			return err
 		}
 	}
-	// It was proven to be ours; once MAAS was asked, the agent name may be gone. The phase is stored with the call.
+	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
 	l.record.Enter(releasing, r.Clock.Now())
 	err := r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
@@ -183,8 +184,8 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	if err != nil {
 		return err
 	}
-	// Only now: a try that is noted and refused at once would change the status, which makes the next try follow at once.
-	noteRelease(l, r.Clock.Now())
+	// Only now: if an attempt were recorded and refused at once, the changed status would trigger the next one at once.
+	recordRelease(l, r.Clock.Now())
 	if unerased {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
 			"MAAS failed to erase the disks of machine %s (%s); it is released without erasing, as spec.release.erase asks", l.maas.Hostname, l.maas.SystemID)
@@ -193,7 +194,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	return nil
 }
 
-// Phases from the first request for the release on: MAAS does what it was asked for, or erases disks.
+// Phases since the first request for the release: MAAS releases the machine, or erases its disks.
 const (
 	releasing   = "releasing"
 	diskErasing = "erasing-disks"
@@ -202,11 +203,12 @@ const (
 // releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
 func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing) }
 
-// watchRelease says that MAAS releases the machine, and emits a warning event if that takes too long. It returns how long to wait before the next look.
+// watchRelease reports that MAAS is releasing the machine, and emits a warning event if that takes too long. It returns
+// the time until the next check.
 func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
-		noteRelease(l, now) // The answer to the release was lost, or its record; or only now the machine is to be switched off.
+		recordRelease(l, now) // The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine off.
 	}
 	l.record.Enter(releasing, now)
 	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
@@ -221,8 +223,8 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
 	return report.SafetyRetry
 }
 
-// releaseLimit is how long a machine may be releasing. MAAS itself gives up after 5 minutes; but where its settings have disks erased,
-// too, a machine that is to be erased is releasing meanwhile.
+// releaseLimit returns how long a machine may be releasing. MAAS itself gives up after 5 minutes; but if its settings
+// also erase disks, the machine stays in this state meanwhile.
 func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	if erase == infrav1.EraseNone {
 		return releaseAllowance
@@ -230,8 +232,8 @@ func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return releaseAllowance + eraseLimit(erase, storage)
 }
 
-// noteRelease notes a new try. Failures count as long as the same is tried.
-func noteRelease(l *life, now time.Time) {
+// recordRelease records a new attempt. The number of failures stays while the erase mode is the same.
+func recordRelease(l *life, now time.Time) {
 	try := &infrav1.MachineReleaseStatus{Erase: l.MaasMachine.Spec.Release.Mode(), StartTime: ptrTime(now)}
 	if last := l.record.Release; last != nil && last.Erase == try.Erase {
 		try.Failures = last.Failures
@@ -239,12 +241,13 @@ func noteRelease(l *life, now time.Time) {
 	l.record.Release = try
 }
 
-// watchErase says since when MAAS has been erasing. MAAS has no time limit for that: a machine that does not boot would be erased for
-// ever. So a warning event is emitted if it takes too long. The erase is not aborted, because the disks may be slow.
+// watchErase reports since when MAAS has been erasing. MAAS has no timeout for that: it would wait for ever for a
+// machine that does not boot. So a warning event is emitted if it takes too long. The erase is not aborted, because the
+// disks may be slow.
 func (r *Reconciler) watchErase(l *life, now time.Time) {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil {
-		noteRelease(l, now) // The response to the release was lost.
+		recordRelease(l, now) // The response to the release was lost.
 	}
 	l.record.Enter(diskErasing, now)
 	try := l.record.Release
@@ -260,7 +263,8 @@ func (r *Reconciler) watchErase(l *life, now time.Time) {
 	notDeployed(m, infrav1.EraseOverdueReason, "%s", message)
 }
 
-// eraseLimit is how long erasing may take, with disks of so many MB. What MAAS does by its own settings is not known here.
+// eraseLimit returns how long erasing may take, for disks of storage MB in total. MAAS's own settings are not known
+// here.
 func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	if erase == infrav1.EraseQuick {
 		return eraseAllowance
@@ -268,13 +272,13 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return eraseAllowance + time.Duration(storage/slowestErase*float64(time.Second))
 }
 
-// pauseAfterFailure says that MAAS failed to erase the disks or to release the machine, and returns how long to wait before the next try;
-// 0 means now. What fails by itself may pass, but each try boots the machine. If the spec asks for something else than what failed, a
-// user has decided: that is tried at once.
+// pauseAfterFailure reports that MAAS failed to erase the disks or to release the machine, and returns the time until
+// the next attempt; 0 means now. A failure may be temporary, but each attempt boots the machine. If the user changed
+// the erase mode in the spec since, the next attempt is made at once.
 func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	m := l.MaasMachine
 	if l.record.Release == nil && releaseBegan(l) {
-		noteRelease(l, now) // It is our try that failed, and its response was lost.
+		recordRelease(l, now) // Our attempt failed, and its response was lost.
 	}
 	try := l.record.Release
 	reason, what, remedy := failedRelease(l.maas.Status, try)
@@ -299,7 +303,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	return next.Sub(now)
 }
 
-// failedRelease returns what failed, and what can be done besides waiting; the reason is "" if nothing did.
+// failedRelease returns the failed operation, and the remedy besides waiting; the reason is "" if nothing failed.
 func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reason, what, remedy string) {
 	switch status {
 	case maas.StatusFailedDiskErasing:
@@ -315,28 +319,28 @@ func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reaso
 	return "", "", ""
 }
 
-// releaseRetry is the pause after so many failures in a row.
+// releaseRetry returns the backoff after a number of failures in a row.
 func releaseRetry(failures int32) time.Duration {
 	return maas.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
 }
 
-// warnOnce makes an event of a reason that the condition does not have yet.
+// warnOnce emits an event for a reason that the condition does not have yet.
 func (r *Reconciler) warnOnce(m *infrav1.MaasMachine, reason, message string) {
 	if conditions.GetReason(m, infrav1.MachineDeployedCondition) != reason {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
 	}
 }
 
-// clock is a time as conditions say it.
+// timestamp formats a time for conditions.
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func ptrTime(t time.Time) *metav1.Time {
-	stored := metav1.NewTime(t).Rfc3339Copy() // As it is read back.
+	stored := metav1.NewTime(t).Rfc3339Copy() // In the precision in which it is read back.
 	return &stored
 }
 
-// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address that another user
-// gave the machine stays.
+// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address
+// that another user gave the machine stays.
 func (r *Reconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
 	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
 	if address == "" || !machine.HasAddress(l.maas, address) {
@@ -349,14 +353,15 @@ func (r *Reconciler) restoreNetwork(ctx context.Context, l *life) (outcome, erro
 	})
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
-		return waitAtMost(report.CapacityRetry), nil // Somebody took the machine just now; look again.
+		return waitAtMost(report.CapacityRetry), nil // Another user just took the machine; read it again.
 	case err == nil && !restored:
-		return waitAtMost(report.UnknownRetry), nil // Likewise, and that was seen already.
+		return waitAtMost(report.UnknownRetry), nil // Likewise, and RestoreNetwork noticed it.
 	}
 	return proceed, err
 }
 
-// waitForUnlock says that a user has locked the machine in MAAS, which refuses to release or delete it until it is unlocked.
+// waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is
+// unlocked.
 func waitForUnlock(l *life) outcome {
 	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
 	return waitAtMost(report.MendRetry)

@@ -28,7 +28,7 @@ func TestEraseLimitGrowsWithTheDisks(t *testing.T) {
 		"a small disk":                    {infrav1.EraseFull, 0.1 * tb, time.Hour, 2 * time.Hour},
 		"large disks":                     {infrav1.EraseFull, 16 * tb, 72 * time.Hour, 120 * time.Hour},
 		"secure may have to overwrite":    {infrav1.EraseSecure, 16 * tb, 72 * time.Hour, 120 * time.Hour},
-		"MAAS's settings may say full":    {infrav1.EraseNone, 16 * tb, 72 * time.Hour, 120 * time.Hour},
+		"MAAS's settings may be full":     {infrav1.EraseNone, 16 * tb, 72 * time.Hour, 120 * time.Hour},
 		"a size that is not known":        {infrav1.EraseFull, 0, time.Hour, time.Hour},
 	} {
 		if got := eraseLimit(tc.erase, tc.storage); got < tc.least || got > tc.most {
@@ -51,7 +51,7 @@ func TestReleaseRetryGrowsUpToAnHour(t *testing.T) {
 	}
 }
 
-// A try whose record was lost, or is not read yet, counts all the same: else the next one would follow at once.
+// An attempt whose record was lost, or is not read yet, counts too: otherwise the next one would follow at once.
 func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := &infrav1.MaasMachine{Spec: erasing(infrav1.EraseFull)}
@@ -75,12 +75,12 @@ func TestPauseAfterFailure(t *testing.T) {
 		failures int32
 	}{
 		"nothing failed":                  {maas.StatusDeployed, nil, "", 0, 0},
-		"somebody else's try failed":      {maas.StatusFailedDiskErasing, nil, infrav1.EraseFull, 0, 0},
+		"another user's try failed":       {maas.StatusFailedDiskErasing, nil, infrav1.EraseFull, 0, 0},
 		"the first failure is seen":       {maas.StatusFailedDiskErasing, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull}, infrav1.EraseFull, time.Minute, 1},
 		"a release failed":                {maas.StatusReleasingFailed, &infrav1.MachineReleaseStatus{Erase: infrav1.EraseNone}, "", time.Minute, 1},
 		"the third failure is waited for": {maas.StatusFailedDiskErasing, failed, infrav1.EraseFull, 3 * time.Minute, 3},
 		"the spec has changed":            {maas.StatusFailedDiskErasing, failed, infrav1.EraseQuick, 0, 3},
-		"the spec says none now":          {maas.StatusFailedDiskErasing, failed, infrav1.EraseNone, 0, 3},
+		"the spec has none now":           {maas.StatusFailedDiskErasing, failed, infrav1.EraseNone, 0, 3},
 		"the policy was removed":          {maas.StatusFailedDiskErasing, failed, "", 0, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,23 +93,23 @@ func TestPauseAfterFailure(t *testing.T) {
 				t.Errorf("the pause is %v, want %v", got, tc.want)
 			}
 			if l.record.Release != nil && l.record.Release.Failures != tc.failures {
-				t.Errorf("%d failures are noted, want %d", l.record.Release.Failures, tc.failures)
+				t.Errorf("%d failures are recorded, want %d", l.record.Release.Failures, tc.failures)
 			}
-			noteRelease(l, now)
+			recordRelease(l, now)
 			again := m.Spec.Release.Mode() == ptr.Deref(tc.try, infrav1.MachineReleaseStatus{}).Erase
 			if try := l.record.Release; try.FailedTime != nil || (try.Failures > 0) != (again && tc.failures > 0) {
-				t.Errorf("the next try is noted as %+v", try)
+				t.Errorf("the next attempt is recorded as %+v", try)
 			}
 		})
 	}
 }
 
-func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
+func TestAHangingReleaseIsReportedOnce(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		erase  infrav1.EraseMode
 		passed time.Duration
-		before string // the reason so far
+		before string // the previous reason
 		phase  string
 		want   string
 	}{
@@ -130,24 +130,24 @@ func TestAReleaseThatHangsIsToldOnce(t *testing.T) {
 			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: recorder}
 			for range 2 {
 				if after := r.watchRelease(l, now); after <= 0 || after > report.SafetyRetry {
-					t.Errorf("it is looked at again after %v", after)
+					t.Errorf("requeued after %v", after)
 				}
 				if got := conditions.GetReason(m, infrav1.MachineDeployedCondition); got != tc.want {
 					t.Errorf("the reason is %s, want %s", got, tc.want)
 				}
 			}
-			told := 0
+			want := 0
 			if tc.want == infrav1.ReleaseOverdueReason {
-				told = 1
+				want = 1
 			}
-			if n := len(recorder.Events); n != told {
-				t.Errorf("%d events, want %d", n, told)
+			if n := len(recorder.Events); n != want {
+				t.Errorf("%d events, want %d", n, want)
 			}
 		})
 	}
 }
 
-// The rescue mode that can't be ended is tried again at growing intervals, like a release.
+// Attempts to end a rescue mode are repeated with a growing backoff, like a release.
 func TestFailedRescueModePauses(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := &infrav1.MaasMachine{}
@@ -158,7 +158,7 @@ func TestFailedRescueModePauses(t *testing.T) {
 		t.Errorf("the first try waits %v", pause)
 	}
 	for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
-		noteRelease(l, now)
+		recordRelease(l, now)
 		if pause := r.pauseAfterFailure(l, now); pause != want {
 			t.Errorf("the next try waits %v, want %v", pause, want)
 		}
@@ -167,6 +167,6 @@ func TestFailedRescueModePauses(t *testing.T) {
 		t.Errorf("the reason is %s", got)
 	}
 	if l.record.Release.FailedTime.Time != metav1.NewTime(now).Rfc3339Copy().Time {
-		t.Errorf("the failure is noted at %v", l.record.Release.FailedTime)
+		t.Errorf("the failure is recorded at %v", l.record.Release.FailedTime)
 	}
 }

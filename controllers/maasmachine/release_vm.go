@@ -20,8 +20,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// vmRemoval deletes the VM. When MAAS does not have it any more, it is still to be verified. A machine that was not composed for us is given back
-// as it was taken.
+// vmRemoval deletes the VM. When MAAS no longer has it, its removal from the host is still to be verified. A machine
+// that was not composed for us is released to the pool.
 func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil {
 		return proceed, nil
@@ -57,17 +57,17 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	return waitAtMost(report.UnknownRetry), nil
 }
 
-// deleteVM deletes a VM, after it is noted where that was, and that it is.
+// deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
 func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
-	if err := noteDeletion(ctx, l, vm); err != nil {
+	if err := recordDeletion(ctx, l, vm); err != nil {
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
 	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), vm)
 }
 
-// noteDeletion notes that a VM is deleted, and where it is: afterwards MAAS can't tell.
-func noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
+// recordDeletion records the deletion of a VM, and its host: afterwards MAAS no longer has this information.
+func recordDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
 	ref := ""
 	if vm.Pod != nil {
 		ref = l.Machines.LXD().HostRef(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
@@ -84,30 +84,31 @@ func noteDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
 }
 
 const (
-	// leastHostTries is how often it must have been tried by then: MAAS may have been away for most of the time.
+	// leastHostTries is the minimum number of attempts within that time: MAAS may have been down for most of it.
 	leastHostTries = 2
-	// firstVMRetry and maxVMRetry bound the growing pause after a VM was found again and deleted again. Each time its host may start it.
+	// firstVMRetry and maxVMRetry bound the growing backoff after a VM was found again and deleted again. Its host may
+	// start it each time.
 	firstVMRetry = 5 * time.Second
 	maxVMRetry   = 5 * time.Minute
 )
 
-// search is a look for VMs of a machine's name on all hosts that may have one. What follows where one is not gone depends on the machine: it is
-// being created, runs in another VM, or is being deleted.
+// search looks for VMs with a machine's name on all hosts that may have one. follow handles a VM that is found. It
+// depends on the machine, which is being created, runs in another VM, or is being deleted.
 type search struct {
-	own       string // the host that the machine runs on; it is left out
-	systemID  string // of the VM that the machine runs in
+	own       string // the host that the machine runs on; it is skipped
+	systemID  string // the VM that the machine runs in
 	namesakes bool   // the VM may have got another name in MAAS
 	follow    func(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error)
 }
 
-// next is what follows from a look at one host.
+// next is the result of the search on one host.
 type next struct {
 	outcome
-	done  bool // nothing is left to look for there
+	done  bool // nothing is left to search there
 	found bool // the search ends, and the next step follows
 }
 
-// everywhere looks at the hosts one by one, until one makes it stop.
+// everywhere searches the hosts in order, until one stops the search.
 func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 	for _, ref := range l.record.Hosts {
 		if ref == s.own {
@@ -134,8 +135,8 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// vmVerification makes sure that a VM which MAAS does not have any more is gone from its host, too: MAAS says that a machine is deleted also when
-// its VM could not be, and takes it in as a new machine when it next looks at the host.
+// vmVerification checks that a VM which MAAS no longer has is gone from its host, too: MAAS reports a machine as
+// deleted even if its VM could not be, and registers it as a new machine at the next refresh of the host.
 func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
@@ -166,7 +167,7 @@ func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lx
 	return next{outcome: r.hostUnreachable(l, found, r.Clock.Now()), done: true}, nil
 }
 
-// hostUnreachable waits for the host for a while, and then says what may be left there.
+// hostUnreachable waits for the host for a while, and then reports that a VM may be left there.
 func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time) outcome {
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
@@ -198,8 +199,8 @@ func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time)
 	return proceed
 }
 
-// cameBack deletes a VM that was found again, and says so. If its host refuses, the deletion is retried at growing intervals, without a
-// limit: MAAS has the VM, so it is not lost, and an operator must mend the host.
+// cameBack deletes a VM that was found again, and reports it. If its host refuses, the deletion is retried with a
+// growing backoff, without a limit: MAAS has the VM, so it is not lost, and an operator must repair the host.
 func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lxd.VM) (outcome, error) {
 	m := l.MaasMachine
 	times, err := r.deleteAgain(ctx, l, ref, back)
@@ -212,7 +213,8 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 	return waitAtMost(vmRetry(times)), nil
 }
 
-// deleteAgain deletes a VM that was found again, and returns how often that was. It is ours by its name, or by that on its host.
+// deleteAgain deletes a VM that was found again, and returns how often that has happened. Its name in MAAS, or that on
+// its host, proves that it is ours.
 func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
 	check := l.record.CleanupSoFar()
 	if now := l.Machines.LXD().HostRef(lxd.Host{ID: back.HostID, Name: back.Host}); now != ref {
@@ -230,8 +232,8 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 	return check.CameBack, nil
 }
 
-// spareRemoval deletes a VM that an earlier try made on a host that could not be looked at then. The machine runs in another one meanwhile,
-// whose name MAAS could not give to this one when it took it in.
+// spareRemoval deletes a VM that an earlier attempt created on a host that was unreachable then. The machine runs in
+// another VM meanwhile, so MAAS gave the spare one another name when it registered it.
 func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Pod == nil {
 		return proceed, nil
@@ -260,7 +262,7 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	return next{outcome: waitAtMost(vmRetry(times))}, nil
 }
 
-// pauseOf is how long to wait before it is looked whether the VM is there once more.
+// pauseOf returns the time until the next check whether the VM is back.
 func pauseOf(c record.Cleanup, now time.Time) time.Duration {
 	if c.DeletedAt == nil {
 		return 0
@@ -268,7 +270,7 @@ func pauseOf(c record.Cleanup, now time.Time) time.Duration {
 	return c.DeletedAt.Add(vmRetry(c.CameBack)).Sub(now)
 }
 
-// vmRetry is the pause after a VM was found again so many times.
+// vmRetry returns the backoff after a VM was found again so many times.
 func vmRetry(times int) time.Duration {
 	return maas.Doubled(firstVMRetry, maxVMRetry, times)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
+func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
 	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
@@ -33,7 +33,7 @@ func TestWaitingForADeadHostGoesOnAfterARestart(t *testing.T) {
 			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
 		}
 	}
-	// MAAS was away for long: one try is not enough.
+	// MAAS was down for long: one attempt is not enough.
 	l := lifeOf(t, &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}})
 	l.Machine = scopeOf(l.MaasMachine)
 	if out := r.hostUnreachable(l, why, began); !out.stop {

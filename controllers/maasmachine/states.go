@@ -15,12 +15,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 )
 
-// wasProvisioned reports whether Cluster API was told that the machine runs. The provider ID survives the loss of the status.
+// wasProvisioned reports whether Cluster API was told that the machine runs. The provider ID survives the loss of the
+// status.
 func wasProvisioned(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
 }
 
-// reportState says in the conditions that the machine does not run, and why, and returns when to look again.
+// reportState reports in the conditions why the machine does not run, and returns when to check again.
 func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	m, after := l.MaasMachine, report.SafetyRetry
 	limit := r.limit(v.Phase)
@@ -47,12 +48,12 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	return waitAtMost(after)
 }
 
-// limit is how long a phase may take; 0 is for ever.
+// limit returns how long a phase may take; 0 is no limit.
 func (r *Reconciler) limit(phase string) time.Duration {
 	return map[string]time.Duration{states.Commissioning: r.CommissionTimeout, states.Deploying: r.DeployTimeout}[phase]
 }
 
-// isOverdue reports whether MAAS should have ended the machine's phase by now.
+// isOverdue reports whether the machine's phase is past its deadline.
 func (r *Reconciler) isOverdue(l *life) bool {
 	p := l.record.Phase
 	return p != nil && r.limit(p.Name) > 0 && r.Clock.Since(p.Since.Time) >= r.limit(p.Name)

@@ -37,7 +37,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		}
 		clock.SetTime(began.Add(limit - time.Minute))
 		if out := r.reportState(l, v); out.after != time.Minute {
-			t.Errorf("%v a minute before the deadline: looks again after %v", tc.status, out.after)
+			t.Errorf("%v a minute before the deadline: requeued after %v", tc.status, out.after)
 		}
 		clock.SetTime(began.Add(limit))
 		for range 3 {

@@ -14,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// lifeOf is a machine on its way, without a cluster.
+// lifeOf returns a machine for one reconcile, without a cluster.
 func lifeOf(t testing.TB, m *infrav1.MaasMachine) *life {
 	t.Helper()
 	opened, err := record.Open(nil, m)
@@ -33,7 +33,7 @@ func erasing(erase infrav1.EraseMode) infrav1.MaasMachineSpec {
 	return infrav1.MaasMachineSpec{Release: infrav1.MachineRelease{Erase: erase}}
 }
 
-// recordText is the annotation for what is to be recorded.
+// recordText returns the annotation for a record.
 func recordText(t testing.TB, data record.Data) string {
 	t.Helper()
 	text, err := json.Marshal(data)

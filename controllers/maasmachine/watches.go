@@ -30,7 +30,8 @@ import (
 const (
 	// SystemIDIndex finds MaasMachines by spec.systemID in the cache.
 	SystemIDIndex = "spec.systemID"
-	// reconcileTimeout leaves time for a compose, a claim and a deployment, each of which waits for its turn and for MAAS for some minutes at most.
+	// reconcileTimeout leaves time for a compose, a claim and a deployment. Each of them waits a few minutes at most,
+	// for its turn and for MAAS.
 	reconcileTimeout = 15 * time.Minute
 )
 
@@ -78,13 +79,13 @@ func systemIDOf(object client.Object) []string {
 func (r *Reconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
 	list := &infrav1.MaasMachineList{}
 	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Can't tell whose machine changed in MAAS", "systemID", systemID)
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasMachine of a machine that changed in MAAS", "systemID", systemID)
 		return nil
 	}
 	return requests(list.Items)
 }
 
-// maasClusterToMachines wakes the machines of a cluster, for they wait for its credentials, endpoint and DNS record.
+// maasClusterToMachines wakes the machines of a cluster: they wait for its credentials, endpoint and DNS record.
 func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Object) []reconcile.Request {
 	name := object.GetLabels()[clusterv1.ClusterNameLabel]
 	if name == "" {
@@ -92,7 +93,7 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 	}
 	machines, err := clusters.Machines(ctx, r.Client, object.GetNamespace(), name)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Can't tell which machines wait for the MaasCluster")
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of a MaasCluster")
 		return nil
 	}
 	return requests(machines)
@@ -106,7 +107,7 @@ func requests(machines []infrav1.MaasMachine) []reconcile.Request {
 	return list
 }
 
-// secretToMachines wakes their machines.
+// secretToMachines wakes the machines of the MaasClusters whose credentials are in a Secret.
 func (r *Reconciler) secretToMachines(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list []reconcile.Request
 	for _, c := range clusters.WithCredentials(ctx, r.Client, secret) {
