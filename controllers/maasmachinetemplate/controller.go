@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maasmachinetemplate reports in the status of MaasMachineTemplates what their machines are like.
+// Package maasmachinetemplate reports the capacity of a template's machines in the status of MaasMachineTemplates.
 package maasmachinetemplate
 
 import (
@@ -34,12 +34,12 @@ import (
 )
 
 const (
-	mebibyte = 1 << 20       // as MAAS counts memory
-	gigabyte = 1_000_000_000 // as it counts disks
+	mebibyte = 1 << 20       // the unit of MAAS for memory
+	gigabyte = 1_000_000_000 // the unit of MAAS for disks
 )
 
-// Reconciler reports in the status of templates what machines made from them are like. The cluster autoscaler reads that
-// where there is no Node to look at, in order to scale from zero.
+// Reconciler reports the capacity of a template's machines in its status. The cluster autoscaler reads it to scale from
+// zero, when there is no Node to read it from.
 type Reconciler struct {
 	Client client.Client
 	Scopes *scope.Factory
@@ -82,7 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if cluster != nil {
 		found, err := r.offer(ctx, cluster, spec)
 		if err != nil {
-			return report.Explain(err).Result(err) // The MaasCluster says why; what is known stays.
+			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
 		status, result.RequeueAfter = templateStatus(spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
 	}
@@ -97,13 +97,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, nil
 }
 
-// offer is what MAAS has for the machines of a template: machines for bare metal, VM hosts for VMs.
+// offer is the supply of MAAS for a template: machines for bare metal, VM hosts for VMs.
 type offer struct {
 	machines []*maas.Machine
 	hosts    []lxd.Host
 }
 
-// offer asks MAAS; it has nothing while the cluster goes.
+// offer reads it from MAAS; it is empty while the cluster is being deleted.
 func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec infrav1.MaasMachineSpec) (found offer, err error) {
 	ref := cluster.Spec.InfrastructureRef
 	if ref.Kind != "MaasCluster" || !cluster.DeletionTimestamp.IsZero() {
@@ -126,14 +126,15 @@ func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec
 	}
 	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(spec))
 	var refused *lxd.LXDError
-	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines say what is wrong.
+	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines report the error.
 		return offer{}, nil
 	}
 	return found, err
 }
 
-// templateStatus is what the spec says of a VM, and its hosts of its architecture. Of bare metal the spec says the least; the machines
-// that fit say what it really is: the smallest of each size, for a pod must fit whichever is taken.
+// templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
+// the spec gives only minima; the matching machines have the real values: the smallest of each, because a pod must fit
+// on whichever machine is acquired.
 func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
 	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
 	if spec.IsLXD() {
@@ -159,7 +160,7 @@ func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachi
 		architectures[architecture(m.Architecture)] = true
 	}
 	if spec.DeployInMemory {
-		disk = 0 // What pods write goes into memory.
+		disk = 0 // Files that pods write are in memory.
 	}
 	status.Capacity = capacity(cores, memory, disk)
 	for only := range architectures {
@@ -170,7 +171,7 @@ func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachi
 	return status
 }
 
-// capacity leaves out what is not known. Memory is in MiB, the disk in GB.
+// capacity leaves out unknown values. Memory is in MiB, the disk in GB.
 func capacity(cores, memory, disk int) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if cores > 0 {
@@ -188,7 +189,8 @@ func capacity(cores, memory, disk int) corev1.ResourceList {
 	return list
 }
 
-// architecture is Kubernetes' name for what MAAS calls amd64/generic; "" for one that Cluster API does not know.
+// architecture returns Kubernetes' name for an architecture of MAAS (amd64/generic); "" if Cluster API does not know
+// it.
 func architecture(inMAAS string) infrav1.Architecture {
 	name, _, _ := strings.Cut(inMAAS, "/")
 	switch name {

@@ -13,7 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-// sizes are a capacity as people write it.
+// sizes is a capacity in text form.
 func sizes(of infrav1.MaasMachineTemplateStatus) map[corev1.ResourceName]string {
 	text := map[corev1.ResourceName]string{}
 	for name, quantity := range of.Capacity {
@@ -44,7 +44,7 @@ func TestTemplateStatus(t *testing.T) {
 		want         sizesOf
 		architecture infrav1.Architecture
 	}{
-		"a VM is what its spec says": {
+		"a VM has the size in its spec": {
 			infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 4, MinMemory: 8192, MinDiskSize: 40}, nil,
 			sizesOf{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "40G"}, "",
 		},
@@ -52,13 +52,13 @@ func TestTemplateStatus(t *testing.T) {
 			infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}, []*maas.Machine{metal()},
 			sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
 		},
-		"a VM is what its hosts are": {
+		"a VM has the architecture of its hosts": {
 			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "b"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "arm64",
 		},
 		"a host that MAAS never reached": {
 			infrav1.MaasMachineSpec{DynamicLXD: true, FailureDomain: "c"}, nil, sizesOf{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "20G"}, "",
 		},
-		"of bare metal the spec says the least": {
+		"bare metal has at least the size in its spec": {
 			infrav1.MaasMachineSpec{MinCPU: 4, MinMemory: 8192}, nil, sizesOf{"cpu": "4", "memory": "8Gi"}, "",
 		},
 		"nothing is known": {infrav1.MaasMachineSpec{}, nil, sizesOf{}, ""},
@@ -81,7 +81,7 @@ func TestTemplateStatus(t *testing.T) {
 			infrav1.MaasMachineSpec{}, []*maas.Machine{metal(func(m *maas.Machine) { m.Architecture = "ppc64el/generic" })},
 			sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "ppc64le",
 		},
-		"one that Cluster API has no name for": {
+		"an architecture without a name in Cluster API": {
 			infrav1.MaasMachineSpec{}, []*maas.Machine{metal(func(m *maas.Machine) { m.Architecture = "armhf/generic" })},
 			sizesOf{"cpu": "16", "memory": "64Gi", "ephemeral-storage": "480G"}, "",
 		},
