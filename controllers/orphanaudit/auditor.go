@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphanaudit reports machines in MAAS that carry our marks and that no object claims. It changes nothing.
+// Package orphanaudit reports orphans: machines in MAAS that carry our marks and that no object claims. It changes
+// nothing.
 package orphanaudit
 
 import (
@@ -33,21 +34,22 @@ const (
 	auditJitter = 0.2
 )
 
-// Auditor looks from time to time for machines in MAAS that carry our marks and that no object claims, and reports them: with a
-// metric, and once each with an event on the MaasCluster, or a line in the log where there is none. It changes nothing.
+// Auditor checks at intervals for machines in MAAS that carry our marks and that no object claims. It reports them with
+// a metric, and once each with an event on the MaasCluster, or in the log if there is no MaasCluster. It changes
+// nothing.
 type Auditor struct {
 	Client   client.Client
 	Scopes   *scope.Factory
 	Recorder events.EventRecorder
-	// ManagementID tells this management cluster apart from others (see the function); "" where it could not be read.
+	// ManagementID identifies this management cluster (see the function); "" if it could not be read.
 	ManagementID string
-	// Clock is the time by which orphans ripen.
+	// Clock measures how long machines have been orphans.
 	Clock clock.PassiveClock
-	// Interval is the time between two audits; each asks for all machines in one call per identity.
+	// Interval is the time between two audits; each audit lists all machines in one call per identity.
 	Interval time.Duration
-	// SettleTime is for how long a machine must have been an orphan.
+	// SettleTime is how long a machine must have been an orphan before it is reported.
 	SettleTime time.Duration
-	// Namespace is the one whose objects are reconciled; "" is all.
+	// Namespace limits the audit to one namespace; "" is all.
 	Namespace string
 	// WatchFilter limits it to MaasClusters whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
@@ -59,8 +61,8 @@ type Auditor struct {
 	unread    string // the last reason why an audit was not complete
 }
 
-// NewMetric makes the metric of the audit: kind is bare-metal or lxd, doubt says whether an operator has to vouch for the machine
-// before capmaasctl removes it.
+// NewMetric makes the metric of the audit. Label kind is bare-metal or lxd; label doubt is whether an operator must
+// vouch for the machine before capmaasctl removes it.
 func NewMetric() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "capmaas_orphaned_machines",
@@ -68,26 +70,26 @@ func NewMetric() *prometheus.GaugeVec {
 	}, []string{"kind", "doubt"})
 }
 
-// NeedLeaderElection makes only the leader look.
+// NeedLeaderElection makes only the leader audit.
 func (a *Auditor) NeedLeaderElection() bool { return true }
 
-// Start looks until the context ends.
+// Start audits until the context ends.
 func (a *Auditor) Start(ctx context.Context) error {
 	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("orphans"))
 	wait.JitterUntilWithContext(ctx, a.Audit, a.Interval, auditJitter, true)
 	return nil
 }
 
-// Audit checks every MAAS once. What can't be read now is left as it was, and read the next time.
+// Audit checks every MAAS once. The results for a MAAS that can't be read now stay, and it is read again the next time.
 func (a *Auditor) Audit(ctx context.Context) {
 	if a.watchlist == nil {
 		a.watchlist = orphans.NewWatchlist(a.SettleTime)
 	}
-	findings, clusters, err := a.look(ctx)
+	findings, clusters, err := a.audit(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	a.tell(ctx, err)
+	a.log(ctx, err)
 	ripe := a.watchlist.Update(a.Clock.Now(), findings, err == nil)
 	for i := range ripe {
 		a.report(ctx, ripe[i], clusters)
@@ -96,8 +98,8 @@ func (a *Auditor) Audit(ctx context.Context) {
 	a.count()
 }
 
-// look asks each MAAS for its machines, then Kubernetes for its objects.
-func (a *Auditor) look(ctx context.Context) ([]orphans.Finding, []infrav1.MaasCluster, error) {
+// audit lists the machines of each MAAS, then reads the objects in Kubernetes.
+func (a *Auditor) audit(ctx context.Context) ([]orphans.Finding, []infrav1.MaasCluster, error) {
 	regions, errs := a.regions(ctx)
 	read := map[*scope.Region][]*maas.Machine{}
 	for region := range regions {
@@ -124,7 +126,7 @@ func (a *Auditor) look(ctx context.Context) ([]orphans.Finding, []infrav1.MaasCl
 	return findings, clusters, kerrors.NewAggregate(errs)
 }
 
-// recorded asks MAAS who acquired the machines, if there is one that was not reported before.
+// recorded asks MAAS who acquired the machines, if any of them was not reported before.
 func (a *Auditor) recorded(ctx context.Context, region *scope.Region, findings []orphans.Finding) ([]orphans.Finding, error) {
 	if a.watchlist.Knows(findings) {
 		return findings, nil
@@ -132,7 +134,8 @@ func (a *Auditor) recorded(ctx context.Context, region *scope.Region, findings [
 	return orphans.Recorded(ctx, region.Inventory.Client(), findings)
 }
 
-// regions are the MAASes of all MaasClusters, each as every identity sees it, and the one that the manager has credentials for.
+// regions returns the MAASes of all MaasClusters, each with every identity that is used there, and the MAAS of the
+// manager's own credentials.
 func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error) {
 	list := &infrav1.MaasClusterList{}
 	if err := a.Client.List(ctx, list, client.InNamespace(a.Namespace)); err != nil {
@@ -156,7 +159,7 @@ func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error)
 		}
 		regions[s.Region] = true
 	}
-	// A cluster may have gone between the list and our look at its MAAS, which would then be watched for ever.
+	// A cluster may have been deleted between the list and Scopes.Cluster; its MAAS would then be polled for ever.
 	for gone := range a.users {
 		if !users[gone] {
 			c := &infrav1.MaasCluster{}
@@ -168,7 +171,7 @@ func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error)
 	return regions, errs
 }
 
-// ours leaves out what belongs to clusters that another manager looks after.
+// ours drops the orphans of clusters that another manager reconciles.
 func (a *Auditor) ours(findings []orphans.Finding, clusters []infrav1.MaasCluster) []orphans.Finding {
 	var list []orphans.Finding
 	for _, f := range findings {
@@ -189,7 +192,7 @@ func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasC
 	return nil
 }
 
-// report says it where people look: at the cluster that the machine was made for.
+// report emits an event on the MaasCluster of the machine, or logs the orphan if there is none.
 func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infrav1.MaasCluster) {
 	m := f.Machine
 	if c := clusterOf(f, clusters); c != nil {
@@ -202,14 +205,14 @@ func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infr
 		"state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
 }
 
-// tell logs why an audit was not complete, once for each reason.
-func (a *Auditor) tell(ctx context.Context, err error) {
+// log logs why an audit was not complete, once for each reason.
+func (a *Auditor) log(ctx context.Context, err error) {
 	why := ""
 	if err != nil {
 		why = err.Error()
 	}
 	if why != "" && why != a.unread {
-		ctrl.LoggerFrom(ctx).Info("Not all machines could be looked at; those that could not stay as they were", "error", why)
+		ctrl.LoggerFrom(ctx).Info("Failed to read some machines in MAAS; their last results stay", "error", why)
 	}
 	a.unread = why
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// No cluster may use the manager's MAAS any more where it is for certain namespaces; what they left there is still ours.
-func TestTheManagersOwnMAASIsAuditedWhateverItsNamespaces(t *testing.T) {
+// The manager's credentials can be limited to certain namespaces, so that no cluster uses its MAAS any more. Machines
+// that were left there are still ours.
+func TestTheManagersOwnMAASIsAuditedForAnyNamespaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"config/maasEndpoint": "http://maas/MAAS", "credentials/apiKey": "a:b:c"} {
@@ -46,7 +47,7 @@ func TestTheManagersOwnMAASIsAuditedWhateverItsNamespaces(t *testing.T) {
 	}
 }
 
-// startRegistry runs inventories that ask for nothing by themselves.
+// startRegistry runs inventories that do not poll on their own.
 func startRegistry(t *testing.T) *inventory.Registry {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -17,7 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
 
-// ManagementID is what tells this management cluster apart from others: the UID of its namespace kube-system, which is made with
+// ManagementID identifies this management cluster: it is the UID of its namespace kube-system, which is created with
 // the cluster and never again.
 func ManagementID(ctx context.Context, reader client.Reader) (string, error) {
 	namespace := &corev1.Namespace{}
@@ -27,13 +27,14 @@ func ManagementID(ctx context.Context, reader client.Reader) (string, error) {
 	return string(namespace.UID), nil
 }
 
-// ReadClaims reads what Kubernetes says of machines, in one namespace or, with "", in all. Read MAAS before. The MaasClusters are read
-// after the machines: a cluster that is being moved away is paused before the first of its machines is gone.
+// ReadClaims reads the claims on machines in Kubernetes, in one namespace or, with "", in all. Read MAAS first.
+// ReadClaims reads the MaasClusters after the machines: a cluster that is being moved away is paused before the first
+// of its machines is gone.
 func ReadClaims(ctx context.Context, reader client.Reader, managementID, namespace string) (*orphans.Claims, []infrav1.MaasCluster, error) {
 	machines, maasClusters, all := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}, &clusterv1.ClusterList{}
 	for _, list := range []client.ObjectList{machines, maasClusters, all} {
 		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return nil, nil, fmt.Errorf("reading what Kubernetes knows of machines: %w", err)
+			return nil, nil, fmt.Errorf("reading the claims on machines in Kubernetes: %w", err)
 		}
 	}
 	byName := map[client.ObjectKey]*clusterv1.Cluster{}
