@@ -33,27 +33,28 @@ var (
 		[]string{"condition", "status", "reason"}, nil)
 )
 
-// Collector counts MaasMachines and MaasClusters by their conditions each time metrics are asked for.
+// Collector counts MaasMachines and MaasClusters by their conditions on each scrape.
 type Collector struct {
 	// Reader is the manager's cache.
 	Reader client.Reader
-	// Leading is closed when this manager leads. Before that it reports nothing: what two managers report would be taken for two.
+	// Leading is closed when this manager leads. Before that it reports nothing: otherwise the objects would be counted
+	// once for each manager.
 	Leading <-chan struct{}
 	Logger  logr.Logger
-	// Namespace is the one whose objects are reconciled; "" is all.
+	// Namespace limits the metrics to one namespace; "" is all.
 	Namespace string
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{machinesMetric, machinesSinceMetric, clustersMetric} {
 		descriptions <- d
 	}
 }
 
-// Collect is for the registry. What can't be read is left out.
+// Collect implements prometheus.Collector. It leaves out objects that can't be read.
 func (m *Collector) Collect(metrics chan<- prometheus.Metric) {
 	select {
 	case <-m.Leading:
@@ -69,7 +70,7 @@ func (m *Collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// machineGroup are the machines that one series is about.
+// machineGroup identifies the machines of one series.
 type machineGroup struct {
 	mode, reason string
 }
@@ -100,7 +101,7 @@ func (m *Collector) collectMachines(ctx context.Context, metrics chan<- promethe
 	return nil
 }
 
-// groupOf returns which machines one is counted with, and since when it is not ready.
+// groupOf returns the group of a machine, and since when it is not ready.
 func groupOf(machine *infrav1.MaasMachine) (machineGroup, time.Time) {
 	group := machineGroup{mode: string(machine.Spec.Mode()), reason: infrav1.NotReadyReason}
 	since := machine.CreationTimestamp.Time

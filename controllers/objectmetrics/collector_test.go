@@ -75,7 +75,7 @@ func machineWith(name string, mode infrav1.ProvisioningMode, conditions ...metav
 	}
 }
 
-func TestMachinesAreCountedByWhatTheyWaitFor(t *testing.T) {
+func TestMachinesAreCountedByReason(t *testing.T) {
 	const lxd, metal = infrav1.ProvisioningModeLXD, infrav1.ProvisioningModeBareMetal
 	ready := func(reason string, since int64) metav1.Condition {
 		return condition(infrav1.ReadyCondition, reason, since)
@@ -136,7 +136,7 @@ func TestClustersAreCountedByTheirConditions(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLeaderCountsAndOnlyWhatItReconciles(t *testing.T) {
+func TestOnlyTheLeaderCountsAndOnlyItsObjects(t *testing.T) {
 	mine := machineWith("mine", infrav1.ProvisioningModeLXD)
 	mine.Labels = map[string]string{clusterv1.WatchLabel: "blue"}
 	other := machineWith("other", infrav1.ProvisioningModeBareMetal)
