@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentialssecret keeps Secrets with MAAS credentials for as long as a MaasCluster names them.
+// Package credentialssecret keeps Secrets with MAAS credentials while a MaasCluster names them.
 package credentialssecret
 
 import (
@@ -25,16 +25,17 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// secretsPage is how many Secrets are listed in one call. There may be many thousands.
+// secretsPage is how many Secrets one call lists. There may be many thousands.
 const secretsPage = 500
 
 // Reconciler removes the finalizer from Secrets with credentials that no MaasCluster names any more. The MaasCluster's
-// reconciler adds it, because that has to be done before MAAS is changed, and not for clusters that are paused or that another manager reconciles.
+// reconciler adds it, because it must be there before MAAS is changed, and must not be added for clusters that are
+// paused or that another manager reconciles.
 type Reconciler struct {
 	Client client.Client
-	// APIReader reads Secrets: those in the cache are only those with the label of a cluster.
+	// APIReader reads Secrets: the cache has only those with the label of a cluster.
 	APIReader client.Reader
-	// Namespace is the one whose objects are reconciled; "" is all.
+	// Namespace limits the reconciler to one namespace; "" is all.
 	Namespace string
 }
 
@@ -55,7 +56,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// namesItNoMore are the events after which a Secret may be free. The one that a changed MaasCluster named before is woken, too.
+// namesItNoMore handles the events after which a Secret may be free. If a MaasCluster changed, it also enqueues the
+// Secret that it named before.
 var namesItNoMore = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -64,7 +66,7 @@ var namesItNoMore = predicate.Funcs{
 	},
 }
 
-// credentialsKey is the Secret that a MaasCluster names, or nothing.
+// credentialsKey returns the Secret that a MaasCluster names, or nothing.
 func credentialsKey(object client.Object) client.ObjectKey {
 	maasCluster, ok := object.(*infrav1.MaasCluster)
 	if !ok || maasCluster.Spec.CredentialsRef == nil {
@@ -80,8 +82,8 @@ func namedSecret(_ context.Context, object client.Object) []reconcile.Request {
 	return nil
 }
 
-// enqueueHeld wakes all Secrets with the finalizer when the manager starts: while none ran, the last MaasCluster that named one may have
-// gone.
+// enqueueHeld enqueues all Secrets with the finalizer when the manager starts: the last MaasCluster that named one may
+// have been deleted while no manager ran.
 func (r *Reconciler) enqueueHeld(
 	ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
 ) error {
@@ -115,14 +117,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !secret.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	// A MaasCluster that came meanwhile may have seen the finalizer that is gone now.
+	// A MaasCluster created meanwhile may have seen the finalizer that is gone now.
 	if used, err := r.isUsed(ctx, req.NamespacedName); err != nil || !used {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(patchFinalizers(ctx, r.Client, secret, controllerutil.AddFinalizer))
 }
 
-// isUsed reports whether a MaasCluster names a Secret. A MaasCluster counts also if it is paused, is another manager's, or is being deleted.
+// isUsed reports whether a MaasCluster names a Secret. A MaasCluster also counts if it is paused, is another manager's,
+// or is being deleted.
 func (r *Reconciler) isUsed(ctx context.Context, key client.ObjectKey) (bool, error) {
 	list := &infrav1.MaasClusterList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -131,7 +134,8 @@ func (r *Reconciler) isUsed(ctx context.Context, key client.ObjectKey) (bool, er
 	return slices.ContainsFunc(list.Items, func(c infrav1.MaasCluster) bool { return credentialsKey(&c) == key }), nil
 }
 
-// Hold keeps the Secret of a cluster for as long as the MaasCluster is there, also when its namespace is deleted. The reader does not cache.
+// Hold keeps the Secret of a cluster while the MaasCluster exists, even if its namespace is deleted. The reader does
+// not cache.
 func Hold(ctx context.Context, c client.Client, reader client.Reader, maasCluster *infrav1.MaasCluster) error {
 	key := credentialsKey(maasCluster)
 	if key == (client.ObjectKey{}) {
@@ -156,7 +160,8 @@ func secretMetadata(ctx context.Context, reader client.Reader, key client.Object
 	return secret, nil
 }
 
-// patchFinalizers adds or removes ours. The patch has all finalizers in it, and so is refused if the Secret changed meanwhile.
+// patchFinalizers adds or removes our finalizer. The patch contains all finalizers, so Kubernetes refuses it if the
+// Secret changed meanwhile.
 func patchFinalizers(
 	ctx context.Context, c client.Client, secret *metav1.PartialObjectMetadata, change func(client.Object, string) bool,
 ) error {
