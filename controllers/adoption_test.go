@@ -28,10 +28,10 @@ func (w *world) patchCluster(spec map[string]any) {
 	}
 }
 
-// differs waits until a MaasCluster says that its Cluster has another endpoint, and names both.
+// differs waits until a MaasCluster reports that its Cluster has another endpoint, and names both.
 func (w *world) differs(cluster *infrav1.MaasCluster, hosts ...string) {
 	w.t.Helper()
-	w.eventually(cluster, "told that the endpoints differ", func() bool {
+	w.eventually(cluster, "updated: the endpoints differ", func() bool {
 		return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) &&
 			conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.EndpointDiffersReason
 	})
@@ -42,12 +42,13 @@ func (w *world) differs(cluster *infrav1.MaasCluster, hosts ...string) {
 	}
 }
 
-// external has the user provide the endpoint.
+// external makes the endpoint one that the user provides.
 func external(host string) func(*infrav1.MaasCluster) {
 	return func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = host }
 }
 
-// Whatever were published under another name would be what neither clients nor nodes use, and could not be changed any more.
+// Whatever were published under another name would be what neither clients nor nodes use, and could not be changed any
+// more.
 func TestAnEndpointThatTheClusterHasNotIsNotMade(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -95,7 +96,7 @@ func TestAnEndpointThatTheClusterHasIsMade(t *testing.T) {
 			cluster := w.newCluster(tc.change)
 			w.provisioned(cluster)
 			if reason := conditions.GetReason(cluster, infrav1.DNSReadyCondition); reason != tc.want {
-				t.Errorf("DNSReady says %s, want %s", reason, tc.want)
+				t.Errorf("DNSReady is %s, want %s", reason, tc.want)
 			}
 			if !strings.EqualFold(cluster.Spec.ControlPlaneEndpoint.Host, tc.host) || cluster.Spec.ControlPlaneEndpoint.Port != 7443 {
 				t.Errorf("the MaasCluster has the endpoint %+v, want the Cluster's", cluster.Spec.ControlPlaneEndpoint)
@@ -104,7 +105,7 @@ func TestAnEndpointThatTheClusterHasIsMade(t *testing.T) {
 	}
 }
 
-// What clients used before goes on being kept up to date.
+// The endpoint that clients used before is kept up to date.
 func TestTheRecordOfAClusterThatGotAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -124,7 +125,7 @@ func TestTheRecordOfAClusterThatGotAnotherEndpoint(t *testing.T) {
 	w.eventually(cluster, "ready", func() bool { return cluster.Status.Ready })
 }
 
-// forget takes an object away without what stands for it in MAAS.
+// forget removes an object, and leaves its machine in MAAS.
 func (w *world) forget(object client.Object) {
 	w.t.Helper()
 	before := object.DeepCopyObject().(client.Object)
@@ -135,7 +136,7 @@ func (w *world) forget(object client.Object) {
 	w.delete(object)
 }
 
-// A Cluster is made anew over machines that run, with a MaasCluster that has another name, as a ClusterClass gives each.
+// A Cluster is created again over running machines, with a MaasCluster of another name, as a ClusterClass does.
 func TestTheEndpointOfAnAdoptedControlPlaneStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

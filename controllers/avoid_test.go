@@ -22,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// later is a clock by which a test lets pauses pass.
+// later is a clock that a test sets forward.
 type later struct {
 	began time.Time
 	by    atomic.Int64
@@ -32,7 +32,7 @@ func (l *later) now() time.Time { return l.began.Add(time.Duration(l.by.Load()))
 
 func (l *later) pass(d time.Duration) { l.by.Add(int64(d)) }
 
-// machineService is the manager's view of the test's MAAS, whose pauses go by a clock of the test.
+// machineService is the manager's service for the test's MAAS, with a clock of the test for cooldowns.
 func (w *world) machineService(cluster *infrav1.MaasCluster) (*machine.Service, *later) {
 	w.t.Helper()
 	s, err := w.scopes.Cluster(w.t.Context(), w.cluster, cluster)
@@ -45,7 +45,7 @@ func (w *world) machineService(cluster *infrav1.MaasCluster) (*machine.Service, 
 	return s.Machines, clock
 }
 
-// until returns the time until which a condition says that a machine is skipped.
+// until returns the time until which, by its condition, a machine is skipped.
 func until(t *testing.T, message string) time.Time {
 	t.Helper()
 	for word := range strings.FieldsSeq(message) {
@@ -53,7 +53,7 @@ func until(t *testing.T, message string) time.Time {
 			return at
 		}
 	}
-	t.Fatalf("%q does not say until when", message)
+	t.Fatalf("%q does not contain a time", message)
 	return time.Time{}
 }
 
@@ -65,7 +65,7 @@ func TestAMachineWhoseDeploymentFailedIsNotTheNextOne(t *testing.T) {
 	_, clock := w.machineService(cluster)
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
+	w.assessed(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	w.poke(first)
 	failed := first.Spec.SystemID
 	seen, _ := w.maas.Machine(failed)
@@ -80,14 +80,14 @@ func TestAMachineWhoseDeploymentFailedIsNotTheNextOne(t *testing.T) {
 	w.refused(third, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
 	message := conditions.GetMessage(third, infrav1.MachineDeployedCondition)
 	if !strings.Contains(message, seen.Hostname) || !strings.Contains(message, failed) || !strings.Contains(message, "failures: 1") {
-		t.Errorf("%q does not say which machine failed, or how often", message)
+		t.Errorf("%q does not name the machine that failed, or how often", message)
 	}
 	if at := until(t, message); at.Before(clock.now()) || at.After(clock.now().Add(time.Hour)) {
 		t.Errorf("at %v it is left alone until %v", clock.now(), at)
 	}
 	w.triedAgain(third, "allocate")
 	if again := conditions.GetMessage(third, infrav1.MachineDeployedCondition); again != message {
-		t.Errorf("the condition said %q, and now %q", message, again)
+		t.Errorf("the condition was %q, and is now %q", message, again)
 	}
 	if acquired := w.acquiredMachines(); acquired != 1 {
 		t.Errorf("%d machines are acquired, want the one that is deployed:\n%s", acquired, w.machines())
@@ -100,12 +100,12 @@ func TestAMachineWhoseDeploymentFailedIsNotTheNextOne(t *testing.T) {
 		t.Errorf("it is on %s", third.Spec.SystemID)
 	}
 	w.delete(third)
-	clock.pass(-time.Hour) // The pause would not be over, had the success not ended it.
+	clock.pass(-time.Hour) // The cooldown would not be over, had the success not ended it.
 	fourth := w.newMachine("fourth", false, infrav1.MaasMachineSpec{})
 	w.deployed(fourth)
 }
 
-// A manager that began after the machine failed knows of it when it gives it back.
+// A manager that started after the machine failed learns of the failure when it releases the machine.
 func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
 	service, _ := w.machineService(cluster)
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
+	w.assessed(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	failed := first.Spec.SystemID
 	service.ClearFailures(failed)
 	w.delete(first)
@@ -125,7 +125,7 @@ func TestAMachineThatIsGivenBackAfterItFailedIsNotTheNextOne(t *testing.T) {
 	}
 }
 
-// triedAgain has a machine looked at, and waits until MAAS was asked for it once more.
+// triedAgain triggers a reconcile of a machine, and waits until MAAS was asked for it once more.
 func (w *world) triedAgain(m *infrav1.MaasMachine, op string) {
 	w.t.Helper()
 	tries := func() (n int) {
@@ -150,9 +150,9 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 	})
 	w.provisioned(w.newCluster())
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
+	w.assessed(first, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	hung := first.Spec.SystemID
-	// The condition says something else by the time that the machine is given back.
+	// The condition has another reason by the time of the release.
 	w.maasCall(http.MethodPost, "machines/"+hung+"/?op=lock", nil)
 	w.beginDeletion(first)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.MachineLockedReason)
@@ -169,13 +169,13 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 	w.delete(second)
 }
 
-func TestAMachineThatFailedIsTakenByWhoAsksForIt(t *testing.T) {
+func TestAFailedMachineOfChoiceIsAllocated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.provisioned(w.newCluster())
 	w.failNext("deploy")
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.said(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
+	w.assessed(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
 	failed := first.Spec.SystemID
 	w.delete(first)
 	pinned := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: failed})
@@ -198,7 +198,7 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 				}
 				w.allocateAs("capmaas/"+cluster.Annotations[infrav1.OwnerIDAnnotation]+"/m", m.SystemID)
 				if m.Hostname == failed {
-					service.Failed(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, "somebody before")
+					service.Failed(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, "another user")
 				}
 			}
 			m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
@@ -242,14 +242,14 @@ func TestHostsThatFailedAreLeftAloneAndTriedAgain(t *testing.T) {
 	w.poke(m)
 	w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
 	if again := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); again != message {
-		t.Errorf("the condition said %q, and now %q", message, again)
+		t.Errorf("the condition was %q, and is now %q", message, again)
 	}
 	clock.pass(time.Hour)
 	w.poke(m)
 	w.deployed(m)
 }
 
-// triedAgainOrRefused has a VM that is not there yet looked at until it says why, after the time that it may turn up in.
+// triedAgainOrRefused triggers reconciles of a VM that does not exist yet until it reports why, after the settle time.
 func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	composed := func() (n int) {
@@ -267,7 +267,7 @@ func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
 	})
 }
 
-// A call that never reached MAAS leaves nothing to wait for.
+// After a call that never reached MAAS there is nothing to wait for.
 func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

@@ -15,7 +15,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// busy is MAAS's response when it gives up a request whose transaction conflicted with others. It comes late: the host has made the VM by then.
+// busy is MAAS's response when it aborts a request whose transaction conflicted with others. It comes late: the host
+// has created the VM by then.
 func busy(op string) simulator.Fault {
 	return simulator.Fault{
 		Op: op, Status: http.StatusConflict, Late: op == "compose", First: 1,
@@ -23,7 +24,7 @@ func busy(op string) simulator.Fault {
 	}
 }
 
-// What MAAS gave up because it was busy is tried again, and is not taken for a refusal.
+// A request that MAAS aborted because it was busy is retried, and is not taken for a refusal.
 func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for op, spec := range map[string]infrav1.MaasMachineSpec{"allocate": {}, "deploy": {}, "release": {}} {
@@ -47,7 +48,8 @@ func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A compose that MAAS gave up may have made the VM: it is looked for before another is made, and before the object goes.
+// A compose that MAAS aborted may have created the VM: the manager looks for it before it composes another one, and
+// before it removes the finalizer.
 func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 	t.Parallel()
 	for name, deleted := range map[string]bool{"before another is made": false, "when its machine is deleted": true} {
@@ -80,7 +82,7 @@ func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 	}
 }
 
-// MAAS was upgraded to 3.8, which has no VM hosts: what runs on them is neither stuck nor called gone without a word.
+// MAAS was upgraded to 3.8, which has no VM hosts: VMs on them are neither stuck nor reported as gone without an event.
 func TestMAASWithoutVMHostsAnyMore(t *testing.T) {
 	t.Parallel()
 	noHosts := func(w *world) {
@@ -101,21 +103,21 @@ func TestMAASWithoutVMHostsAnyMore(t *testing.T) {
 	t.Run("a VM", func(t *testing.T) {
 		w := newWorld(t)
 		m := w.deployedVM()
-		w.maas.BreakVMHost(m.Status.LXDHost, false, true) // MAAS deletes its own record alone.
+		w.maas.BreakVMHost(m.Status.LXDHost, false, true) // MAAS deletes only its own record.
 		noHosts(w)
 		w.delete(m)
-		if w.told(m, "VMMayRemain") != 1 || len(w.vmsOnHosts()) != 1 {
-			t.Errorf("it was told %d times that a VM may remain, and the hosts have %v", w.told(m, "VMMayRemain"), w.vmsOnHosts())
+		if w.eventsOf(m, "VMMayRemain") != 1 || len(w.vmsOnHosts()) != 1 {
+			t.Errorf("%d events report that a VM may remain, and the hosts have %v", w.eventsOf(m, "VMMayRemain"), w.vmsOnHosts())
 		}
 	})
 }
 
-// A static address that an administrator gave a machine stays: only ours is taken off.
+// A static address that an administrator gave a machine stays: only ours is removed.
 func TestAnAddressThatWeDidNotGiveStays(t *testing.T) {
 	t.Parallel()
 	const address = "10.77.0.50"
 	w := newWorld(t)
-	w.newCluster() // It is never provisioned, and nothing is asked for.
+	w.newCluster() // It is never provisioned, and MAAS is not asked for a machine.
 	id := w.named("metal-a")
 	metal, err := w.maasClient().GetMachine(t.Context(), id)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Another manager has taken a machine between what this one read and what it is about to ask for.
+// Another manager has acquired a machine between this manager's read and its request.
 func TestAManagerThatStoodStillBeforeItsNoteTakesNoSecondMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -24,7 +24,7 @@ func (w *world) setKey(key string) {
 	}
 }
 
-// The test waits for less time than passes until a person is expected to have mended something: a change of the Secret must be noticed.
+// The deadline of the test is shorter than MendRetry: a change of the Secret must trigger a reconcile.
 func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
@@ -42,8 +42,8 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	}
 
 	w.setKey("admin:token:wrong")
-	w.eventually(cluster, "the cluster says that the key is wrong", lost(cluster, infrav1.FailureDomainsReadyCondition))
-	w.eventually(m, "the machine says that the key is wrong", lost(m, infrav1.MachineDeployedCondition))
+	w.eventually(cluster, "the cluster reports the wrong key", lost(cluster, infrav1.FailureDomainsReadyCondition))
+	w.eventually(m, "the machine reports the wrong key", lost(m, infrav1.MachineDeployedCondition))
 	if len(w.endpoint(cluster)) != 1 {
 		t.Errorf("with a wrong key the endpoint leads to %v, want what it was", w.endpoint(cluster))
 	}
@@ -53,7 +53,7 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	w.eventually(m, "the machine is ready again", func() bool { return conditions.IsTrue(m, infrav1.ReadyCondition) })
 }
 
-// setEndpoint lets the credentials lead to another MAAS.
+// setEndpoint sets the MAAS URL in the credentials.
 func (w *world) setEndpoint(endpoint string) {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
@@ -63,7 +63,8 @@ func (w *world) setEndpoint(endpoint string) {
 	}
 }
 
-// In another MAAS nothing of the cluster would be found: its machines would count as gone, be replaced there, and stay where they are.
+// Another MAAS has nothing of the cluster: its machines would count as gone, be replaced there, and be left behind
+// here.
 func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
@@ -78,10 +79,10 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 
 			w.setEndpoint(w.startMAAS())
 			other := w.maas.State()
-			w.eventually(cluster, "the cluster says so", func() bool {
+			w.eventually(cluster, "the cluster reports it", func() bool {
 				return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.CredentialsInvalidReason
 			})
-			w.eventually(m, "the machine says so", func() bool {
+			w.eventually(m, "the machine reports it", func() bool {
 				return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
 			})
 			w.beginDeletion(m)
@@ -98,7 +99,8 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 	}
 }
 
-// Another name of the same MAAS is found out by what it has; with nothing to lose, any MAAS will do.
+// Another name of the same MAAS is recognized by the cluster's machines in it; if there is nothing to lose, any MAAS is
+// accepted.
 func TestMAASUnderAnotherNameIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

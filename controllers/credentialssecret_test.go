@@ -55,7 +55,7 @@ func (w *world) setCredentials(cluster *infrav1.MaasCluster, name string) {
 	}
 }
 
-// heldWheneverMAASIsChanged fails the test if a call that changes something is made while the Secret may vanish.
+// heldWheneverMAASIsChanged fails the test if a call changes MAAS while the Secret may be deleted.
 func (w *world) heldWheneverMAASIsChanged(name string) (calls func() int) {
 	var mu sync.Mutex
 	n := 0
@@ -80,7 +80,8 @@ func (w *world) heldWheneverMAASIsChanged(name string) (calls func() int) {
 	}
 }
 
-// A namespace is deleted in any order, and the Secret may be the first. It stays until all is given back.
+// A namespace's objects are deleted in any order, and the Secret may be the first. It stays until everything is
+// released.
 func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,7 +109,7 @@ func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 	}
 }
 
-// What was held is free when nothing names it any more: a MaasCluster that names another Secret, or is gone.
+// A Secret is free when no MaasCluster names it any more: the MaasCluster names another Secret, or is gone.
 func TestASecretThatNoClusterNamesIsFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -135,7 +136,8 @@ func TestASecretThatNoClusterNamesIsFree(t *testing.T) {
 	w.eventually(other, "free", func() bool { return !isHeld(other) })
 }
 
-// A Secret is not held for ever if no manager ran while the last MaasCluster that named it went. Finalizers of others stay.
+// A Secret is not held for ever if no manager ran while the last MaasCluster that named it was deleted. Finalizers of
+// others stay.
 func TestASecretIsFreedByTheNextManager(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -156,7 +158,7 @@ func TestASecretIsFreedByTheNextManager(t *testing.T) {
 	}
 }
 
-// After `clusterctl move` nothing is left of the Secret where the cluster was, if it was moved, too, and it is free if it was not.
+// After `clusterctl move` the Secret is gone from the source if it was moved, too; otherwise it is free.
 func TestASecretIsFreeAfterAMove(t *testing.T) {
 	t.Parallel()
 	for name, movesToo := range map[string]bool{"with the Secret": true, "without it": false} {
@@ -182,7 +184,7 @@ func TestASecretIsFreeAfterAMove(t *testing.T) {
 	}
 }
 
-// moveAway deletes an object as clusterctl does after it has moved it: at once, whatever its finalizers are for.
+// moveAway deletes an object as clusterctl does after it has moved it: at once, and whatever its finalizers.
 func (w *world) moveAway(object client.Object) {
 	w.t.Helper()
 	annotations := client.RawPatch("application/json-patch+json",
@@ -198,7 +200,7 @@ func (w *world) moveAway(object client.Object) {
 	}
 }
 
-// Nothing is held for a cluster that is paused, for it may be on its way elsewhere.
+// The Secret of a paused cluster is not held, because the cluster may be being moved.
 func TestNothingIsHeldForAPausedCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -216,7 +218,7 @@ func TestNothingIsHeldForAPausedCluster(t *testing.T) {
 	w.eventually(other, "held", func() bool { return isHeld(other) })
 }
 
-// A MaasCluster that names a Secret while it is being freed has seen the finalizer, and puts none there.
+// A MaasCluster that names a Secret while it is being freed has seen the finalizer, and does not add it.
 func TestASecretThatIsNamedWhileItIsFreedIsHeldAgain(t *testing.T) {
 	t.Parallel()
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "maas"}

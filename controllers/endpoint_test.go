@@ -29,7 +29,7 @@ func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
 			w := newWorld(t)
 			cluster := w.newCluster()
 			w.provisioned(cluster)
-			// Another machine: the record's link to a released one would lead there again when it is deployed anew.
+			// Another machine: the record's link to a released one would be in use again when it is deployed again.
 			spec.FailureDomain = "zone-a"
 			first := w.newMachine("cp-0", true, spec)
 			w.eventually(first, "in DNS", func() bool { return first.Status.DNSAttached })
@@ -48,7 +48,7 @@ func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
 	}
 }
 
-// pair makes two control planes that are in the endpoint's record.
+// pair makes two control planes whose addresses are in the endpoint's record.
 func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasMachine, both []string) {
 	w.t.Helper()
 	first, second = w.newMachine("cp-0", true, vm), w.newMachine("cp-1", true, vm)
@@ -63,7 +63,7 @@ func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasM
 	return first, second, both
 }
 
-// join says that a control plane became a Node, as Cluster API does.
+// join makes a control plane a Node, as Cluster API does.
 func (w *world) join(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	machine := &clusterv1.Machine{}
@@ -83,7 +83,7 @@ func (w *world) recordWrites() (n int) {
 	return n
 }
 
-// A blip of the power changes nothing; what stays off leaves the record, and comes back when it runs again.
+// A power blip changes nothing; a control plane that stays off leaves the record, and returns when it runs again.
 func TestPowerOfControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,12 +107,12 @@ func TestPowerOfControlPlanes(t *testing.T) {
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 	w.offFor(first, 2*clusters.EndpointHold)
 	left := []string{clusters.EndpointAddress(second)}
-	w.await("what stays off left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
+	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "on"}`)
-	w.await("what runs again came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
+	w.await("the running control plane came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
 }
 
-// offFor makes it so long ago that a machine went off.
+// offFor sets back the time at which a machine was powered off.
 func (w *world) offFor(m *infrav1.MaasMachine, passed time.Duration) {
 	w.t.Helper()
 	w.patchStatus(m, func() {
@@ -124,7 +124,7 @@ func (w *world) offFor(m *infrav1.MaasMachine, passed time.Duration) {
 	})
 }
 
-// A control plane leaves the record when its drain begins, not when its machine goes.
+// A control plane leaves the record when its drain begins, not when its machine is released.
 func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -150,7 +150,8 @@ func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	}
 }
 
-// A machine that can't be taken out of the record is not given back: the record would lead nowhere, or to another user's machine.
+// A machine that can't be removed from the record is not released: the record would have the address of nothing, or of
+// another user's machine.
 func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,7 +176,7 @@ func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 }
 
 // No event triggers a reconcile when a control plane has been off for long enough.
-func TestWhatStaysOffLeavesTheEndpointByItself(t *testing.T) {
+func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster()
@@ -188,5 +189,5 @@ func TestWhatStaysOffLeavesTheEndpointByItself(t *testing.T) {
 		t.Errorf("the endpoint leads to %v already", now)
 	}
 	left := []string{clusters.EndpointAddress(second)}
-	w.await("what stays off left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
+	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 }

@@ -18,7 +18,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// hangingList is a proxy before MAAS, behind which the list of all machines takes until it is released.
+// hangingList is a proxy for MAAS that delays the list of all machines until it is released.
 func (w *world) hangingList() (released chan struct{}) {
 	w.t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(w.maasURL, "/MAAS"))
@@ -37,7 +37,7 @@ func (w *world) hangingList() (released chan struct{}) {
 		proxy.ServeHTTP(rw, r)
 	}))
 	w.t.Cleanup(front.Close)
-	w.t.Cleanup(w.stopManager) // The list that hangs ends with it.
+	w.t.Cleanup(w.stopManager) // The delayed list ends with it.
 	w.setEndpoint(front.URL + "/MAAS")
 	return released
 }
@@ -58,7 +58,7 @@ func TestAListThatTakesLongKeepsNoClusterWaiting(t *testing.T) {
 		t.Errorf("FailureDomainsReady is %+v", conditions.Get(cluster, infrav1.FailureDomainsReadyCondition))
 	}
 	close(released)
-	w.eventually(cluster, "told where control planes fit", func() bool {
+	w.eventually(cluster, "updated with the zones where control planes fit", func() bool {
 		return slices.Equal(domainsText(cluster), []string{"zone-a true map[machines:1 room:1]", "zone-b true map[machines:1 room:1]", "zone-c false map[]"})
 	})
 }
@@ -69,7 +69,7 @@ func TestAMAASWithoutVMHostsKeepsNoEndpointWaiting(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})
-	w.eventually(cluster, "told that MAAS has no VM hosts", func() bool {
+	w.eventually(cluster, "updated: MAAS has no VM hosts", func() bool {
 		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.VMHostsNotSupportedReason
 	})
 	if diff := cmp.Diff([]string{"zone-a true map[]", "zone-b true map[]", "zone-c true map[]"}, domainsText(cluster)); diff != "" {

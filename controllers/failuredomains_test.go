@@ -79,7 +79,7 @@ func TestFailureDomainsFollowTheTemplateOfTheControlPlane(t *testing.T) {
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			w.controlPlane(tc.spec)
-			w.eventually(cluster, "told where control planes fit", func() bool { return slices.Equal(domainsText(cluster), tc.want) })
+			w.eventually(cluster, "updated with the zones where control planes fit", func() bool { return slices.Equal(domainsText(cluster), tc.want) })
 			if !conditions.IsTrue(cluster, infrav1.FailureDomainsReadyCondition) {
 				t.Errorf("FailureDomainsReady is %+v", conditions.Get(cluster, infrav1.FailureDomainsReadyCondition))
 			}
@@ -97,7 +97,7 @@ func TestFailureDomainsStayWhileTheirRoomIsNotKnown(t *testing.T) {
 	}
 	before := domainsText(cluster)
 	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})
-	w.eventually(cluster, "told that MAAS shows no VM hosts", func() bool {
+	w.eventually(cluster, "updated: MAAS shows no VM hosts", func() bool {
 		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.MAASRefusedReason
 	})
 	if diff := cmp.Diff(before, domainsText(cluster)); diff != "" {
@@ -105,8 +105,8 @@ func TestFailureDomainsStayWhileTheirRoomIsNotKnown(t *testing.T) {
 	}
 }
 
-// A zone whose only host went down with a control plane must not be where the replacement is sent.
-func TestAZoneWhoseHostDoesNotAnswerIsNoFailureDomainUntilItDoes(t *testing.T) {
+// A replacement must not be sent to a zone whose only host failed together with a control plane.
+func TestAZoneIsNoFailureDomainWhileItsHostDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster()
@@ -128,11 +128,11 @@ func TestAZoneWhoseHostDoesNotAnswerIsNoFailureDomainUntilItDoes(t *testing.T) {
 	w.eventually(cluster, "of use in all zones", able("zone-a", "zone-b", "zone-c"))
 	w.maas.BreakVMHost(m.Status.LXDHost, true, false)
 	w.beginDeletion(m)
-	w.eventually(cluster, "of use where hosts answer", able("zone-a", "zone-c"))
+	w.eventually(cluster, "usable if hosts respond", able("zone-a", "zone-c"))
 	other := w.newMachine("other", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }))
 	w.refused(other, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
 	if n := w.calls("compose"); n != 1 {
-		t.Errorf("MAAS was asked for %d VMs, want none on the host that does not answer", n-1)
+		t.Errorf("MAAS was asked for %d VMs, want none on the host that does not respond", n-1)
 	}
 	w.delete(other)
 	w.maas.BreakVMHost(m.Status.LXDHost, false, false)

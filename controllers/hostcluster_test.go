@@ -34,7 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
-// hostRegion has LXD on its machines, of which MAAS has not been told. The tag is one that MAAS makes with its first VM host.
+// hostRegion has LXD on its machines, not registered in MAAS. MAAS makes the tag with its first VM host.
 const hostRegion = `
 users: [{name: admin, admin: true, keys: ["admin:token:secret", "nodes:token:secret"]}]
 zones: [{name: zone-a}, {name: zone-b}]
@@ -82,7 +82,7 @@ func (w *world) joined(m *infrav1.MaasMachine) *corev1.Node {
 	return node
 }
 
-// saysOnNode plays the initializer.
+// saysOnNode sets the initializer's condition on a Node.
 func (w *world) saysOnNode(node *corev1.Node, status corev1.ConditionStatus, reason, message string) {
 	w.t.Helper()
 	w.patchStatus(node, func() {
@@ -92,7 +92,7 @@ func (w *world) saysOnNode(node *corev1.Node, status corev1.ConditionStatus, rea
 	})
 }
 
-// registers plays the initializer, too.
+// registers registers a VM host, as the initializer does.
 func (w *world) registers(node *corev1.Node, address string) maas.VMHost {
 	w.t.Helper()
 	service := vmhosts.NewService(w.maasClient())
@@ -121,7 +121,7 @@ func (w *world) hosts() []maas.VMHost {
 	return hosts
 }
 
-// lxdReady waits until LXDReady has a reason and its message holds some words.
+// lxdReady waits until LXDReady has a reason, and its message contains some words.
 func (w *world) lxdReady(cluster *infrav1.MaasCluster, status metav1.ConditionStatus, reason string, words ...string) {
 	w.t.Helper()
 	w.eventually(cluster, "LXDReady "+reason+" "+strings.Join(words, ", "), func() bool {
@@ -140,8 +140,8 @@ func (w *world) lxdReady(cluster *infrav1.MaasCluster, status metav1.ConditionSt
 	})
 }
 
-// nudge has an object looked at now, and not after the time that it would be looked at again anyway; one that is gone is fine. What is polled
-// more often than that would keep the manager from noting anything.
+// nudge triggers a reconcile of an object now, before its retry is due; it ignores an object that is gone. More
+// frequent nudges would keep the manager from recording anything.
 func (w *world) nudge(object client.Object) {
 	w.nudged.Do(func() {
 		patch := []byte(`{"metadata":{"annotations":{"nudged":"` + time.Now().String() + `"}}}`)
@@ -188,14 +188,14 @@ func TestHostCluster(t *testing.T) {
 			t.Errorf("MAAS has %+v", hosts)
 		}
 		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring {
-			t.Error("the node is told to retire while VMs live on it")
+			t.Error("the node is asked to retire while VMs live on it")
 		}
 	})
 	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("then the initializer stops, the host leaves MAAS, and the machine is released", func(t *testing.T) {
-		w.await("the node is told to retire", node, func(context.Context) bool {
+		w.await("the node is asked to retire", node, func(context.Context) bool {
 			w.nudge(a)
 			_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
 			return retiring
@@ -263,7 +263,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	}
 	before := daemonSet.DeepCopy()
 	daemonSet.Spec.Template.Spec.Containers[0].Image = "somebody's"
-	if err := w.client.Patch(t.Context(), daemonSet, client.MergeFrom(before)); err != nil { // Its status is written meanwhile.
+	if err := w.client.Patch(t.Context(), daemonSet, client.MergeFrom(before)); err != nil { // The manager writes its status meanwhile.
 		t.Fatal(err)
 	}
 	w.await("the DaemonSet is as specified again", daemonSet, func(ctx context.Context) bool {
@@ -272,8 +272,9 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	})
 }
 
-// A host cluster that does not respond can't be asked to stop: its machine must not register itself again while it is released.
-func TestAHostThatCannotBeToldIsSwitchedOffBeforeItLeavesMAAS(t *testing.T) {
+// A host cluster that does not respond can't be asked to stop: its machine must not register itself again while it is
+// released.
+func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 	w, cluster := hostWorld(t)
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(a)
@@ -326,7 +327,7 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	if err := w.client.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	w.await("the node is told to retire", a, func(ctx context.Context) bool {
+	w.await("the node is asked to retire", a, func(ctx context.Context) bool {
 		w.nudge(a)
 		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
 		return retiring
@@ -343,12 +344,12 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 		t.Errorf("left in MAAS: %+v", hosts)
 	}
 	if _, retiring := w.annotation(other, infrav1.LXDHostRetireAnnotation); retiring {
-		t.Error("another machine's node is told to retire")
+		t.Error("another machine's node is asked to retire")
 	}
 	w.deleteCluster(cluster)
 }
 
-// newNode plays a kubelet that names its machine itself.
+// newNode registers a Node under a name that the kubelet chose.
 func (w *world) newNode(name, providerID string) *corev1.Node {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
@@ -357,7 +358,8 @@ func (w *world) newNode(name, providerID string) *corev1.Node {
 	return node
 }
 
-// Calico gives an interface of each pod of each node one MAC address, upon which MAAS takes two VM hosts for ones of one machine.
+// Calico gives an interface of each pod of each node the same MAC address, so MAAS takes two VM hosts for hosts on one
+// machine.
 func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 	w, cluster := hostWorld(t)
 	var machines []*infrav1.MaasMachine
@@ -414,7 +416,7 @@ func (w *world) metal(systemID string) simulator.MachineSnapshot {
 	return machines[slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.SystemID == systemID })]
 }
 
-// retires plays the initializer until a machine of a host cluster is gone.
+// retires acts as the initializer until a machine of a host cluster is gone.
 func (w *world) retires(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
@@ -427,7 +429,8 @@ func (w *world) retires(m *infrav1.MaasMachine) {
 	})
 }
 
-// MAAS takes a virtual IP for an address of the VM host that holds it, and drops the reservation when it moves. No other machine gets it meanwhile.
+// MAAS takes a virtual IP for an address of the VM host that holds it, and drops the reservation when the address
+// moves. No other machine gets it meanwhile.
 func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.region = hostRegion })
 	cluster := w.newCluster(at("10.77.0.60"))
@@ -492,7 +495,7 @@ func TestANodeWithoutLXDIsNamed(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
-// A pod that does not start says nothing itself.
+// A pod that does not start can't report it.
 func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
@@ -564,13 +567,13 @@ func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 func TestAHostGetsItsBridge(t *testing.T) {
 	for name, test := range map[string]struct {
 		there   string // a bridge that was made in MAAS
-		lost    bool   // each call once, after it was done
+		lost    bool   // each call once, after it took effect
 		refused bool
 	}{
-		"none":         {},
-		"its own":      {there: "br0"},
-		"lost answers": {lost: true},
-		"another name": {there: "br1", refused: true},
+		"none":           {},
+		"its own":        {there: "br0"},
+		"lost responses": {lost: true},
+		"another name":   {there: "br1", refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -607,7 +610,7 @@ func TestAHostGetsItsBridge(t *testing.T) {
 	}
 }
 
-// makeBridge is what an operator does to a machine, with its links.
+// makeBridge makes a bridge on a machine, with its links, as an operator does.
 func (w *world) makeBridge(metal simulator.MachineSnapshot, name string) {
 	w.t.Helper()
 	interfaces := "nodes/" + metal.SystemID + "/interfaces/"
@@ -651,7 +654,7 @@ func (w *world) internal(m *infrav1.MaasMachine) []string {
 	return ips
 }
 
-// The initializer registers it again; until then it is not known what runs there.
+// The initializer registers it again; until then it is not known which VMs run there.
 func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
@@ -687,7 +690,7 @@ func TestHostClusterRefusals(t *testing.T) {
 			},
 			infrav1.CredentialsInvalidReason,
 		},
-		"the host cluster does not answer": {
+		"the host cluster does not respond": {
 			func(*infrav1.MaasCluster) {}, infrav1.WaitingForWorkloadClusterReason,
 		},
 	} {
@@ -709,7 +712,7 @@ func TestHostClusterRefusals(t *testing.T) {
 	}
 }
 
-// The initializers need the cluster's API, which goes with its machines.
+// The initializers need the cluster's API, which is gone after its machines.
 func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	w, cluster := hostWorld(t)
 	type host struct {

@@ -26,7 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
-// servePools runs an IPAM provider for the test's namespace, until the test or who asked for it stops it.
+// servePools runs an IPAM provider for the test's namespace, until the test ends or stop is called.
 func (w *world) servePools() (stop func()) {
 	w.t.Helper()
 	provider, err := ipam.Start(w.t.Context(), apiConfig, w.namespace)
@@ -42,7 +42,7 @@ func (w *world) servePools() (stop func()) {
 	return stop
 }
 
-// fromPool is a spec with an address of a pool.
+// fromPool returns a spec with an address from a pool.
 func fromPool(spec infrav1.MaasMachineSpec, pool string) infrav1.MaasMachineSpec {
 	return withSpec(spec, func(s *infrav1.MaasMachineSpec) { ref := ipam.Ref(pool); s.StaticIPPoolRef = &ref })
 }
@@ -56,7 +56,7 @@ func (w *world) claim(m *infrav1.MaasMachine) *ipamv1.IPAddressClaim {
 	return claim
 }
 
-// addressesOf are what MAAS says of a machine.
+// addressesOf returns a machine's addresses in MAAS.
 func (w *world) addressesOf(m *infrav1.MaasMachine) []string {
 	w.t.Helper()
 	seen, ok := w.maas.Machine(m.Spec.SystemID)
@@ -80,7 +80,8 @@ func internalIPs(m *infrav1.MaasMachine) []string {
 	return list
 }
 
-// Each machine gets an address of its own; one that finds the pool exhausted takes no machine, and gets the address that another returns.
+// Each machine gets an address of its own; one that finds the pool exhausted acquires no machine, and gets the next
+// address that is returned.
 func TestAddressesFromAPool(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -180,8 +181,8 @@ func TestTheAddressIsReturnedLast(t *testing.T) {
 	}
 }
 
-// While a pool does not take an address back, MAAS is not asked again: the machine may be another user's by now.
-func TestAMachineThatOnlyItsPoolHoldsIsNotLookedForAgain(t *testing.T) {
+// While a pool does not accept a returned address, MAAS is not asked again: the machine may be another user's by now.
+func TestAMachineThatWaitsForItsPoolCostsNoCalls(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +207,7 @@ func TestAMachineThatOnlyItsPoolHoldsIsNotLookedForAgain(t *testing.T) {
 				t.Errorf("MAAS was asked again:\n%s", strings.Join(calls, "\n"))
 			}
 			if list := w.machines(); !spec.IsLXD() && !strings.Contains(list, `agent="somebody"`) {
-				t.Errorf("somebody else's machine was touched:\n%s", list)
+				t.Errorf("another user's machine was changed:\n%s", list)
 			}
 			w.nothingClaimed()
 		})
@@ -224,7 +225,7 @@ func (w *world) inUse(address string) bool {
 	return false
 }
 
-// While there is no address, the condition says why, and no machine is taken.
+// While there is no address, the condition reports why, and no machine is acquired.
 func TestWaitingForAnAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,8 +244,8 @@ func TestWaitingForAnAddress(t *testing.T) {
 
 	machines := map[string]*infrav1.MaasMachine{}
 	for name, tc := range map[string]struct {
-		spec         infrav1.MaasMachineSpec
-		reason, says string
+		spec            infrav1.MaasMachineSpec
+		reason, message string
 	}{
 		"unserved": {fromPool(infrav1.MaasMachineSpec{}, "pool"), infrav1.WaitingForIPAddressReason, "TestIPPool pool"},
 		"unknown":  {unknown, infrav1.IPPoolKindUnknownReason, "NoSuchPool"},
@@ -252,8 +253,8 @@ func TestWaitingForAnAddress(t *testing.T) {
 	} {
 		m := w.newMachine(name, false, tc.spec)
 		w.refused(m, infrav1.MachineDeployedCondition, tc.reason)
-		if got := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(got, tc.says) || strings.Contains(got, "\n") {
-			t.Errorf("%s: the message is %q, want one line that says %q", name, got, tc.says)
+		if got := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(got, tc.message) || strings.Contains(got, "\n") {
+			t.Errorf("%s: the message is %q, want one line that contains %q", name, got, tc.message)
 		}
 		machines[name] = m
 	}
@@ -297,7 +298,7 @@ vm_hosts:
     storage_pools: [{name: default, type: zfs, size: 200}]
 `
 
-// Each interface is connected as it shall be, and each address has its type.
+// Each interface is connected as specified, and each address has its type.
 func TestSeveralInterfaces(t *testing.T) {
 	device := func(name, bridge, subnet string, mode infrav1.LinkMode) infrav1.LXDNetworkDevice {
 		return infrav1.LXDNetworkDevice{Name: name, Bridge: bridge, Subnet: subnet, LinkMode: mode}
@@ -353,7 +354,8 @@ func TestSeveralInterfaces(t *testing.T) {
 	}
 }
 
-// What a machine's address costs in MAAS: the same call for one of the spec and one of a pool. The subnets are asked for once.
+// The calls to MAAS for a machine's address: as many for an address in the spec as for one from a pool. The subnets are
+// listed once.
 func TestCallsForAnAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

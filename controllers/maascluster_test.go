@@ -23,7 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// endpoint is what the API endpoint's name leads to in MAAS's DNS.
+// endpoint returns the addresses of the API endpoint's name in MAAS's DNS.
 func (w *world) endpoint(cluster *infrav1.MaasCluster) []string {
 	var addresses []string
 	for _, address := range w.maas.Lookup(cluster.Spec.ControlPlaneEndpoint.Host) {
@@ -40,7 +40,7 @@ func (w *world) deleteCluster(cluster *infrav1.MaasCluster) {
 	w.delete(w.cluster)
 }
 
-// poke makes the reconciler look at an object.
+// poke triggers a reconcile of an object.
 func (w *world) poke(object client.Object) {
 	w.t.Helper()
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -65,7 +65,7 @@ func (w *world) eventuallyWorkload(object client.Object, done func() bool) {
 	})
 }
 
-// maasCall is a call to MAAS that another client makes.
+// maasCall makes a call to MAAS as another client.
 func (w *world) maasCall(method, path string, form url.Values) {
 	w.t.Helper()
 	secret := &corev1.Secret{}
@@ -165,7 +165,7 @@ func TestClusterRefusals(t *testing.T) {
 				t.Errorf("Ready is %+v", conditions.Get(cluster, infrav1.ReadyCondition))
 			}
 			w.unchanged(before)
-			w.deleteCluster(cluster) // It does not wait for what was never there.
+			w.deleteCluster(cluster) // It does not wait for a machine that never existed.
 		})
 	}
 }

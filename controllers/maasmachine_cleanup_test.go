@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// vmsOnHosts are all VMs that are really there, known to MAAS or not.
+// vmsOnHosts returns all VMs on the hosts, whether MAAS knows them or not.
 func (w *world) vmsOnHosts() (vms []string) {
 	for _, host := range w.maas.VMHosts() {
 		for _, vm := range host.VMs {
@@ -61,8 +61,8 @@ func (w *world) goes(m *infrav1.MaasMachine) {
 	})
 }
 
-// told waits for an event about an object with all of the words, and returns how many there are.
-func (w *world) told(m *infrav1.MaasMachine, reason string, words ...string) (times int) {
+// eventsOf waits for an event of an object that contains all of the words, and returns how many there are.
+func (w *world) eventsOf(m *infrav1.MaasMachine, reason string, words ...string) (times int) {
 	w.t.Helper()
 	w.await("an event "+reason+" is there", m, func(ctx context.Context) bool {
 		list := &corev1.EventList{}
@@ -90,7 +90,7 @@ func (w *world) count(op string) (n int) {
 	return n
 }
 
-// MAAS calls a VM deleted that its host keeps.
+// MAAS reports a VM as deleted that its host keeps.
 func TestAVMThatItsHostKeepsIsDeletedUntilItIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -100,18 +100,18 @@ func TestAVMThatItsHostKeepsIsDeletedUntilItIsGone(t *testing.T) {
 	w.beginDeletion(m)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMCameBackReason)
 	if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, host) || !strings.Contains(message, name) {
-		t.Errorf("Ready says %q, want which VM and which host", message)
+		t.Errorf("Ready is %q, want which VM and which host", message)
 	}
 	w.eventually(m, "deleted more than once", func() bool { return recorded(t, m).CleanupSoFar().CameBack > 1 })
-	if times := w.told(m, infrav1.VMCameBackReason, host, name); times != 1 {
-		t.Errorf("%d events say that the VM came back, want one", times)
+	if times := w.eventsOf(m, infrav1.VMCameBackReason, host, name); times != 1 {
+		t.Errorf("%d events report that the VM came back, want one", times)
 	}
 	w.maas.BreakVMHost(host, false, false)
 	w.goes(m)
 	w.noVMs()
 }
 
-func TestAVMOnAHostThatCantBeReachedIsLookedForWhenItCan(t *testing.T) {
+func TestAVMOnAnUnreachableHostIsFoundLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := w.deployedVM()
@@ -127,7 +127,7 @@ func TestAVMOnAHostThatCantBeReachedIsLookedForWhenItCan(t *testing.T) {
 	w.noVMs()
 }
 
-// A replacement must not wait for a dead host for ever; neither must a restart of the manager begin to wait anew.
+// A replacement must not wait for a dead host for ever, and a restart of the manager must not restart the wait.
 func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostTimeout = 2 * time.Second })
@@ -136,13 +136,13 @@ func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
 	w.maas.BreakVMHost(host, true, false)
 	w.beginDeletion(m)
 	w.goes(m)
-	w.told(m, "VMMayRemain", name, host, "capmaasctl orphans")
+	w.eventsOf(m, "VMMayRemain", name, host, "capmaasctl orphans")
 	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
 		t.Errorf("the hosts have %v", vms)
 	}
 }
 
-// The note on where the VM was outlives the manager that deleted it, and the status.
+// The record of the VM's host survives the manager that deleted the VM, and the loss of the status.
 func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -162,7 +162,7 @@ func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	w.noVMs()
 }
 
-func TestAVMThatSomebodyDeletedInMAASIsVerifiedToo(t *testing.T) {
+func TestAVMDeletedByAUserInMAASIsVerifiedToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := w.deployedVM()
@@ -176,7 +176,7 @@ func TestAVMThatSomebodyDeletedInMAASIsVerifiedToo(t *testing.T) {
 	w.noVMs()
 }
 
-// A VM host that MAAS does not have holds up nothing; one that was registered anew is looked at where it is now.
+// A VM host that MAAS no longer has blocks nothing; one that was registered again is checked under its new id.
 func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
 	for name, anew := range map[string]bool{"for good": false, "and registered anew": true} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.stopManager() // It would see the VM go, and come back.
+			w.stopManager() // It would see the VM disappear and return.
 			if err := c.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), hosts[at].ID); err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotHaveMAASLookIsToldSoOnce(t *testing.T) {
+func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := w.deployedVM()
@@ -221,7 +221,7 @@ func TestWhoMayNotHaveMAASLookIsToldSoOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.delete(m)
-	if times := w.told(m, infrav1.MAASRefusedReason, "administrators"); times != 1 {
+	if times := w.eventsOf(m, infrav1.MAASRefusedReason, "administrators"); times != 1 {
 		t.Errorf("%d events, want one", times)
 	}
 	w.noVMs()
@@ -237,7 +237,7 @@ func TestAMAASWithoutVMHostsHasNothingToVerify(t *testing.T) {
 	w.delete(m)
 }
 
-// While MAAS is away nothing is given up, however long that takes.
+// While MAAS is down the manager does not give up, however long that takes.
 func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostTimeout = time.Millisecond })
@@ -257,7 +257,7 @@ func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	w.noVMs()
 }
 
-// The response to a compose says that it failed, and the VM is there, unknown to MAAS.
+// The response to a compose reports a failure, but the VM exists, unknown to MAAS.
 func TestAVMThatMAASDoesNotKnowOfIsFoundBeforeAnotherIsMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -296,8 +296,8 @@ func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
 	w.noVMs()
 }
 
-// A host makes a VM, says that it failed, and can't be reached. The machine gets another VM elsewhere. Then an operator has MAAS refresh
-// the host: MAAS takes the first VM in under another name, because its own name is taken.
+// A host creates a VM, reports a failure, and becomes unreachable. The machine gets another VM elsewhere. Then an
+// operator makes MAAS refresh the host: MAAS registers the first VM under another name, because its own name is taken.
 func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	for name, deleted := range map[string]bool{"while its machine runs": false, "with its machine": true} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 				now := recorded(t, m)
 				return len(now.Hosts) == 1 && now.Cleanup == nil
 			})
-			w.told(m, "SpareVMDeleted", spare)
+			w.eventsOf(m, "SpareVMDeleted", spare)
 			if running, there := w.maas.Machine(m.Spec.SystemID); !there || running.Status != "Deployed" {
 				t.Errorf("the machine's own VM is %+v", running)
 			}
@@ -338,7 +338,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	}
 }
 
-// A VM that another user took is not deleted, whatever it is called on its host.
+// A VM that another user acquired is not deleted, whatever its name on its host.
 func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -359,11 +359,12 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	w.startManager(w.client.Scheme())
 	w.goes(m)
 	if theirs, there := w.maas.Machine(id); !there || theirs.AgentName != "somebody" {
-		t.Errorf("what somebody took is %+v", theirs)
+		t.Errorf("the machine that a user took is %+v", theirs)
 	}
 }
 
-// spareVM makes a machine whose first VM was denied by its host, which can't be looked at. It returns the machine, and that host.
+// spareVM makes a machine whose first VM exists although its host reported a failure; the host is unreachable. It
+// returns the machine, and that host.
 func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 	w.t.Helper()
 	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError}); err != nil {
@@ -419,7 +420,7 @@ images: [{name: ubuntu/jammy}]
 vm_hosts: [{name: lxd-a, cores: 64, memory: 262144, storage_pools: [{name: default, type: zfs, size: 2000}]}]
 `
 
-func TestVMsThatAreDeletedTogetherCostOneLook(t *testing.T) {
+func TestVMsDeletedTogetherCostOneRefresh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 500s}\n" })
 	w.provisioned(w.newCluster())
@@ -446,7 +447,7 @@ func TestVMsThatAreDeletedTogetherCostOneLook(t *testing.T) {
 	w.noVMs()
 }
 
-// A look at a host on which a VM is being composed would take the VM over, and commission it.
+// A refresh of a host on which a VM is being composed would register the VM, and commission it.
 func TestVMsAreComposedAndVerifiedOnOneHostAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 1s, compose: 118s, commission: 30m}\n" })
@@ -485,7 +486,7 @@ func TestVMsAreComposedAndVerifiedOnOneHostAtATime(t *testing.T) {
 	}
 	for _, call := range w.maas.Calls().Log {
 		if call.Op == "compose" && call.Status != http.StatusOK {
-			t.Errorf("a compose was answered with %d", call.Status)
+			t.Errorf("a compose returned %d", call.Status)
 		}
 	}
 }

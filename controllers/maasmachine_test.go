@@ -52,8 +52,8 @@ func (w *world) refused(m *infrav1.MaasMachine, condition, reason string) {
 	})
 }
 
-// callsFor counts what was asked of MAAS for machines; the inventory's shared looks (lists by id) and what is asked for the whole
-// region don't count.
+// callsFor counts the calls to MAAS for machines, without the inventory's shared polls (lists by id) and the calls for
+// the whole region.
 func (w *world) callsFor() []string {
 	var calls []string
 	for _, call := range w.maas.Calls().Log {
@@ -78,11 +78,11 @@ func TestLifeOfAVM(t *testing.T) {
 
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(m)
-	if calls := w.callsFor(); len(calls) > 6+1 { // One is the cluster's look at its DNS record.
+	if calls := w.callsFor(); len(calls) > 6+1 { // One is the cluster's check of its DNS record.
 		t.Errorf("%d calls to make a VM:\n%s", len(calls), strings.Join(calls, "\n"))
 	}
 
-	t.Run("status tells Cluster API and people", func(t *testing.T) {
+	t.Run("status for Cluster API and people", func(t *testing.T) {
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready })
 		if want := fmt.Sprintf("maas-lxd://%s/%s", m.Status.FailureDomain, m.Spec.SystemID); m.Spec.ProviderID != want {
 			t.Errorf("the provider ID is %s, want %s", m.Spec.ProviderID, want)
@@ -180,8 +180,8 @@ func TestControlPlanesAreSpread(t *testing.T) {
 	}
 }
 
-// TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call took effect. Whatever is lost, one
-// machine is made, and none is left behind.
+// TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call
+// took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
 	kinds := map[string]infrav1.MaasMachineSpec{
 		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
@@ -245,7 +245,7 @@ func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec              infrav1.MaasMachineSpec
 		condition, reason string
-		says              string
+		text              string
 	}{
 		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, "cpu_count"},
 		"no host fits":             {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "3 VM host(s): 3 too small for the VM"},
@@ -265,8 +265,8 @@ func TestRefusals(t *testing.T) {
 			before := w.maas.State()
 			m := w.newMachine("m", false, tc.spec)
 			w.refused(m, tc.condition, tc.reason)
-			if got := conditions.GetMessage(m, tc.condition); !strings.Contains(got, tc.says) || strings.Contains(got, "\n") {
-				t.Errorf("the message is %q, want one line that says %q", got, tc.says)
+			if got := conditions.GetMessage(m, tc.condition); !strings.Contains(got, tc.text) || strings.Contains(got, "\n") {
+				t.Errorf("the message is %q, want one line that contains %q", got, tc.text)
 			}
 			w.refused(m, infrav1.ReadyCondition, tc.reason)
 			w.delete(m)
@@ -281,7 +281,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 
-	t.Run("a machine that is pinned but somebody else's is not touched", func(t *testing.T) {
+	t.Run("another user's machine is not changed, though pinned", func(t *testing.T) {
 		theirs := w.maas.Machines()[0]
 		for _, m := range w.maas.Machines() {
 			if m.Hostname == "metal-a" {
@@ -293,7 +293,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 		w.delete(m)
 		if now, _ := w.maas.Machine(theirs.SystemID); now.Status != "Allocated" || now.AgentName != "somebody" {
-			t.Errorf("somebody else's machine is now %+v", now)
+			t.Errorf("another user's machine is now %+v", now)
 		}
 	})
 	t.Run("a VM that vanished is a failure, and its deletion ends", func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 	w.provisioned(cluster)
 }
 
-// A MaasMachine can outlive its Machine and its Cluster; its machine must be given back all the same.
+// A MaasMachine can outlive its Machine and its Cluster; its machine must be released all the same.
 func TestDeletionWithoutOwners(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -351,7 +351,7 @@ func TestDeletionWithoutOwners(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A machine of our VM's name that is no VM was made by another client: it is neither used nor deleted.
+// A machine with our VM's name that is no VM was made by another client: it is neither used nor deleted.
 func TestATakenNameIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -368,7 +368,7 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 	w.unchanged(before)
 }
 
-// What MAAS refuses is asked for again now and then, and not all the time.
+// A request that MAAS refuses is retried at intervals, not continuously.
 func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
@@ -408,7 +408,7 @@ func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
 	}
 }
 
-// Without its MaasCluster nothing can be said of a machine; it may well run, and is neither changed nor lost.
+// Without its MaasCluster nothing is known of a machine; it may well run, and is neither changed nor reported as lost.
 func TestAMachineWhoseMaasClusterIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

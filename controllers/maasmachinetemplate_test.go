@@ -13,7 +13,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-func TestTemplatesSayWhatTheirMachinesAreLike(t *testing.T) {
+func TestTemplatesReportTheCapacityOfTheirMachines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.provisioned(w.newCluster())
@@ -50,7 +50,7 @@ func TestTemplatesSayWhatTheirMachinesAreLike(t *testing.T) {
 	}
 }
 
-func TestATemplateOfNoClusterSaysWhatItsSpecSays(t *testing.T) {
+func TestATemplateOfNoClusterReportsItsSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	template := &infrav1.MaasMachineTemplate{}

@@ -26,7 +26,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// setPaused pauses the Cluster, as `clusterctl move` does, or lets it go on, and waits until its infrastructure has heard of it.
+// setPaused pauses the Cluster, as `clusterctl move` does, or unpauses it, and waits until its infrastructure reports
+// that.
 func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ...*infrav1.MaasMachine) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"paused": paused}})
@@ -39,13 +40,13 @@ func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ..
 	is := func(object conditions.Getter) bool {
 		return conditions.Has(object, clusterv1.PausedCondition) && conditions.IsTrue(object, clusterv1.PausedCondition) == paused
 	}
-	w.eventually(cluster, "told about the pause", func() bool { return is(cluster) })
+	w.eventually(cluster, "aware of the pause", func() bool { return is(cluster) })
 	for _, m := range machines {
-		w.eventually(m, "told about the pause", func() bool { return is(m) })
+		w.eventually(m, "aware of the pause", func() bool { return is(m) })
 	}
 }
 
-// hold has MAAS not do a call of this op before release; reached is closed when it was asked.
+// hold makes MAAS delay calls of this op until release; reached is closed at the first one.
 func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
 	asked, held := make(chan struct{}), make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
@@ -61,11 +62,11 @@ func (w *world) hold(op string) (reached <-chan struct{}, release func()) {
 	return asked, release
 }
 
-// staysBlocked checks for a moment that a cluster, which is paused, can't be moved.
+// staysBlocked checks for a moment that the move of a paused cluster stays blocked.
 func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
 	w.t.Helper()
 	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) {
-		// With a context of its own: the client refuses what would not be answered before the deadline.
+		// With a context of its own: the client refuses calls that could not complete before the deadline.
 		err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster)
 		return err == nil && !blocksMove(cluster), err
 	})
@@ -74,10 +75,10 @@ func (w *world) staysBlocked(cluster *infrav1.MaasCluster, while string) {
 	}
 }
 
-// toldBlocked waits for the event that says which machine holds up a move.
-func (w *world) toldBlocked(machine string) {
+// eventNames waits for the event that names the machine which blocks a move.
+func (w *world) eventNames(machine string) {
 	w.t.Helper()
-	w.await("an event tells of "+machine, w.cluster, func(ctx context.Context) bool {
+	w.await("an event names "+machine, w.cluster, func(ctx context.Context) bool {
 		list := &corev1.EventList{}
 		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 			return e.Reason == "MoveBlocked" && strings.Contains(e.Message, machine)
@@ -85,7 +86,7 @@ func (w *world) toldBlocked(machine string) {
 	})
 }
 
-// A cluster can be moved while it is paused and all that was begun has ended, and at no other time.
+// A cluster can be moved only while it is paused and all calls under way have ended.
 func TestMoveWaitsUntilNothingIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -116,7 +117,8 @@ func isClosed(channel <-chan struct{}) bool {
 	}
 }
 
-// What clusterctl would lose, or bring back, holds up the move: a machine that is being made, and one that is being deleted.
+// Machines that clusterctl would lose, or bring back, block the move: one that is being created, and one that is being
+// deleted.
 func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,9 +131,9 @@ func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 	m := w.newMachine("comes", false, infrav1.MaasMachineSpec{})
 	w.await("a machine is being made", m, func(context.Context) bool { return isClosed(reached) })
 	w.setPaused(cluster, true, runs)
-	w.toldBlocked("comes")
+	w.eventNames("comes")
 	release()
-	w.eventually(m, "told about the pause", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	w.eventually(m, "aware of the pause", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.staysBlocked(cluster, "a machine comes")
 	w.setPaused(cluster, false)
 	w.deployed(m)
@@ -153,8 +155,9 @@ func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 	w.unchanged(before)
 }
 
-// An object that clusterctl deletes because it has moved it lives on elsewhere. MAAS is not asked for anything, even if the pause was not seen.
-func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
+// An object that clusterctl deletes because it has moved it lives on elsewhere. MAAS is not asked for anything, even if
+// the manager missed the pause.
+func TestMovedMachinesAreNotReleased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster()
@@ -175,7 +178,7 @@ func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := w.newMachine("other", false, infrav1.MaasMachineSpec{}) // By then all others have been looked at.
+	other := w.newMachine("other", false, infrav1.MaasMachineSpec{}) // By then all others have been reconciled.
 	w.eventually(other, "looked at", func() bool { return len(other.Status.Conditions) > 0 })
 	w.unchanged(before)
 	for _, object := range moved {
@@ -190,8 +193,8 @@ func TestWhatWasMovedAwayIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// MAAS lets only the user annotate a machine who acquired it. Where the key is another user's now, the machine is looked after and given
-// back all the same, and MAAS is not asked for it again and again.
+// MAAS lets only the user who acquired a machine annotate it. If the key is another user's now, the machine is
+// reconciled and released all the same, and the call is not repeated all the time.
 func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
@@ -205,7 +208,7 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 		w.deployed(m)
 		w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
 		w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-		// As the manager of another management cluster leaves them.
+		// The annotations that the manager of another management cluster leaves.
 		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=set_workload_annotations", url.Values{"capmaas-cluster": {"elsewhere"}})
 	}
 	secret := &corev1.Secret{}
@@ -237,7 +240,8 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A conflict for another reason is no such machine: without the annotations a release that fails could not be proven to be ours.
+// A conflict for another reason does not count: without the annotations, a machine whose release fails could not be
+// proven to be ours.
 func TestAMachineThatCouldNotBeAnnotatedOnceIsAnnotatedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

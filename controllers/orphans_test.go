@@ -62,8 +62,8 @@ func newAuditBed(t *testing.T) *auditBed {
 	return b
 }
 
-// look is one audit, of which the calls to MAAS are answered.
-func (b *auditBed) look() []string {
+// audit runs one audit, and returns its lists of machines in MAAS.
+func (b *auditBed) audit() []string {
 	b.t.Helper()
 	before := b.maas.Calls()
 	last := 0
@@ -77,7 +77,7 @@ func (b *auditBed) look() []string {
 	}, funcr.Options{})))
 	var lists []string
 	for _, call := range b.maas.Calls().Log {
-		// The world's manager asks for machines by id, hostname or agent name.
+		// The world's manager lists machines by id, hostname or agent name.
 		if call.Number > last && call.Endpoint == "machines/" && call.Method == http.MethodGet && call.Query == "" {
 			lists = append(lists, call.Endpoint)
 		}
@@ -85,8 +85,8 @@ func (b *auditBed) look() []string {
 	return lists
 }
 
-// told are the events since it was asked last.
-func (b *auditBed) told() []string {
+// newEvents returns the events since the last call.
+func (b *auditBed) newEvents() []string {
 	var list []string
 	for {
 		select {
@@ -98,7 +98,7 @@ func (b *auditBed) told() []string {
 	}
 }
 
-// orphaned is the metric, by kind and doubt.
+// orphaned returns the metric, by kind and doubt.
 func (b *auditBed) orphaned() map[string]float64 {
 	b.t.Helper()
 	families, err := b.metrics.Gather()
@@ -125,7 +125,7 @@ func (b *auditBed) region() *maas.Client {
 	return c
 }
 
-// lose takes MaasMachines away while their cluster is paused, so that their machines stay behind in MAAS.
+// lose removes MaasMachines while their cluster is paused, so that their machines stay behind in MAAS.
 func (b *auditBed) lose(machines ...*infrav1.MaasMachine) {
 	b.t.Helper()
 	b.pause(true)
@@ -145,7 +145,7 @@ func (b *auditBed) pause(paused bool) {
 	}
 	for i := range list.Items {
 		m := &list.Items[i]
-		b.eventually(m, "told about the pause", func() bool {
+		b.eventually(m, "aware of the pause", func() bool {
 			return slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
 				return c.Type == clusterv1.PausedCondition && (c.Status == "True") == paused
 			})
@@ -198,39 +198,39 @@ func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
 	b.foreign(nil)
 	b.foreign(marks("someotherone", b.namespace+".gone", anotherManagementCluster))
 
-	if lists := b.look(); len(lists) != 1 {
+	if lists := b.audit(); len(lists) != 1 {
 		t.Errorf("an audit with nothing to find asks for all machines %d times, want once", len(lists))
 	}
 	b.lose(lostMetal, lostVM)
-	if lists := b.look(); len(lists) != 1 {
+	if lists := b.audit(); len(lists) != 1 {
 		t.Errorf("the first audit that finds something asks for all machines %d times, want once", len(lists))
 	}
-	if told := b.told(); len(told) > 0 {
-		t.Errorf("reported when seen for the first time: %q", told)
+	if emitted := b.newEvents(); len(emitted) > 0 {
+		t.Errorf("reported when seen for the first time: %q", emitted)
 	}
 
-	b.look()
-	told := b.told()
+	b.audit()
+	emitted := b.newEvents()
 	for _, m := range []*infrav1.MaasMachine{lostMetal, lostVM} {
-		if !slices.ContainsFunc(told, func(event string) bool { return strings.Contains(event, m.Spec.SystemID) }) {
-			t.Errorf("%s was lost, and is not reported: %q", m.Spec.SystemID, told)
+		if !slices.ContainsFunc(emitted, func(event string) bool { return strings.Contains(event, m.Spec.SystemID) }) {
+			t.Errorf("%s was lost, and is not reported: %q", m.Spec.SystemID, emitted)
 		}
 	}
-	if len(told) != 2 || !strings.HasPrefix(told[0], "Warning "+"MachineOrphaned") {
-		t.Errorf("want one warning for each of two orphans, got %q", told)
+	if len(emitted) != 2 || !strings.HasPrefix(emitted[0], "Warning "+"MachineOrphaned") {
+		t.Errorf("want one warning for each of two orphans, got %q", emitted)
 	}
 	want := map[string]float64{"bare-metal no": 1, "lxd no": 1, "bare-metal yes": 0, "lxd yes": 0}
 	if diff := cmp.Diff(want, b.orphaned()); diff != "" {
 		t.Errorf("the metric differs (-want +got):\n%s", diff)
 	}
 
-	if b.look(); len(b.told()) > 0 {
+	if b.audit(); len(b.newEvents()) > 0 {
 		t.Error("it is reported again though nothing changed")
 	}
 	if _, err := b.region().ReleaseMachine(t.Context(), maas.Unrecorded("a test"), lostMetal.Spec.SystemID, maas.ReleaseParams{}); err != nil {
 		t.Fatal(err)
 	}
-	b.look()
+	b.audit()
 	want["bare-metal no"] = 0
 	if diff := cmp.Diff(want, b.orphaned()); diff != "" {
 		t.Errorf("once a machine is released the metric differs (-want +got):\n%s", diff)
@@ -252,10 +252,10 @@ func TestTheAuditKnowsAMachineOfAGoneMaasClusterByTheManagementCluster(t *testin
 	left := b.foreign(marks("goneowner", b.namespace+".gone", thisManagementCluster))
 	b.foreign(marks("goneowner", "othernamespace.gone", thisManagementCluster))
 	for range 3 {
-		b.look()
+		b.audit()
 	}
-	if told := b.told(); len(told) > 0 {
-		t.Errorf("there is no object for these events: %q", told)
+	if emitted := b.newEvents(); len(emitted) > 0 {
+		t.Errorf("there is no object for these events: %q", emitted)
 	}
 	if len(b.log) != 1 || !strings.Contains(b.log[0], left.SystemID) || !strings.Contains(b.log[0], left.Hostname) {
 		t.Errorf("want one line about %s (%s), got %q", left.Hostname, left.SystemID, b.log)
@@ -276,10 +276,10 @@ func TestAPausedClusterHasNoOrphans(t *testing.T) {
 	b.lose(m)
 	b.pause(true)
 	for range 3 {
-		b.look()
+		b.audit()
 	}
-	if told := b.told(); len(told) > 0 {
-		t.Errorf("reported while the cluster is paused, as it is while it is moved: %q", told)
+	if emitted := b.newEvents(); len(emitted) > 0 {
+		t.Errorf("reported while the cluster is paused, as it is while it is moved: %q", emitted)
 	}
 }
 
@@ -288,13 +288,13 @@ func TestOrphansStayReportedWhileMAASCannotBeRead(t *testing.T) {
 	b := newAuditBed(t)
 	b.provisioned(b.newCluster())
 	b.foreign(marks("goneowner", b.namespace+".gone", thisManagementCluster))
-	b.look()
-	b.look()
+	b.audit()
+	b.audit()
 	if _, err := b.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusServiceUnavailable}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		b.look()
+		b.audit()
 	}
 	if n := b.orphaned()["bare-metal yes"]; n != 1 {
 		t.Errorf("the metric counts %v while MAAS can't be read, want what it was before", n)
@@ -313,12 +313,12 @@ func TestTheAuditorRunsUntilItIsStopped(t *testing.T) {
 	b.deployed(m)
 	b.lose(m)
 	if !b.NeedLeaderElection() {
-		t.Error("every manager would look, not only the leader")
+		t.Error("every manager would audit, not only the leader")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Start(ctx) }()
-	b.await("the orphan is reported", m, func(context.Context) bool { return len(b.told()) > 0 })
+	b.await("the orphan is reported", m, func(context.Context) bool { return len(b.newEvents()) > 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -343,7 +343,7 @@ func TestAMachineThatAnotherManagementClusterMarkedIsMarkedAnew(t *testing.T) {
 	b.await("it is marked anew", m, marked)
 }
 
-// startRegistry runs inventories that ask for nothing by themselves.
+// startRegistry runs inventories that do not poll on their own.
 func startRegistry(t *testing.T) *inventory.Registry {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -11,7 +11,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// It is not known then whether it runs, and it is not replaced because MAAS is away.
+// While MAAS is down it is not known whether the machine runs, and it is not replaced.
 func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,7 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// copyInto makes another namespace for copies of what is in the world's own.
+// copyInto makes another namespace, for copies of the world's objects.
 func (w *world) copyInto() *world {
 	w.t.Helper()
 	other := *w
@@ -24,7 +24,8 @@ func (w *world) copyInto() *world {
 	return &other
 }
 
-// Manifests of a live cluster, or its backup, are applied in another namespace, and deleted there when that turns out to be a mistake.
+// Manifests of a live cluster, or its backup, are applied in another namespace, and deleted there when that turns out
+// to be a mistake.
 func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
@@ -43,7 +44,7 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 		return conditions.GetReason(second, infrav1.FailureDomainsReadyCondition) == infrav1.OwnerIDTakenReason
 	})
 	if message := conditions.GetMessage(second, infrav1.ReadyCondition); !strings.Contains(message, client.ObjectKeyFromObject(cluster).String()) {
-		t.Errorf("Ready says %q, want whose owner id it is", message)
+		t.Errorf("Ready is %q, want whose owner id it is", message)
 	}
 	copied := other.newMachine("cp-0", true, infrav1.MaasMachineSpec{
 		ProvisioningMode: vm.ProvisioningMode, LXDConfig: vm.LXDConfig, SystemID: m.Spec.SystemID,
@@ -70,7 +71,7 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 	w.noVMs()
 }
 
-// When the original is gone, what was restored elsewhere takes its place.
+// When the original is gone, a copy restored elsewhere takes its place.
 func TestARestoredClusterTakesOverWhenTheOriginalIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
@@ -84,7 +85,7 @@ func TestARestoredClusterTakesOverWhenTheOriginalIsGone(t *testing.T) {
 		return conditions.GetReason(second, infrav1.FailureDomainsReadyCondition) == infrav1.OwnerIDTakenReason
 	})
 	w.delete(cluster)
-	// What wakes it at once; by itself it looks again within a minute.
+	// This triggers a reconcile at once; its retry is due within a minute.
 	before := second.DeepCopy()
 	second.Labels["woken"] = ""
 	if err := w.client.Patch(t.Context(), second, client.MergeFrom(before)); err != nil {

@@ -41,7 +41,7 @@ func withOtherUser(admin bool) func(*world) {
 	}
 }
 
-// as is MAAS as the user of a key sees it.
+// as returns MAAS as the user of a key sees it.
 func (w *world) as(key string) *maas.Client {
 	w.t.Helper()
 	c, err := maas.NewClient(maas.Config{Endpoint: w.maasURL, APIKey: key})
@@ -63,7 +63,7 @@ func (w *world) named(hostname string) string {
 	return ""
 }
 
-// holds checks that nothing goes on for a reason, also when it is tried again.
+// holds checks that the object is held for a reason, also after a retry.
 func (w *world) holds(m *infrav1.MaasMachine, reason string) {
 	w.t.Helper()
 	for range 3 {
@@ -81,7 +81,7 @@ func (w *world) inState(systemID, status string) {
 	})
 }
 
-// Another user of the same MAAS takes our VM between two of our calls: whoever MAAS gave it to has it.
+// Another user of the same MAAS acquires our VM between two of our calls: it belongs to the user to whom MAAS gave it.
 func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOtherUser(true))
@@ -105,7 +105,7 @@ func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 	w.noVMs()
 }
 
-// While its deployment is refused, for days if need be, a VM can't be taken by another user.
+// While its deployment is refused, for days if need be, no other user can acquire the VM.
 func TestAVMStaysOursWhileItsDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOtherUser(true))
@@ -125,8 +125,8 @@ func TestAVMStaysOursWhileItsDeploymentIsRefused(t *testing.T) {
 	w.deployed(m)
 }
 
-// A VM of ours that a person released, and another user acquired since, is the other user's: it is neither deployed nor deleted, and no endpoint
-// leads to it.
+// A VM of ours that a person released, and another user acquired since, belongs to the other user: it is neither
+// deployed nor deleted, and no endpoint contains its address.
 func TestAVMThatAnotherUserAcquiredIsTheirs(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]bool{"allocated": false, "deployed": true} {
@@ -161,7 +161,7 @@ func TestAVMThatAnotherUserAcquiredIsTheirs(t *testing.T) {
 	}
 }
 
-// A machine that was deployed by a user of MAAS whose key we don't use any more can't be annotated, and is proven each time.
+// A machine that was deployed by a user of MAAS whose key we no longer use can't be annotated, and is proven each time.
 func TestAMachineOfAnotherMAASUserIsProvenEachTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOtherUser(true))
@@ -182,7 +182,7 @@ func TestAMachineOfAnotherMAASUserIsProvenEachTime(t *testing.T) {
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 }
 
-// A MaasMachine for a VM that names another machine would delete that with its disks.
+// A MaasMachine for a VM that names another machine would delete that machine with its disks.
 func TestAnLXDMachineNeverDeletesWhatWasNotComposedForIt(t *testing.T) {
 	t.Parallel()
 	for name, choose := range map[string]func(*world) string{
@@ -210,7 +210,7 @@ func TestAnLXDMachineNeverDeletesWhatWasNotComposedForIt(t *testing.T) {
 	}
 }
 
-// A key that sees less makes nothing gone: not what runs, and not what is being deleted.
+// A key with fewer rights makes nothing count as gone: neither running machines nor those being deleted.
 func TestAKeyThatSeesLessLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "VM": vm} {
@@ -237,7 +237,8 @@ func TestAKeyThatSeesLessLosesNothing(t *testing.T) {
 	}
 }
 
-// A machine that MAAS hides, because a resource pool is not the user's any more, is there all the same (GET machines/{id}/ is a 403).
+// A machine that MAAS hides, because a resource pool is no longer the user's, still exists (GET machines/{id}/ is a
+// 403).
 func TestAHiddenMachineIsNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -301,7 +302,7 @@ func TestAnEmptyListLosesNothing(t *testing.T) {
 	}
 }
 
-// lists counts the lists of machines that MAAS was asked for.
+// lists counts the lists of machines that MAAS received.
 func (w *world) lists() (n int) {
 	for _, call := range w.maas.Calls().Log {
 		if call.Method == http.MethodGet && call.Endpoint == "machines/" {
@@ -311,7 +312,7 @@ func (w *world) lists() (n int) {
 	return n
 }
 
-// Many machines at once are not believed to be gone until a person says so.
+// Many machines that vanish at once do not count as gone until a person confirms it.
 func TestMachinesThatVanishTogetherAreHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -323,7 +324,7 @@ func TestMachinesThatVanishTogetherAreHeld(t *testing.T) {
 		w.deployed(m)
 		machines = append(machines, m)
 	}
-	w.stopManager() // They go one by one; and a manager that starts later must see it, too.
+	w.stopManager() // They vanish one by one; and a manager that starts later must see it, too.
 	for _, m := range machines {
 		w.maasCall(http.MethodDelete, "machines/"+m.Spec.SystemID+"/", nil)
 	}
@@ -344,7 +345,7 @@ func TestMachinesThatVanishTogetherAreHeld(t *testing.T) {
 func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	namespace := w.namespace + "-other" // The manager does not look after it.
+	namespace := w.namespace + "-other" // The manager does not reconcile it.
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	w.namespace = namespace
 	w.createCredentials()
@@ -396,7 +397,8 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	}
 }
 
-// An owner id that is lost (kubectl replace), changed or garbled by hand disowns nothing: all is held until it is set back.
+// An owner id that is lost (kubectl replace), changed or garbled by hand disowns nothing: everything is held until it
+// is restored.
 func TestALostOwnerIDHoldsEverything(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ id, reason string }{
@@ -424,7 +426,7 @@ func TestALostOwnerIDHoldsEverything(t *testing.T) {
 				t.Errorf("the machine is taken for lost: %s", m.Status.FailureMessage)
 			}
 			if tc.reason == infrav1.OwnerIDLostReason && !strings.Contains(conditions.GetMessage(m, infrav1.MachineDeployedCondition), id) {
-				t.Errorf("the message %q does not tell the owner id", conditions.GetMessage(m, infrav1.MachineDeployedCondition))
+				t.Errorf("the message %q does not contain the owner id", conditions.GetMessage(m, infrav1.MachineDeployedCondition))
 			}
 			w.beginDeletion(m)
 			w.holds(m, tc.reason)
@@ -436,7 +438,8 @@ func TestALostOwnerIDHoldsEverything(t *testing.T) {
 	}
 }
 
-// A tenant brings an owner id that is made to collide with another cluster's names, or the very id for a younger cluster.
+// A tenant brings an owner id that is made to collide with another cluster's names, or the very id for a younger
+// cluster.
 func TestAForgedOwnerIDTakesNothing(t *testing.T) {
 	t.Parallel()
 	const name = "production-eu-west-control-plane-with-a-long-name-x7k2m"
@@ -461,7 +464,7 @@ func TestAForgedOwnerIDTakesNothing(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A machine of choice must be what the spec asks for: Cluster API's contract wants it in the Machine's failure domain.
+// A machine of choice must meet the spec: Cluster API's contract requires it to be in the Machine's failure domain.
 func TestAMachineOfChoiceMustFit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -479,7 +482,7 @@ func TestAMachineOfChoiceMustFit(t *testing.T) {
 	w.unchanged(before)
 }
 
-// Of many removals most wait for their turn. What was proven before the wait may not be so after it.
+// Of many removals most wait for their turn. A proof from before the wait may not hold after it.
 func TestAMachineThatIsTakenWhileItsRemovalWaitsIsTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOtherUser(true))
@@ -499,7 +502,7 @@ func TestAMachineThatIsTakenWhileItsRemovalWaitsIsTheirs(t *testing.T) {
 	if err := w.client.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	select { // Nothing tells that it waits.
+	select { // Nothing reports that it waits.
 	case <-proven:
 	case <-time.After(3 * time.Second):
 	}
@@ -535,7 +538,7 @@ func (w *world) takeAllTurns(cluster *infrav1.MaasCluster, line turns.Line) (let
 	}
 }
 
-// steal has another user get a machine of ours.
+// steal makes another user acquire a machine of ours.
 func (w *world) steal(systemID string) {
 	w.t.Helper()
 	other := w.as(otherKey)

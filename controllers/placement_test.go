@@ -14,7 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// vmWith is a VM with an lxdConfig.
+// vmWith returns a spec of a VM with an lxdConfig.
 func vmWith(config infrav1.LXDMachineConfig) infrav1.MaasMachineSpec {
 	return withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &config })
 }
@@ -23,7 +23,7 @@ func TestHostsThatCannotTakeAVMAreNotAskedTo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
 		prep func(*world)
-		says string
+		text string
 	}{
 		"without the bridge": {
 			vmWith(infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Bridge: "nosuch"}}), func(*world) {}, "3 without bridge nosuch (lxd-a, lxd-b, lxd-c)",
@@ -46,8 +46,8 @@ func TestHostsThatCannotTakeAVMAreNotAskedTo(t *testing.T) {
 			tc.prep(w)
 			m := w.newMachine("m", true, tc.spec)
 			w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
-			if got := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); !strings.Contains(got, tc.says) {
-				t.Errorf("the message is %q, want it to say %q", got, tc.says)
+			if got := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); !strings.Contains(got, tc.text) {
+				t.Errorf("the message is %q, want it to contain %q", got, tc.text)
 			}
 			if n := w.calls("compose"); n != 0 {
 				t.Errorf("MAAS was asked for the VM %d times", n)
@@ -57,7 +57,7 @@ func TestHostsThatCannotTakeAVMAreNotAskedTo(t *testing.T) {
 	}
 }
 
-// hostMachine is the system id of the machine that a VM host is on.
+// hostMachine returns the system id of a VM host's machine.
 func (w *world) hostMachine(host string) string {
 	w.t.Helper()
 	for _, m := range w.maas.Machines() {
@@ -69,7 +69,7 @@ func (w *world) hostMachine(host string) string {
 	return ""
 }
 
-// calls counts those of an operation.
+// calls counts the calls of an operation.
 func (w *world) calls(op string) (n int) {
 	for key, count := range w.maas.Calls().ByKey {
 		if key.Op == op {
@@ -91,7 +91,7 @@ func TestVMsThatMustBeApartNeverShareAHost(t *testing.T) {
 			return slices.Equal(domainsText(cluster), []string{"zone-a " + text, "zone-b " + text, "zone-c " + text})
 		}
 	}
-	w.eventually(cluster, "told that each zone takes one", inEach("true map[hosts:1 room:1]"))
+	w.eventually(cluster, "updated: each zone takes one", inEach("true map[hosts:1 room:1]"))
 	hosts := map[string]bool{}
 	for _, name := range []string{"a", "b", "c"} {
 		m := w.newMachine(name, true, spec)
@@ -106,7 +106,7 @@ func TestVMsThatMustBeApartNeverShareAHost(t *testing.T) {
 	if got := conditions.GetMessage(fourth, infrav1.LXDHostSelectedCondition); !strings.Contains(got, "3 with another VM of this cluster") {
 		t.Errorf("the message is %q", got)
 	}
-	w.eventually(cluster, "told that no zone takes another", inEach("false map[hosts:1 room:0]"))
+	w.eventually(cluster, "updated: no zone takes another", inEach("false map[hosts:1 room:0]"))
 	t.Run("nor do workers count for control planes", func(t *testing.T) {
 		worker := w.newMachine("worker", false, spec)
 		w.deployed(worker)

@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// operations are what MAAS was asked to do with machines.
+// operations returns the operations on machines that MAAS received.
 func (w *world) operations() (ops []string) {
 	for _, call := range w.maas.Calls().Log {
 		if call.Method == http.MethodPost && strings.HasPrefix(call.Endpoint, "machines/") {
@@ -34,7 +34,8 @@ func (w *world) isGone(ctx context.Context, m *infrav1.MaasMachine) bool {
 	return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
 }
 
-// What a person has in hands is not taken away by a deletion: it waits, says for what, and goes on when the person is done.
+// A deletion does not take a machine from a person who works on it: it waits, reports for what, and continues when the
+// person is done.
 func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	for short, reason := range map[string]string{
 		"commissioning":        infrav1.CommissioningReason,
@@ -51,11 +52,11 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 			w := newWorld(t)
 			m, finish := w.deployedMetal(infrav1.EraseFull)
 			w.setState(m.Spec.SystemID, short)
-			w.eventually(m, "told", func() bool { return !m.Status.Ready })
+			w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
 			w.maas.ResetCalls()
 			w.beginDeletion(m)
 			w.refused(m, infrav1.MachineDeployedCondition, reason)
-			w.eventually(m, "told what is waited for", func() bool {
+			w.eventually(m, "reported with what it waits for", func() bool {
 				return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "continue")
 			})
 			if ops := w.operations(); len(ops) != 0 {
@@ -67,7 +68,7 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// What MAAS itself left unfinished is ended, because no user is in it.
+// The manager ends states that MAAS left unfinished, because no user works on the machine.
 func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
 	for short, op := range map[string]string{
 		"testing": "abort", "failed_entering_rescue_mode": "exit_rescue_mode", "failed_exiting_rescue_mode": "exit_rescue_mode",
@@ -77,7 +78,7 @@ func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
 			w := newWorld(t)
 			m, finish := w.deployedMetal(infrav1.EraseNone)
 			w.setState(m.Spec.SystemID, short)
-			w.eventually(m, "told", func() bool { return !m.Status.Ready })
+			w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
 			w.maas.ResetCalls()
 			w.beginDeletion(m)
 			finish()
@@ -89,9 +90,10 @@ func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
 	}
 }
 
-// A machine that can't be switched off gets its old state back from MAAS, without its agent name. It is ours all the same.
+// A machine that can't be powered off gets its old state back from MAAS, without its agent name. It is ours all the
+// same.
 func TestAMachineThatCannotBeSwitchedOffIsNotLost(t *testing.T) {
-	for name, unmarked := range map[string]bool{"that carries our annotations": false, "whose annotations somebody took away": true} {
+	for name, unmarked := range map[string]bool{"that carries our annotations": false, "whose annotations a person removed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -116,7 +118,7 @@ func TestAMachineThatCannotBeSwitchedOffIsNotLost(t *testing.T) {
 	}
 }
 
-// Another user who released such a machine, and took it, keeps it.
+// Another user who released such a machine, and acquired it, keeps it.
 func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -126,12 +128,12 @@ func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{Phase: &record.Phase{Name: "releasing", Since: metav1.Now()}})))
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
-	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
 	w.allocateAs("somebody", id)
 	w.beginDeletion(m)
 	w.annotate(m, clusterv1.PausedAnnotation, nil)
 	w.await("the object is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
 	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
-		t.Errorf("somebody else's machine is now %+v", now)
+		t.Errorf("another user's machine is now %+v", now)
 	}
 }

@@ -64,7 +64,7 @@ func (w *world) setErase(m *infrav1.MaasMachine, erase infrav1.EraseMode) {
 	}
 }
 
-// failNext has the next operation of a kind fail in MAAS.
+// failNext makes the next operation of a kind fail in MAAS.
 func (w *world) failNext(operation string) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, strings.TrimSuffix(w.maasURL, "/MAAS")+"/control/fail-next",
@@ -82,7 +82,7 @@ func (w *world) failNext(operation string) {
 	}
 }
 
-// releases counts what MAAS was asked for.
+// releases returns the releases that MAAS received.
 func (w *world) releases() (n int) {
 	for _, call := range w.maas.Calls().Log {
 		if call.Op == "release" {
@@ -98,7 +98,7 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 	} {
 		t.Run("erase "+string(erase), func(t *testing.T) {
 			t.Parallel()
-			// Long enough to be seen, however slow this machine is.
+			// Long enough to be observed on a slow computer.
 			w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
 			m, finish := w.deployedMetal(erase)
 			id := m.Spec.SystemID
@@ -107,7 +107,7 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 			if want != "" {
 				w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
 				if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, want) || !strings.Contains(message, id) {
-					t.Errorf("Ready says %q, want which machine, and that %s is what is done", message, want)
+					t.Errorf("Ready is %q, want which machine, and that %s is what is done", message, want)
 				}
 				if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
 					t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 	}
 }
 
-// A machine whose disks could not be erased stays ours until the spec says what else is to be done.
+// A machine whose disks could not be erased stays ours until the spec is changed.
 func TestAFailedEraseIsRepairedByTheSpec(t *testing.T) {
 	for erase, want := range map[infrav1.EraseMode]string{infrav1.EraseQuick: "quick", infrav1.EraseNone: ""} {
 		t.Run("erase "+string(erase), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAFailedEraseIsRepairedByTheSpec(t *testing.T) {
 			w.beginDeletion(m)
 			w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseFailedReason)
 			if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, "spec.release.erase") || strings.Contains(message, "\n") {
-				t.Errorf("Ready says %q, want one line that says what can be done", message)
+				t.Errorf("Ready is %q, want one line that says what can be done", message)
 			}
 			w.staysErased(m)
 			w.setErase(m, erase)
@@ -148,7 +148,7 @@ func TestAFailedEraseIsRepairedByTheSpec(t *testing.T) {
 	}
 }
 
-// staysErased has the controller look again, and checks that nothing comes of it.
+// staysErased triggers a reconcile, and checks that it has no effect.
 func (w *world) staysErased(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	w.maas.ResetCalls()
@@ -166,7 +166,7 @@ func (w *world) staysErased(m *infrav1.MaasMachine) {
 	}
 }
 
-// What failed is tried again when its pause is over, the same way.
+// A failed attempt is repeated after its pause, the same way.
 func TestAFailedReleaseIsTriedAgain(t *testing.T) {
 	for name, tc := range map[string]struct{ operation, reason string }{
 		"erasing":       {"erase", infrav1.EraseFailedReason},
@@ -197,7 +197,7 @@ func TestAFailedReleaseIsTriedAgain(t *testing.T) {
 	}
 }
 
-// pauseIsOver makes the last failure an old one.
+// pauseIsOver sets back the time of the last failure.
 func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	w.changeRecord(m, func(d *record.Data) {
@@ -205,15 +205,15 @@ func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
 	})
 }
 
-// MAAS erases for ever where the machine does not boot; that is reported. What an operator aborts is retried.
-func TestErasingThatDoesNotEndIsTold(t *testing.T) {
+// MAAS erases for ever if the machine does not boot; that is reported. An erase that an operator aborts is retried.
+func TestEndlessErasingIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region += "timings: {erase_full: 10000h}\n" })
 	m, finish := w.deployedMetal(infrav1.EraseFull)
 	w.beginDeletion(m)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
 	w.eventually(m, "overdue", func() bool {
-		// A try that begins anew begins now.
+		// A new attempt has a new start time.
 		if release := recorded(t, m).Release; release != nil && time.Since(release.StartTime.Time) < time.Hour {
 			w.changeRecord(m, func(d *record.Data) { d.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
 		}
@@ -245,8 +245,8 @@ func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
 	}
 }
 
-// A machine that another user released and took, after its disks could not be erased, is not ours to release.
-func TestAFailedEraseThatSomebodyElseTookIsLeftAlone(t *testing.T) {
+// A machine that another user released and acquired, after its disks could not be erased, is not ours to release.
+func TestAFailedEraseOfAnotherUsersMachineIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m, _ := w.deployedMetal(infrav1.EraseFull)
@@ -257,18 +257,18 @@ func TestAFailedEraseThatSomebodyElseTookIsLeftAlone(t *testing.T) {
 	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
-	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
 	w.allocateAs("somebody", id)
 	w.annotate(m, clusterv1.PausedAnnotation, nil)
 	w.await("the object is gone", m, func(ctx context.Context) bool {
 		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
 	})
 	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
-		t.Errorf("somebody else's machine is now %+v", now)
+		t.Errorf("another user's machine is now %+v", now)
 	}
 }
 
-// annotate sets an annotation, or takes it away.
+// annotate sets an annotation, or removes it.
 func (w *world) annotate(object client.Object, key string, value *string) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{key: value}}})
@@ -280,7 +280,7 @@ func (w *world) annotate(object client.Object, key string, value *string) {
 	}
 }
 
-// changeRecord changes what is recorded, and has the object reconciled.
+// changeRecord changes the record, and triggers a reconcile.
 func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.Data)) {
 	w.t.Helper()
 	data := recorded(w.t, m)
@@ -299,7 +299,7 @@ func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
-	w.await("somebody released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
 	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{
 		Pending: []record.Pending{{Op: record.Claim, At: metav1.NewTime(time.Now().Add(time.Hour))}},
 	})))

@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// Who takes a machine between its release and the return of its static address keeps both.
+// A user who acquires a machine between its release and the removal of its static address keeps both.
 func TestTheAddressOfAMachineThatSomebodyTookAfterItsReleaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const address = "10.77.0.51"
@@ -41,16 +41,16 @@ func TestTheAddressOfAMachineThatSomebodyTookAfterItsReleaseIsLeftAlone(t *testi
 	}
 	theirs, _ := w.maas.Machine(id)
 	if theirs.Status != "Allocated" || theirs.AgentName != "somebody" || !slices.Contains(theirs.Addresses, netip.MustParseAddr(address)) {
-		t.Errorf("somebody else's machine is now %+v, want it to have %s still", theirs, address)
+		t.Errorf("another user's machine is now %+v, want it to have %s still", theirs, address)
 	}
 	for _, call := range w.maas.Calls().Log {
 		if call.Op == "link_subnet" {
-			t.Errorf("the links of somebody else's machine were replaced: %+v", call)
+			t.Errorf("the links of another user's machine were replaced: %+v", call)
 		}
 	}
 }
 
-// MAAS may take its time for an allocate, and give the machine that another object of ours has given back meanwhile.
+// MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile.
 func TestAnAddressThatAnotherObjectLeftIsTakenOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

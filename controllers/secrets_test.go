@@ -33,7 +33,7 @@ const (
 	wrongKeySecret = "m7ZpKcWt5JyBqR9fUx3HdNvG2eSa8LkT"
 )
 
-// leaks are the places where people can read a text: log, events, all objects but Secrets, and metrics.
+// leaks returns the places where people can read a text: log, events, all objects but Secrets, and metrics.
 func (w *world) leaks(text string) []string {
 	w.t.Helper()
 	var places []string
@@ -68,7 +68,7 @@ func (w *world) leaks(text string) []string {
 	return places
 }
 
-// metricsText is what /metrics would show.
+// metricsText returns the text of /metrics.
 func metricsText(t *testing.T) string {
 	t.Helper()
 	ours := prometheus.NewRegistry()
@@ -95,8 +95,8 @@ func (w *world) useKeySecret(secret string) {
 	}
 }
 
-// TestNobodyReadsTheAPIKey: machines live and die, MAAS fails and shows what it was sent, and is asked with a wrong key, upon which it
-// tells the right one.
+// TestNobodyReadsTheAPIKey: machines are created and deleted, MAAS fails and repeats requests in its errors, and
+// rejects a wrong key with an error that contains the right one.
 func TestNobodyReadsTheAPIKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
@@ -106,7 +106,7 @@ func TestNobodyReadsTheAPIKey(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 
-	// MAAS, or a proxy before it, shows the request in its error.
+	// MAAS, or a proxy before it, repeats the request in its error.
 	if _, err := w.maas.AddFault(simulator.Fault{
 		Method: http.MethodPost, Op: "compose", Status: http.StatusInternalServerError, First: 1,
 		Body: `Request was: Authorization: OAuth oauth_signature="%26` + rightKeySecret + `"`,
@@ -123,7 +123,7 @@ func TestNobodyReadsTheAPIKey(t *testing.T) {
 	})
 	for _, said := range []string{"Request was:", "Invalid signature."} {
 		if len(w.leaks(said)) == 0 {
-			t.Errorf("MAAS's %q is nowhere: this test does not see its answers", said)
+			t.Errorf("MAAS's %q is nowhere: this test does not see its responses", said)
 		}
 	}
 	for _, secret := range []string{rightKeySecret, wrongKeySecret} {
@@ -144,7 +144,7 @@ func TestNobodyReadsTheAPIKey(t *testing.T) {
 	t.Run("and would be found", w.plantedIsFound)
 }
 
-// plantedIsFound proves that leaks looks where it says.
+// plantedIsFound proves that leaks searches all these places.
 func (w *world) plantedIsFound(t *testing.T) {
 	const planted = "planted-PjX4mCq8Zt"
 	meta := metav1.ObjectMeta{Name: "planted", Namespace: w.namespace}

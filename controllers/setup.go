@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers runs the reconcilers in a manager. Each has a package of its own below; what several of them need is in internal.
+// Package controllers runs the reconcilers in a manager. Each has a package of its own below; package internal has the
+// code that several of them need.
 package controllers
 
 import (
@@ -25,42 +26,44 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// changesBuffer holds changes of machines that the work queue did not take yet.
+// changesBuffer holds changes of machines until the work queue takes them.
 const changesBuffer = 1024
 
-// Options are what an operator chooses, and what the manager knows of where it runs.
+// Options are the operator's choices, and facts about where the manager runs.
 type Options struct {
-	// Namespace is the one whose objects are reconciled; "" is all.
+	// Namespace limits the reconcilers to one namespace; "" is all.
 	Namespace string
-	// WatchFilter limits the reconcilers to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	// WatchFilter limits the reconcilers to objects whose label cluster.x-k8s.io/watch-filter has this value, if not
+	// empty.
 	WatchFilter string
-	// Concurrency is how many objects of a kind are reconciled at the same time, beside those that wait for MAAS.
+	// Concurrency is how many objects of a kind are reconciled at the same time, not counting those that wait for MAAS.
 	Concurrency int
 
 	// Credentials are the manager's own, for MaasClusters without spec.credentialsRef.
 	Credentials scope.ManagerCredentials
-	// ManagementID tells this management cluster apart from others; "" if it is not known. See orphanaudit.ManagementID.
+	// ManagementID identifies this management cluster; "" if it is not known. See orphanaudit.ManagementID.
 	ManagementID string
 	// ClusterCache connects to workload clusters.
 	ClusterCache clustercache.ClusterCache
-	// Clock is what the reconcilers measure deadlines by.
+	// Clock measures the reconcilers' deadlines.
 	Clock clock.PassiveClock
 
-	// PollActive is the interval at which MAAS is asked for machines that are changing, PollIdle that for all machines.
+	// PollActive is the interval of polls for machines that are changing, PollIdle that of polls for all machines.
 	PollActive, PollIdle time.Duration
 	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
 	SettleTime time.Duration
-	// CommissionTimeout and DeployTimeout are when a condition reports that MAAS takes too long; 0 is never.
+	// CommissionTimeout and DeployTimeout are the times after which a condition reports that MAAS takes too long; 0 is
+	// never.
 	CommissionTimeout, DeployTimeout time.Duration
 	// VMHostUnreachableTimeout is how long the deletion of a VM waits for its VM host.
 	VMHostUnreachableTimeout time.Duration
 	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
 	OrphanAuditInterval time.Duration
-	// Initializer is what host clusters run.
+	// Initializer configures the LXD initializer of host clusters.
 	Initializer maascluster.Initializer
 }
 
-// Setup adds all reconcilers to the manager. They share the inventories and scopes, which it returns.
+// Setup adds all reconcilers to the manager. It returns the inventories and scopes that they share.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, error) {
 	changes := make(chan event.TypedGenericEvent[string], changesBuffer)
 	registry := inventory.NewRegistry(inventory.Options{
@@ -99,7 +102,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	return scopes, nil
 }
 
-// addOrphanAuditor makes the manager look for machines that no object claims, unless that is switched off.
+// addOrphanAuditor makes the manager audit orphans, unless that is switched off.
 func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
 	if o.OrphanAuditInterval <= 0 {
 		return nil

@@ -25,7 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
-// stateNames are what MAAS calls its states in filters, by their numbers.
+// stateNames are MAAS's names of its states in filters, by their numbers.
 var stateNames = []string{
 	"new", "commissioning", "failed_commissioning", "missing", "ready", "reserved",
 	"deployed", "retired", "broken", "deploying", "allocated", "failed_deployment",
@@ -33,7 +33,7 @@ var stateNames = []string{
 	"failed_entering_rescue_mode", "exiting_rescue_mode", "failed_exiting_rescue_mode", "testing", "failed_testing",
 }
 
-// control is a tester's hand in the simulator.
+// control calls the simulator's control API.
 func (w *world) control(path, body string) {
 	w.t.Helper()
 	address := strings.TrimSuffix(w.maasURL, "/MAAS") + "/control/" + path
@@ -55,21 +55,21 @@ func (w *world) setState(systemID, short string) {
 	w.control("machines/"+systemID+"/status", fmt.Sprintf(`{"status": %q}`, short))
 }
 
-// said waits until the status says of a machine what it should.
-func (w *world) said(m *infrav1.MaasMachine, want states.Assessment) {
+// assessed waits until the status matches an assessment.
+func (w *world) assessed(m *infrav1.MaasMachine, want states.Assessment) {
 	w.t.Helper()
 	failure := ""
 	if want.Then == states.Replace {
 		failure = want.Reason
 	}
-	w.eventually(m, fmt.Sprintf("as %+v says", want), func() bool {
+	w.eventually(m, fmt.Sprintf("as in %+v", want), func() bool {
 		return conditions.IsFalse(m, infrav1.MachineDeployedCondition) && conditions.GetReason(m, infrav1.MachineDeployedCondition) == want.Reason &&
 			!m.Status.Ready && m.Status.FailureReason == failure && (!want.Lost || len(m.Status.Addresses) == 0)
 	})
 }
 
-// Whatever becomes of a machine that ran: it is reported, it is never deployed again, what Cluster API knows it by stays, and when it runs
-// again all is well.
+// In every state, a machine that ran is reported, is never deployed again, and keeps its identity for Cluster API; when
+// it runs again, it is ready again.
 func TestStatesOfAMachineThatRan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestStatesOfAMachineThatRan(t *testing.T) {
 				continue
 			}
 			w.setState(m.Spec.SystemID, state)
-			w.said(m, later)
+			w.assessed(m, later)
 			if m.Spec.ProviderID != providerID || !ptr.Deref(m.Status.Initialization.Provisioned, false) {
 				t.Errorf("%s: the provider ID is %q, initialization %+v", state, m.Spec.ProviderID, m.Status.Initialization)
 			}
@@ -115,14 +115,14 @@ func TestStatesBeforeTheFirstDeployment(t *testing.T) {
 	id := w.maas.Machines()[0].SystemID
 	w.setState(id, "new")
 	m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: id})
-	w.said(m, states.Assessment{Reason: infrav1.NotCommissionedReason, Then: states.Person})
+	w.assessed(m, states.Assessment{Reason: infrav1.NotCommissionedReason, Then: states.Person})
 	for number, state := range stateNames {
 		first := states.Assess(&maas.Machine{Status: maas.Status(number)}, false, false)
 		if first.Then == states.Deploy || first.Then == states.Runs || state == "deploying" {
 			continue
 		}
 		w.setState(id, state)
-		w.said(m, first)
+		w.assessed(m, first)
 		if m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false) {
 			t.Errorf("%s: the provider ID is %q, initialization %+v", state, m.Spec.ProviderID, m.Status.Initialization)
 		}
@@ -177,8 +177,8 @@ func TestTheDeletionOfALockedMachineWaits(t *testing.T) {
 	}
 }
 
-// MAAS hangs in a deployment: that is reported at the deadline, nothing is given back, and when MAAS ends after all the machine is well. That
-// the deadline had passed outlives the status.
+// A deployment hangs in MAAS: that is reported at the deadline, nothing is released, and if MAAS finishes after all the
+// machine is ready. The missed deadline survives the loss of the status.
 func TestADeploymentThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
@@ -189,10 +189,10 @@ func TestADeploymentThatHangs(t *testing.T) {
 	w.provisioned(cluster)
 	before := w.maas.State()
 	m := w.newMachine("m", false, vm)
-	w.said(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
+	w.assessed(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	began := recorded(t, m).Phase
 	w.patchStatus(m, func() { m.Status = infrav1.MaasMachineStatus{} })
-	w.said(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
+	w.assessed(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	if again := recorded(t, m).Phase; began == nil || again == nil || *again != *began {
 		t.Errorf("the deployment began at %v, and after the status was lost at %v", began, again)
 	}
@@ -216,7 +216,7 @@ func TestCommissioningThatHangs(t *testing.T) {
 	})
 	w.provisioned(w.newCluster())
 	m := w.newMachine("m", false, commissioned)
-	w.said(m, states.Assessment{Reason: infrav1.CommissioningTimedOutReason, Then: states.Person})
+	w.assessed(m, states.Assessment{Reason: infrav1.CommissioningTimedOutReason, Then: states.Person})
 	if err := w.maas.SetTimeScale(1000 * timeScale); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ var commissioned = withSpec(vm, func(s *infrav1.MaasMachineSpec) {
 	s.LXDConfig = &infrav1.LXDMachineConfig{Commission: true}
 })
 
-// What failed in MAAS can be deleted, and nothing is left of it.
+// A machine that failed in MAAS can be deleted, and nothing is left of it.
 func TestDeletionOfAVMThatFailed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec      infrav1.MaasMachineSpec
@@ -246,10 +246,10 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 			before := w.maas.State()
 			w.control("fail-next", fmt.Sprintf(`{"operation": %q}`, tc.operation))
 			m := w.newMachine("m", false, tc.spec)
-			w.said(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
+			w.assessed(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
 			for range 2 {
-				w.poke(m) // Failures stay what they are.
-				w.said(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
+				w.poke(m) // Failures stay.
+				w.assessed(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
 			}
 			w.delete(m)
 			w.unchanged(before)
@@ -257,8 +257,8 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 	}
 }
 
-// A VM is ours, whatever a person did with it: its deletion removes it.
-func TestDeletionOfAVMInSomebodysHands(t *testing.T) {
+// A VM is ours, whatever a person did with it: its deletion deletes the VM.
+func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 	for _, short := range []string{"broken", "retired", "rescue_mode", "failed_testing", "missing"} {
 		t.Run(short, func(t *testing.T) {
 			t.Parallel()
@@ -268,14 +268,15 @@ func TestDeletionOfAVMInSomebodysHands(t *testing.T) {
 			m := w.newMachine("m", false, vm)
 			w.deployed(m)
 			w.setState(m.Spec.SystemID, short)
-			w.eventually(m, "told", func() bool { return !m.Status.Ready })
+			w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
 			w.delete(m)
 			w.unchanged(before)
 		})
 	}
 }
 
-// A control plane whose addresses may be another machine's by now leaves the endpoint. The last one stays, because nothing is better than it.
+// A control plane whose addresses may be another machine's by now leaves the endpoint. The last one stays, because an
+// empty record is no better.
 func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -288,10 +289,10 @@ func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 	}
 	stays := []string{clusters.EndpointAddress(second)}
 	w.setState(first.Spec.SystemID, "broken")
-	w.said(first, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
+	w.assessed(first, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
 	w.await("the endpoint leads to the other", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), stays) })
 	w.setState(second.Spec.SystemID, "broken")
-	w.said(second, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
+	w.assessed(second, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
 	if now := w.endpoint(cluster); !slices.Equal(now, stays) {
 		t.Errorf("without any control plane the endpoint leads to %v", now)
 	}
@@ -308,7 +309,7 @@ func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
 	})
 }
 
-// A machine that ran, was released by an operator and deployed by another user is theirs.
+// A machine that ran, was released by an operator and deployed by another user belongs to that user.
 func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -321,17 +322,17 @@ func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 		seen, _ := w.maas.Machine(m.Spec.SystemID)
 		return seen.Status == "Ready"
 	})
-	w.said(m, states.Assessment{Reason: infrav1.MachineReleasedReason, Then: states.Replace, Lost: true})
+	w.assessed(m, states.Assessment{Reason: infrav1.MachineReleasedReason, Then: states.Replace, Lost: true})
 	w.allocateAs("somebody", m.Spec.SystemID)
 	w.maasCall(http.MethodPost, id+"?op=deploy", nil)
-	w.said(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Replace, Lost: true})
+	w.assessed(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Replace, Lost: true})
 	w.delete(m)
 	if theirs, _ := w.maas.Machine(m.Spec.SystemID); theirs.AgentName != "somebody" || !strings.HasPrefix(theirs.Status, "Deploy") {
-		t.Errorf("somebody else's machine is now %+v", theirs)
+		t.Errorf("another user's machine is now %+v", theirs)
 	}
 }
 
-// Between our look at a machine that is free and our use of it, another client with the same MAAS user takes it.
+// Between our read of a free machine and our request, another client with the same MAAS user acquires it.
 func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -345,14 +346,14 @@ func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 		return nil
 	})
 	m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: id})
-	w.said(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Person})
+	w.assessed(m, states.Assessment{Reason: infrav1.MachineNotOursReason, Then: states.Person})
 	w.delete(m)
 	if theirs, _ := w.maas.Machine(id); theirs.AgentName != "somebody" || theirs.Status != "Allocated" {
-		t.Errorf("somebody else's machine is now %+v", theirs)
+		t.Errorf("another user's machine is now %+v", theirs)
 	}
 }
 
-// A machine that the user chose is taken once, and given back, also when each response is lost once.
+// A machine that the user chose is acquired once, and released, even if each response is lost once.
 func TestLostAnswersOfAMachineOfChoice(t *testing.T) {
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {

@@ -54,7 +54,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
-// apiConfig is how tests reach the API server that they share; each test has a namespace, a manager and a MAAS of its own.
+// apiConfig is the configuration for the API server that the tests share; each test has a namespace, a manager and a
+// MAAS of its own.
 var apiConfig *rest.Config
 
 func TestMain(m *testing.M) {
@@ -78,7 +79,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Not envtest, whose processes stay when a test panics.
+	// Not envtest: its processes survive a panic of a test.
 	server, err := controlplane.Start(context.Background(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
 	if err != nil {
 		return 0, err
@@ -101,7 +102,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// recorded is what is recorded on an object.
+// recorded returns the record of an object.
 func recorded(t testing.TB, object client.Object) *record.Data {
 	t.Helper()
 	data, err := record.Of(object)
@@ -111,7 +112,7 @@ func recorded(t testing.TB, object client.Object) *record.Data {
 	return &data
 }
 
-// recordText is the annotation for what is to be recorded.
+// recordText returns the annotation for a record.
 func recordText(t testing.TB, data record.Data) string {
 	t.Helper()
 	text, err := json.Marshal(data)
@@ -126,14 +127,14 @@ type world struct {
 	t         *testing.T
 	client    client.Client
 	namespace string
-	second    string // another namespace that the manager looks after; "": none
+	second    string // another namespace that the manager reconciles; "": none
 	maas      *simulator.Simulator
 	workload  client.Client
 	region    string
 	version   string // of MAAS; "" is the simulator's own choice
 	maasURL   string
 	cluster   *clusterv1.Cluster
-	// clusterEndpoint is what the Cluster comes with.
+	// clusterEndpoint is the endpoint in the Cluster.
 	clusterEndpoint clusterv1.APIEndpoint
 	scopes          *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
@@ -329,7 +330,7 @@ func (w *world) newCluster(change ...func(*infrav1.MaasCluster)) *infrav1.MaasCl
 	return maasCluster
 }
 
-// provisioned waits for the provider, then says so in the Cluster, as Cluster API does.
+// provisioned waits for the provider, then sets the Cluster's status, as Cluster API does.
 func (w *world) provisioned(maasCluster *infrav1.MaasCluster) {
 	w.t.Helper()
 	w.eventually(maasCluster, "provisioned", func() bool { return ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) })
@@ -376,7 +377,7 @@ func (w *world) eventually(object client.Object, what string, done func() bool) 
 	})
 }
 
-// await polls until something is so, and shows MAAS and an object when it does not come.
+// await polls until a condition holds, and shows MAAS and an object if it does not in time.
 func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
 	w.t.Helper()
 	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, deadline, true, func(ctx context.Context) (bool, error) {
@@ -415,7 +416,7 @@ func (w *world) unchanged(before []byte) {
 	}
 }
 
-// withoutIDs leaves out MAAS's numbers: a link that was replaced and put back has another one.
+// withoutIDs removes MAAS's ids: a link that was replaced and restored has another one.
 func withoutIDs(state []byte) []byte { return idLine.ReplaceAll(state, nil) }
 
 var idLine = regexp.MustCompile(`(?m)^\s*"id": [0-9]+,?$`)

@@ -31,7 +31,7 @@ func somewhere(c *infrav1.MaasCluster) {
 	c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: virtualSubnet}
 }
 
-// reserved is what is reserved under the cluster's name.
+// reserved returns the addresses that are reserved under the cluster's name.
 func (w *world) reserved(cluster *infrav1.MaasCluster) []netip.Addr {
 	return w.maas.Lookup((&scope.Cluster{Cluster: w.cluster, MaasCluster: cluster}).EndpointName())
 }
@@ -75,9 +75,9 @@ func TestVirtualIPIsTheEndpoint(t *testing.T) {
 func TestVirtualIPIsReservedOnceWhateverBecomesOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]simulator.Fault{
-		"the answer is lost":         {DropAfter: true},
+		"the response is lost":       {DropAfter: true},
 		"the request is lost":        {DropBefore: true},
-		"the answer can't be read":   {Garbage: true},
+		"the response can't be read": {Garbage: true},
 		"MAAS has a moment of doubt": {Status: http.StatusBadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 	w.unchanged(before)
 }
 
-// What was reserved for a spec that was changed before the response came is given back, whatever is wanted now. Up to 3.6.0 MAAS does not do
-// that by itself when the name goes.
+// An address that was reserved for a spec, which changed before the response came, is released, whatever the spec wants
+// now. Up to 3.6.0 MAAS does not do that when the name is deleted.
 func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ before, after func(*infrav1.MaasCluster) }{
@@ -133,7 +133,7 @@ func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 			before := w.maas.State()
 			lost := simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "reserve", DropAfter: true, First: 1}
 			unread := simulator.Fault{Method: http.MethodGet, Endpoint: "dnsresources/", Status: http.StatusBadGateway}
-			var asked atomic.Bool // Before that it may look.
+			var asked atomic.Bool // Before that it may only read.
 			w.maas.ChooseFaults(func(c simulator.Call) *simulator.Fault {
 				switch {
 				case c.Method == lost.Method && c.Op == lost.Op && c.Endpoint == lost.Endpoint:
@@ -179,7 +179,7 @@ func TestVirtualIPThatCanNotBeHad(t *testing.T) {
 			w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {virtualIP}})
 			before := w.maas.State()
 			cluster := w.newCluster(at(tc.address))
-			w.eventually(cluster, "it says why", func() bool {
+			w.eventually(cluster, "it reports why", func() bool {
 				return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == tc.reason
 			})
 			if cluster.Spec.ControlPlaneEndpoint.Host != "" {

@@ -14,7 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Whoever manages the MaasCluster gives it what the provider would.
+// A test in the role of the external manager of the MaasCluster sets its status.
 func TestMachinesOfAMaasClusterThatIsManagedExternally(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
