@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"slices"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
+// NoLimit stands for no limit in Capacity.Limits.
+const NoLimit = -1
+
+// Capacity is what a host has, and what the project's instances have been given of it.
+type Capacity struct {
+	// Version is LXD's, as of Connect.
+	Version string
+	// Cores are the host's threads.
+	Cores int
+	// MemoryMiB is the host's. MemoryUsedMiB is in use there, by whatever: it is the only trace of other projects' VMs.
+	MemoryMiB, MemoryUsedMiB int64
+	Pools                    []Pool
+	Bridges                  []Bridge
+	// Allocated is the sum over the project's instances, running or not. Limits are the project's, each NoLimit or more.
+	Allocated, Limits Amount
+}
+
+// Amount is an amount of each resource.
+type Amount struct {
+	Cores     int64
+	MemoryMiB int64
+	// DiskBytes are those in all storage pools. LXD counts 100 MiB more for each VM, which has a small filesystem for
+	// its configuration.
+	DiskBytes int64
+}
+
+// Pool is a storage pool. TotalBytes and UsedBytes are those of its medium: volumes may have been promised more.
+type Pool struct {
+	Name, Driver          string
+	TotalBytes, UsedBytes int64
+}
+
+// Bridge is a bridge of the host. Managed means that LXD made it.
+type Bridge struct {
+	Name    string
+	Managed bool
+}
+
+// Capacity returns what the host has. It is four calls (GET /1.0/resources, storage-pools, networks and
+// projects/P/state) and one more for each of the pools, all of them if none is named. One that is missing is not in the
+// result. The error is an *Error.
+func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) {
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return Capacity{}, h.fail("reading the capacity", err)
+	}
+	defer end()
+	c := Capacity{Version: h.version}
+	for _, read := range []func(*Capacity) error{
+		s.readResources, s.readBridges, s.readProject, func(c *Capacity) error { return s.readPools(c, pools) },
+	} {
+		if err := read(&c); err != nil {
+			return Capacity{}, h.fail("reading the capacity", err)
+		}
+	}
+	return c, nil
+}
+
+func (s *session) readResources(c *Capacity) error {
+	resources, err := s.client.GetServerResources()
+	if err != nil {
+		return err
+	}
+	c.Cores = int(resources.CPU.Total)
+	c.MemoryMiB, c.MemoryUsedMiB = int64(resources.Memory.Total>>20), int64(resources.Memory.Used>>20)
+	return nil
+}
+
+func (s *session) readBridges(c *Capacity) error {
+	networks, err := s.client.GetNetworks()
+	if err != nil {
+		return err
+	}
+	for _, network := range networks {
+		if network.Type == bridgeType {
+			c.Bridges = append(c.Bridges, Bridge{Name: network.Name, Managed: network.Managed})
+		}
+	}
+	return nil
+}
+
+// readProject reads what the project has been given. LXD counts that with or without limits.
+func (s *session) readProject(c *Capacity) error {
+	state, err := s.client.GetProjectState(s.project)
+	if err != nil {
+		return err
+	}
+	cpu, memory, disk := state.Resources["cpu"], state.Resources["memory"], state.Resources["disk"]
+	c.Allocated = Amount{Cores: cpu.Usage, MemoryMiB: memory.Usage >> 20, DiskBytes: disk.Usage}
+	c.Limits = Amount{Cores: cpu.Limit, MemoryMiB: memory.Limit >> 20, DiskBytes: disk.Limit} // -1>>20 is -1
+	return nil
+}
+
+func (s *session) readPools(c *Capacity, wanted []string) error {
+	pools, err := s.client.GetStoragePools()
+	if err != nil {
+		return err
+	}
+	for _, pool := range pools {
+		if len(wanted) > 0 && !slices.Contains(wanted, pool.Name) {
+			continue
+		}
+		space, err := s.space(pool.Name)
+		if err != nil {
+			return err
+		}
+		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(space.Total), UsedBytes: int64(space.Used)})
+	}
+	return nil
+}
+
+// space reads a pool's: GET /1.0/storage-pools/POOL/resources. LXD 5.0 returns 500 for a missing one, so that has to be
+// found out.
+func (s *session) space(pool string) (api.ResourcesStoragePoolSpace, error) {
+	resources, err := s.client.GetStoragePoolResources(pool)
+	if err == nil {
+		return resources.Space, nil
+	}
+	if api.StatusErrorCheck(err) {
+		if _, _, missing := s.client.GetStoragePool(pool); isNotFound(missing) {
+			err = problem(KindPool, "there is no storage pool %s", pool)
+		}
+	}
+	return api.ResourcesStoragePoolSpace{}, err
+}

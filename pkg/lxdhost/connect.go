@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+)
+
+const (
+	defaultTimeout = time.Minute
+	dialTimeout    = 10 * time.Second
+	// idleTimeout is how long a connection is kept for the next call.
+	idleTimeout = 30 * time.Second
+)
+
+// Options of Connect.
+type Options struct {
+	// Address of LXD's HTTPS API, as host:port.
+	Address string
+	// ServerCertificate (PEM) is the only one that the server may have. Its names, its issuer and its dates do not matter.
+	ServerCertificate []byte
+	// ClientCertificate and ClientKey (PEM) are known to LXD, best for the project only.
+	ClientCertificate []byte
+	ClientKey         []byte `json:"-"`
+	// Project of LXD that the VMs are in.
+	Project string
+	// Timeout bounds each method, with all its calls. Default: a minute.
+	Timeout time.Duration
+	// Dial makes connections. Default: TCP, without any proxy.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
+}
+
+// String names the host and the project, and none of the keys.
+func (o Options) String() string { return fmt.Sprintf("LXD at %s, project %s", o.Address, o.Project) }
+
+// GoString is String: %#v shows no key either.
+func (o Options) GoString() string { return o.String() }
+
+// Host is a project on an LXD host. It keeps connections for the next call, until Close, and makes new ones when they
+// break. It is safe for concurrent use.
+type Host struct {
+	address, project string
+	timeout          time.Duration
+	transport        transport
+	version          string
+}
+
+// Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0 and
+// GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
+// KindNoVMs, KindCluster or KindOther.
+func Connect(ctx context.Context, o Options) (*Host, error) {
+	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout)}
+	secure, err := o.security()
+	if err != nil {
+		return nil, h.fail("connecting", err)
+	}
+	dial := o.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	h.transport = newTransport(dial, secure)
+	server, err := h.check(ctx)
+	if err != nil {
+		h.Close()
+		return nil, h.fail("connecting", err)
+	}
+	h.version = server.Environment.ServerVersion
+	return h, nil
+}
+
+// Close closes the connections that are kept. The Host can still be used.
+func (h *Host) Close() { h.transport.inner.CloseIdleConnections() }
+
+// Version is LXD's, as of Connect.
+func (h *Host) Version() string { return h.version }
+
+// check reads the server and the project.
+func (h *Host) check(ctx context.Context) (*api.Server, error) {
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	// Without a project: an untrusted client gets this much, and the certificate may be for another one.
+	server, _, err := s.client.UseProject("").GetServer()
+	if err != nil {
+		return nil, err
+	}
+	if server.Auth != "trusted" {
+		return nil, problem(KindNotTrusted, "LXD does not trust the client's certificate")
+	}
+	switch _, _, err := s.client.GetProject(h.project); {
+	case api.StatusErrorCheck(err, http.StatusNotFound):
+		return nil, problem(KindProject, "there is no project %s", h.project)
+	case api.StatusErrorCheck(err, http.StatusForbidden):
+		return nil, problem(KindProject, "the client's certificate is not for the project %s", h.project)
+	case err != nil:
+		return nil, err
+	}
+	if server.Environment.ServerClustered {
+		return nil, problem(KindCluster, "it is a member of an LXD cluster")
+	}
+	if !runsVMs(server) {
+		return nil, problem(KindNoVMs, "LXD %s can't run virtual machines there (its drivers: %s)",
+			server.Environment.ServerVersion, server.Environment.Driver)
+	}
+	return server, nil
+}
+
+// runsVMs checks for the driver ("lxc | qemu"): the extension virtual-machines exists even if VMs can't run.
+func runsVMs(server *api.Server) bool {
+	return slices.ContainsFunc(strings.Split(server.Environment.Driver, "|"), func(name string) bool {
+		return strings.TrimSpace(name) == "qemu"
+	})
+}
+
+// security pins the server's certificate and has the client's.
+func (o Options) security() (*tls.Config, error) {
+	if _, _, err := net.SplitHostPort(o.Address); err != nil {
+		return nil, problem(KindInvalid, "the address must be host:port")
+	}
+	if o.Project == "" {
+		return nil, problem(KindInvalid, "a project is needed")
+	}
+	block, _ := pem.Decode(o.ServerCertificate)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, problem(KindInvalid, "the server's certificate is no certificate in PEM")
+	}
+	keys, err := tls.X509KeyPair(o.ClientCertificate, o.ClientKey)
+	if err != nil {
+		return nil, problem(KindInvalid, "the client's certificate and key are no pair in PEM")
+	}
+	pinned := block.Bytes
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// LXD asks for a certificate without naming issuers: this one, always.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &keys, nil },
+		InsecureSkipVerify:   true, // LXD's certificate is self-signed: it is compared below
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !isCertificate(state.PeerCertificates, pinned) {
+				return errPin
+			}
+			return nil
+		},
+	}, nil
+}
+
+func isCertificate(chain []*x509.Certificate, der []byte) bool {
+	return len(chain) > 0 && bytes.Equal(chain[0].Raw, der)
+}
+
+// transport gives LXD's client our own connections: it would accept any server whose certificate a public authority
+// signed, keep no connection, and not stop dialling when the context ends.
+type transport struct{ inner *http.Transport }
+
+func newTransport(dial func(context.Context, string, string) (net.Conn, error), secure *tls.Config) transport {
+	return transport{&http.Transport{
+		TLSClientConfig: secure, TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			defer cancel()
+			return dial(ctx, network, address)
+		},
+	}}
+}
+
+// RoundTrip sends a request.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t.inner.RoundTrip(r) }
+
+// Transport is for LXD's client.
+func (t transport) Transport() *http.Transport { return t.inner }
+
+// session is one method's calls.
+type session struct {
+	ctx     context.Context
+	client  lxd.InstanceServer
+	project string
+}
+
+// session begins a method's calls, which end with its timeout or with end.
+func (h *Host) session(ctx context.Context) (s *session, end func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	client, err := lxd.ConnectLXDWithContext(ctx, "https://"+h.address, &lxd.ConnectionArgs{
+		SkipGetServer:    true, // this only makes the client
+		TransportWrapper: func(*http.Transport) lxd.HTTPTransporter { return h.transport },
+	})
+	if err != nil {
+		cancel()
+		return nil, nil, problem(KindInvalid, "the address: %v", err)
+	}
+	return &session{ctx: ctx, client: client.UseProject(h.project), project: h.project}, cancel, nil
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
+// Writes of the methods, for a VM with one further disk.
+const (
+	writesOfCreate        = 3 // the VM, its volume, both together
+	writesOfDelete        = 3 // apart again, the volume, the VM
+	writesOfDeleteRunning = 2 // power, the VM
+)
+
+func withDisk(name string) Spec {
+	s := spec(name)
+	s.Disks = []Disk{{pool, 1 << 20}}
+	return s
+}
+
+// cases runs a test for each way to lose a write.
+func cases(t *testing.T, writes int, test func(t *testing.T, name string, change middleware, seen func() int)) {
+	for when, cut := range map[string]interference{"before": cutBefore, "after": cutAfter} {
+		for write := 1; write <= writes; write++ {
+			for _, down := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s write %d, down %t", when, write, down), func(t *testing.T) {
+					change, seen := atNth(isWrite, write, down, cut)
+					test(t, fmt.Sprintf("%s%d%t", when, write, down), change, func() int {
+						if seen() < write {
+							t.Errorf("there were only %d writes", seen())
+						}
+						return seen()
+					})
+				})
+			}
+		}
+	}
+}
+
+func (b *bed) wantGone(name string) {
+	b.t.Helper()
+	if vm := b.instance(name); vm != nil {
+		b.t.Errorf("there is %+v", vm)
+	}
+	if left := b.volumes(); len(left) > 0 {
+		b.t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestCreateIsResumedWhereverItWasCutOff(t *testing.T) {
+	b := newBed(t)
+	cases(t, writesOfCreate, func(t *testing.T, name string, change middleware, seen func() int) {
+		b := b.in(t)
+		for _, again := range []bool{true, false} {
+			s := withDisk(name)
+			b.between.set(change)
+			_, err := b.host.Create(t.Context(), s)
+			b.between.set(nil)
+			seen()
+			if kind := KindOf(err); err != nil && kind != KindUnreachable && kind != KindOther { // LXD is busy with what was lost
+				t.Errorf("the error is of the kind %s: %v", kind, err)
+			}
+			if again {
+				b.eventually(func() error {
+					_, err := b.host.Create(t.Context(), s)
+					return err
+				})
+				b.checkDisks(s)
+			}
+			// Also what is only half made is found and deleted.
+			b.eventually(func() error { return b.host.Delete(t.Context(), name, ours) })
+			b.wantGone(name)
+		}
+	})
+}
+
+func TestDeleteIsResumedWhereverItWasCutOff(t *testing.T) {
+	b := newBed(t)
+	cases(t, writesOfDelete, func(t *testing.T, name string, change middleware, seen func() int) {
+		b := b.in(t)
+		b.create(withDisk(name))
+		b.interruptDelete(name, change, seen)
+	})
+	cases(t, writesOfDeleteRunning, func(t *testing.T, name string, change middleware, seen func() int) {
+		b := b.in(t)
+		b.create(spec(name))
+		b.must(b.host.Start(t.Context(), name, ours))
+		b.interruptDelete(name, change, seen)
+	})
+}
+
+func (b *bed) interruptDelete(name string, change middleware, seen func() int) {
+	b.t.Helper()
+	b.between.set(change)
+	err := b.host.Delete(b.t.Context(), name, ours)
+	b.between.set(nil)
+	seen()
+	if err != nil {
+		if kind := KindOf(err); kind != KindUnreachable && kind != KindOther { // LXD is busy with what was lost
+			b.t.Errorf("the error is of the kind %s: %v", kind, err)
+		}
+	} else if vm := b.instance(name); vm != nil {
+		b.t.Errorf("it was deleted, and is there: %+v", vm)
+	}
+	b.eventually(func() error { return b.host.Delete(b.t.Context(), name, ours) })
+	b.wantGone(name)
+}
+
+// What an operation does is found out without it.
+func TestAnOperationThatCannotBeFollowed(t *testing.T) {
+	b := newBed(t)
+	for name, lost := range map[string]interference{"forgotten": forgotten, "cut-before": cutBefore, "cut-after": cutAfter, "refused": refusedWait} {
+		t.Run(name, func(t *testing.T) {
+			b := b.in(t)
+			follow := func(what string, do func() error) {
+				t.Helper()
+				change, seen := atNth(isWait, 1, false, lost)
+				b.between.set(change)
+				defer b.between.set(nil)
+				if err := do(); err != nil {
+					// The operation may still be under way when LXD is asked what came of it.
+					if name == "forgotten" || name == "cut-after" {
+						t.Errorf("%s: its effect was there: %v", what, err)
+					}
+					b.eventually(do)
+				}
+				if seen() == 0 {
+					t.Errorf("%s: no operation was waited for", what)
+				}
+			}
+			follow("create", func() error {
+				vm, err := b.host.Create(t.Context(), spec(name))
+				if err == nil && vm.Name != name {
+					t.Errorf("it is %+v", vm)
+				}
+				return err
+			})
+			follow("start", func() error { return b.host.Start(t.Context(), name, ours) })
+			follow("stop", func() error { return b.host.Stop(t.Context(), name, ours) })
+			follow("delete", func() error { return b.host.Delete(t.Context(), name, ours) })
+			b.wantGone(name)
+		})
+	}
+}
+
+func refusedWait(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusInternalServerError, "no such thing")
+}
+
+// Another client is faster, at the worst moment: between the look and the change.
+func TestAnotherClientIsFaster(t *testing.T) {
+	b := newBed(t)
+	first := func(do func()) {
+		change, _ := atNth(isWrite, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+			do()
+			lxd.ServeHTTP(w, r)
+		})
+		b.between.set(change)
+	}
+	defer b.between.set(nil)
+	direct := b.connect(b.direct)
+
+	first(func() { b.foreign(b.server, "theirs", theirs.config()) })
+	_, err := b.host.Create(t.Context(), spec("theirs"))
+	wantKind(t, err, KindConflict)
+	if has := marksOf(b.instance("theirs").Config); has != theirs {
+		t.Errorf("it is marked %+v", has)
+	}
+
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	create := func() {
+		_, err := direct.Create(t.Context(), spec("ours"))
+		must(err)
+	}
+	first(create)
+	b.create(spec("ours"))
+
+	start := func() { must(direct.Start(t.Context(), "ours", ours)) }
+	first(start)
+	must(b.host.Start(t.Context(), "ours", ours))
+
+	first(func() { must(direct.Stop(t.Context(), "ours", ours)) })
+	must(b.host.Stop(t.Context(), "ours", ours))
+
+	first(start) // as MAAS may, while we delete
+	if err := b.host.Delete(t.Context(), "ours", ours); err == nil {
+		t.Error("a running VM was deleted")
+	}
+	first(func() { must(direct.Delete(t.Context(), "ours", ours)) }) // at our stop
+	must(b.host.Delete(t.Context(), "ours", ours))
+	create()
+	first(func() { must(direct.Delete(t.Context(), "ours", ours)) }) // at our deletion
+	must(b.host.Delete(t.Context(), "ours", ours))
+
+	// Somebody replaces it while we stop it: theirs stays.
+	create()
+	start()
+	first(func() {
+		must(direct.Delete(t.Context(), "ours", ours))
+		b.foreign(b.server, "ours", theirs.config())
+	})
+	wantKind(t, b.host.Delete(t.Context(), "ours", ours), KindConflict)
+	if b.instance("ours") == nil {
+		t.Error("another's VM was deleted")
+	}
+}
+
+func TestLXDThatDiesIsFoundAgain(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	b.must(b.daemon.Kill())
+	_, err := b.host.List(t.Context())
+	wantKind(t, err, KindUnreachable)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindUnreachable)
+	b.must(b.daemon.Restart(t.Context()))
+	vms, err := b.host.List(t.Context())
+	if err != nil || len(vms) != 1 {
+		t.Errorf("List = %v, %v", vms, err)
+	}
+	b.must(b.host.Delete(t.Context(), "vm", ours))
+}
+
+func TestWithoutAnAnswerInTime(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	hasty := *b.host
+	hasty.timeout = short
+	b.between.set(silent)
+	for what, do := range map[string]func() error{
+		"Capacity": func() error { _, err := hasty.Capacity(t.Context()); return err },
+		"List":     func() error { _, err := hasty.List(t.Context()); return err },
+		"Create":   func() error { _, err := hasty.Create(t.Context(), spec("other")); return err },
+		"Start":    func() error { return hasty.Start(t.Context(), "vm", ours) },
+		"Stop":     func() error { return hasty.Stop(t.Context(), "vm", ours) },
+		"Delete":   func() error { return hasty.Delete(t.Context(), "vm", ours) },
+	} {
+		err := do()
+		if KindOf(err) != KindUnreachable {
+			t.Errorf("%s: %v", what, err)
+		}
+		wantDeadline(t, err)
+	}
+	// An operation that goes on when LXD stops waiting for it.
+	b.between.set(always(func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+		if isWait(r) {
+			rewriteWait(lxd, w, r)
+			return
+		}
+		lxd.ServeHTTP(w, r)
+	}))
+	_, err := b.host.Create(t.Context(), spec("other"))
+	wantKind(t, err, KindUnfinished)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindUnfinished)
+	b.between.set(nil)
+	vms, err := b.host.List(t.Context())
+	b.must(err)
+	if !slices.ContainsFunc(vms, func(vm VM) bool { return vm.Name == "other" }) {
+		t.Errorf("there are %+v", vms)
+	}
+}
+
+func rewriteWait(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+	rewrite(r.URL.Path, func(operation map[string]any) {
+		operation["status"], operation["status_code"] = api.Running.String(), api.Running
+	})(lxd).ServeHTTP(w, r)
+}

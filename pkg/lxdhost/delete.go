@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"net/http"
+)
+
+// Delete stops and deletes a VM that carries the marks, with its disks, and checks that it is gone. One that is missing
+// is no error.
+//
+// The marks are read before the VM is stopped and again before it is deleted: LXD ignores If-Match there. It calls GET
+// /1.0/instances/NAME; for a running VM PUT instances/NAME/state and GET operations/ID/wait and instances/NAME; then DELETE
+// instances/NAME and GET operations/ID/wait and instances/NAME. Further disks are detached and deleted before the VM.
+//
+// The error is an *Error: KindConflict, or one of the connection or of LXD. A VM that somebody starts meanwhile is one
+// of LXD's.
+func (h *Host) Delete(ctx context.Context, name string, marks Marks) error {
+	doing := "deleting the VM " + name
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return h.fail(doing, err)
+	}
+	defer end()
+	if err := s.delete(name, marks); err != nil && KindOf(err) != KindNotFound {
+		return h.fail(doing, err)
+	}
+	return nil
+}
+
+// delete returns KindNotFound when the VM is gone, whoever deleted it.
+func (s *session) delete(name string, marks Marks) error {
+	found, _, err := s.prove(name, marks)
+	if err != nil {
+		return err
+	}
+	again := false
+	if !isStopped(found) {
+		if err := s.switchVM(name, marks, "stop", isStopped); err != nil {
+			return err
+		}
+		again = true
+	}
+	if len(volumesOf(found.Config)) > 0 {
+		if err := s.removeVolumes(name, marks); err != nil {
+			return err
+		}
+		again = true
+	}
+	if again {
+		if _, _, err := s.prove(name, marks); err != nil {
+			return err
+		}
+	}
+	deleted := s.run(http.MethodDelete, s.url("instances", name), nil)
+	if unfinished(deleted) {
+		return deleted
+	}
+	_, _, err = s.prove(name, marks)
+	switch {
+	case err != nil && KindOf(err) != "":
+		return err // Gone, or another's now.
+	case deleted != nil:
+		return deleted
+	case err != nil:
+		return err
+	}
+	return problem(KindOther, "it is there again, or still, after LXD deleted it")
+}

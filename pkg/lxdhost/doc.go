@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lxdhost makes, switches and deletes the virtual machines of one project on one LXD host, through LXD's HTTPS
+// API, with a client certificate that may be restricted to the project.
+//
+// LXD has no call that changes a VM only if it is ours. So each VM has marks, which the call that makes it sets, and
+// they are read just before it is changed; between the two there is a moment in which another client could replace the
+// VM by one of the same name. A VM without marks, or with others, is never changed.
+//
+// An operation of LXD proves nothing: its response may be lost, LXD forgets it after seconds, and one that failed names
+// the VM, too. So after anything but a clear refusal the VM is looked up by its name. All methods can be interrupted
+// anywhere and called again.
+//
+// LXD checks neither whether there is room, nor whether a MAC address is in use, nor, before the start, whether the
+// bridge is there. Create checks that, with what it has just read: callers let one Create run on a host at a time.
+package lxdhost

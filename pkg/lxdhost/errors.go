@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+)
+
+// maxMessage bounds a message of LXD, in bytes.
+const maxMessage = 1024
+
+// Kind is what an error means for the caller.
+type Kind string
+
+// Kinds of errors.
+const (
+	// KindUnreachable: there was no response, or LXD is not ready. A change may still take effect.
+	KindUnreachable Kind = "Unreachable"
+	// KindPin: the server has another certificate than the pinned one.
+	KindPin Kind = "Pin"
+	// KindNotTrusted: LXD does not trust the client's certificate, or not for this call (403).
+	KindNotTrusted Kind = "NotTrusted"
+	// KindProject: there is no such project, or the certificate is not for it.
+	KindProject Kind = "Project"
+	// KindNoVMs: LXD can't run virtual machines there.
+	KindNoVMs Kind = "NoVMs"
+	// KindCluster: the LXD is a member of an LXD cluster, whose members this package does not tell apart.
+	KindCluster Kind = "Cluster"
+	// KindInvalid: the caller's input, as found here or by LXD (400).
+	KindInvalid Kind = "Invalid"
+	// KindConflict: what has the name does not carry the marks. It was not changed.
+	KindConflict Kind = "Conflict"
+	// KindNotFound: there is no VM of the name.
+	KindNotFound Kind = "NotFound"
+	// KindBridge: the host has no such bridge.
+	KindBridge Kind = "Bridge"
+	// KindPool: the host has no such storage pool.
+	KindPool Kind = "Pool"
+	// KindMACInUse: another instance of the project has the MAC address.
+	KindMACInUse Kind = "MACInUse"
+	// KindNoRoom: the host, a storage pool or the project's limits have no room for the VM.
+	KindNoRoom Kind = "NoRoom"
+	// KindUnfinished: LXD has accepted the change, and did not finish it in time.
+	KindUnfinished Kind = "Unfinished"
+	// KindOther: LXD refused or failed; the message has its words.
+	KindOther Kind = "Other"
+)
+
+// Error is an error of this package.
+type Error struct {
+	Kind Kind
+	// Doing is what was being done, and where.
+	Doing string
+	// Problem is one line; it may quote LXD.
+	Problem string
+
+	cause error
+}
+
+// Error returns both on one line.
+func (e *Error) Error() string {
+	if e.Doing == "" {
+		return e.Problem
+	}
+	return e.Doing + ": " + e.Problem
+}
+
+// Unwrap returns the error of LXD (an api.StatusError) or of the network, if any.
+func (e *Error) Unwrap() error { return e.cause }
+
+// KindOf returns the kind of an error of this package, or "".
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}
+
+func problem(kind Kind, format string, args ...any) *Error {
+	return &Error{Kind: kind, Problem: fmt.Sprintf(format, args...)}
+}
+
+// fail adds what was being done to an error, and gives it a kind if it has none.
+func (h *Host) fail(doing string, err error) error {
+	var known *Error
+	if !errors.As(err, &known) {
+		known = classify(err)
+	}
+	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, cause: known.cause}
+}
+
+// errOperation is an operation that LXD accepted and that failed. LXD gives no code, only words.
+type errOperation struct{ message string }
+
+func (e *errOperation) Error() string { return e.message }
+
+// errPin is the end of a handshake with a server that has another certificate.
+var errPin = errors.New("the server's certificate is not the pinned one")
+
+// classify finds the kind of an error of LXD's client.
+func classify(err error) *Error {
+	if errors.Is(err, errPin) {
+		return &Error{Kind: KindPin, Problem: errPin.Error(), cause: err}
+	}
+	said := text.OneLine(err.Error(), maxMessage)
+	var operation *errOperation
+	if errors.As(err, &operation) {
+		return &Error{Kind: KindOther, Problem: "LXD failed: " + said, cause: err}
+	}
+	if status, ok := api.StatusErrorMatch(err); ok {
+		return &Error{Kind: kindOfStatus(status), Problem: fmt.Sprintf("LXD returned %d: %s", status, said), cause: err}
+	}
+	if broken(err) {
+		return &Error{Kind: KindUnreachable, Problem: "no response from LXD: " + said, cause: err}
+	}
+	return &Error{Kind: KindOther, Problem: "no response of LXD's form: " + said, cause: err}
+}
+
+func kindOfStatus(status int) Kind {
+	switch status {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return KindNotTrusted
+	case http.StatusBadRequest:
+		return KindInvalid
+	case http.StatusNotFound:
+		return KindNotFound
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return KindUnreachable
+	}
+	return KindOther
+}
+
+// broken reports whether a connection failed.
+func broken(err error) bool {
+	var request *url.Error
+	var network net.Error
+	return errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+func isNotFound(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+// The numbers of calls in the documentation are these.
+const (
+	callsOfConnect       = 2
+	callsOfCapacity      = 5 // with one pool
+	callsOfList          = 1
+	callsOfCreate        = 8
+	callsOfADisk         = 1
+	callsOfAddingDisks   = 2
+	callsOfSwitching     = 3
+	callsOfDeleteStopped = 4
+	callsOfDeleteRunning = 7
+	callsOfNothingToDo   = 1
+)
+
+// counted runs something that must work, in so many calls.
+func (b *bed) counted(what string, want int, do func() error) {
+	b.t.Helper()
+	var err error
+	calls := b.between.during(func() { err = do() })
+	if err != nil {
+		b.t.Fatalf("%s: %v", what, err)
+	}
+	if len(calls) != want {
+		b.t.Errorf("%s took %d calls, want %d:\n%s", what, len(calls), want, strings.Join(calls, "\n"))
+	}
+}
+
+func TestTheLifeOfAVM(t *testing.T) {
+	b := newBed(t)
+	b.counted("Connect", callsOfConnect, func() error {
+		h, err := Connect(t.Context(), b.options)
+		if h != nil {
+			h.Close()
+		}
+		return err
+	})
+	s := spec("vm")
+	want := VM{Name: "vm", Marks: ours, MAC: s.MAC, Cores: 1, MemoryMiB: 256, RootBytes: 64 << 20, State: StateStopped}
+	for i, calls := range []int{callsOfCreate, callsOfNothingToDo} {
+		b.counted("Create", calls, func() error {
+			vm, err := b.host.Create(t.Context(), s)
+			if diff := cmp.Diff(want, vm); diff != "" {
+				t.Errorf("Create %d (-want +got):\n%s", i, diff)
+			}
+			return err
+		})
+	}
+	b.checkInstance(s)
+	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
+		b.counted("Start", calls, func() error { return b.host.Start(t.Context(), "vm", ours) })
+	}
+	want.State = StateRunning
+	b.counted("List", callsOfList, func() error {
+		vms, err := b.host.List(t.Context())
+		if diff := cmp.Diff([]VM{want}, vms); diff != "" {
+			t.Errorf("List (-want +got):\n%s", diff)
+		}
+		return err
+	})
+	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
+		b.counted("Stop", calls, func() error { return b.host.Stop(t.Context(), "vm", ours) })
+	}
+	if vm := b.instance("vm"); vm.StatusCode != api.Stopped {
+		t.Errorf("it is %s", vm.Status)
+	}
+	for _, calls := range []int{callsOfDeleteStopped, callsOfNothingToDo} {
+		b.counted("Delete", calls, func() error { return b.host.Delete(t.Context(), "vm", ours) })
+	}
+	wantKind(t, b.host.Start(t.Context(), "vm", ours), KindNotFound)
+	wantKind(t, b.host.Stop(t.Context(), "vm", ours), KindNotFound)
+
+	b.create(s)
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.counted("Delete of a running VM", callsOfDeleteRunning, func() error { return b.host.Delete(t.Context(), "vm", ours) })
+	if vm := b.instance("vm"); vm != nil {
+		t.Errorf("it is still there: %+v", vm)
+	}
+}
+
+// checkInstance compares a VM with one that MAAS composes.
+func (b *bed) checkInstance(s Spec) {
+	b.t.Helper()
+	found := b.instance(s.Name)
+	config := map[string]string{}
+	for key, value := range found.Config {
+		if !strings.HasPrefix(key, "volatile.") {
+			config[key] = value
+		}
+	}
+	wantConfig := map[string]string{
+		"limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
+		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
+	}
+	wantDevices := map[string]map[string]string{
+		"root": {"type": "disk", "path": "/", "pool": pool, "size": "67108864", "boot.priority": "0"},
+		"eth0": {"type": "nic", "name": "eth0", "nictype": "bridged", "parent": "br0", "hwaddr": s.MAC.String(), "boot.priority": "1"},
+	}
+	if diff := cmp.Diff(wantConfig, config); diff != "" {
+		b.t.Errorf("config (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantDevices, found.ExpandedDevices); diff != "" {
+		b.t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if len(found.Profiles) > 0 {
+		b.t.Errorf("it has the profiles %v", found.Profiles)
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	b := newBed(t)
+	b.must(b.all.CreateStoragePool(api.StoragePoolsPost{Name: "second", Driver: "dir"}))
+	b.managedBridge("lxdbr9")
+	b.create(spec("vm"))
+	resources, err := b.all.GetServerResources()
+	b.must(err)
+	server, _, err := b.all.GetServer()
+	b.must(err)
+	var c Capacity
+	b.counted("Capacity", callsOfCapacity, func() (err error) {
+		c, err = b.host.Capacity(t.Context(), pool)
+		return err
+	})
+	if c.Cores != int(resources.CPU.Total) || c.MemoryMiB != int64(resources.Memory.Total>>20) || c.MemoryUsedMiB <= 0 || c.MemoryUsedMiB > c.MemoryMiB {
+		t.Errorf("the host has %+v", c)
+	}
+	if c.Version != server.Environment.ServerVersion {
+		t.Errorf("the version is %s", c.Version)
+	}
+	if len(c.Pools) != 1 || c.Pools[0].Name != pool || c.Pools[0].Driver != "dir" || c.Pools[0].TotalBytes <= c.Pools[0].UsedBytes || c.Pools[0].UsedBytes <= 0 {
+		t.Errorf("pools %+v", c.Pools)
+	}
+	slices.SortFunc(c.Bridges, func(a, b Bridge) int { return strings.Compare(a.Name, b.Name) })
+	if diff := cmp.Diff([]Bridge{{Name: "br0"}, {Name: "lxdbr9", Managed: true}}, c.Bridges); diff != "" {
+		t.Errorf("bridges (-want +got):\n%s", diff)
+	}
+	if want := (Amount{Cores: 1, MemoryMiB: 256, DiskBytes: 64<<20 + stateBytes}); c.Allocated != want {
+		t.Errorf("allocated %+v, want %+v", c.Allocated, want)
+	}
+	if want := (Amount{NoLimit, NoLimit, NoLimit}); c.Limits != want {
+		t.Errorf("limits %+v, want %+v", c.Limits, want)
+	}
+
+	b.setProject(map[string]string{"limits.cpu": "3", "limits.memory": "1GiB", "limits.disk": "1GiB"})
+	c, err = b.host.Capacity(t.Context())
+	b.must(err)
+	if want := (Amount{Cores: 3, MemoryMiB: 1024, DiskBytes: 1 << 30}); c.Limits != want {
+		t.Errorf("limits %+v, want %+v", c.Limits, want)
+	}
+	if len(c.Pools) != 2 {
+		t.Errorf("without names: pools %+v", c.Pools)
+	}
+	c, err = b.host.Capacity(t.Context(), "missing")
+	if err != nil || len(c.Pools) > 0 {
+		t.Errorf("of a missing pool: %+v, %v", c.Pools, err)
+	}
+}
+
+func (b *bed) managedBridge(name string) {
+	b.t.Helper()
+	b.must(b.all.CreateNetwork(api.NetworksPost{
+		Name: name, Type: "bridge",
+		NetworkPut: api.NetworkPut{Config: map[string]string{"ipv4.address": "none", "ipv6.address": "none"}},
+	}))
+}
+
+// setProject adds to the project's configuration.
+func (b *bed) setProject(config map[string]string) {
+	b.t.Helper()
+	found, etag, err := b.all.GetProject(project)
+	b.must(err)
+	put := found.Writable()
+	for key, value := range config {
+		put.Config[key] = value
+	}
+	b.must(b.all.UpdateProject(project, put, etag))
+}
+
+func TestCreateChecksWhatLXDDoesNot(t *testing.T) {
+	b := newBed(t)
+	b.must(b.server.CreateProfile(api.ProfilesPost{Name: "four", ProfilePut: api.ProfilePut{
+		Config: map[string]string{"limits.cpu": "4"}, Devices: map[string]map[string]string{"extra": {"type": "none"}},
+	}}))
+	b.create(spec("first"))
+	b.foreign(b.server, "chosen", map[string]string{"volatile.eth1.hwaddr": "00:16:3e:00:00:01"})
+	c, err := b.host.Capacity(t.Context(), pool)
+	b.must(err)
+	for name, test := range map[string]struct {
+		change func(*Spec)
+		want   Kind
+	}{
+		"a missing bridge":            {func(s *Spec) { s.Bridge = "br7" }, KindBridge},
+		"a network that is no bridge": {func(s *Spec) { s.Bridge = "eth0" }, KindBridge},
+		"a missing pool":              {func(s *Spec) { s.Root.Pool = "missing" }, KindPool},
+		"a missing pool of a disk":    {func(s *Spec) { s.Disks = []Disk{{"missing", 1 << 20}} }, KindPool},
+		"a MAC address in use":        {func(s *Spec) { s.MAC = DeriveMAC(ours.Owner, "first") }, KindMACInUse},
+		"one that LXD remembers":      {func(s *Spec) { s.MAC = []byte{0, 0x16, 0x3e, 0, 0, 1} }, KindMACInUse},
+		"more cores than there are":   {func(s *Spec) { s.Cores, s.Overcommit = c.Cores, Overcommit{Memory: 100} }, KindNoRoom},
+		"more than may be promised":   {func(s *Spec) { s.Cores, s.Overcommit.Cores = 2*c.Cores, 2 }, KindNoRoom},
+		"more memory than there is":   {func(s *Spec) { s.MemoryMiB, s.Overcommit.Memory = c.MemoryMiB, 1 }, KindNoRoom},
+		"a disk that is too large":    {func(s *Spec) { s.Root.Bytes = c.Pools[0].TotalBytes }, KindNoRoom},
+		"disks that are too large": {func(s *Spec) {
+			s.Root.Bytes, s.Overcommit.Disk = c.Pools[0].TotalBytes, 2
+			s.Disks = []Disk{{pool, c.Pools[0].TotalBytes}}
+		}, KindNoRoom},
+		"a name that LXD refuses": {func(s *Spec) { s.Name = "no_name" }, KindInvalid},
+		"no name":                 {func(s *Spec) { s.Name = "" }, KindInvalid},
+		"no owner":                {func(s *Spec) { s.Marks.Owner = "" }, KindInvalid},
+		"no machine":              {func(s *Spec) { s.Marks.Machine = "" }, KindInvalid},
+		"no bridge":               {func(s *Spec) { s.Bridge = "" }, KindInvalid},
+		"no cores":                {func(s *Spec) { s.Cores = 0 }, KindInvalid},
+		"no size":                 {func(s *Spec) { s.Root.Bytes = 0 }, KindInvalid},
+		"a MAC address of many":   {func(s *Spec) { s.MAC = []byte{1, 0, 0, 0, 0, 1} }, KindInvalid},
+		"no MAC address":          {func(s *Spec) { s.MAC = nil }, KindInvalid},
+		"a ratio below 0":         {func(s *Spec) { s.Overcommit.Disk = -1 }, KindInvalid},
+		"its own device twice":    {func(s *Spec) { s.Devices = map[string]map[string]string{"eth0": {"type": "none"}} }, KindInvalid},
+		"a missing profile":       {func(s *Spec) { s.Profiles = []string{"missing"} }, KindOther},
+		"a device that is none":   {func(s *Spec) { s.Devices = map[string]map[string]string{"a": {"type": "wrong"}} }, KindOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := spec("second")
+			test.change(&s)
+			_, err := b.host.Create(t.Context(), s)
+			wantKind(t, err, test.want)
+			if vms, err := b.host.List(t.Context()); err != nil || len(vms) != 1 {
+				t.Errorf("there are %v, %v", vms, err)
+			}
+		})
+	}
+	s := spec("second")
+	s.Profiles, s.Cores = []string{"four"}, 2
+	s.Devices = map[string]map[string]string{"extra": {"type": "none"}, "more": {"type": "none"}}
+	if vm := b.create(s); vm.Cores != 2 {
+		t.Errorf("with a profile: %+v", vm)
+	}
+	if found := b.instance("second"); len(found.ExpandedDevices) != 4 {
+		t.Errorf("devices %v", found.ExpandedDevices)
+	}
+}
+
+func TestCreateKeepsToTheProjectsLimits(t *testing.T) {
+	b := newBed(t)
+	b.setProject(map[string]string{"limits.cpu": "3", "limits.memory": "1GiB", "limits.disk": "1GiB"})
+	b.create(spec("first"))
+	const left = 1<<30 - 64<<20 - 2*stateBytes
+	for name, change := range map[string]func(*Spec){
+		"cores":  func(s *Spec) { s.Cores = 3 },
+		"memory": func(s *Spec) { s.MemoryMiB = 800 },
+		"disk":   func(s *Spec) { s.Root.Bytes = left + 1<<20 },
+	} {
+		s := spec("second")
+		change(&s)
+		_, err := b.host.Create(t.Context(), s)
+		wantKind(t, err, KindNoRoom)
+		if vm := b.instance("second"); vm != nil {
+			t.Errorf("%s: it was made: %+v", name, vm)
+		}
+	}
+	s := spec("second")
+	s.Cores, s.MemoryMiB, s.Root.Bytes = 2, 768, left
+	b.create(s)
+}
+
+// A restricted project allows only what LXD manages.
+func TestARestrictedProjectAllowsAManagedBridge(t *testing.T) {
+	b := newBed(t)
+	b.managedBridge("lxdbr9")
+	b.setProject(map[string]string{"restricted": "true"})
+	s := spec("vm")
+	_, err := b.host.Create(t.Context(), s)
+	wantKind(t, err, KindBridge)
+	s.Bridge = "lxdbr9"
+	s.Disks = []Disk{{pool, 1 << 20}}
+	if vm := b.create(s); !slices.Equal(vm.MAC, s.MAC) {
+		t.Errorf("it is %+v", vm)
+	}
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Delete(t.Context(), "vm", ours))
+}
+
+func TestWhatIsNotOursIsNotChanged(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("ours"))
+	b.must(b.server.CreateProfile(api.ProfilesPost{Name: "marked", ProfilePut: api.ProfilePut{Config: ours.config()}}))
+	b.foreign(b.server, "theirs", theirs.config())
+	b.foreign(b.server, "unmarked", nil)
+	b.foreign(b.server, "half", map[string]string{keyOwner: ours.Owner})
+	profiled, etag, err := b.server.GetInstance("unmarked")
+	b.must(err)
+	put := profiled.Writable()
+	put.Profiles = []string{"marked"}
+	operation, err := b.server.UpdateInstance("unmarked", put, etag)
+	lxdtest.Finish(t, operation, err)
+	operation, err = b.server.CreateInstance(api.InstancesPost{
+		Name: "container", Type: api.InstanceTypeContainer, Source: api.InstanceSource{Type: api.SourceTypeNone},
+		InstancePut: api.InstancePut{Profiles: []string{}, Config: ours.config(), Devices: map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": pool}}},
+	})
+	lxdtest.Finish(t, operation, err)
+	before, err := b.server.GetInstances(api.InstanceTypeAny)
+	b.must(err)
+
+	for name, marks := range map[string]Marks{"ours": theirs, "theirs": ours, "unmarked": ours, "half": ours, "container": ours} {
+		s := spec(name)
+		s.Marks, s.MAC = marks, DeriveMAC("new", name)
+		_, err := b.host.Create(t.Context(), s)
+		wantKind(t, err, KindConflict)
+		wantKind(t, b.host.Start(t.Context(), name, marks), KindConflict)
+		wantKind(t, b.host.Stop(t.Context(), name, marks), KindConflict)
+		wantKind(t, b.host.Delete(t.Context(), name, marks), KindConflict)
+		for _, none := range []Marks{{}, {Owner: ours.Owner}, {Machine: ours.Machine}} {
+			wantKind(t, b.host.Start(t.Context(), name, none), KindInvalid)
+			wantKind(t, b.host.Stop(t.Context(), name, none), KindInvalid)
+			wantKind(t, b.host.Delete(t.Context(), name, none), KindInvalid)
+		}
+	}
+	wantKind(t, b.host.Delete(t.Context(), "", ours), KindInvalid)
+	after, err := b.server.GetInstances(api.InstanceTypeAny)
+	b.must(err)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	vms, err := b.host.List(t.Context())
+	if err != nil || len(vms) != 2 || vms[0].Name != "ours" || vms[1].Name != "theirs" {
+		t.Errorf("List = %+v, %v", vms, err)
+	}
+	// The management cluster is none of the proof: a cluster moves.
+	moved := ours
+	moved.Management = "management2"
+	b.must(b.host.Delete(t.Context(), "ours", moved))
+}
+
+func TestFurtherDisks(t *testing.T) {
+	b := newBed(t)
+	s := spec("vm")
+	s.Disks = []Disk{{pool, 2 << 20}, {pool, 3 << 20}}
+	for _, calls := range []int{callsOfCreate + 2*callsOfADisk + callsOfAddingDisks, callsOfNothingToDo} {
+		b.counted("Create", calls, func() error {
+			_, err := b.host.Create(t.Context(), s)
+			return err
+		})
+	}
+	b.checkDisks(s)
+	instances, err := b.server.GetInstances(api.InstanceTypeAny)
+	b.must(err)
+	if got, want := allocatedDisk(instances)[pool], int64(64+2+3)<<20; got != want {
+		t.Errorf("%d bytes are allocated, want %d", got, want)
+	}
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Delete(t.Context(), "vm", ours))
+	if left := b.volumes(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	b.must(b.server.CreateStoragePoolVolume(pool, api.StorageVolumesPost{
+		Name: "vm-disk2", Type: customVolume, ContentType: "block",
+		StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": "1048576"}},
+	}))
+	_, err = b.host.Create(t.Context(), s)
+	wantKind(t, err, KindConflict)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindConflict)
+	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk2"}) {
+		t.Errorf("another's volume was there, and now: %v", left)
+	}
+}
+
+// checkDisks wants the further disks of a VM.
+func (b *bed) checkDisks(s Spec) {
+	b.t.Helper()
+	found := b.instance(s.Name)
+	if found == nil {
+		b.t.Fatalf("there is no VM %s", s.Name)
+	}
+	if len(found.ExpandedDevices) != 2+len(s.Disks) {
+		b.t.Errorf("devices %v", found.ExpandedDevices)
+	}
+	var want []string
+	for i, v := range s.volumes() {
+		want = append(want, v.name)
+		if device := found.ExpandedDevices[diskDevice(i)]; device["source"] != v.name || device["pool"] != v.Pool {
+			b.t.Errorf("%s is %v", diskDevice(i), device)
+		}
+	}
+	if got := b.volumes(); !slices.Equal(got, want) {
+		b.t.Errorf("volumes %v, want %v", got, want)
+	}
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	b := newBed(t)
+	both := func(what string, do func() error) {
+		var group sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			group.Go(func() { errs[i] = do() })
+		}
+		group.Wait()
+		for _, err := range errs {
+			// One may be told that the other is at it, and has to come again.
+			if kind := KindOf(err); err != nil && kind != KindOther && kind != KindInvalid {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		b.must(do())
+	}
+	s := spec("vm")
+	both("Create", func() error {
+		_, err := b.host.Create(t.Context(), s)
+		return err
+	})
+	both("Start", func() error { return b.host.Start(t.Context(), "vm", ours) })
+	both("Stop", func() error { return b.host.Stop(t.Context(), "vm", ours) })
+	both("Delete", func() error { return b.host.Delete(t.Context(), "vm", ours) })
+	if vm := b.instance("vm"); vm != nil {
+		t.Errorf("there is %+v", vm)
+	}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
+// Start starts a VM that carries the marks. One that runs is left alone: GET /1.0/instances/NAME, PUT
+// instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the connection or
+// of LXD.
+func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
+	return h.power(ctx, "starting the VM "+name, name, marks, "start", isRunning)
+}
+
+// Stop cuts the power of a VM that carries the marks, with the same calls and errors as Start. One that is stopped is
+// left alone.
+func (h *Host) Stop(ctx context.Context, name string, marks Marks) error {
+	return h.power(ctx, "stopping the VM "+name, name, marks, "stop", isStopped)
+}
+
+func isRunning(vm *api.Instance) bool {
+	return vm.StatusCode == api.Running || vm.StatusCode == api.Started || vm.StatusCode == api.Ready
+}
+
+func isStopped(vm *api.Instance) bool { return vm.StatusCode == api.Stopped }
+
+func (h *Host) power(ctx context.Context, doing, name string, marks Marks, action string, is func(*api.Instance) bool) error {
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return h.fail(doing, err)
+	}
+	defer end()
+	found, _, err := s.prove(name, marks)
+	if err == nil && !is(found) {
+		err = s.switchVM(name, marks, action, is)
+	}
+	if err != nil {
+		return h.fail(doing, err)
+	}
+	return nil
+}
+
+// switchVM changes the power of a VM that has just been proven. "Already running" is an error without a code, and the
+// response may be lost: what counts is how the VM is afterwards.
+func (s *session) switchVM(name string, marks Marks, action string, is func(*api.Instance) bool) error {
+	changed := s.run(http.MethodPut, s.url("instances", name, "state"), api.InstanceStatePut{Action: action, Force: action == "stop", Timeout: -1})
+	if changed == nil {
+		return nil
+	}
+	found, _, err := s.prove(name, marks)
+	switch {
+	case err == nil && is(found):
+		return nil
+	case KindOf(err) != "": // gone, or another's
+		return err
+	}
+	return changed
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"bytes"
+	"cmp"
+	"net"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/canonical/lxd/shared/units"
+)
+
+// bridgeType is LXD's type of bridges, its own and others.
+const bridgeType = "bridge"
+
+// stateBytes is LXD's default size of a VM's filesystem for its configuration, which counts as the project's.
+const stateBytes = 100 << 20
+
+// checkHost checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room
+// or for a MAC address that is in use. It returns the bridge.
+func (s *session) checkHost(spec Spec, instances []api.Instance) (*api.Network, error) {
+	for i := range instances {
+		for _, text := range macs(&instances[i]) {
+			if mac, err := net.ParseMAC(text); err == nil && bytes.Equal(mac, spec.MAC) {
+				return nil, problem(KindMACInUse, "the instance %s has the MAC address %s", instances[i].Name, spec.MAC)
+			}
+		}
+	}
+	bridge, err := s.bridge(spec.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkPools(spec, instances); err != nil {
+		return nil, err
+	}
+	var c Capacity
+	if err := s.readResources(&c); err != nil {
+		return nil, err
+	}
+	if err := s.readProject(&c); err != nil {
+		return nil, err
+	}
+	return bridge, checkRoom(spec, c)
+}
+
+// bridge reads a bridge: GET /1.0/networks/BRIDGE.
+func (s *session) bridge(name string) (*api.Network, error) {
+	found, _, err := s.client.GetNetwork(name)
+	switch {
+	case isNotFound(err):
+		return nil, problem(KindBridge, "there is no bridge %s, or none that the project %s may use", name, s.project)
+	case err != nil:
+		return nil, err
+	case found.Type != bridgeType:
+		return nil, problem(KindBridge, "the network %s is no bridge, it is of the type %s", name, found.Type)
+	}
+	return found, nil
+}
+
+// checkRoom compares a VM with the host and with the project's limits. LXD keeps to the limits, too, but returns only
+// words.
+func checkRoom(spec Spec, c Capacity) error {
+	disk := int64(stateBytes)
+	for _, each := range spec.allDisks() {
+		disk += each.Bytes
+	}
+	cores, memory := promised(int64(c.Cores), spec.Overcommit.Cores), promised(c.MemoryMiB, spec.Overcommit.Memory)
+	for _, each := range []struct {
+		what                    string
+		wanted, allocated, most int64
+	}{
+		{"cores of the host", int64(spec.Cores), c.Allocated.Cores, cores},
+		{"MiB of memory of the host", spec.MemoryMiB, c.Allocated.MemoryMiB, memory},
+		{"cores of the project's limit", int64(spec.Cores), c.Allocated.Cores, c.Limits.Cores},
+		{"MiB of memory of the project's limit", spec.MemoryMiB, c.Allocated.MemoryMiB, c.Limits.MemoryMiB},
+		{"bytes of disk of the project's limit", disk, c.Allocated.DiskBytes, c.Limits.DiskBytes},
+	} {
+		if each.most != NoLimit && each.wanted > each.most-each.allocated {
+			return noRoom(each.what, each.wanted, each.allocated, each.most)
+		}
+	}
+	return nil
+}
+
+func noRoom(what string, wanted, allocated, most int64) error {
+	return problem(KindNoRoom, "there is no room for the VM: it needs %d %s, and %d of %d are allocated", wanted, what, allocated, most)
+}
+
+// promised returns how much of something may be promised.
+func promised(there int64, overcommit float64) int64 {
+	return int64(float64(there) * cmp.Or(overcommit, 1))
+}
+
+// checkPools checks each pool once, for all disks in it.
+func (s *session) checkPools(spec Spec, instances []api.Instance) error {
+	wanted := map[string]int64{}
+	var names []string
+	for _, disk := range spec.allDisks() {
+		if wanted[disk.Pool] == 0 {
+			names = append(names, disk.Pool)
+		}
+		wanted[disk.Pool] += disk.Bytes
+	}
+	allocated := allocatedDisk(instances)
+	for _, name := range names {
+		space, err := s.space(name)
+		if err != nil {
+			return err
+		}
+		// What is used may be other projects', and what is promised may not be used yet.
+		taken := max(allocated[name], int64(space.Used))
+		if most := promised(int64(space.Total), spec.Overcommit.Disk); wanted[name] > most-taken {
+			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
+		}
+	}
+	return nil
+}
+
+// allocatedDisk returns the bytes that the project's instances have in each pool: their root disks, and the further
+// disks of ours.
+func allocatedDisk(instances []api.Instance) map[string]int64 {
+	all := map[string]int64{}
+	for _, instance := range instances {
+		for _, device := range instance.ExpandedDevices {
+			if device["type"] == "disk" && device["path"] == "/" {
+				size, _ := units.ParseByteSizeString(device["size"]) // LXD has checked it
+				all[device["pool"]] += size
+			}
+		}
+		for _, volume := range volumesOf(instance.Config) {
+			all[volume.Pool] += volume.Bytes
+		}
+	}
+	return all
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/canonical/lxd/shared/units"
+)
+
+// Keys of the marks in the configuration of a VM and of its further disks' volumes.
+const (
+	keyOwner      = "user.capmaas.owner"
+	keyMachine    = "user.capmaas.machine"
+	keyManagement = "user.capmaas.management"
+)
+
+// Names of the devices of each VM.
+const (
+	rootDevice = "root"
+	nicDevice  = "eth0"
+)
+
+// Marks say whose a VM is. Owner and Machine prove it.
+type Marks struct {
+	// Owner is the owner id of the cluster.
+	Owner string
+	// Machine identifies the machine in the cluster.
+	Machine string
+	// Management identifies the management cluster that made the VM. It proves nothing: clusters move.
+	Management string
+}
+
+// Prove reports whether these are marks, and of the same machine of the same owner as others.
+func (m Marks) Prove(others Marks) bool {
+	return m.valid() && m.Owner == others.Owner && m.Machine == others.Machine
+}
+
+func (m Marks) valid() bool { return m.Owner != "" && m.Machine != "" }
+
+// config returns the marks as LXD keeps them.
+func (m Marks) config() map[string]string {
+	config := map[string]string{keyOwner: m.Owner, keyMachine: m.Machine}
+	if m.Management != "" {
+		config[keyManagement] = m.Management
+	}
+	return config
+}
+
+// marksOf reads marks from an object's own configuration: a profile's are not its.
+func marksOf(config map[string]string) Marks {
+	return Marks{Owner: config[keyOwner], Machine: config[keyMachine], Management: config[keyManagement]}
+}
+
+// State is a VM's, in LXD's words; there are others.
+type State string
+
+// States of a VM.
+const (
+	StateRunning State = "Running"
+	StateStopped State = "Stopped"
+)
+
+// VM is a virtual machine of ours.
+type VM struct {
+	Name  string
+	Marks Marks
+	// MAC is the address of its first interface; nil if LXD has none for it.
+	MAC net.HardwareAddr
+	// Cores is 0 if LXD has no number of them: no limit, or certain cores.
+	Cores int
+	// MemoryMiB is 0 if LXD has no amount.
+	MemoryMiB int64
+	// RootBytes is the size of the root disk; 0 if LXD has none.
+	RootBytes int64
+	State     State
+}
+
+// List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is an
+// *Error.
+func (h *Host) List(ctx context.Context) ([]VM, error) {
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return nil, h.fail("listing VMs", err)
+	}
+	defer end()
+	instances, err := s.client.GetInstances(api.InstanceTypeVM)
+	if err != nil {
+		return nil, h.fail("listing VMs", err)
+	}
+	var vms []VM
+	for i := range instances {
+		if marksOf(instances[i].Config).valid() {
+			vms = append(vms, describe(&instances[i]))
+		}
+	}
+	slices.SortFunc(vms, func(a, b VM) int { return strings.Compare(a.Name, b.Name) })
+	return vms, nil
+}
+
+// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME.
+func (s *session) prove(name string, marks Marks) (found *api.Instance, etag string, err error) {
+	if name == "" || !marks.valid() {
+		return nil, "", problem(KindInvalid, "a name and marks are needed: an owner and a machine")
+	}
+	found, etag, err = s.client.GetInstance(name)
+	if isNotFound(err) {
+		return nil, "", problem(KindNotFound, "there is no VM %s in the project %s", name, s.project)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return found, etag, checkMarks(found, marks)
+}
+
+func checkMarks(found *api.Instance, marks Marks) error {
+	if found.Type != string(api.InstanceTypeVM) {
+		return problem(KindConflict, "%s is no VM", found.Name)
+	}
+	if has := marksOf(found.Config); !has.Prove(marks) {
+		return problem(KindConflict, "there is a VM %s, which is not ours: it is marked with owner %q and machine %q, not %q and %q",
+			found.Name, has.Owner, has.Machine, marks.Owner, marks.Machine)
+	}
+	return nil
+}
+
+func describe(found *api.Instance) VM {
+	memory, _ := units.ParseByteSizeString(found.ExpandedConfig["limits.memory"]) // LXD has checked it, but it may be a percentage
+	root, _ := units.ParseByteSizeString(found.ExpandedDevices[rootDevice]["size"])
+	cores, _ := strconv.Atoi(found.ExpandedConfig["limits.cpu"])
+	mac, _ := net.ParseMAC(macs(found)[nicDevice])
+	return VM{
+		Name: found.Name, Marks: marksOf(found.Config), MAC: mac, Cores: cores,
+		MemoryMiB: memory >> 20, RootBytes: root, State: State(found.Status),
+	}
+}
+
+// macs returns the MAC addresses of an instance's interfaces by device: those it was given, and those that LXD chose.
+func macs(found *api.Instance) map[string]string {
+	all := map[string]string{}
+	for key, value := range found.Config {
+		device, chosen := strings.CutPrefix(key, "volatile.")
+		device, address := strings.CutSuffix(device, ".hwaddr")
+		if chosen && address {
+			all[device] = value
+		}
+	}
+	for name, device := range found.ExpandedDevices {
+		if device["type"] == "nic" && device["hwaddr"] != "" {
+			all[name] = device["hwaddr"]
+		}
+	}
+	return all
+}

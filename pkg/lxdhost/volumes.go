@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
+// keyVolumes has a VM's further disks, as POOL/VOLUME/BYTES, separated by commas. LXD makes no volumes in the call that
+// makes a VM, and deletes none with it.
+const keyVolumes = "user.capmaas.volumes"
+
+// customVolume is LXD's type of volumes that are nobody's part.
+const customVolume = "custom"
+
+// volume is a further disk.
+type volume struct {
+	Disk
+	name string
+}
+
+func diskDevice(i int) string { return fmt.Sprintf("disk%d", i+1) }
+
+func (s Spec) volumes() []volume {
+	var all []volume
+	for i, disk := range s.Disks {
+		all = append(all, volume{disk, s.Name + "-" + diskDevice(i)})
+	}
+	return all
+}
+
+func formatVolumes(volumes []volume) string {
+	var all []string
+	for _, v := range volumes {
+		all = append(all, fmt.Sprintf("%s/%s/%d", v.Pool, v.name, v.Bytes))
+	}
+	return strings.Join(all, ",")
+}
+
+// volumesOf reads the record of a VM's volumes. What a person may have broken in it is left out.
+func volumesOf(config map[string]string) []volume {
+	var all []volume
+	for _, each := range strings.Split(config[keyVolumes], ",") {
+		if parts := strings.Split(each, "/"); len(parts) == 3 {
+			size, _ := strconv.ParseInt(parts[2], 10, 64) // 0 counts for nothing
+			all = append(all, volume{Disk{parts[0], size}, parts[1]})
+		}
+	}
+	return all
+}
+
+// addDisks makes the further disks that a VM of ours lacks.
+func (s *session) addDisks(found *api.Instance, spec Spec) error {
+	missing := map[string]map[string]string{}
+	for i, v := range spec.volumes() {
+		if _, there := found.Devices[diskDevice(i)]; there {
+			continue
+		}
+		if err := s.makeVolume(v, spec.Marks); err != nil {
+			return err
+		}
+		missing[diskDevice(i)] = map[string]string{"type": "disk", "pool": v.Pool, "source": v.name}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	current, etag, err := s.prove(spec.Name, spec.Marks)
+	if err != nil {
+		return err
+	}
+	devices := maps.Clone(current.Devices) // all of them, whether LXD merges or replaces
+	maps.Copy(devices, missing)
+	body := map[string]any{"devices": devices, "config": map[string]string{keyVolumes: formatVolumes(spec.volumes())}}
+	_, _, err = s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(), body, etag)
+	return err
+}
+
+// makeVolume makes a volume with marks. One that is there already has to carry them: POST
+// /1.0/storage-pools/POOL/volumes/custom.
+func (s *session) makeVolume(v volume, marks Marks) error {
+	config := marks.config()
+	config["size"] = strconv.FormatInt(v.Bytes, 10)
+	made := s.client.CreateStoragePoolVolume(v.Pool, api.StorageVolumesPost{
+		Name: v.name, Type: customVolume, ContentType: "block", StorageVolumePut: api.StorageVolumePut{Config: config},
+	})
+	if made == nil {
+		return nil
+	}
+	switch there, err := s.proveVolume(v, marks); {
+	case err != nil && KindOf(err) != KindConflict, !there && err == nil:
+		return made
+	default:
+		return err
+	}
+}
+
+// proveVolume reports whether a volume is there; if it does not carry the marks that is an error.
+func (s *session) proveVolume(v volume, marks Marks) (there bool, err error) {
+	found, _, err := s.client.GetStoragePoolVolume(v.Pool, customVolume, v.name)
+	if isNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !marksOf(found.Config).Prove(marks) {
+		return true, problem(KindConflict, "there is a volume %s in the storage pool %s, which is not ours", v.name, v.Pool)
+	}
+	return true, nil
+}
+
+// removeVolumes detaches and deletes the further disks of a stopped VM. The VM goes last: its configuration names them.
+func (s *session) removeVolumes(name string, marks Marks) error {
+	found, etag, err := s.prove(name, marks)
+	if err != nil {
+		return err
+	}
+	volumes := volumesOf(found.Config)
+	put := found.Writable()
+	put.Devices = maps.Clone(put.Devices)
+	for _, v := range volumes {
+		maps.DeleteFunc(put.Devices, func(_ string, device map[string]string) bool {
+			return device["type"] == "disk" && device["pool"] == v.Pool && device["source"] == v.name
+		})
+	}
+	if len(put.Devices) < len(found.Devices) {
+		if err := s.runIfMatch(http.MethodPut, s.url("instances", name), put, etag); err != nil {
+			return err
+		}
+	}
+	for _, v := range volumes {
+		there, err := s.proveVolume(v, marks)
+		if err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
+		if err := s.client.DeleteStoragePoolVolume(v.Pool, customVolume, v.name); err != nil && !isNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
