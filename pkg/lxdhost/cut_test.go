@@ -5,6 +5,7 @@ package lxdhost
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -212,6 +213,29 @@ func TestAnotherClientIsFaster(t *testing.T) {
 	wantKind(t, b.host.Delete(t.Context(), "ours", ours), KindConflict)
 	if b.instance("ours") == nil {
 		t.Error("another's VM was deleted")
+	}
+}
+
+// LXD deletes by name, whatever If-Match says: what was ours before it was stopped need not be ours afterwards.
+func TestDeleteReadsTheMarksAgain(t *testing.T) {
+	b := newBed(t)
+	direct := b.connect(b.direct)
+	b.create(spec("vm"))
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+		stopped := httptest.NewRecorder()
+		lxd.ServeHTTP(stopped, r)
+		if err := direct.Delete(t.Context(), "vm", ours); err != nil {
+			t.Error(err)
+		}
+		b.foreign(b.server, "vm", theirs.config())
+		w.WriteHeader(stopped.Code)
+		_, _ = w.Write(stopped.Body.Bytes())
+	})
+	b.between.set(change)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindConflict)
+	if vm := b.instance("vm"); vm == nil || seen() != 1 {
+		t.Errorf("another's VM is %+v; %d operations were waited for", vm, seen())
 	}
 }
 

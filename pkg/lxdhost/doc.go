@@ -9,7 +9,8 @@
 //
 // An operation of LXD proves nothing: its response may be lost, LXD forgets it after seconds, and one that failed names
 // the VM, too. So after anything but a clear refusal the VM is looked up by its name. All methods can be interrupted
-// anywhere and called again.
+// anywhere and called again. LXD refuses to change a VM while it is still busy with an earlier change, with words only:
+// that is KindOther, and over soon.
 //
 // LXD checks neither whether there is room, nor whether a MAC address is in use, nor, before the start, whether the
 // bridge is there. Create checks that, with what it has just read: callers let one Create run on a host at a time.
