@@ -295,6 +295,40 @@ func TestRequests(t *testing.T) {
 				"mode": {"static"}, "subnet": {"1"}, "ip_address": {"10.0.0.5"}, "force": {"true"},
 			}},
 		},
+		"enlist": {
+			func() error {
+				_, err := client.CreateMachine(ctx, Unrecorded("a test"), CreateMachineParams{
+					Hostname: "h", Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:01"}, Zone: "z", Pool: "p", Description: "d",
+					Cores: 2, Memory: 4096, Commission: true, Power: LXDPower{InstanceName: "i", VMHostPower: VMHostPower{
+						PowerAddress: "https://10.0.0.5:8443", Project: "own", Certificate: "CERT", Key: "KEY",
+					}},
+				})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/", url.Values{}, url.Values{
+				"hostname": {"h"}, "architecture": {"amd64/generic"}, "mac_addresses": {"00:16:3e:00:00:01"}, "zone": {"z"}, "pool": {"p"},
+				"description": {"d"}, "cpu_count": {"2"}, "memory": {"4096"}, "power_type": {"lxd"},
+				"power_parameters_power_address": {"https://10.0.0.5:8443"}, "power_parameters_project": {"own"},
+				"power_parameters_instance_name": {"i"}, "power_parameters_certificate": {"CERT"}, "power_parameters_key": {"KEY"},
+				"commission": {"true"}, "testing_scripts": {"none"},
+			}},
+		},
+		"add a disk": {
+			func() error {
+				_, err := client.AddBlockDevice(ctx, Unrecorded("a test"), "abc", BlockDevice{Name: "sda", Model: "m", Serial: "s", Size: 8e9, BlockSize: 512})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/nodes/abc/blockdevices/", url.Values{}, url.Values{
+				"name": {"sda"}, "model": {"m"}, "serial": {"s"}, "size": {"8000000000"}, "block_size": {"512"},
+			}},
+		},
+		"partition": {
+			func() error {
+				_, err := client.SetStorageLayout(ctx, Unrecorded("a test"), "abc", StorageLayoutFlat)
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"set_storage_layout"}}, url.Values{"storage_layout": {"flat"}}},
+		},
 		"a plain create has no op": {
 			func() error {
 				_, err := client.CreateDNSResource(ctx, Unrecorded("a test"), "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)

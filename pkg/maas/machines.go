@@ -92,6 +92,9 @@ type Machine struct {
 	OSystem             string            `json:"osystem"`      // "" until it is deployed, and again when its release begins
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
+	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.
+	BIOSBootMethod string `json:"bios_boot_method"`
+	Description    string `json:"description"`
 }
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.
