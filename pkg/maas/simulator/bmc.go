@@ -4,6 +4,9 @@ package simulator
 
 import "slices"
 
+// lxdDriver is the power driver of VMs on LXD hosts, and the type of VM hosts that are LXDs.
+const lxdDriver = "lxd"
+
 // defaultProject is the LXD project if none is named.
 const defaultProject = "default"
 
@@ -17,7 +20,7 @@ func (s *Simulator) behind(m *machine) (hypervisor, string) {
 		return m.host.hv, m.vm
 	}
 	name := m.powerParams[instanceName]
-	if m.powerType != "lxd" || name == "" {
+	if m.powerType != lxdDriver || name == "" {
 		return nil, ""
 	}
 	return s.hypervisorAt(m.powerParams, m.id), name
@@ -26,10 +29,14 @@ func (s *Simulator) behind(m *machine) (hypervisor, string) {
 // chassisParams are the power parameters of an LXD host; the others are the VM's own.
 var chassisParams = []string{"power_address", "project", "certificate", "key", "password"}
 
-// sameChassis reports whether two sets of parameters name one LXD host: then they are one row in MAAS.
+// chassisSecrets are those of chassisParams that don't identify the host. The certificate does.
+var chassisSecrets = []string{"key", "password"}
+
+// sameChassis reports whether two sets of parameters name one LXD host: then they are one row in MAAS. Addresses are
+// compared as texts, and secrets not at all.
 func sameChassis(a, b map[string]string) bool {
 	return !slices.ContainsFunc(chassisParams, func(key string) bool {
-		return key != "password" && orDefault(a[key], chassisDefault(key)) != orDefault(b[key], chassisDefault(key))
+		return !slices.Contains(chassisSecrets, key) && orDefault(a[key], chassisDefault(key)) != orDefault(b[key], chassisDefault(key))
 	})
 }
 
@@ -40,29 +47,51 @@ func chassisDefault(key string) string {
 	return ""
 }
 
-// shareChassis copies the parameters of m to the machines that share its LXD host's row, which had the parameters old.
-func (s *Simulator) shareChassis(m *machine, old map[string]string) {
-	if m.powerType != "lxd" || len(old) == 0 {
+// setPower gives a machine other power parameters. An LXD host's row has only one key: it changes for all machines and
+// VM hosts of the row. With another address, project or certificate the machine leaves its row.
+func (s *Simulator) setPower(m *machine, params map[string]string) {
+	m.powerParams = params
+	if h := m.host; h != nil && (m.powerType != lxdDriver || !sameChassis(h.params, params)) {
+		m.host, m.vmID = nil, 0
+		s.recount(h)
+	}
+	if m.powerType != lxdDriver {
 		return
 	}
 	for _, other := range s.db.machines {
-		if other == m || other.powerType != "lxd" || other.host != nil || !sameChassis(other.powerParams, old) {
-			continue
+		if other.powerType == lxdDriver && other.host == nil {
+			shareSecrets(other.powerParams, params)
 		}
-		for _, key := range chassisParams {
-			other.powerParams[key] = m.powerParams[key]
+	}
+	for _, h := range s.db.hosts {
+		if h.kind == lxdDriver {
+			shareSecrets(h.params, params)
+		}
+	}
+	s.joinHost(m)
+}
+
+// shareSecrets copies secrets to a machine or VM host of the same row.
+func shareSecrets(to, from map[string]string) {
+	if !sameChassis(to, from) {
+		return
+	}
+	for _, key := range chassisSecrets {
+		if from[key] != "" {
+			to[key] = from[key]
 		}
 	}
 }
 
-// joinHost makes a machine that is registered with exactly a VM host's parameters one of that host's VMs.
+// joinHost makes a machine with exactly a VM host's parameters one of that host's VMs, if this MAAS has VM hosts.
 func (s *Simulator) joinHost(m *machine) {
-	if m.powerType != "lxd" || m.host != nil {
+	name := m.powerParams[instanceName]
+	if m.powerType != lxdDriver || m.host != nil || name == "" || !s.version.hasVMHosts() {
 		return
 	}
 	for _, h := range s.db.hosts {
-		if h.kind == "lxd" && h.hv != nil && sameChassis(h.params, m.powerParams) {
-			m.host, m.vm, m.vmID = h, m.powerParams[instanceName], s.db.next("virtualmachine")
+		if h.kind == lxdDriver && h.hv != nil && sameChassis(h.params, m.powerParams) {
+			m.host, m.vm, m.vmID = h, name, s.db.next("virtualmachine")
 			s.recount(h)
 			return
 		}
@@ -87,6 +116,9 @@ func (s *Simulator) discover(m *machine, then func()) {
 	var facts hostFacts
 	s.onHostFor(m, hv, func() (err error) { facts, err = hv.Discover(); return err }, func(err error) {
 		at := slices.IndexFunc(facts.vms, func(vm vmFacts) bool { return vm.Name == name })
+		if err == nil && m.isDirect() {
+			m.running = at >= 0 && facts.vms[at].Running
+		}
 		if err == nil && at >= 0 {
 			m.cpuCount, m.memory = 0, 0
 			s.takeOver(m, facts.vms[at])

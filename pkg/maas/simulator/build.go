@@ -210,7 +210,8 @@ func (s *Simulator) startAs(m *machine, short string) {
 	}
 	m.powerState, m.netboot = "off", true
 	if m.status != statusNew {
-		m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
+		m.commissioned, m.commissionStatus = true, scriptPassed
+		m.layout, m.bootMethod = layoutUEFI, bootUEFI
 		m.commissionResult = s.db.next("scriptset")
 	}
 	switch m.status {
@@ -287,7 +288,7 @@ func (s *Simulator) newMachine(hostname string) *machine {
 
 func (s *Simulator) addDisk(m *machine, size int64, name, storagePool string) {
 	d := &disk{
-		id: s.db.next("blockdevice"), name: name, size: size, storagePool: storagePool,
+		id: s.db.next("blockdevice"), name: name, size: size, blockSize: minBlockSize, model: "QEMU HARDDISK", storagePool: storagePool,
 		partIDs: [2]int{s.db.next("partition"), s.db.next("partition")},
 	}
 	d.serial = "S" + m.systemID + name

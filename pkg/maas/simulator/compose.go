@@ -89,7 +89,7 @@ func (rq *request) composeSpec(h *vmHost) (composeSpec, error) {
 		spec.pinned++
 	}
 	if spec.hostname != "" {
-		if rq.machineByHostname(spec.hostname) != nil {
+		if rq.nodeByHostname(spec.hostname) != nil {
 			errs.add("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
 		}
 		if complaint := checkHostname(spec.hostname); complaint != "" {
@@ -286,7 +286,7 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	}
 	m := rq.addVM(h, made, spec)
 	if spec.skipCommissioning {
-		m.status, m.layout = statusReady, true
+		m.status, m.layout = statusReady, layoutUEFI
 	}
 	rq.publish(m, ChangeCreated, "", m.status.String())
 	return m, nil
@@ -295,7 +295,7 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 // refuseMade returns what MAAS finds out only when it saves the machine of a VM that is made (create_machine in
 // maasserver/models/bmc.py). It undoes nothing: the VM stays on the host under this name.
 func (rq *request) refuseMade(made vmFacts, spec composeSpec) error {
-	if rq.machineByHostname(spec.hostname) != nil {
+	if rq.nodeByHostname(spec.hostname) != nil {
 		// Another machine took the name while the VM was made, or the host was refreshed: MAAS's transaction fails at
 		// the unique hostname, is repeated, and then refuses the form.
 		return invalidField("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
@@ -420,7 +420,7 @@ var machineName = regexp.MustCompile(`^(?i)[a-z][a-z0-9-]+$`)
 // addVM makes the machine of a VM on the host.
 func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	name := spec.hostname
-	if s.machineByHostname(name) != nil || !machineName.MatchString(name) {
+	if s.nodeByHostname(name) != nil || !machineName.MatchString(name) {
 		name = s.petname()
 	}
 	m := s.newMachine(name)
@@ -430,7 +430,7 @@ func (s *Simulator) addVM(h *vmHost, vm vmFacts, spec composeSpec) *machine {
 	if spec.domain != nil {
 		m.domain = spec.domain
 	}
-	m.running, m.powerState = vm.Running, onOff(vm.Running)
+	m.running, m.powerState, m.bootMethod = vm.Running, onOff(vm.Running), bootUEFI
 	for i, size := range vm.Disks {
 		if size < minDisk {
 			continue

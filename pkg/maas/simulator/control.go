@@ -43,6 +43,7 @@ func controlMissing(what, name string) error {
 //	GET    /control/faults, POST, DELETE      the faults; add one; end all
 //	DELETE /control/faults/{id}               end one
 //	GET    /control/time, PUT                 {"scale": number}
+//	PUT    /control/version                   {"version": "3.8"}: upgrade MAAS
 func (s *Simulator) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, fn func(*http.Request) (any, error)) {
@@ -67,6 +68,7 @@ func (s *Simulator) controlHandler() http.Handler {
 	handle("DELETE /control/faults/{id}", s.controlRemoveFault)
 	handle("GET /control/time", func(*http.Request) (any, error) { return s.controlTime(), nil })
 	handle("PUT /control/time", s.controlSetTime)
+	handle("PUT /control/version", s.controlUpgrade)
 	return mux
 }
 
@@ -240,6 +242,16 @@ func (s *Simulator) controlRemoveFault(r *http.Request) (any, error) {
 		return nil, controlMissing("fault", r.PathValue("id"))
 	}
 	return nil, nil
+}
+
+func (s *Simulator) controlUpgrade(r *http.Request) (any, error) {
+	var in struct {
+		Version string `json:"version"`
+	}
+	if err := readControl(r, &in); err != nil {
+		return nil, err
+	}
+	return nil, s.Upgrade(in.Version)
 }
 
 func (s *Simulator) controlTime() any {

@@ -88,7 +88,7 @@ func (s *Simulator) simulatedVMHost(address string, lab *simulatedHost) VMHost {
 	for _, facts := range lab.vms {
 		vm := VM{vmFacts: *facts}
 		for _, m := range s.db.machines {
-			if m.host != nil && m.host.hv == hypervisor(labProject{lab, facts.Project}) && m.vm == facts.Name {
+			if hv, name := s.behind(m); hv == hypervisor(labProject{lab, facts.Project}) && name == facts.Name {
 				vm.SystemID = m.systemID
 			}
 		}

@@ -11,7 +11,8 @@
 // finds differences.
 //
 // VM hosts of the description are simulated. A host that is registered with any other address is a real LXD: the
-// simulator connects to it (Options.Dial) with the certificate and key of the registration, as MAAS does.
+// simulator connects to it (Options.Dial) with the certificate and key of the registration, as MAAS does. So it does for
+// machines with the lxd power driver, whose VMs MAAS did not compose. What such a VM asks MAAS when it boots is simulated.
 //
 // The layout: server.go takes a request through authentication, faults and hooks to a handler of the one table in
 // routes.go; each family of endpoints has its own file (machines_*.go, vmhosts.go, compose.go, interfaces.go, ...), and

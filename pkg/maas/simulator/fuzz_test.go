@@ -25,6 +25,7 @@ import (
 var maasFailures = []string{
 	"Incorrect padding", "Invalid character in key name", invalidPEM, keysMismatch, "Not enough ", "cannot unpack non-iterable NoneType object",
 	"failed to detect a valid IP address from ", "'NoneType' object has no attribute ", "insert or update on table ", "Cannot resolve keyword ",
+	"VM Host ", "Pod ", "LXD VM ", // of the power driver
 }
 
 // fuzzBed is a region without a network, which reports panics.

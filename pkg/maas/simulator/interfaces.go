@@ -14,7 +14,7 @@ import (
 func parseIP(text string) (netip.Addr, error) { return netip.ParseAddr(strings.TrimSpace(text)) }
 
 func (rq *request) listInterfaces() (any, error) {
-	m := rq.machineByID(rq.vars[0])
+	m := rq.nodeByID(rq.vars[0])
 	if m == nil {
 		return nil, notFound("Node")
 	}
@@ -30,7 +30,7 @@ func (rq *request) listInterfaces() (any, error) {
 
 // interfaceFor returns the interface of the path.
 func (rq *request) interfaceFor(want permission) (*iface, error) {
-	m := rq.machineByID(rq.vars[0])
+	m := rq.nodeByID(rq.vars[0])
 	if m == nil {
 		return nil, notFound("Node")
 	}
@@ -63,7 +63,7 @@ func (rq *request) changeable(what string) (*iface, error) {
 }
 
 func refuseInterfaces(m *machine, what string) error {
-	switch m.status {
+	switch m.status { // A device is always New.
 	case statusNew, statusReady, statusAllocated, statusBroken, statusFailedTesting:
 		return nil
 	}

@@ -96,16 +96,24 @@ func (s *Simulator) flip(m *machine, on bool, then func(error)) {
 	}
 	hv, name := s.behind(m)
 	if hv == nil {
-		m.running = on
+		s.switchedByBMC(m, on)
 		then(nil)
 		return
 	}
 	s.onHostFor(m, hv, func() error { return hv.SetPower(name, on) }, func(err error) {
 		if err == nil {
-			m.running = on
+			s.switchedByBMC(m, on)
 		}
 		then(err)
 	})
+}
+
+// switchedByBMC records that MAAS has switched a machine.
+func (s *Simulator) switchedByBMC(m *machine, on bool) {
+	m.running = on
+	if on {
+		s.boots(m)
+	}
 }
 
 // Operations that can be made to fail.
@@ -188,6 +196,10 @@ func (s *Simulator) finishDeploy(m *machine) {
 	}
 	if !m.running {
 		s.failSoon(m)
+		return
+	}
+	if text := m.partitionsComplaint(); text != "" {
+		s.fail(m, text)
 		return
 	}
 	m.netboot = false
@@ -302,6 +314,18 @@ func (s *Simulator) letGo(m *machine) {
 // startCommission commissions a machine; u owns it meanwhile. Its links are removed, unless keepNetwork is set: it gets
 // new ones at the end.
 func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
+	s.enterCommission(m, u, keepNetwork)
+	s.switchPower(m, true, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
+			return
+		}
+		s.runCommission(m)
+	})
+}
+
+// enterCommission sets what MAAS sets before it switches the machine on.
+func (s *Simulator) enterCommission(m *machine, u *user, keepNetwork bool) {
 	m.owner = u
 	s.setStatus(m, statusCommissioning)
 	if !keepNetwork {
@@ -310,14 +334,12 @@ func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
 	m.commissionStatus, m.testStatus = scriptPending, scriptPending
 	m.commissionResult, m.testResult = s.db.next("scriptset"), s.db.next("scriptset")
 	m.errorDescription = ""
-	s.switchPower(m, true, func(err error) {
-		if err != nil {
-			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
-			return
-		}
-		m.commissionStatus = scriptRunning
-		s.later(m, s.timings.commission(), func() { s.finishCommission(m) })
-	})
+}
+
+// runCommission runs the scripts on a machine that is on.
+func (s *Simulator) runCommission(m *machine) {
+	m.commissionStatus = scriptRunning
+	s.later(m, s.timings.commission(), func() { s.finishCommission(m) })
 }
 
 func (s *Simulator) finishCommission(m *machine) {
@@ -329,12 +351,19 @@ func (s *Simulator) finishCommission(m *machine) {
 		s.failSoon(m)
 		return
 	}
-	s.discover(m, func() { s.finishScripts(m) })
+	s.discover(m, func() {
+		if !m.running {
+			s.failSoon(m) // Somebody switched it off on its host.
+			return
+		}
+		s.learnBoot(m, s.bootVLAN(m))
+		s.finishScripts(m)
+	})
 }
 
 // finishScripts continues commissioning when the machine's data is known.
 func (s *Simulator) finishScripts(m *machine) {
-	m.commissioned, m.layout, m.commissionStatus = true, true, scriptPassed
+	m.commissioned, m.layout, m.commissionStatus = true, m.flatLayout(), scriptPassed
 	s.connectInterfaces(m)
 	s.setStatus(m, statusTesting)
 	m.testStatus = scriptRunning

@@ -11,7 +11,7 @@ var macPattern = regexp.MustCompile(`^([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}$`)
 
 func validMAC(text string) bool { return macPattern.MatchString(text) }
 
-// createMachine enlists a machine. By default, an administrator's is commissioned at once; errors of that are ignored.
+// createMachine enlists a machine. By default, an administrator's is commissioned at once.
 func (rq *request) createMachine() (any, error) {
 	commission, err := rq.data.boolean("commission", true)
 	if err != nil {
@@ -31,7 +31,8 @@ func (rq *request) createMachine() (any, error) {
 		rq.publish(m, ChangeCreated, "", m.status.String())
 	case rq.user.admin && commission:
 		rq.publish(m, ChangeCreated, "", m.status.String())
-		rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
+		rq.call.SystemID = m.systemID
+		return rq.commissionNow(m)
 	default:
 		rq.publish(m, ChangeCreated, "", m.status.String())
 	}
@@ -65,6 +66,28 @@ func (rq *request) enlist(deployed bool) (*machine, error) {
 	if len(macs) == 0 && !deployed && rq.data.get("power_type") != "ipmi" {
 		errs.add("mac_addresses", "This field is required.")
 	}
+	rq.checkMACs(macs, errs)
+	m := rq.newMachine("")
+	m.architecture = arch
+	apply := rq.planEdit(m, rq.data, errs)
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	apply()
+	if m.hostname == "" {
+		m.hostname = rq.petname()
+	}
+	for _, mac := range macs {
+		rq.addCard(m, strings.ToLower(mac))
+	}
+	m.status = statusNew
+	rq.db.machines = append(rq.db.machines, m)
+	return m, nil
+}
+
+// checkMACs complains about MAC addresses that are wrong or in use. The form of a machine with the lxd driver has no
+// interfaces then, and complains about that, too.
+func (rq *request) checkMACs(macs []string, errs formErrors) {
 	for _, mac := range macs {
 		if !validMAC(mac) {
 			errs.add("mac_addresses", "One or more MAC addresses is invalid. ('%s' is not a valid MAC address.)", mac)
@@ -72,33 +95,9 @@ func (rq *request) enlist(deployed bool) (*machine, error) {
 			errs.add("mac_addresses", "MAC address %s already in use on %s.", strings.ToLower(mac), nic.machine.hostname)
 		}
 	}
-	if err := errs.err(); err != nil {
-		return nil, err
+	if kind := rq.data.get("power_type"); len(errs["mac_addresses"]) > 0 && kind == lxdDriver {
+		errs.add("power_type", "Can't set power type to %s without network interfaces", kind)
 	}
-	m := rq.newMachine("")
-	m.architecture = arch
-	if err := rq.editMachine(m, rq.data); err != nil {
-		return nil, err
-	}
-	if m.hostname == "" {
-		m.hostname = rq.petname()
-	}
-	for _, mac := range macs {
-		nic := &iface{
-			id: rq.db.next("interface"), name: "eth" + string(rune('0'+len(m.ifaces)%10)), kind: "physical",
-			mac: strings.ToLower(mac), enabled: true, machine: m,
-		}
-		if len(rq.db.vlans) > 0 {
-			nic.vlan = rq.db.vlans[0]
-		}
-		m.ifaces = append(m.ifaces, nic)
-	}
-	m.status = statusNew
-	rq.db.machines = append(rq.db.machines, m)
-	if rq.version.hasVMHosts() {
-		rq.joinHost(m)
-	}
-	return m, nil
 }
 
 // acceptAll starts commissioning of all New machines.

@@ -24,10 +24,18 @@ func (rq *request) setWorkloadAnnotations() (any, error) {
 	if m.owner != rq.user {
 		return nil, conflict("Cannot set workload annotation: it hasn't been acquired.")
 	}
+	if err := rq.annotate(m); err != nil {
+		return nil, err
+	}
+	return rq.renderMachine(m), nil
+}
+
+// annotate sets the annotations in the form.
+func (rq *request) annotate(m *machine) error {
 	keys := slices.DeleteFunc(slices.Clone(rq.post.order), func(key string) bool { return key == "op" })
 	for _, key := range keys {
 		if rq.post.get(key) != "" && !annotationKey.MatchString(key) {
-			return nil, textError(http.StatusInternalServerError, "Invalid character in key name")
+			return textError(http.StatusInternalServerError, "Invalid character in key name")
 		}
 	}
 	for _, key := range keys {
@@ -37,7 +45,7 @@ func (rq *request) setWorkloadAnnotations() (any, error) {
 			m.ownerData[key] = value
 		}
 	}
-	return rq.renderMachine(m), nil
+	return nil
 }
 
 var hostLabel = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`)
@@ -79,15 +87,18 @@ func (rq *request) updateMachine() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rq.editMachine(m, rq.data); err != nil {
+	errs := formErrors{}
+	apply := rq.planEdit(m, rq.data, errs)
+	if err := errs.err(); err != nil {
 		return nil, err
 	}
+	apply()
 	return rq.renderMachine(m), nil
 }
 
-// editMachine changes the fields in the form, all or nothing.
-func (rq *request) editMachine(m *machine, f form) error {
-	errs, changes := formErrors{}, []func(){}
+// planEdit checks the fields in the form, and returns what changes them if there are no complaints.
+func (rq *request) planEdit(m *machine, f form, errs formErrors) (apply func()) {
+	changes := []func(){}
 	then := func(change func()) { changes = append(changes, change) }
 	if f.get("hostname") != "" {
 		rq.editHostname(m, f.get("hostname"), errs, then)
@@ -118,15 +129,11 @@ func (rq *request) editMachine(m *machine, f form) error {
 	}
 	rq.editHardware(m, f, errs, then)
 	rq.editPower(m, f, errs, then)
-	if err := errs.err(); err != nil {
-		return err
+	return func() {
+		for _, change := range changes {
+			change()
+		}
 	}
-	old := maps.Clone(m.powerParams)
-	for _, change := range changes {
-		change()
-	}
-	rq.shareChassis(m, old)
-	return nil
 }
 
 func (rq *request) editHostname(m *machine, name string, errs formErrors, then func(func())) {
@@ -135,8 +142,12 @@ func (rq *request) editHostname(m *machine, name string, errs formErrors, then f
 		errs.add("hostname", "%s", complaint)
 		return
 	}
-	if other := rq.machineByHostname(label); other != nil && other != m {
-		errs.add("hostname", "Node with hostname '%s' already exists", label)
+	if other := rq.nodeByHostname(label); other != nil && other != m {
+		if rq.nodeByID(m.systemID) == nil { // It is being created.
+			errs.add("hostname", "Node with this Hostname already exists.")
+		} else {
+			errs.add("hostname", "Node with hostname '%s' already exists", label)
+		}
 		return
 	}
 	if qualified {
@@ -197,10 +208,18 @@ func (rq *request) editPower(m *machine, f form, errs formErrors, then func(func
 		}
 		then(func() { m.powerType = kind })
 	}
+	given := map[string]string{}
 	for _, key := range f.order {
 		if name, ok := strings.CutPrefix(key, powerParameterPrefix); ok && name != "skip_check" {
-			then(func() { m.powerParams[name] = f.get(key) })
+			given[name] = strings.TrimSpace(f.get(key)) // as Django's forms do
 		}
+	}
+	if len(given) > 0 {
+		then(func() {
+			params := m.parameters()
+			maps.Copy(params, given)
+			rq.setPower(m, params)
+		})
 	}
 }
 

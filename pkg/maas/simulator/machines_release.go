@@ -61,7 +61,7 @@ func (rq *request) failToStop(m *machine, erase erasing) error {
 // noDriver returns why the driver of a machine that is no VM of a VM host can't reach it; "" if it can.
 func (rq *request) noDriver(m *machine) string {
 	hv, name := rq.behind(m)
-	if m.host != nil || !remote(hv) {
+	if m.host != nil || hv == nil {
 		return ""
 	}
 	var err error

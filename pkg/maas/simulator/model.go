@@ -22,6 +22,7 @@ type store struct {
 	tags     []*tag
 	images   []*image
 	machines []*machine
+	devices  []*machine
 	hosts    []*vmHost
 	addrs    []*address
 	dns      []*dnsResource
@@ -175,6 +176,8 @@ type disk struct {
 	id          int
 	name        string
 	size        int64 // bytes
+	blockSize   int   // bytes
+	model       string
 	serial      string
 	idPath      string
 	storagePool string
@@ -248,8 +251,9 @@ type machine struct {
 	crashDump        bool
 	userData         []byte
 	gatewayLink      *address
-	commissioned     bool // it passed commissioning: a release ends in Ready, not New
-	layout           bool // its boot disk is partitioned
+	commissioned     bool   // it passed commissioning: a release ends in Ready, not New
+	layout           layout // of its boot disk
+	bootMethod       string // "" until its first PXE request
 	commissionResult int
 	testResult       int
 	installResult    int
@@ -262,6 +266,7 @@ type machine struct {
 	vmID     int
 	dynamic  bool   // composed by allocate: release deletes it
 	willHost string // the type of VM host that a deployment makes it, or ""
+	device   bool   // a device: MAAS does not manage it
 	hostOnly bool   // made by registering a VM host; deleted with it
 
 	created time.Time
@@ -283,7 +288,7 @@ func (m *machine) bootIface() *iface {
 	return m.ifaces[0]
 }
 
-func (m *machine) isVM() bool { return m.host != nil }
+func (m *machine) isVM() bool { return m.host != nil || m.isDirect() }
 
 // addresses returns ip_addresses of the API: those of all links, in the order of the interfaces.
 func (m *machine) addresses() []netip.Addr {

@@ -19,7 +19,7 @@ func (s *Simulator) newSystemID() string {
 		for i := range id {
 			id[i] = systemIDDigits[s.rng.IntN(len(systemIDDigits))]
 		}
-		if text := string(id); id[0] != '3' && s.machineByID(text) == nil {
+		if text := string(id); id[0] != '3' && s.nodeByID(text) == nil {
 			return text
 		}
 	}
@@ -67,10 +67,10 @@ var (
 func (s *Simulator) petname() string {
 	for {
 		name := petAdjectives[s.rng.IntN(len(petAdjectives))] + "-" + petAnimals[s.rng.IntN(len(petAnimals))]
-		if s.machineByHostname(name) != nil {
+		if s.nodeByHostname(name) != nil {
 			name += strconv.Itoa(s.rng.IntN(100000))
 		}
-		if s.machineByHostname(name) == nil {
+		if s.nodeByHostname(name) == nil {
 			return name
 		}
 	}
@@ -86,7 +86,15 @@ func (s *Simulator) machineByID(id string) *machine {
 }
 
 func (s *Simulator) machineByHostname(name string) *machine {
-	for _, m := range s.db.machines {
+	if m := s.nodeByHostname(name); m != nil && !m.device {
+		return m
+	}
+	return nil
+}
+
+// nodeByHostname returns the machine or device of a name: there are no two.
+func (s *Simulator) nodeByHostname(name string) *machine {
+	for _, m := range s.nodes() {
 		if m.hostname == name {
 			return m
 		}
@@ -95,7 +103,7 @@ func (s *Simulator) machineByHostname(name string) *machine {
 }
 
 func (s *Simulator) interfaceByMAC(mac string) *iface {
-	for _, m := range s.db.machines {
+	for _, m := range s.nodes() {
 		for _, nic := range m.ifaces {
 			if nic.mac == mac {
 				return nic

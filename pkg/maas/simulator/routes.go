@@ -130,6 +130,7 @@ var routes = []route{
 		{get, "power_parameters"}:          (*request).powerParameters,
 		{post, "mark_broken"}:              (*request).markBroken,
 		{post, "mark_fixed"}:               (*request).markFixed,
+		{post, "set_storage_layout"}:       (*request).setStorageLayout,
 		{post, "lock"}:                     (*request).lockMachine,
 		{post, "unlock"}:                   (*request).unlockMachine,
 		{post, "rescue_mode"}:              (*request).rescueMode,
@@ -137,6 +138,14 @@ var routes = []route{
 		{post, "set_workload_annotations"}: (*request).setWorkloadAnnotations,
 		{post, "set_owner_data"}:           (*request).setWorkloadAnnotations,
 		{get, "details"}:                   (*request).machineDetails,
+	}},
+	{pattern: "devices/", methods: methods{{get, ""}: (*request).listDevices, {post, ""}: (*request).createDevice}},
+	{pattern: "devices/{id}/", methods: methods{
+		{get, ""}: (*request).readDevice, {put, ""}: (*request).updateDevice, {del, ""}: (*request).deleteDevice,
+		{post, "set_workload_annotations"}: (*request).annotateDevice,
+	}},
+	{pattern: "nodes/{id}/blockdevices/", systemID: true, methods: methods{
+		{get, ""}: (*request).listBlockDevices, {post, ""}: (*request).createBlockDevice,
 	}},
 	{pattern: "nodes/{id}/interfaces/", systemID: true, methods: methods{
 		{get, ""}: (*request).listInterfaces, {post, "create_bridge"}: (*request).createBridge,

@@ -147,7 +147,7 @@ func (s *Simulator) Lookup(fqdn string) []netip.Addr {
 			}
 		}
 	}
-	for _, m := range s.db.machines {
+	for _, m := range s.nodes() {
 		if strings.ToLower(m.fqdn()) == name {
 			out = append(out, m.addresses()...)
 		}

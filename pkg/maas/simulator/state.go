@@ -15,7 +15,7 @@ func (s *Simulator) State() []byte {
 	defer s.mu.Unlock()
 	state := object{
 		"machines": s.stateMachines(), "vm_hosts": s.stateHosts(), "virtual_machines": s.labVMs(),
-		"ip_addresses": s.stateAddresses(), "dns_resources": s.stateDNS(),
+		"ip_addresses": s.stateAddresses(), "dns_resources": s.stateDNS(), "devices": s.stateDevices(),
 	}
 	list := func(name string, n int, at func(int) any) {
 		out := make([]any, 0, n)
@@ -69,6 +69,14 @@ func (s *Simulator) stateMachines() []any {
 		one["agent_name"], one["running"], one["dynamic"] = m.agentName, m.running, m.dynamic
 		one["power_parameters"] = m.parameters()
 		out = append(out, one)
+	}
+	return out
+}
+
+func (s *Simulator) stateDevices() []any {
+	out := make([]any, 0, len(s.db.devices))
+	for _, d := range s.db.devices {
+		out = append(out, s.renderDevice(d))
 	}
 	return out
 }

@@ -308,9 +308,12 @@ func (rq *request) subnetAddresses() (any, error) {
 			entry["user"] = a.user.name
 		}
 		if a.iface != nil {
-			m := a.iface.machine
+			m, kind := a.iface.machine, 0
+			if m.device {
+				kind = 1
+			}
 			entry["node_summary"] = object{
-				"system_id": m.systemID, "node_type": 0, "fqdn": m.fqdn(), "hostname": m.hostname, "via": a.iface.name,
+				"system_id": m.systemID, "node_type": kind, "fqdn": m.fqdn(), "hostname": m.hostname, "via": a.iface.name,
 				"is_container": false,
 			}
 		}

@@ -32,7 +32,7 @@ func (s *Simulator) Subscribe(fn func(MachineSnapshot, Change)) (cancel func()) 
 
 // publish queues a change for the subscribers. The caller holds s.mu.
 func (s *Simulator) publish(m *machine, kind ChangeKind, from, to string) {
-	if from == to {
+	if from == to || m.device {
 		return
 	}
 	s.log.V(1).Info("Machine changed", "systemID", m.systemID, "hostname", m.hostname, "kind", kind, "from", from, "to", to)

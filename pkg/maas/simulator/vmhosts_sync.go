@@ -145,11 +145,11 @@ func (rq *request) hostMachine(h *vmHost, facts hostFacts) (*machine, error) {
 		if m := rq.machineByHostname(facts.name); m != nil {
 			return m, nil
 		}
-		if rq.machineByHostname(hostname) != nil {
+		if rq.nodeByHostname(hostname) != nil {
 			hostname = rq.petname()
 		}
 	}
-	if rq.machineByHostname(hostname) != nil {
+	if rq.nodeByHostname(hostname) != nil {
 		return nil, invalidField("hostname", "Node with this Hostname already exists.")
 	}
 	return rq.makeHostMachine(h, hostname, facts), nil

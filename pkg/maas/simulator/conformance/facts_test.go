@@ -28,6 +28,8 @@ type facts struct {
 	missingOAuthParameter []int
 	// dnsDeleteFreesAddresses: deleting a DNS resource frees the addresses that were reserved only for it.
 	dnsDeleteFreesAddresses bool
+	// brokenKeepsOwner: a machine that is marked broken while it commissions stays its owner's.
+	brokenKeepsOwner bool
 }
 
 // factsOf returns what to expect of a version such as "3.6.5".
@@ -48,6 +50,7 @@ func factsOf(version string) (facts, error) {
 		deploymentTarget:        from(3, 5, 0),
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
+		brokenKeepsOwner:        from(3, 5, 0),
 	}
 	if from(3, 5, 0) {
 		f.machineKeys["error_description"] = "s"

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// guest makes a VM on the host, without MAAS, and returns its MAC address.
+func (b *bed) guest(name, project string) string {
+	b.t.Helper()
+	made := b.control(post, "vm-hosts/host/vms", fmt.Sprintf(`{"name": %q, "project": %q, "cores": 2, "memory": 4096, "disks": [30]}`, name, project)).object(b.t)
+	return made["macs"].([]any)[0].(string)
+}
+
+// enlist tells MAAS of a VM on the host; the pairs add to the usual ones.
+func (b *bed) enlist(name, mac string, pairs ...string) answer {
+	b.t.Helper()
+	return b.do(post, "machines/", append([]string{
+		"hostname", name, "architecture", "amd64/generic", "mac_addresses", mac, "power_type", "lxd",
+		"power_parameters_power_address", "https://10.254.0.1:8443", "power_parameters_instance_name", name,
+		"power_parameters_project", "own", "power_parameters_certificate", "CERT", "power_parameters_key", "KEY",
+	}, pairs...)...)
+}
+
+// direct makes a VM and enlists it: it commissions, and is the administrator's.
+func (b *bed) direct(name string, pairs ...string) (id string) {
+	b.t.Helper()
+	return b.enlist(name, b.guest(name, "own"), pairs...).object(b.t)["system_id"].(string)
+}
+
+func (b *bed) onHost(name string) VM {
+	b.t.Helper()
+	for _, vm := range b.VMHosts()[0].VMs {
+		if vm.Name == name {
+			return vm
+		}
+	}
+	b.t.Fatalf("no VM %s on the host", name)
+	return VM{}
+}
+
+func (b *bed) op(id, op string, pairs ...string) answer {
+	b.t.Helper()
+	return b.do(post, "machines/"+id+"/", append([]string{"op", op}, pairs...)...)
+}
+
+func (b *bed) bootMethod(id string) any {
+	b.t.Helper()
+	return b.do(get, "machines/"+id+"/").object(b.t)["bios_boot_method"]
+}
+
+var versions = []string{"3.4", "3.6", "3.7", "3.8"}
+
+func eachVersion(t *testing.T, run func(*testing.T, *bed)) {
+	t.Helper()
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) { run(t, newBedWith(t, testRegion, Options{Seed: 1, Version: version})) })
+	}
+}
+
+// The whole of a VM that is made without a VM host: commissioning is cut short after the first PXE request.
+func TestDirectVMThatIsNotCommissionedToItsEnd(t *testing.T) {
+	eachVersion(t, func(t *testing.T, b *bed) {
+		id := b.direct("vm1", "cpu_count", "2", "memory", "4096")
+		if m, _ := b.Machine(id); m.Status != "Commissioning" || m.Owner != "admin" || m.Cores != 2 || m.Memory != 4096 {
+			t.Fatalf("enlisted, it is %+v", m)
+		}
+		if !b.onHost("vm1").Running || b.onHost("vm1").SystemID != id {
+			t.Errorf("the VM is %+v", b.onHost("vm1"))
+		}
+		b.op(id, "set_workload_annotations", "a", "b").object(t)
+		b.do(post, "nodes/"+id+"/blockdevices/", "name", "sda", "model", "QEMU HARDDISK", "serial", "lxd_root",
+			"size", "30000000000", "block_size", "512").object(t)
+		if got := b.bootMethod(id); got != nil {
+			t.Errorf("bios_boot_method is %v before the first PXE request", got)
+		}
+		b.pass(12 * time.Second)
+		if got := b.bootMethod(id); got != "uefi" {
+			t.Fatalf("bios_boot_method is %v after the PXE request", got)
+		}
+		b.op(id, "mark_broken").object(t)
+		nic := b.do(get, "nodes/"+id+"/interfaces/").list(t)[0]
+		if nic["vlan"] == nil {
+			t.Error("no VLAN after the PXE request")
+		}
+		b.do(post, "nodes/"+id+"/interfaces/"+jsonNumber(nic["id"])+"/", "op", "link_subnet", "mode", "STATIC", "subnet", "1", "ip_address", "10.10.0.50").object(t)
+		b.op(id, "mark_fixed").object(t)
+		b.op(id, "set_storage_layout", "storage_layout", "flat").object(t)
+		b.op(id, "deploy", "agent_name", "mine").object(t)
+		b.pass(5 * time.Minute)
+		m, _ := b.Machine(id)
+		if m.Status != "Deployed" || m.AgentName != "mine" || len(m.Addresses) != 1 || m.Annotations["a"] != "b" {
+			t.Errorf("deployed, it is %+v", m)
+		}
+		if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent || !b.onHost("vm1").Running {
+			t.Errorf("deletion: %d, the VM is %+v", got.status, b.onHost("vm1"))
+		}
+	})
+}
+
+// A layout of the time before the first PXE request has no EFI partition, and can't be installed.
+func TestDirectVMWithALayoutFromBeforeItsFirstBoot(t *testing.T) {
+	b := newBed(t)
+	id := b.direct("vm1")
+	b.do(post, "nodes/"+id+"/blockdevices/", "name", "sda", "id_path", "/dev/sda", "size", "30000000000", "block_size", "512").object(t)
+	b.op(id, "mark_broken").object(t)
+	b.op(id, "mark_fixed").object(t)
+	flat := b.op(id, "set_storage_layout", "storage_layout", "flat").object(t)
+	if parts := flat["boot_disk"].(map[string]any)["partitions"].([]any); len(parts) != 1 {
+		t.Errorf("partitions %v, want one", parts)
+	}
+	b.pass(12 * time.Second)
+	nic := b.do(get, "nodes/"+id+"/interfaces/").list(t)[0]
+	b.do(post, "nodes/"+id+"/interfaces/"+jsonNumber(nic["id"])+"/", "op", "link_subnet", "mode", "AUTO", "subnet", "1", "force", "true").object(t)
+	b.op(id, "deploy").object(t)
+	b.pass(5 * time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Failed deployment" {
+		t.Fatalf("%s, want Failed deployment", m.Status)
+	}
+	b.op(id, "release").object(t)
+	b.pass(time.Minute)
+	b.op(id, "commission").object(t)
+	b.pass(5 * time.Minute)
+	b.op(id, "deploy").object(t)
+	b.pass(5 * time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Deployed" {
+		t.Errorf("%s when it was commissioned, want Deployed", m.Status)
+	}
+}
+
+func TestDirectVMWhoseHostDoesNotStartIt(t *testing.T) {
+	eachVersion(t, func(t *testing.T, b *bed) {
+		got := b.enlist("vm1", "00:16:3e:00:00:01")
+		if got.status != http.StatusInternalServerError || got.body != "LXD VM vm1 not found" {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+		m := b.named("vm1")
+		if m.Status != "New" || m.Owner != "admin" {
+			t.Fatalf("it is %s of %q, want New and the caller's", m.Status, m.Owner)
+		}
+		b.guest("vm1", "own")
+		b.breakHost(`{"unreachable": true}`)
+		if got := b.op(m.SystemID, "commission"); got.status != http.StatusInternalServerError {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+		b.breakHost(`{}`)
+		b.op(m.SystemID, "commission").object(t)
+		b.pass(5 * time.Minute)
+		if m := b.named("vm1"); m.Status != "Ready" || m.Owner != "" {
+			t.Errorf("it is %s of %q, want Ready and nobody's", m.Status, m.Owner)
+		}
+	})
+}
+
+// Commissioning of a VM that somebody switches off on its host does not end well.
+func TestDirectVMThatIsSwitchedOffOnItsHost(t *testing.T) {
+	b := newBed(t)
+	id := b.direct("vm1")
+	b.pass(time.Minute)
+	if err := (labProject{b.labByName("host"), "own"}).SetPower("vm1", false); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(time.Hour)
+	if m, _ := b.Machine(id); m.Status != "Failed commissioning" {
+		t.Errorf("%s, want Failed commissioning", m.Status)
+	}
+}
+
+func TestDirectVMThatRunsOnAfterItsDeletionIsEnlistedAsAStranger(t *testing.T) {
+	for name, test := range map[string]struct {
+		stop bool
+		want int // strangers
+	}{"running": {false, 1}, "stopped before": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			id := b.direct("vm1")
+			if test.stop {
+				if err := (labProject{b.labByName("host"), "own"}).SetPower("vm1", false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.do(del, "machines/"+id+"/")
+			before := len(b.Machines())
+			b.pass(time.Minute)
+			machines := b.Machines()
+			if len(machines)-before != test.want {
+				t.Fatalf("%d machines more, want %d", len(machines)-before, test.want)
+			}
+			if test.want == 0 {
+				return
+			}
+			stranger := machines[len(machines)-1]
+			if stranger.Status != "New" || stranger.Owner != "" || stranger.Interfaces[0].MAC != b.onHost("vm1").MACs[0] {
+				t.Errorf("the stranger is %+v", stranger)
+			}
+			if got := b.enlist("vm1", b.onHost("vm1").MACs[0]); got.status != http.StatusBadRequest || !strings.Contains(got.body, "already in use on "+stranger.Hostname) {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+}
+
+func (b *bed) power(id string) map[string]any {
+	b.t.Helper()
+	return b.do(get, "machines/"+id+"/", "op", "power_parameters").object(b.t)
+}
+
+// A host's row is found by address, project and certificate; the key belongs to the row.
+func TestRowsOfLXDHosts(t *testing.T) {
+	b := newBed(t)
+	first, second, other := b.direct("vm1"), b.direct("vm2"), b.direct("vm3", "power_parameters_certificate", "OTHER")
+	want := map[string]any{
+		"power_address": "https://10.254.0.1:8443", "instance_name": "vm1", "project": "own", "certificate": "CERT", "key": "KEY",
+	}
+	if diff := cmp.Diff(want, b.power(first)); diff != "" {
+		t.Errorf("power parameters (-want +got):\n%s", diff)
+	}
+	b.do(put, "machines/"+first+"/", "power_parameters_key", "NEWKEY").object(t)
+	for id, key := range map[string]string{first: "NEWKEY", second: "NEWKEY", other: "KEY"} {
+		if got := b.power(id)["key"]; got != key {
+			t.Errorf("the key is %v, want %s", got, key)
+		}
+	}
+	b.do(put, "machines/"+first+"/", "power_parameters_certificate", "NEWCERT", "power_parameters_key", "THIRD").object(t)
+	if got := b.power(second); got["certificate"] != "CERT" || got["key"] != "NEWKEY" {
+		t.Errorf("another machine's certificate %v and key %v changed", got["certificate"], got["key"])
+	}
+}
+
+func TestMachineThatLeavesAVMHostsRowIsNoVMOfItAnyMore(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.do(put, "machines/"+id+"/", "power_parameters_power_address", "https://10.254.0.1:8443").object(t)
+	if m, _ := b.Machine(id); m.VMHost != "" {
+		t.Fatalf("it is on VM host %s still", m.VMHost)
+	}
+	b.do(del, "machines/"+id+"/")
+	if all, _ := b.realVMs(); all != 1 {
+		t.Error("deleting the machine deleted the VM")
+	}
+}
+
+func TestUpgradeKeepsTheMachinesOfVMs(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.op(id, "deploy", "agent_name", "mine").object(t)
+	b.op(id, "set_workload_annotations", "a", "b").object(t)
+	b.pass(5 * time.Minute)
+	before, _ := b.Machine(id)
+	if got := b.control(put, "version", `{"version": "3.8"}`); got.status != http.StatusNoContent {
+		t.Fatalf("upgrade: %d %s", got.status, got.body)
+	}
+	if got := b.do(get, "vm-hosts/"); got.status != http.StatusGone {
+		t.Errorf("VM hosts: %d %s", got.status, got.body)
+	}
+	after, _ := b.Machine(id)
+	before.VMHost, before.VMHostID = "", 0
+	if diff := cmp.Diff(before, after, cmp.Comparer(func(a, b fmt.Stringer) bool { return a.String() == b.String() })); diff != "" {
+		t.Errorf("the machine before and after:\n%s", diff)
+	}
+	if got := b.power(id); got["instance_name"] != "vm1" || got["power_address"] != "10.254.0.1:8443" {
+		t.Errorf("power parameters %v", got)
+	}
+	if got := b.do(get, "machines/"+id+"/", "op", "query_power_state").object(t)["state"]; got != "on" {
+		t.Errorf("power %v, want on", got)
+	}
+	if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent || !b.onHost("vm1").Running {
+		t.Errorf("deletion: %d; the VM: %+v", got.status, b.onHost("vm1"))
+	}
+}
