@@ -52,14 +52,18 @@ func (w *world) refused(m *infrav1.MaasMachine, condition, reason string) {
 	})
 }
 
-// callsFor counts the calls to MAAS for machines, without the inventory's shared polls (lists by id) and the calls for
-// the whole region.
+// callsFor returns the calls to MAAS for machines, without the inventory's shared polls (lists by id) and the calls for
+// the whole region. A read that is repeated is there once: on a slow computer a reconcile that met a conflict reads again
+// what it has to prove.
 func (w *world) callsFor() []string {
 	var calls []string
+	read := map[string]bool{}
 	for _, call := range w.maas.Calls().Log {
-		if call.User != "admin" {
+		what := call.Path + "?" + call.Query
+		if call.User != "admin" || (call.Method == http.MethodGet && read[what]) {
 			continue
 		}
+		read[what] = read[what] || call.Method == http.MethodGet
 		shared := call.Endpoint == "machines/" && call.Method == http.MethodGet && strings.HasPrefix(call.Query, "id=")
 		if call.SystemID != "" || strings.HasPrefix(call.Endpoint, "dnsresources") || (call.Endpoint == "machines/" && !shared) {
 			calls = append(calls, fmt.Sprintf("%s %s %s", call.Method, call.Endpoint, call.Op))
@@ -122,8 +126,7 @@ func TestLifeOfAVM(t *testing.T) {
 	t.Run("deletion leaves nothing", func(t *testing.T) {
 		w.maas.ResetCalls()
 		w.delete(m)
-		// Four, and one more where the inventory saw the VM go before the response to its deletion arrived.
-		if calls := w.callsFor(); len(calls) > 5 {
+		if calls := w.callsFor(); len(calls) > 4 {
 			t.Errorf("%d calls to delete a VM:\n%s", len(calls), strings.Join(calls, "\n"))
 		}
 		w.deleteCluster(cluster)
