@@ -160,7 +160,7 @@ unit: ## Run the tests that need no control plane.
 	$(GO_TEST) -timeout 5m $(TEST_ARGS) $(UNIT_PACKAGES)
 
 # What runs concurrently on its own; with Kubernetes' packages, or LXD's daemons, it would cost minutes more.
-RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode)$$")
+RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost)$$")
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector.
