@@ -3,11 +3,13 @@
 package lxdnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
@@ -42,10 +44,34 @@ func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 	}
 }
 
+// resumeTimeout bounds how long LXD may be busy with what was interrupted: on a busy machine, it is still starting its
+// bridges a while after it responds again.
+const resumeTimeout = 2 * time.Minute
+
+// prepareUntilReady prepares again and again, as the initializer does, until that succeeds or can't.
+func prepareUntilReady(t *testing.T, n *Node, config Config) (report Report, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), resumeTimeout)
+	defer cancel()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		report, err = n.Prepare(ctx, config)
+		if err == nil || Permanent(err) {
+			return report, err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return report, err
+		}
+	}
+}
+
 // wantResumed prepares again after an interruption, and once more: the wanted state must be reached and stay.
 func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config) {
 	t.Helper()
-	report, err := n.Prepare(t.Context(), config)
+	report, err := prepareUntilReady(t, n, config)
 	if err != nil || !report.Ready() {
 		t.Fatalf("after the interruption: %+v, %v", report, err)
 	}
