@@ -41,6 +41,21 @@ const (
 	LXDReadyCondition = "LXDReady"
 )
 
+// Conditions of an LXDHost. All have positive polarity.
+const (
+	// ReachableCondition is true while LXD responds; for a VM host of MAAS, while MAAS knows its resources.
+	ReachableCondition = "Reachable"
+
+	// TrustedCondition is true while LXD has the expected certificate, and trusts ours for its project.
+	TrustedCondition = "Trusted"
+
+	// RegisteredCondition is true while MAAS has the VM host, or the zone and the resource pool of the host.
+	RegisteredCondition = "Registered"
+
+	// SchedulableCondition is true while VMs may be placed on the host.
+	SchedulableCondition = "Schedulable"
+)
+
 // Reasons that several conditions share.
 const (
 	// ReadyReason: it is as desired.

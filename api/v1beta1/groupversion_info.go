@@ -25,6 +25,7 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
+		&LXDHost{}, &LXDHostList{},
 		&MaasCluster{}, &MaasClusterList{},
 		&MaasClusterTemplate{}, &MaasClusterTemplateList{},
 		&MaasMachine{}, &MaasMachineList{},

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// LXDHostFinalizer is removed from an LXDHost once no VM of a MaasMachine is left on it.
+	LXDHostFinalizer = "infrastructure.cluster.x-k8s.io/lxdhost"
+
+	// AllNamespaces in LXDHost.spec.allowedNamespaces stands for every namespace.
+	AllNamespaces = "*"
+)
+
+// VMHostReference identifies a VM host of MAAS.
+type VMHostReference struct {
+	// id is MAAS's id of the VM host.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	ID int64 `json:"id"`
+
+	// systemID is MAAS's id of the machine that the VM host runs on. Empty: MAAS does not know it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=41
+	SystemID string `json:"systemID,omitempty"`
+}
+
+// LXDOverCommit is how much of an LXD host may be promised to VMs.
+type LXDOverCommit struct {
+	// cpuPercent is how many cores may be promised to VMs, in percent of the host's. Default: 100.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	CPUPercent int32 `json:"cpuPercent,omitempty"`
+
+	// memoryPercent is how much memory may be promised to VMs, in percent of the host's. Default: 100.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MemoryPercent int32 `json:"memoryPercent,omitempty"`
+}
+
+// LXDHostSpec is the desired state of an LXDHost.
+// +kubebuilder:validation:XValidation:rule="has(self.vmHost) || (has(self.address) && has(self.serverCertificate))",message="address and serverCertificate are required: the address of LXD's HTTPS API, and the certificate that LXD has there (server.crt)"
+// +kubebuilder:validation:XValidation:rule="!has(self.vmHost) || !(has(self.serverCertificate) || has(self.credentialsRef) || has(self.maasCredentialsRef))",fieldPath=".vmHost",message="vmHost is set by the controller for VM hosts of MAAS, which are reached through MAAS: remove vmHost, or serverCertificate, credentialsRef and maasCredentialsRef"
+type LXDHostSpec struct {
+	// vmHost is the VM host of MAAS that this is. The controller sets it on the LXDHosts that it makes for the VM hosts
+	// of MAAS; all other fields of these but unschedulable follow MAAS. Empty: VMs are made through LXD's own API.
+	// +optional
+	VMHost *VMHostReference `json:"vmHost,omitempty"`
+
+	// address is where LXD's HTTPS API is reached, by the manager and by MAAS's rack controllers: an IP address or a
+	// name, and a port if it is not 8443. For example 10.77.0.11 or [fd00::11]:8443.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=261
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9.-]+|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?$')",message="address is an IP address or a name, with or without a port and without https://, for example 10.77.0.11:8443; an IPv6 address is in brackets"
+	Address string `json:"address,omitempty"`
+
+	// serverCertificate is the certificate of LXD in PEM: server.crt in LXD's directory, or what `lxc info` shows. No
+	// other certificate is accepted from the address, whoever signed it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('-----BEGIN CERTIFICATE-----')",message="serverCertificate is a certificate in PEM: it begins with -----BEGIN CERTIFICATE-----"
+	ServerCertificate string `json:"serverCertificate,omitempty"`
+
+	// project is the LXD project of the VMs.
+	// +optional
+	// +kubebuilder:default=maas
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="project is immutable: the VMs are in it; make another LXDHost for another project"
+	Project string `json:"project,omitempty"`
+
+	// credentialsRef names a Secret in this namespace with a client certificate that LXD trusts for the project, and its
+	// key, in PEM: tls.crt and tls.key. MAAS gets both, to switch the VMs on and off. Required without vmHost.
+	// +optional
+	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
+
+	// maasCredentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle: the
+	// MAAS whose clusters may use this host, and whose rack controllers reach it. Default: the manager's own MAAS.
+	// +optional
+	MAASCredentialsRef *LocalObjectReference `json:"maasCredentialsRef,omitempty"`
+
+	// zone is the MAAS zone of the host and of its VMs.
+	// +optional
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Zone string `json:"zone,omitempty"`
+
+	// resourcePool is the MAAS resource pool of the host and of its VMs.
+	// +optional
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	ResourcePool string `json:"resourcePool,omitempty"`
+
+	// tags are what MaasMachines ask for in spec.tags.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=256
+	Tags []string `json:"tags,omitempty"`
+
+	// storagePool is the LXD storage pool of root disks, where a MaasMachine names none.
+	// +optional
+	// +kubebuilder:default=default
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	StoragePool string `json:"storagePool,omitempty"`
+
+	// networkBridge is the bridge that VMs boot from, where a MaasMachine names none. MAAS serves DHCP on its VLAN.
+	// +optional
+	// +kubebuilder:default=br0
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="networkBridge is the name of a Linux bridge (at most 15 characters), for example br0"
+	NetworkBridge string `json:"networkBridge,omitempty"`
+
+	// subnet is the CIDR of MAAS's subnet on networkBridge, for MaasMachines whose network devices name a subnet.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
+	Subnet string `json:"subnet,omitempty"`
+
+	// overCommit is how much of the host may be promised to VMs.
+	// +optional
+	// +kubebuilder:default={}
+	OverCommit LXDOverCommit `json:"overCommit,omitempty,omitzero"`
+
+	// unschedulable keeps new VMs off the host; running ones stay. It is the only field that people set on the LXDHosts
+	// that the controller made.
+	// +optional
+	Unschedulable bool `json:"unschedulable,omitempty"`
+
+	// allowedNamespaces are the namespaces whose MaasMachines may be placed here, beside this one. * is every namespace.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+}
+
+// Allows reports whether MaasMachines of a namespace may be placed on a host in the namespace home.
+func (s *LXDHostSpec) Allows(home, namespace string) bool {
+	return namespace == home || slices.Contains(s.AllowedNamespaces, namespace) || slices.Contains(s.AllowedNamespaces, AllNamespaces)
+}
+
+// LXDResources are cores, memory and disk.
+type LXDResources struct {
+	// cores are threads of the host's processors.
+	// +optional
+	Cores int64 `json:"cores"`
+
+	// memory in MiB.
+	// +optional
+	Memory int64 `json:"memory"`
+
+	// disk in GB, over all storage pools.
+	// +optional
+	Disk int64 `json:"disk"`
+}
+
+// LXDStoragePoolStatus is a storage pool of an LXD host.
+type LXDStoragePoolStatus struct {
+	// name of the storage pool.
+	// +required
+	Name string `json:"name"`
+
+	// driver is LXD's storage driver, for example zfs.
+	// +optional
+	Driver string `json:"driver,omitempty"`
+
+	// size in GB.
+	// +optional
+	Size int64 `json:"size"`
+
+	// free in GB.
+	// +optional
+	Free int64 `json:"free"`
+}
+
+// LXDClusterVMs are the VMs of one cluster on an LXD host.
+type LXDClusterVMs struct {
+	// cluster is namespace/name of the Cluster.
+	// +required
+	Cluster string `json:"cluster"`
+
+	// count is the number of its VMs.
+	// +required
+	Count int32 `json:"count"`
+}
+
+// LXDHostStatus is the observed state of an LXDHost. All of it can be rebuilt from LXD, MAAS and spec.
+type LXDHostStatus struct {
+	// version is LXD's version.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// capacity is what may be promised to VMs: the host's resources with overCommit.
+	// +optional
+	Capacity *LXDResources `json:"capacity,omitempty"`
+
+	// allocated is what VMs have been promised.
+	// +optional
+	Allocated *LXDResources `json:"allocated,omitempty"`
+
+	// free is what VMs can still be promised.
+	// +optional
+	Free *LXDResources `json:"free,omitempty"`
+
+	// storagePools of the host.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	StoragePools []LXDStoragePoolStatus `json:"storagePools,omitempty"`
+
+	// bridges of the host that VMs can be attached to.
+	// +optional
+	// +listType=set
+	Bridges []string `json:"bridges,omitempty"`
+
+	// vms is the number of VMs of MaasMachines on the host.
+	// +optional
+	VMs *int32 `json:"vms,omitempty"`
+
+	// clusters are the clusters that these VMs belong to.
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	Clusters []LXDClusterVMs `json:"clusters,omitempty"`
+
+	// systemID is MAAS's id of the machine that the host runs on, if MAAS knows it.
+	// +optional
+	SystemID string `json:"systemID,omitempty"`
+
+	// nodeName is the Node of the host cluster that the host is.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// LXDHost is one LXD server that VMs are placed on: a VM host of MAAS, or one whose VMs are made through LXD's own API.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=lxdhosts,shortName=lxh,scope=Namespaced,categories=cluster-api
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`,description="The MAAS zone of the host and its VMs"
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.resourcePool`,description="The MAAS resource pool of the host and its VMs"
+// +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.vms`,description="VMs of MaasMachines on the host"
+// +kubebuilder:printcolumn:name="Free cores",type=integer,JSONPath=`.status.free.cores`,description="Cores that VMs can still be promised"
+// +kubebuilder:printcolumn:name="Free memory",type=integer,JSONPath=`.status.free.memory`,description="MiB that VMs can still be promised"
+// +kubebuilder:printcolumn:name="Free disk",type=integer,JSONPath=`.status.free.disk`,description="GB that VMs can still be promised"
+// +kubebuilder:printcolumn:name="Schedulable",type=string,JSONPath=`.status.conditions[?(@.type=="Schedulable")].status`,description="VMs are placed on the host"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The host is as desired"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
+// +kubebuilder:printcolumn:name="Address",type=string,priority=10,JSONPath=`.spec.address`,description="Where LXD's API is reached"
+// +kubebuilder:printcolumn:name="Version",type=string,priority=10,JSONPath=`.status.version`,description="LXD's version"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
+type LXDHost struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="has(self.vmHost) == has(oldSelf.vmHost) && (!has(self.vmHost) || self.vmHost.id == oldSelf.vmHost.id)",fieldPath=".vmHost",message="vmHost is immutable: delete the LXDHost, and the controller makes it anew"
+	Spec LXDHostSpec `json:"spec"`
+
+	// status is the observed state.
+	// +optional
+	Status LXDHostStatus `json:"status,omitempty,omitzero"`
+}
+
+// GetConditions returns the conditions of this object.
+func (h *LXDHost) GetConditions() []metav1.Condition { return h.Status.Conditions }
+
+// SetConditions sets the conditions of this object.
+func (h *LXDHost) SetConditions(conditions []metav1.Condition) { h.Status.Conditions = conditions }
+
+// LXDHostList is a list of LXDHosts.
+// +kubebuilder:object:root=true
+type LXDHostList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []LXDHost `json:"items"`
+}

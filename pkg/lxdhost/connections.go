@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+const (
+	// checkAgain is how long a connection that was checked is trusted to have the same project and rights.
+	checkAgain = 10 * time.Minute
+	// forgetAfter is how long a connection is kept that nobody uses.
+	forgetAfter = time.Hour
+)
+
+// Connections keeps the hosts that several callers use, and what was last read of each. It is safe for concurrent use;
+// the zero value is ready.
+type Connections struct {
+	mu    sync.Mutex
+	hosts map[string]*connection
+}
+
+// connection is one host, by its options.
+type connection struct {
+	used time.Time // guarded by Connections.mu
+
+	mu       sync.Mutex // one caller connects or reads at a time; the others wait for its result
+	host     *Host
+	checked  time.Time
+	capacity Capacity
+	vms      []VM
+	read     time.Time
+}
+
+// Reading is what a host has, and the VMs there that carry marks.
+type Reading struct {
+	Capacity
+	VMs []VM
+	// At is when it was read.
+	At time.Time
+}
+
+// Host returns a connected host; see Connect. Options with other certificates are another host.
+func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
+	one := c.get(o)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.connect(ctx, o)
+}
+
+// Read returns what a host has, as read at most maxAge ago: List and Capacity. The error is that of Connect, List or
+// Capacity.
+func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
+	called := time.Now()
+	one := c.get(o)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if !one.read.IsZero() && called.Sub(one.read) <= maxAge { // Negative if another caller has read it meanwhile.
+		return Reading{Capacity: one.capacity, VMs: one.vms, At: one.read}, nil
+	}
+	now := time.Now()
+	host, err := one.connect(ctx, o)
+	if err != nil {
+		return Reading{}, err
+	}
+	capacity, err := host.Capacity(ctx)
+	if err != nil {
+		return Reading{}, err
+	}
+	vms, err := host.List(ctx)
+	if err != nil {
+		return Reading{}, err
+	}
+	one.capacity, one.vms, one.read = capacity, vms, now
+	return Reading{Capacity: capacity, VMs: vms, At: now}, nil
+}
+
+// connect connects, or checks the connection again after a while. The caller holds one.mu.
+func (one *connection) connect(ctx context.Context, o Options) (*Host, error) {
+	if one.host != nil && time.Since(one.checked) < checkAgain {
+		return one.host, nil
+	}
+	host, err := Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if one.host != nil {
+		one.host.Close()
+	}
+	one.host, one.checked = host, time.Now()
+	return host, nil
+}
+
+// get returns the connection for options, and drops those that nobody has used for long.
+func (c *Connections) get(o Options) *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, key := time.Now(), o.key()
+	if c.hosts == nil {
+		c.hosts = map[string]*connection{}
+	}
+	if c.hosts[key] == nil {
+		c.hosts[key] = &connection{}
+	}
+	c.hosts[key].used = now
+	for other, one := range c.hosts {
+		if now.Sub(one.used) > forgetAfter {
+			delete(c.hosts, other)
+			go one.close()
+		}
+	}
+	return c.hosts[key]
+}
+
+// close closes a connection that nobody uses any more.
+func (one *connection) close() {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.host != nil {
+		one.host.Close()
+	}
+}
+
+// key identifies options without revealing the key.
+func (o Options) key() string {
+	parts, _ := json.Marshal([]string{o.Address, o.Project, string(o.ServerCertificate), string(o.ClientCertificate), string(o.ClientKey)}) // Strings can be marshalled.
+	sum := sha256.Sum256(parts)
+	return hex.EncodeToString(sum[:])
+}
