@@ -143,7 +143,7 @@ func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (m
 
 // vmZones counts hosts, and room for more VMs on them. A full zone would only make a control plane wait.
 func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec) (map[string]zoneRoom, error) {
-	vm := scope.VMSpec(spec)
+	vm := scope.VMSpec(s.MaasCluster.Namespace, spec)
 	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
 	var refused *lxd.LXDError
 	if err != nil && !errors.As(err, &refused) { // The machines report the error in the template.

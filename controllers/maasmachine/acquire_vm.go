@@ -4,7 +4,7 @@ package maasmachine
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +51,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
-	if spec.Commission {
+	if vm.Commissions {
 		return waitAtMost(report.UnknownRetry), nil // The inventory triggers a reconcile when it is Ready.
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
@@ -73,7 +73,7 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 	called := false
 	err = l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
 		called = true
-		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && wasNotComposed(err) && !known {
+		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && lxd.NotComposed(err) && !known {
 			l.record.DropHost(ref)
 		}
 		return err
@@ -85,17 +85,6 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 		}
 	}
 	return vm, err
-}
-
-// wasNotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets the host create the VM
-// before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
-// create_machine).
-func wasNotComposed(err error) bool {
-	var later *lxd.LaterError
-	if errors.As(err, &later) || maas.NotSent(err) || maas.InvalidField(err, "hostname") {
-		return true
-	}
-	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
 }
 
 // peers returns the control planes of the same cluster that have a host already. For a worker it returns workers: the
@@ -144,7 +133,14 @@ func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.
 		return next{outcome: waitAtMost(found.After)}, nil
 	case lxd.Present:
 		out, err := r.adoption(ctx, l)
-		return next{outcome: out, found: true}, err
+		if err != nil || out.stop || l.maas != nil || found.VM.SystemID != "" {
+			return next{outcome: out, found: true}, err
+		}
+		// MAAS does not have it: the next one may be placed on another host.
+		if err := l.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil {
+			return next{}, fmt.Errorf("deleting VM %s, which MAAS does not have: %w", found.VM.Hostname, err)
+		}
+		return next{done: true}, nil
 	}
 	return next{}, nil // It is searched again when the machine runs, or is deleted.
 }

@@ -111,7 +111,7 @@ func (r *Reconciler) bareMetalSteps() []step {
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.readiness, r.claim, r.network, r.deployment, r.annotation,
+		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.preparation, r.readiness, r.claim, r.network, r.deployment, r.annotation,
 		r.observation, r.vmObservation,
 	}
 }

@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -175,7 +176,14 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 }
 
 // vmObservation reports that the VM runs.
-func (r *Reconciler) vmObservation(_ context.Context, l *life) (outcome, error) {
+func (r *Reconciler) vmObservation(ctx context.Context, l *life) (outcome, error) {
+	if l.MaasMachine.Status.LXDHost == "" {
+		on, err := l.vmOn(ctx, l.maas)
+		if err != nil {
+			return proceed, err
+		}
+		l.MaasMachine.Status.LXDHost = on.Host
+	}
 	report.SetTrue(l.MaasMachine, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
 	return proceed, nil
 }
@@ -188,7 +196,7 @@ func (r *Reconciler) report(l *life) {
 	status.Hostname = l.maas.Hostname
 	status.FailureDomain = l.maas.Zone.Name
 	if l.IsLXD() {
-		status.LXDHost = l.maas.HostName()
+		status.LXDHost = cmp.Or(l.maas.HostName(), status.LXDHost)
 		r.vmExists(l, l.VMSpec().Resources)
 	}
 }

@@ -154,7 +154,7 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		return found, nil, err
 	}
 	for _, m := range found {
-		isOurs, err := l.Machines.IsOurs(ctx, l.Identity(), m)
+		isOurs, err := r.isOurVM(ctx, l, m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -163,6 +163,17 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		}
 	}
 	return found, nil, nil
+}
+
+// isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name, and
+// with our VM as what MAAS switches: until it is acquired, only the key that MAAS switches it with proves that we added
+// it.
+func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (bool, error) {
+	if m.Pod != nil || !prepared.Has(m.Status) {
+		return l.Machines.IsOurs(ctx, l.Identity(), m)
+	}
+	host, err := l.Machines.LXD().HostOf(ctx, m)
+	return host != nil, err
 }
 
 // awaitSettled waits while the outcome of a request for a machine is not known.

@@ -59,19 +59,19 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
 func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
-	if err := recordDeletion(ctx, l, vm); err != nil {
+	on, err := l.vmOn(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := recordDeletion(ctx, l, on.HostRef); err != nil {
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
-	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), vm)
+	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), on)
 }
 
 // recordDeletion records the deletion of a VM, and its host: afterwards MAAS no longer has this information.
-func recordDeletion(ctx context.Context, l *life, vm *maas.Machine) error {
-	ref := ""
-	if vm.Pod != nil {
-		ref = l.Machines.LXD().HostRef(lxd.Host{ID: vm.Pod.ID, Name: vm.Pod.Name})
-	}
+func recordDeletion(ctx context.Context, l *life, ref string) error {
 	if l.record.In(releasing) && (ref == "" || slices.Contains(l.record.Hosts, ref)) {
 		return nil
 	}
@@ -117,7 +117,8 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
 			return waitAtMost(pause), nil
 		}
-		vm := lxd.VM{SystemID: s.systemID, Hostname: l.Identity().Hostname, HostRef: ref, Namesakes: s.namesakes}
+		vm := l.vm(s.systemID)
+		vm.HostRef, vm.Namesakes = ref, s.namesakes
 		found, err := l.Machines.LXD().FindVM(ctx, vm)
 		if err != nil {
 			return proceed, fmt.Errorf("looking for VM %s on its VM host: %w", vm.Hostname, err)
@@ -217,8 +218,8 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 // its host, proves that it is ours.
 func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
 	check := l.record.CleanupSoFar()
-	if now := l.Machines.LXD().HostRef(lxd.Host{ID: back.HostID, Name: back.Host}); now != ref {
-		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(now) }); err != nil {
+	if back.HostRef != ref {
+		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(back.HostRef) }); err != nil {
 			return 0, err
 		}
 	}
@@ -235,11 +236,14 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 // spareRemoval deletes a VM that an earlier attempt created on a host that was unreachable then. The machine runs in
 // another VM meanwhile, so MAAS gave the spare one another name when it registered it.
 func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error) {
-	if l.maas.Pod == nil {
-		return proceed, nil
+	if l.maas.Pod == nil && len(l.record.Hosts) <= 1 {
+		return proceed, nil // There is no other host than the VM's own.
 	}
-	own := l.Machines.LXD().HostRef(lxd.Host{ID: l.maas.Pod.ID, Name: l.maas.Pod.Name})
-	out, err := search{own: own, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
+	on, err := l.vmOn(ctx, l.maas)
+	if err != nil || on.HostRef == "" {
+		return proceed, err
+	}
+	out, err := search{own: on.HostRef, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
 	if err == nil && !out.stop {
 		l.record.Cleanup = nil
 	}

@@ -78,13 +78,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	spec := template.Spec.Template.Spec
-	status, result := templateStatus(spec, offer{}), ctrl.Result{}
+	status, result := templateStatus(template.Namespace, spec, offer{}), ctrl.Result{}
 	if cluster != nil {
 		found, err := r.offer(ctx, cluster, spec)
 		if err != nil {
 			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
-		status, result.RequeueAfter = templateStatus(spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
+		status, result.RequeueAfter = templateStatus(template.Namespace, spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
 	}
 	if equality.Semantic.DeepEqual(template.Status, status) {
 		return result, nil
@@ -124,7 +124,7 @@ func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec
 		found.machines, err = clusters.BareMetal(ctx, s)
 		return found, err
 	}
-	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(spec))
+	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(cluster.Namespace, spec))
 	var refused *lxd.LXDError
 	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines report the error.
 		return offer{}, nil
@@ -135,10 +135,10 @@ func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec
 // templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
 // the spec gives only minima; the matching machines have the real values: the smallest of each, because a pod must fit
 // on whichever machine is acquired.
-func templateStatus(spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
+func templateStatus(namespace string, spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
 	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
 	if spec.IsLXD() {
-		vm := scope.VMSpec(spec)
+		vm := scope.VMSpec(namespace, spec)
 		status.Capacity = capacity(vm.Cores, vm.Memory, vm.Disk)
 		if architectures := lxd.Architectures(found.hosts, vm); len(architectures) == 1 {
 			status.NodeInfo.Architecture = architecture(architectures[0])

@@ -16,6 +16,8 @@ const NoLimit = -1
 type Capacity struct {
 	// Version is LXD's, as of Connect.
 	Version string
+	// Architecture is the host's, in Linux's words: x86_64.
+	Architecture string
 	// Cores are the host's threads.
 	Cores int
 	// MemoryMiB is the host's. MemoryUsedMiB is in use there, by whatever: it is the only trace of other projects' VMs.
@@ -72,7 +74,7 @@ func (s *session) readResources(c *Capacity) error {
 	if err != nil {
 		return err
 	}
-	c.Cores = int(resources.CPU.Total)
+	c.Architecture, c.Cores = resources.CPU.Architecture, int(resources.CPU.Total)
 	c.MemoryMiB, c.MemoryUsedMiB = int64(resources.Memory.Total>>20), int64(resources.Memory.Used>>20)
 	return nil
 }

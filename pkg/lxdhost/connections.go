@@ -45,6 +45,18 @@ type Reading struct {
 	At time.Time
 }
 
+// AllocatedIn returns the bytes that the VMs with marks have been given in a storage pool.
+func (r *Reading) AllocatedIn(pool string) (bytes int64) {
+	for _, vm := range r.VMs {
+		for _, disk := range vm.Disks {
+			if disk.Pool == pool {
+				bytes += disk.Bytes
+			}
+		}
+	}
+	return bytes
+}
+
 // Host returns a connected host; see Connect. Options with other certificates are another host.
 func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	one := c.get(o)

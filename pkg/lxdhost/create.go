@@ -75,7 +75,7 @@ func (h *Host) Create(ctx context.Context, spec Spec) (VM, error) {
 		return VM{}, h.fail(doing, err)
 	}
 	if err := s.addDisks(found, spec); err != nil {
-		return VM{}, h.fail(doing, err)
+		return VM{}, h.fail(doing, sent(err))
 	}
 	return describe(found), nil
 }
@@ -92,6 +92,12 @@ func (s *session) findOrCreate(spec Spec) (*api.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	found, err := s.create(spec, bridge)
+	return found, sent(err)
+}
+
+// create sends the request that makes the VM.
+func (s *session) create(spec Spec, bridge *api.Network) (*api.Instance, error) {
 	changed := s.run(http.MethodPost, s.url("instances"), spec.request(bridge))
 	if unfinished(changed) {
 		return nil, changed

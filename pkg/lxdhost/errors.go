@@ -63,6 +63,8 @@ type Error struct {
 	Doing string
 	// Problem is one line; it may quote LXD.
 	Problem string
+	// Sent reports whether a request that changes something was sent to LXD.
+	Sent bool
 
 	cause error
 }
@@ -97,7 +99,21 @@ func (h *Host) fail(doing string, err error) error {
 	if !errors.As(err, &known) {
 		known = classify(err)
 	}
-	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, cause: known.cause}
+	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, Sent: known.Sent, cause: known.cause}
+}
+
+// sent marks the error of a request that changes something, or of what followed it.
+func sent(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if !errors.As(err, &known) {
+		known = classify(err)
+	}
+	marked := *known
+	marked.Sent = true
+	return &marked
 }
 
 // errOperation is an operation that LXD accepted and that failed. LXD gives no code, only words.

@@ -51,7 +51,7 @@ func TestTheLifeOfAVM(t *testing.T) {
 		return err
 	})
 	s := spec("vm")
-	want := VM{Name: "vm", Marks: ours, MAC: s.MAC, Cores: 1, MemoryMiB: 256, RootBytes: 64 << 20, State: StateStopped}
+	want := VM{Name: "vm", Marks: ours, MAC: s.MAC, Cores: 1, MemoryMiB: 256, RootBytes: 64 << 20, Disks: []Disk{{Pool: pool, Bytes: 64 << 20}}, State: StateStopped}
 	for i, calls := range []int{callsOfCreate, callsOfNothingToDo} {
 		b.counted("Create", calls, func() error {
 			vm, err := b.host.Create(t.Context(), s)

@@ -4,6 +4,7 @@ package lxdhost
 
 import (
 	"context"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -78,7 +79,9 @@ type VM struct {
 	MemoryMiB int64
 	// RootBytes is the size of the root disk; 0 if LXD has none.
 	RootBytes int64
-	State     State
+	// Disks are what the VM has in each storage pool, by name of the pool.
+	Disks []Disk
+	State State
 }
 
 // List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is an
@@ -134,10 +137,15 @@ func describe(found *api.Instance) VM {
 	root, _ := units.ParseByteSizeString(found.ExpandedDevices[rootDevice]["size"])
 	cores, _ := strconv.Atoi(found.ExpandedConfig["limits.cpu"])
 	mac, _ := net.ParseMAC(macs(found)[nicDevice])
-	return VM{
+	vm := VM{
 		Name: found.Name, Marks: marksOf(found.Config), MAC: mac, Cores: cores,
 		MemoryMiB: memory >> 20, RootBytes: root, State: State(found.Status),
 	}
+	allocated := allocatedDisk([]api.Instance{*found})
+	for _, pool := range slices.Sorted(maps.Keys(allocated)) {
+		vm.Disks = append(vm.Disks, Disk{Pool: pool, Bytes: allocated[pool]})
+	}
+	return vm
 }
 
 // macs returns the MAC addresses of an instance's interfaces by device: those it was given, and those that LXD chose.
@@ -156,4 +164,20 @@ func macs(found *api.Instance) map[string]string {
 		}
 	}
 	return all
+}
+
+// Find returns the VM of a name that carries the marks: GET /1.0/instances/NAME. The error is an *Error: KindNotFound,
+// KindConflict if the name is another's, or one of the connection or of LXD.
+func (h *Host) Find(ctx context.Context, name string, marks Marks) (VM, error) {
+	doing := "searching for the VM " + name
+	s, end, err := h.session(ctx)
+	if err != nil {
+		return VM{}, h.fail(doing, err)
+	}
+	defer end()
+	found, _, err := s.prove(name, marks)
+	if err != nil {
+		return VM{}, h.fail(doing, err)
+	}
+	return describe(found), nil
 }

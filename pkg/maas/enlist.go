@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // PowerTypeLXD is the power driver of VMs on LXD hosts.
@@ -17,6 +18,13 @@ const PowerTypeLXD = "lxd"
 type LXDPower struct {
 	VMHostPower
 	InstanceName string `json:"instance_name"`
+}
+
+// Equal reports whether MAAS switches a VM in a certain way. MAAS strips white space around what it stores.
+func (p LXDPower) Equal(other LXDPower) bool {
+	same := func(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
+	return same(p.PowerAddress, other.PowerAddress) && same(p.Project, other.Project) && same(p.InstanceName, other.InstanceName) &&
+		same(p.Certificate, other.Certificate) && same(p.Key, other.Key)
 }
 
 // CreateMachineParams are the parameters of enlisting a VM; empty fields are left out.

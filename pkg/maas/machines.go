@@ -99,6 +99,12 @@ type Machine struct {
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.
 type Disk struct {
+	Size       int64       `json:"size"`
+	Partitions []Partition `json:"partitions"`
+}
+
+// Partition is a partition of a disk; its size is in bytes.
+type Partition struct {
 	Size int64 `json:"size"`
 }
 
@@ -114,11 +120,11 @@ func (m *Machine) HostName() string {
 // still shows an owner while it commissions or tests: the user who started that.
 func (m *Machine) Unacquired() bool {
 	switch m.Status {
-	case StatusCommissioning, StatusFailedCommissioning:
-		return true // An acquired machine can't be commissioned.
+	case StatusNew, StatusCommissioning, StatusFailedCommissioning:
+		return true // An acquired machine is neither New nor commissioned.
 	case StatusTesting, StatusFailedTesting:
 		return m.Owner == "" || m.OSystem == "" && len(m.WorkloadAnnotations) == 0
-	case StatusNew, StatusReady, StatusMissing, StatusBroken, StatusRetired:
+	case StatusReady, StatusMissing, StatusBroken, StatusRetired:
 		return m.Owner == ""
 	}
 	return false // A machine that leaves rescue mode is Allocated without an owner.

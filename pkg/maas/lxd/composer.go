@@ -2,8 +2,9 @@
 
 // Package lxd chooses hosts for LXD virtual machines, and creates and removes the VMs.
 //
-// Placement is pure (place.go). Everything that happens on a host is behind the interface Composer, because MAAS 3.8 no
-// longer has VM hosts. Nothing above that interface may know about vm-hosts.
+// Placement is pure (place.go). Everything that happens on a host is behind the interface Composer, of which there are
+// two: MAAS's VM hosts (vmhosts.go), which MAAS 3.8 no longer has, and LXD's own API (direct.go). Nothing above that
+// interface may know which of them made a VM.
 package lxd
 
 import (
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -25,9 +27,13 @@ type Composer interface {
 	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS no longer has it, and then checks
 	// its host: Find.
 	Decompose(ctx context.Context, permit maas.Permit, vm VM) error
+	// Stop cuts the power of a VM on the host in VM.HostRef.
+	Stop(ctx context.Context, vm VM) error
 	// HostRef returns the reference to a host that is recorded, for VM.HostRef: one line without commas. It is kept as
 	// long as the host may have the VM.
 	HostRef(host Host) string
+	// HostOf returns the host that a VM in MAAS is on, with its name and what HostRef needs; nil if it is not known.
+	HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
 	// Find reports whether the host in VM.HostRef still has a VM that MAAS does not know. An error means that MAAS
 	// can't be asked. A host that is gone has no VMs.
 	Find(ctx context.Context, vm VM) (Presence, error)
@@ -56,7 +62,7 @@ type Presence struct {
 	After time.Duration
 	Why   error // MAAS's error
 	// Never means that it will stay Unreachable: MAAS no longer has VM hosts, or does not let the key's user refresh
-	// them (maas.Forbidden).
+	// them (maas.Forbidden), or the host's LXDHost is gone.
 	Never bool
 }
 
@@ -83,6 +89,8 @@ type Host struct {
 	FailedTo      string
 	// SeenAt is when the figures were requested.
 	SeenAt time.Time
+	// Object is the LXDHost of the host; nil if there is none.
+	Object *HostObject
 	// MachineID is the system id of the machine that the host runs on; "" if MAAS does not name it.
 	MachineID string
 	// Machine is that machine; nil if MAAS does not show it.
@@ -90,13 +98,21 @@ type Host struct {
 }
 
 // Key identifies the host, by whatever URL its MAAS is reached.
-func (h *Host) Key() HostKey { return hostKey(h.ID, h.MachineID) }
+func (h *Host) Key() HostKey {
+	if h.IsDirect() {
+		return h.Object.serverKey()
+	}
+	return VMHostKey(h.ID, h.MachineID)
+}
 
-// HostKey identifies a VM host among those of all MAASes. Each MAAS numbers its own hosts, and gives machines random
-// system ids.
+// IsDirect reports whether VMs are made through the LXD's own API.
+func (h *Host) IsDirect() bool { return h.Object != nil && h.Object.IsDirect() }
+
+// HostKey identifies a host among those of all MAASes.
 type HostKey string
 
-func hostKey(id int, machineID string) HostKey {
+// VMHostKey returns the key of a VM host: each MAAS numbers its own hosts, and gives machines random system ids.
+func VMHostKey(id int, machineID string) HostKey {
 	return HostKey(fmt.Sprintf("%d on %s", id, machineID))
 }
 
@@ -120,6 +136,10 @@ func (r Resources) add(other Resources) Resources {
 type VMSpec struct {
 	// Hostname is unique in MAAS, and the mark by which the VM is found again.
 	Hostname string
+	// Marks are what the VM carries in LXD, where it is made through LXD's own API.
+	Marks lxdhost.Marks
+	// Namespace is that of the MaasMachine.
+	Namespace string
 	// Cluster groups VMs that are spread over zones and hosts: those of a cluster and a role.
 	Cluster string
 	Resources
@@ -148,9 +168,12 @@ type VM struct {
 	Host     string
 	HostID   int
 	Project  string // "" if none was requested
-	// HostRef is where it was, in the form of Composer.HostRef. HostRef and Namesakes are for Find alone.
+	Marks    lxdhost.Marks
+	// HostRef is where it is or was, in the form of Composer.HostRef; "" if that is not known.
 	HostRef string
-	// Namesakes means that there were several VMs of this name: MAAS may have taken this one in under another name.
+	// Commissions means that MAAS commissions it, as Compose requested.
+	Commissions bool
+	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in under another name.
 	// SystemID, if it is set, is then that of the right one.
 	Namesakes bool
 }

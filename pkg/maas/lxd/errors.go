@@ -3,7 +3,11 @@
 package lxd
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // ErrorType classifies the errors of LXD VMs.
@@ -40,3 +44,21 @@ func (e *LXDError) Error() string {
 
 // Unwrap returns MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
+
+// NotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets a VM host create the VM
+// before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
+// create_machine). LXD may have made a part of the VM.
+func NotComposed(err error) bool {
+	var notEnlisted *NotEnlistedError
+	var direct *DirectError
+	var later *LaterError
+	switch {
+	case errors.As(err, &notEnlisted):
+		return false
+	case errors.As(err, &direct):
+		return !direct.sent()
+	case errors.As(err, &later), maas.NotSent(err), maas.InvalidField(err, "hostname"):
+		return true
+	}
+	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
+}

@@ -57,7 +57,7 @@ func blames(err error) bool {
 	}
 	switch {
 	case e.Kind == maas.Invalid:
-		return !maas.InvalidField(err, "hostname") // Another machine has the name.
+		return !maas.InvalidField(err, "hostname") && !maas.InvalidField(err, "mac_addresses") // Another machine has them.
 	case e.Status == 0:
 		return errors.Is(err, context.DeadlineExceeded) // MAAS waited for the host; otherwise MAAS itself was down.
 	case e.Status == http.StatusServiceUnavailable:

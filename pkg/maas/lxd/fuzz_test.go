@@ -43,7 +43,7 @@ func FuzzConstraints(f *testing.F) {
 			t.Skip("the API server refuses it")
 		}
 		region := newRegion(t, fuzzRegion)
-		composer := NewVMHostComposer(region.inventory, NewHostRefresher())
+		composer := newVMHosts(region.inventory, NewHostRefresher())
 		hosts, err := composer.Hosts(t.Context())
 		if err != nil || len(hosts) != 1 {
 			t.Fatalf("hosts %v: %v", hosts, err)

@@ -94,6 +94,9 @@ var wanted = []func(*Host, *VMSpec) reason{
 	func(h *Host, s *VMSpec) reason {
 		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, "not in resource pool ", s.ResourcePool)
 	},
+	func(h *Host, s *VMSpec) reason {
+		return when(h.Object != nil && !h.Object.Allows(s.Namespace), "not for namespace ", s.Namespace)
+	},
 	// Tags are constraints: all must match.
 	func(h *Host, s *VMSpec) reason {
 		for _, tag := range s.Tags {
@@ -112,6 +115,10 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason {
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
 	},
+	// A person has cordoned it.
+	func(h *Host, _ *VMSpec) reason {
+		return when(h.Object != nil && h.Object.Unschedulable, "unschedulable", "")
+	},
 	// Its machine is being deleted, and waits for its VMs.
 	func(h *Host, _ *VMSpec) reason {
 		return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")
@@ -126,6 +133,15 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)
 	},
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
+	// MAAS names the interfaces of a machine that it did not compose.
+	func(h *Host, s *VMSpec) reason {
+		for i := range s.Devices {
+			if wanted := fmt.Sprintf("eth%d", i); h.IsDirect() && s.Devices[i].Name != wanted {
+				return reason{"where the network devices are named eth0, eth1 and so on, not ", s.Devices[i].Name}
+			}
+		}
+		return fits
+	},
 	func(h *Host, s *VMSpec) reason {
 		return when(s.Cores > h.Largest.Cores || s.Memory > h.Largest.Memory, tooSmall, "")
 	},

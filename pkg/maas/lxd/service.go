@@ -12,7 +12,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-// supportedProfile is the LXD profile that MAAS gives to each VM, if the host has it. No other can be chosen.
+// supportedProfile is the LXD profile that MAAS gives to each VM on a VM host, if the host has it. No other can be chosen
+// there.
 const supportedProfile = "maas"
 
 // Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. All users of that identity
@@ -30,13 +31,16 @@ func NewService(composer Composer, reservations *Reservations) *Service {
 
 // GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
-	if spec.Profile != "" && spec.Profile != supportedProfile {
-		return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs the LXD profile maas and no other: " +
-			"set lxdConfig.profile to maas, or remove it"}
-	}
 	hosts, err := s.composer.Hosts(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if spec.Profile != "" && spec.Profile != supportedProfile {
+		hosts = slices.DeleteFunc(hosts, func(h Host) bool { return !h.IsDirect() })
+		if len(hosts) == 0 {
+			return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs on its VM hosts the LXD profile maas and no other: " +
+				"set lxdConfig.profile to maas, or remove it, or add LXDHosts"}
+		}
 	}
 	s.markCoolingDown(hosts)
 	if spec.Project == "" {
@@ -75,6 +79,7 @@ func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, permit, host, spec)
 	var later *LaterError
+	var notEnlisted *NotEnlistedError
 	if errors.As(err, &later) {
 		s.reservations.cancel(spec.Hostname)
 		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: later.Error(), cause: err} // Not the host's fault.
@@ -82,7 +87,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	switch {
 	case err == nil:
 		s.reservations.settle(spec.Hostname)
-	case errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
+	case errors.As(err, &notEnlisted), errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
 		s.reservations.doubt(spec.Hostname)
 	default:
 		s.reservations.cancel(spec.Hostname)
@@ -93,7 +98,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	case blames(err):
 		s.failed(host.Name)
 	}
-	if maas.NotSent(err) {
+	if maas.NotSent(err) || notEnlisted != nil {
 		return VM{}, fmt.Errorf("composing a VM on VM host %s: %w", host.Name, err)
 	}
 	if err != nil {
@@ -105,6 +110,14 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 // DeleteVM removes a VM. MAAS reports success even if its host still has the VM: see FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
 	return s.composer.Decompose(ctx, permit, vm)
+}
+
+// StopVM cuts the power of a VM that was made through LXD's own API. Another VM can't be stopped: MAAS does that.
+func (s *Service) StopVM(ctx context.Context, vm VM) error { return s.composer.Stop(ctx, vm) }
+
+// HostOf returns the host that a VM in MAAS is on; see Composer.HostOf.
+func (s *Service) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
+	return s.composer.HostOf(ctx, machine)
 }
 
 // HostRef returns the reference to a host that has, or may have, a VM; see Composer.HostRef.
@@ -127,7 +140,7 @@ func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 		}
 		chosen = append(chosen, host)
 		near.add(host.Name, host.Zone)
-		at := slices.IndexFunc(hosts, func(h Host) bool { return h.ID == host.ID })
+		at := slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == host.Key() })
 		take(&hosts[at], reservation{pool: spec.StoragePool, taken: spec.Resources})
 	}
 	return chosen, nil

@@ -42,6 +42,10 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 
 func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
+func (h *hosts) Stop(context.Context, VM) error { return nil }
+
+func (h *hosts) HostOf(context.Context, *maas.Machine) (*Host, error) { return nil, nil }
+
 func (h *hosts) HostRef(host Host) string { return host.Name }
 
 func (h *hosts) Find(context.Context, VM) (Presence, error) { return Presence{}, nil }

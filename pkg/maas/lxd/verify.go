@@ -17,6 +17,14 @@ import (
 // was renamed keeps its id. ID 0 is unknown.
 func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
+// HostOf returns the VM host of a machine, which MAAS shows.
+func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {
+	if machine.Pod == nil {
+		return nil, nil
+	}
+	return &Host{ID: machine.Pod.ID, Name: machine.Pod.Name}, nil
+}
+
 func parseHostRef(ref string) (id int, name string) {
 	digits, name, _ := strings.Cut(ref, "/")
 	id, _ = strconv.Atoi(digits) // 0: found by its name.
@@ -71,7 +79,7 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 	}
 	for _, m := range found {
 		if m.Pod != nil && m.SystemID != vm.SystemID && m.Unacquired() { // A VM that another user acquired is theirs.
-			return onHost(m), nil
+			return v.onHost(m), nil
 		}
 	}
 	if !vm.Namesakes {
@@ -80,8 +88,9 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 	return v.findInstance(ctx, vm, hosts)
 }
 
-func onHost(m *maas.Machine) *VM {
-	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID}
+func (v *vmHosts) onHost(m *maas.Machine) *VM {
+	ref := v.HostRef(Host{ID: m.Pod.ID, Name: m.Pod.Name})
+	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID, HostRef: ref}
 }
 
 // findInstance finds a VM by its name in LXD (GET machines/, and op=power_parameters), unless a user has acquired it:
@@ -115,7 +124,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	}
 	for _, m := range vms {
 		if names[m.SystemID] == vm.Hostname {
-			return onHost(m), nil
+			return v.onHost(m), nil
 		}
 	}
 	return nil, nil

@@ -62,7 +62,7 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1))
-			composer := NewVMHostComposer(region.inventory, NewHostRefresher())
+			composer := newVMHosts(region.inventory, NewHostRefresher())
 			host := region.host(t, composer)
 			vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
 			if err != nil {
@@ -104,7 +104,7 @@ func TestARefreshWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
 	refresher := NewHostRefresher()
-	one, other := NewVMHostComposer(region.inventory, refresher), NewVMHostComposer(region.inventory, refresher)
+	one, other := newVMHosts(region.inventory, refresher), NewVMHostComposer(region.inventory, refresher)
 	host := region.host(t, one)
 	composed := make(chan error, 1)
 	go func() {
@@ -136,7 +136,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	text := strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s, commission: 24h", 1)
 	text = strings.Replace(text, "vm_hosts: [", "vm_hosts: [{name: second, cores: 8, memory: 16384, storage_pools: [{name: default, size: 100000}]}, ", 1)
 	region := newRegion(t, text)
-	composer := NewVMHostComposer(region.inventory, NewHostRefresher())
+	composer := newVMHosts(region.inventory, NewHostRefresher())
 	hosts, err := composer.Hosts(t.Context())
 	if err != nil || len(hosts) != 2 {
 		t.Fatalf("hosts %v: %v", hosts, err)

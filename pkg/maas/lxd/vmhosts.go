@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,8 +31,7 @@ type vmHosts struct {
 	refresher *HostRefresher
 }
 
-// NewVMHostComposer returns a Composer that uses MAAS's VM hosts. All composers must share the refresher.
-func NewVMHostComposer(inventory *inventory.Inventory, refresher *HostRefresher) Composer {
+func newVMHosts(inventory *inventory.Inventory, refresher *HostRefresher) *vmHosts {
 	return &vmHosts{inventory: inventory, refresher: refresher}
 }
 
@@ -106,7 +106,10 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 	if err != nil {
 		return VM{}, err
 	}
-	return VM{SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, Project: spec.Project}, nil
+	return VM{
+		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: v.HostRef(host), Project: spec.Project,
+		Commissions: spec.Commission,
+	}, nil
 }
 
 // Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).
@@ -115,14 +118,17 @@ func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) erro
 	return v.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
 }
 
+// Stop is not needed: MAAS switches the VMs of its VM hosts.
+func (v *vmHosts) Stop(context.Context, VM) error { return errors.ErrUnsupported }
+
 // key returns the HostKey of a VM host: its id alone if MAAS no longer has the host, or can't be asked now.
 func (v *vmHosts) key(ctx context.Context, id int) HostKey {
 	hosts, _, err := v.inventory.VMHosts(ctx, machineMaxAge)
 	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.ID == id })
 	if err != nil || at < 0 {
-		return hostKey(id, "")
+		return VMHostKey(id, "")
 	}
-	return hostKey(id, hosts[at].Host.SystemID)
+	return VMHostKey(id, hosts[at].Host.SystemID)
 }
 
 func storage(spec VMSpec) string {

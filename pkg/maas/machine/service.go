@@ -132,14 +132,10 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 
 // DeleteVM deletes a VM. The inventory shows when MAAS no longer has it, and lxd.Service.FindVM when its host no longer
 // has it.
-func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
-	vm := lxd.VM{SystemID: machine.SystemID, Hostname: machine.Hostname}
-	if machine.Pod != nil {
-		vm.Host, vm.HostID = machine.Pod.Name, machine.Pod.ID
-	}
-	_, err := s.inventory.Change(machine.SystemID, func(*maas.Client) (*maas.Machine, error) { return nil, s.lxd.DeleteVM(ctx, permit, vm) })
+func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm lxd.VM) error {
+	_, err := s.inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) { return nil, s.lxd.DeleteVM(ctx, permit, vm) })
 	if err != nil && !errors.Is(err, maas.NotFound) {
-		return fmt.Errorf("deleting VM %s: %w", machine.SystemID, err)
+		return fmt.Errorf("deleting VM %s: %w", vm.SystemID, err)
 	}
 	return nil
 }

@@ -82,6 +82,14 @@ func (d *Data) MayAcquire() bool {
 	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() })
 }
 
+// IsPending reports whether the outcome of a call is not known.
+func (d *Data) IsPending(op Op) bool {
+	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op == op })
+}
+
+// Done removes a pending call whose outcome is known by now.
+func (d *Data) Done(op Op) { d.Pending = without(d.Pending, op) }
+
 // Acquired removes the pending calls that acquire something: their outcome is known.
 func (d *Data) Acquired() {
 	d.Pending = slices.DeleteFunc(slices.Clone(d.Pending), func(p Pending) bool { return p.Op.acquires() })

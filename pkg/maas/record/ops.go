@@ -19,6 +19,9 @@ const (
 	Reserve  Op = "reserve"
 )
 
+// EndCommissioning cuts the commissioning of a VM short (op=mark_broken). A late one would release the VM.
+const EndCommissioning Op = "end-commissioning"
+
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
 // user's.
 const (

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -51,6 +52,8 @@ type Factory struct {
 	// All identities share these: they see the same VM hosts, by whatever URL.
 	refresher    *lxd.HostRefresher
 	reservations *lxd.Reservations
+	// LXD has the connections to the LXDHosts whose VMs are made through LXD's own API.
+	LXD lxdhost.Connections
 }
 
 // Cluster is one MaasCluster for one reconcile.
@@ -197,9 +200,10 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 	if f.regions == nil {
 		f.regions, f.refresher, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
 	}
+	composer := lxd.NewComposer(inventory, f.refresher, &hostObjects{factory: f, where: config.Where()}, &f.LXD)
 	f.regions[id] = &Region{
 		Inventory: inventory, where: config.Where(), turns: &f.turns,
-		Machines: machine.NewService(inventory, lxd.NewService(lxd.NewVMHostComposer(inventory, f.refresher), f.reservations)),
+		Machines: machine.NewService(inventory, lxd.NewService(composer, f.reservations)),
 		DNS:      dns.NewService(inventory),
 	}
 	return f.regions[id]

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
 // defaultLXDPort is the port of LXD's HTTPS API.
@@ -50,6 +52,57 @@ func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost) (maas.
 		return secretConfig(ctx, f.Client, "spec.maasCredentialsRef", host.Namespace, ref.Name)
 	}
 	return f.Manager.config(host.Namespace)
+}
+
+// hostObjects are the LXDHosts of one MAAS.
+type hostObjects struct {
+	factory *Factory
+	where   string
+}
+
+// HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API for this MAAS.
+func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error) {
+	list := &infrav1.LXDHostList{}
+	if err := h.factory.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	var objects []lxd.HostObject
+	for i := range list.Items {
+		host := &list.Items[i]
+		if host.Spec.VMHost == nil {
+			config, err := h.factory.LXDHostMAAS(ctx, host)
+			if err != nil || config.Where() != h.where {
+				continue // Its own condition tells why.
+			}
+		}
+		objects = append(objects, h.factory.hostObject(ctx, host))
+	}
+	return objects, nil
+}
+
+// hostObject returns what placement needs to know of an LXDHost.
+func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.HostObject {
+	spec := &host.Spec
+	object := lxd.HostObject{
+		Namespace: host.Namespace, Name: host.Name, Unschedulable: spec.Unschedulable || !host.DeletionTimestamp.IsZero(),
+		Allows: func(namespace string) bool { return spec.Allows(host.Namespace, namespace) },
+	}
+	if vmHost := spec.VMHost; vmHost != nil {
+		object.VMHost = lxd.VMHostKey(int(vmHost.ID), vmHost.SystemID)
+		return object
+	}
+	object.Server, object.Problem = f.LXDServer(ctx, host)
+	object.Zone, object.ResourcePool, object.Tags = spec.Zone, spec.ResourcePool, spec.Tags
+	object.StoragePool, object.Bridge = spec.StoragePool, spec.NetworkBridge
+	object.Subnet, _ = netip.ParsePrefix(spec.Subnet) // The API server accepts only a CIDR.
+	object.Overcommit = Overcommit(spec.OverCommit)
+	return object
+}
+
+// Overcommit returns what may be promised of an LXDHost's resources.
+func Overcommit(o infrav1.LXDOverCommit) lxdhost.Overcommit {
+	const percent = 100
+	return lxdhost.Overcommit{Cores: float64(o.CPUPercent) / percent, Memory: float64(o.MemoryPercent) / percent}
 }
 
 // withPort returns an address with LXD's port, if it has none.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -84,23 +85,30 @@ func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 	}
 }
 
+// Marks returns what the machine's VM carries in LXD, if it is made through LXD's own API.
+func (m *Machine) Marks() lxdhost.Marks {
+	return lxdhost.Marks{Owner: m.OwnerID(), Machine: m.Identity().Hostname, Management: m.managementID}
+}
+
 // VMSpec returns the spec of the machine's VM.
 func (m *Machine) VMSpec() lxd.VMSpec {
-	vm := VMSpec(m.MaasMachine.Spec)
+	vm := VMSpec(m.MaasMachine.Namespace, m.MaasMachine.Spec)
 	vm.Hostname, vm.Cluster, vm.Zone = m.Identity().Hostname, m.OwnerID(), m.FailureDomain()
+	vm.Marks = m.Marks()
 	if m.IsControlPlane() { // Control planes are kept apart from each other, but not from workers.
 		vm.Cluster += "/control-plane"
 	}
 	return vm
 }
 
-// VMSpec returns the VM spec of a spec, without the parts of a single machine and cluster.
-func VMSpec(spec infrav1.MaasMachineSpec) lxd.VMSpec {
+// VMSpec returns the VM spec of a spec in a namespace, without the parts of a single machine and cluster.
+func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	config := spec.LXDConfig
 	if config == nil {
 		config = &infrav1.LXDMachineConfig{}
 	}
 	vm := lxd.VMSpec{
+		Namespace: namespace,
 		Resources: lxd.Resources{
 			Cores:  int(cmp.Or(spec.MinCPU, infrav1.DefaultVMCores)),
 			Memory: int(cmp.Or(spec.MinMemory, infrav1.DefaultVMMemoryMB)),

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// cutting is the phase in which the commissioning of a VM is cut short. Only in it, Broken is not the end.
+const cutting = "cutting-commissioning-short"
+
+// prepared are the states that a VM passes through which MAAS did not compose, before it is claimed.
+var prepared = sets.New(maas.StatusNew, maas.StatusCommissioning, maas.StatusBroken, maas.StatusReady)
+
+// preparation makes a VM Ready that MAAS did not compose: it cuts its commissioning short as soon as the VM has booted,
+// and partitions its disk. If that is too late, because commissioning is over, MAAS has partitioned the disk.
+func (r *Reconciler) preparation(ctx context.Context, l *life) (outcome, error) {
+	if l.maas.Pod != nil || wasProvisioned(l.MaasMachine) || !prepared.Has(l.maas.Status) {
+		return proceed, nil
+	}
+	host, err := l.Machines.LXD().HostOf(ctx, l.maas)
+	if err != nil || host == nil {
+		return proceed, err
+	}
+	l.MaasMachine.Status.LXDHost = host.Name
+	switch l.maas.Status {
+	case maas.StatusNew:
+		return waitAtMost(report.UnknownRetry), l.Machines.Commission(ctx, record.ChangeVM.Permit(), l.maas)
+	case maas.StatusCommissioning:
+		return r.cutShort(ctx, l, host)
+	case maas.StatusBroken:
+		return r.makeReady(ctx, l)
+	}
+	return r.partition(ctx, l)
+}
+
+// cutShort ends the commissioning of a VM that has booted. The VM is stopped first, so that it reports nothing to MAAS
+// any more.
+func (r *Reconciler) cutShort(ctx context.Context, l *life, host *lxd.Host) (outcome, error) {
+	if l.VMSpec().Commission || !machine.HasBooted(l.maas) {
+		return proceed, nil
+	}
+	if out := r.awaitEnd(l); out.stop {
+		return out, nil
+	}
+	if !l.Identity().HasAnnotations(l.maas) { // They prove that the machine is ours while it is Broken.
+		if err := r.annotate(ctx, l); err != nil {
+			return proceed, err
+		}
+	}
+	if err := l.Machines.AddRootDisk(ctx, record.ChangeVM.Permit(), l.maas, l.VMSpec().Disk); err != nil {
+		return proceed, err
+	}
+	vm := l.vm(l.maas.SystemID)
+	vm.HostRef = l.Machines.LXD().HostRef(*host)
+	if err := l.Machines.LXD().StopVM(ctx, vm); err != nil {
+		return proceed, err
+	}
+	l.record.Enter(cutting, r.Clock.Now())
+	err := l.record.Call(ctx, record.EndCommissioning, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.EndCommissioning(ctx, permit, l.maas)
+		return err
+	})
+	if err != nil || l.maas.Status != maas.StatusBroken {
+		return waitAtMost(report.UnknownRetry), err
+	}
+	return r.makeReady(ctx, l)
+}
+
+// awaitEnd waits while the outcome of an earlier call that ends the commissioning is not known: MAAS releases a machine
+// that the call reaches late, when it is deployed.
+func (r *Reconciler) awaitEnd(l *life) outcome {
+	if !l.record.IsPending(record.EndCommissioning) {
+		return proceed
+	}
+	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+		return waitAtMost(min(left, report.CapacityRetry))
+	}
+	l.record.Done(record.EndCommissioning)
+	return proceed
+}
+
+// makeReady makes the machine Ready again whose commissioning was cut short.
+func (r *Reconciler) makeReady(ctx context.Context, l *life) (outcome, error) {
+	if !l.record.In(cutting) || !l.Identity().HasAnnotations(l.maas) {
+		return proceed, nil // Marked broken by a person.
+	}
+	l.record.Done(record.EndCommissioning)
+	ready, err := l.Machines.MakeReady(ctx, record.ChangeVM.Permit(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	l.maas = ready
+	return r.partition(ctx, l)
+}
+
+// partition partitions the disk of a Ready VM, unless MAAS did that at the end of commissioning.
+func (r *Reconciler) partition(ctx context.Context, l *life) (outcome, error) {
+	if out := r.awaitEnd(l); out.stop || machine.IsPartitioned(l.maas) {
+		return out, nil
+	}
+	partitioned, err := l.Machines.Partition(ctx, record.ChangeVM.Permit(), l.maas)
+	if err != nil {
+		return proceed, err
+	}
+	l.maas = partitioned
+	return proceed, nil
+}
+
+// vm returns the machine's VM as package lxd knows it.
+func (l *life) vm(systemID string) lxd.VM {
+	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Marks: l.Marks()}
+}
+
+// vmOn is vm, with the host that the machine is on in MAAS.
+func (l *life) vmOn(ctx context.Context, m *maas.Machine) (lxd.VM, error) {
+	vm := l.vm(m.SystemID)
+	host, err := l.Machines.LXD().HostOf(ctx, m)
+	if err != nil || host == nil {
+		return vm, err
+	}
+	vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, l.Machines.LXD().HostRef(*host)
+	return vm, nil
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+// both composes on the VM hosts of MAAS, as long as it has them, and on the LXDHosts whose VMs are made through LXD's
+// own API.
+type both struct {
+	objects HostObjects
+	vmHosts *vmHosts
+	direct  *direct
+}
+
+// NewComposer returns a Composer for the hosts of one MAAS. All composers must share refresher and servers.
+func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objects HostObjects, servers *lxdhost.Connections) Composer {
+	return &both{
+		objects: objects, vmHosts: newVMHosts(inventory, refresher),
+		direct: &direct{inventory: inventory, objects: objects, servers: servers, refs: map[string]string{}},
+	}
+}
+
+// Hosts returns the hosts of both kinds. A MAAS that no longer has VM hosts has none.
+func (b *both) Hosts(ctx context.Context) ([]Host, error) {
+	objects, err := b.objects.HostObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	hosts, err := b.vmHosts.Hosts(ctx)
+	gone := errors.Is(err, maas.Gone)
+	if err != nil && !gone {
+		return nil, err
+	}
+	describe(hosts, objects)
+	direct := b.direct.list(ctx, objects)
+	if gone && len(direct) == 0 {
+		return nil, err
+	}
+	return append(hosts, direct...), nil
+}
+
+// on returns the composer for a host.
+func (b *both) on(isDirect bool) Composer {
+	if isDirect {
+		return b.direct
+	}
+	return b.vmHosts
+}
+
+func (b *both) Project(ctx context.Context, host Host) (string, error) {
+	return b.on(host.IsDirect()).Project(ctx, host)
+}
+
+func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	return b.on(host.IsDirect()).Compose(ctx, permit, host, spec)
+}
+
+func (b *both) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
+	return b.on(isDirectRef(vm.HostRef)).Decompose(ctx, permit, vm)
+}
+
+func (b *both) Stop(ctx context.Context, vm VM) error {
+	return b.on(isDirectRef(vm.HostRef)).Stop(ctx, vm)
+}
+
+func (b *both) HostRef(host Host) string { return b.on(host.IsDirect()).HostRef(host) }
+
+func (b *both) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
+	return b.on(machine.Pod == nil).HostOf(ctx, machine)
+}
+
+func (b *both) Find(ctx context.Context, vm VM) (Presence, error) {
+	return b.on(isDirectRef(vm.HostRef)).Find(ctx, vm)
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+const (
+	// readingMaxAge is how old the figures of a host may be; reservations cover what happened since.
+	readingMaxAge = 30 * time.Second
+	// hostTimeout bounds the reading of one host: placement waits for it.
+	hostTimeout = 5 * time.Second
+	// directPrefix distinguishes the references to LXDHosts from those to VM hosts.
+	directPrefix = "lxdhost:"
+	// directRetry is when to ask a host again that did not respond.
+	directRetry = 10 * time.Second
+
+	mebibyte = 1 << 20
+)
+
+// direct makes VMs through LXD's own API, and enlists them in MAAS (POST machines/ with the power driver lxd).
+type direct struct {
+	inventory *inventory.Inventory
+	objects   HostObjects
+	servers   *lxdhost.Connections
+
+	mu   sync.Mutex
+	refs map[string]string // the reference to each VM's host, by system id
+}
+
+// DirectError is an error of an LXD host.
+type DirectError struct {
+	// Host is the LXDHost's name.
+	Host  string
+	cause error
+}
+
+// Error returns the problem.
+func (e *DirectError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the error of package lxdhost.
+func (e *DirectError) Unwrap() error { return e.cause }
+
+// Is makes an error with an unknown outcome maas.Unavailable: what was asked for may still take effect.
+func (e *DirectError) Is(target error) bool {
+	kind := lxdhost.KindOf(e.cause)
+	return target == maas.Unavailable && e.sent() && (kind == lxdhost.KindUnreachable || kind == lxdhost.KindUnfinished)
+}
+
+// sent reports whether LXD may have made something.
+func (e *DirectError) sent() bool {
+	var failed *lxdhost.Error
+	return errors.As(e.cause, &failed) && failed.Sent
+}
+
+// NotEnlistedError means that the VM is on its host, and that MAAS did not take it, as far as is known.
+type NotEnlistedError struct {
+	Host  string
+	cause error
+}
+
+// Error names the host, and MAAS's error.
+func (e *NotEnlistedError) Error() string {
+	return fmt.Sprintf("the VM was made on LXD host %s, and MAAS did not add it: %s", e.Host, maas.Message(e.cause))
+}
+
+// Unwrap returns MAAS's error.
+func (e *NotEnlistedError) Unwrap() error { return e.cause }
+
+// list returns the hosts among the objects. One that can't be read is not Reachable.
+func (d *direct) list(ctx context.Context, objects []HostObject) []Host {
+	var hosts []Host
+	var wait sync.WaitGroup
+	for i := range objects {
+		if objects[i].IsDirect() {
+			hosts = append(hosts, unread(&objects[i]))
+		}
+	}
+	for i := range hosts {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, hostTimeout)
+			defer cancel()
+			if reading, err := d.read(ctx, hosts[i].Object); err == nil {
+				fill(&hosts[i], reading)
+			}
+		})
+	}
+	wait.Wait()
+	return hosts
+}
+
+func (d *direct) read(ctx context.Context, object *HostObject) (lxdhost.Reading, error) {
+	if object.Problem != nil {
+		return lxdhost.Reading{}, object.Problem
+	}
+	return d.servers.Read(ctx, object.Server, readingMaxAge)
+}
+
+// unread returns a host of which only its LXDHost is known.
+func unread(object *HostObject) Host {
+	return Host{Name: object.Name, Zone: object.Zone, Pool: object.ResourcePool, Tags: object.Tags, Object: object}
+}
+
+// fill adds what was read of a host.
+func fill(host *Host, reading lxdhost.Reading) {
+	object := host.Object
+	host.Reachable, host.SeenAt, host.Architecture = true, reading.At, architecture(reading.Architecture)
+	host.Largest = Resources{Cores: reading.Cores, Memory: int(reading.MemoryMiB), Disk: math.MaxInt32}
+	host.Capacity = Resources{Cores: overcommitted(int64(reading.Cores), object.Overcommit.Cores), Memory: overcommitted(reading.MemoryMiB, object.Overcommit.Memory)}
+	host.Used = Resources{Cores: int(reading.Allocated.Cores), Memory: int(reading.Allocated.MemoryMiB)}
+	if most := reading.Limits.Cores; most != lxdhost.NoLimit {
+		host.Capacity.Cores = min(host.Capacity.Cores, int(most))
+	}
+	if most := reading.Limits.MemoryMiB; most != lxdhost.NoLimit {
+		host.Capacity.Memory = min(host.Capacity.Memory, int(most))
+	}
+	for _, pool := range reading.Pools {
+		taken := max(pool.UsedBytes, reading.AllocatedIn(pool.Name))
+		host.StoragePools = append(host.StoragePools, StoragePool{
+			Name: pool.Name, Default: pool.Name == object.StoragePool, Available: int((pool.TotalBytes - taken) / gigabyte),
+		})
+	}
+	host.Machine = &HostMachine{}
+	for _, bridge := range reading.Bridges {
+		iface := HostInterface{Name: bridge.Name, Bootable: true} // Whether there is DHCP, the first boot shows.
+		if bridge.Name == object.Bridge && object.Subnet.IsValid() {
+			iface.Subnets = append(iface.Subnets, object.Subnet.Masked())
+		}
+		host.Machine.Interfaces = append(host.Machine.Interfaces, iface)
+	}
+}
+
+func overcommitted(there int64, ratio float64) int {
+	if ratio == 0 {
+		ratio = 1
+	}
+	return int(float64(there) * ratio)
+}
+
+// architecture returns MAAS's name of an architecture, from Linux's.
+func architecture(linux string) string {
+	names := map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "s390x": "s390x"}
+	if name, known := names[linux]; known {
+		return name + "/generic"
+	}
+	return ""
+}
+
+// Hosts returns the LXDHosts whose VMs are made through LXD's own API, with LXD's figures.
+func (d *direct) Hosts(ctx context.Context) ([]Host, error) {
+	objects, err := d.objects.HostObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	return d.list(ctx, objects), nil
+}
+
+// Project returns the project of the LXDHost.
+func (d *direct) Project(_ context.Context, host Host) (string, error) {
+	return host.Object.Server.Project, nil
+}
+
+// HostRef returns the name of the LXDHost.
+func (d *direct) HostRef(host Host) string {
+	return directPrefix + host.Object.Namespace + "/" + host.Object.Name
+}
+
+func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) }
+
+// Compose makes a VM in LXD, and enlists it in MAAS, which switches it on and commissions it. *DirectError: the VM was
+// not made, as far as is known; *NotEnlistedError: it is there, and MAAS may have it.
+func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	object := host.Object
+	server, err := d.servers.Host(ctx, object.Server)
+	if err != nil {
+		return VM{}, &DirectError{Host: object.Name, cause: err}
+	}
+	wanted := toInstance(object, spec)
+	if _, err := server.Create(ctx, wanted); err != nil {
+		return VM{}, &DirectError{Host: object.Name, cause: err}
+	}
+	machine, err := d.inventory.Client().CreateMachine(ctx, permit, maas.CreateMachineParams{
+		Hostname: spec.Hostname, Architecture: host.Architecture, MACAddresses: macAddresses(wanted, spec), Power: object.power(spec.Hostname),
+		Zone: object.Zone, Pool: object.ResourcePool, Cores: spec.Cores, Memory: spec.Memory, Commission: true,
+	})
+	if err != nil {
+		return VM{}, &NotEnlistedError{Host: object.Name, cause: err}
+	}
+	d.remember(machine.SystemID, d.HostRef(host))
+	return VM{SystemID: machine.SystemID, Hostname: spec.Hostname, Host: object.Name, Project: spec.Project, HostRef: d.HostRef(host), Commissions: true}, nil
+}
+
+// power returns how MAAS switches a VM of the host. The address has its scheme: MAAS takes a machine with exactly the
+// parameters of a VM host for a VM of it, and destroys the VM with the machine.
+func (o *HostObject) power(instance string) maas.LXDPower {
+	return maas.LXDPower{
+		VMHostPower: maas.VMHostPower{
+			PowerAddress: "https://" + o.Server.Address, Project: o.Server.Project,
+			Certificate: string(o.Server.ClientCertificate), Key: string(o.Server.ClientKey),
+		},
+		InstanceName: instance,
+	}
+}
+
+// toInstance returns the VM in LXD's terms.
+func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
+	pool, bridge := object.StoragePool, object.Bridge
+	if spec.StoragePool != "" {
+		pool = spec.StoragePool
+	}
+	wanted := lxdhost.Spec{
+		Name: spec.Hostname, Marks: spec.Marks, MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname),
+		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: lxdhost.Disk{Pool: pool, Bytes: int64(spec.Disk) * gigabyte},
+		Overcommit: object.Overcommit, Devices: map[string]map[string]string{},
+	}
+	if spec.Profile != "" {
+		wanted.Profiles = []string{spec.Profile}
+	}
+	for i, device := range spec.Devices {
+		on := object.bridgeOf(device)
+		if i == 0 {
+			bridge = on
+			continue
+		}
+		wanted.Devices[device.Name] = map[string]string{
+			"type": "nic", "nictype": "bridged", "parent": on, "name": device.Name, "hwaddr": deviceMAC(spec, device),
+		}
+	}
+	wanted.Bridge = bridge
+	return wanted
+}
+
+// bridgeOf returns the bridge of a network device; one that names a subnet is on the LXDHost's bridge.
+func (o *HostObject) bridgeOf(device Device) string {
+	if device.Bridge != "" {
+		return device.Bridge
+	}
+	return o.Bridge
+}
+
+func deviceMAC(spec VMSpec, device Device) string {
+	return lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname+"/"+device.Name).String()
+}
+
+// macAddresses returns the addresses in the order of the devices. MAAS names the interfaces eth0, eth1 and so on.
+func macAddresses(wanted lxdhost.Spec, spec VMSpec) []string {
+	macs := []string{wanted.MAC.String()}
+	for i, device := range spec.Devices {
+		if i > 0 {
+			macs = append(macs, deviceMAC(spec, device))
+		}
+	}
+	return macs
+}
+
+// Decompose deletes the VM on its host, and then its machine in MAAS, which would not switch it off (DELETE
+// machines/{id}/). If the host does not respond, the machine is deleted all the same: Find shows what is left.
+func (d *direct) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
+	object, err := d.object(ctx, vm.HostRef)
+	if err != nil {
+		return err
+	}
+	if object != nil {
+		if err := d.deleteInstance(ctx, object, vm); err != nil && !lost(err) {
+			return err
+		}
+	}
+	if vm.SystemID == "" {
+		return nil
+	}
+	defer d.forget(vm.SystemID)
+	return d.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
+}
+
+// deleteInstance deletes a VM in LXD. Another's of that name is left alone.
+func (d *direct) deleteInstance(ctx context.Context, object *HostObject, vm VM) error {
+	server, err := d.server(ctx, object)
+	if err == nil {
+		err = server.Delete(ctx, vm.Hostname, vm.Marks)
+	}
+	if err != nil && lxdhost.KindOf(err) != lxdhost.KindConflict {
+		return &DirectError{Host: object.Name, cause: err}
+	}
+	return nil
+}
+
+// lost reports whether a host can't be reached, or not with what is known of it.
+func lost(err error) bool {
+	switch lxdhost.KindOf(err) {
+	case lxdhost.KindUnreachable, lxdhost.KindPin, lxdhost.KindNotTrusted, lxdhost.KindProject, lxdhost.KindInvalid:
+		return true
+	}
+	return false
+}
+
+// Stop cuts the power of a VM on its host.
+func (d *direct) Stop(ctx context.Context, vm VM) error {
+	object, err := d.object(ctx, vm.HostRef)
+	if err != nil {
+		return err
+	}
+	if object == nil {
+		return fmt.Errorf("stopping VM %s: its LXDHost is gone", vm.Hostname)
+	}
+	server, err := d.server(ctx, object)
+	if err == nil {
+		err = server.Stop(ctx, vm.Hostname, vm.Marks)
+	}
+	if err != nil {
+		return &DirectError{Host: object.Name, cause: err}
+	}
+	return nil
+}
+
+// Find asks the LXD of the host.
+func (d *direct) Find(ctx context.Context, vm VM) (Presence, error) {
+	object, err := d.object(ctx, vm.HostRef)
+	if err != nil {
+		return Presence{}, err
+	}
+	if object == nil {
+		name := strings.TrimPrefix(vm.HostRef, directPrefix)
+		return Presence{State: Unreachable, Host: name, Never: true, Why: fmt.Errorf("there is no LXDHost %s any more", name)}, nil
+	}
+	server, err := d.server(ctx, object)
+	if err == nil {
+		_, err = server.Find(ctx, vm.Hostname, vm.Marks)
+	}
+	switch kind := lxdhost.KindOf(err); {
+	case err == nil:
+		found := vm
+		found.SystemID, found.Host = "", object.Name
+		return Presence{State: Present, Host: object.Name, VM: &found}, nil
+	case kind == lxdhost.KindNotFound, kind == lxdhost.KindConflict: // Another's VM has the name.
+		return Presence{State: Gone, Host: object.Name}, nil
+	}
+	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}, nil
+}
+
+// HostOf finds the host by the machine's power parameters (GET machines/{id}/ op=power_parameters): they are ours only if
+// the key is. nil: the VM was not made by this manager through LXD's own API.
+func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
+	objects, err := d.objects.HostObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	ref := d.remembered(machine.SystemID)
+	var power maas.LXDPower
+	if ref == "" {
+		power, err = d.inventory.Client().PowerParameters(ctx, machine.SystemID)
+		if err != nil {
+			return nil, fmt.Errorf("reading on which LXD host machine %s is: %w", machine.SystemID, err)
+		}
+	}
+	for i := range objects {
+		if !objects[i].IsDirect() {
+			continue
+		}
+		host := unread(&objects[i])
+		if d.HostRef(host) == ref || (ref == "" && objects[i].power(power.InstanceName).Equal(power)) {
+			d.remember(machine.SystemID, d.HostRef(host))
+			return &host, nil
+		}
+	}
+	return nil, nil
+}
+
+// object returns the LXDHost of a reference; nil if it is gone.
+func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
+	objects, err := d.objects.HostObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	for i := range objects {
+		if objects[i].IsDirect() && d.HostRef(Host{Object: &objects[i]}) == ref {
+			return &objects[i], nil
+		}
+	}
+	return nil, nil
+}
+
+func (d *direct) server(ctx context.Context, object *HostObject) (*lxdhost.Host, error) {
+	if object.Problem != nil {
+		return nil, object.Problem
+	}
+	return d.servers.Host(ctx, object.Server)
+}
+
+func (d *direct) remember(systemID, ref string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refs[systemID] = ref
+}
+
+func (d *direct) forget(systemID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.refs, systemID)
+}
+
+func (d *direct) remembered(systemID string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refs[systemID]
+}
