@@ -104,7 +104,7 @@ func TestARefreshWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
 	refresher := NewHostRefresher()
-	one, other := newVMHosts(region.inventory, refresher), NewVMHostComposer(region.inventory, refresher)
+	one, other := newVMHosts(region.inventory, refresher), newVMHosts(region.inventory, refresher)
 	host := region.host(t, one)
 	composed := make(chan error, 1)
 	go func() {
