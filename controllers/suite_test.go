@@ -132,6 +132,7 @@ type world struct {
 	workload  client.Client
 	region    string
 	version   string // of MAAS; "" is the simulator's own choice
+	timeScale float64
 	maasURL   string
 	cluster   *clusterv1.Cluster
 	// clusterEndpoint is the endpoint in the Cluster.
@@ -175,7 +176,8 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	w := &world{
 		t: t, client: c, namespace: fmt.Sprintf("test-%d", namespaces.Add(1)),
 		workload: fake.NewClientBuilder().WithScheme(scheme).Build(), region: region, hostTimeout: 5 * time.Minute,
-		nudged: &rate.Sometimes{Interval: 5 * time.Second},
+		timeScale: timeScale,
+		nudged:    &rate.Sometimes{Interval: 5 * time.Second},
 	}
 	for _, c := range change {
 		c(w)
@@ -215,7 +217,7 @@ func (w *world) startMAAS() (endpoint string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: timeScale, Version: w.version})
+	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: w.timeScale, Version: w.version})
 	if err != nil {
 		w.t.Fatal(err)
 	}

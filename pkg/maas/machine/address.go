@@ -206,14 +206,16 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 				return *link.Subnet, nil
 			}
 		}
-		if nic.Mode == maas.LinkModeAuto {
-			return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "is on no subnet of MAAS: give it one, or another linkMode"}
+		if nic.Mode != maas.LinkModeAuto {
+			return maas.Subnet{}, nil
 		}
-		return maas.Subnet{}, nil
 	}
 	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
 	if err != nil {
 		return maas.Subnet{}, fmt.Errorf("listing MAAS's subnets: %w", err)
+	}
+	if nic.Subnet == "" && nic.Address == "" {
+		return subnetOnVLAN(subnets, iface, nic)
 	}
 	if nic.Mode == maas.LinkModeStatic {
 		return subnetOf(subnets, nic.Address, nic.Subnet)
@@ -221,6 +223,15 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == nic.Subnet })
 	if at < 0 {
 		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "shall be on the subnet " + nic.Subnet + ", which MAAS does not have"}
+	}
+	return subnets[at], nil
+}
+
+// subnetOnVLAN returns the first subnet on the VLAN of an interface that has no link.
+func subnetOnVLAN(subnets []maas.Subnet, iface *maas.Interface, nic NIC) (maas.Subnet, error) {
+	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return iface.VLAN != nil && subnet.VLAN.ID == iface.VLAN.ID })
+	if at < 0 {
+		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "is on no subnet of MAAS: give it one, or another linkMode"}
 	}
 	return subnets[at], nil
 }

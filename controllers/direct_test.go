@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	lxdclient "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+const lxdProject = "maas"
+
+// lxdServer is a real LXD that is prepared for VMs of ours, and reached through a port of this computer.
+type lxdServer struct {
+	t       *testing.T
+	daemon  *lxd.Daemon
+	client  lxdclient.InstanceServer // by the socket, in the project
+	keys    lxdnode.Keys
+	address string
+}
+
+func newLXDServer(t *testing.T) *lxdServer {
+	t.Helper()
+	s := &lxdServer{t: t, daemon: lxdtest.Start(t, lxd.Options{})}
+	node, err := lxdnode.Connect(t.Context(), s.daemon.Socket())
+	s.must(err)
+	const listen = "127.0.0.1:8443" // in the node's own network
+	report, err := node.Prepare(t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: "br0", ListenAddress: listen})
+	s.must(err)
+	if !report.Ready() {
+		t.Fatalf("LXD is %+v", report)
+	}
+	s.keys, err = lxdnode.NewKeys("capmaas")
+	s.must(err)
+	_, err = node.Trust(t.Context(), "capmaas", lxdProject, s.keys.Certificate)
+	s.must(err)
+	s.client = lxdtest.Connect(t, s.daemon.Socket()).UseProject(lxdProject)
+	s.address = s.forward(listen)
+	return s
+}
+
+func (s *lxdServer) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// forward returns an address whose connections lead to one in the node's network.
+func (s *lxdServer) forward(to string) string {
+	s.t.Helper()
+	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", "127.0.0.1:0")
+	s.must(err)
+	var running sync.WaitGroup
+	s.t.Cleanup(func() { _ = listener.Close(); running.Wait() })
+	running.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { s.join(from, to) })
+		}
+	})
+	return listener.Addr().String()
+}
+
+// join passes on bytes until one side ends, or the test.
+func (s *lxdServer) join(from net.Conn, to string) {
+	defer from.Close()
+	target, err := s.daemon.Dial(s.t.Context(), "tcp", to)
+	if err != nil {
+		return
+	}
+	defer target.Close()
+	done := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{from, target}, {target, from}} {
+		go func() { _, _ = io.Copy(pair[0], pair[1]); done <- struct{}{} }()
+	}
+	select {
+	case <-done:
+	case <-s.t.Context().Done():
+	}
+}
+
+// instances are the VMs in LXD, by name, with their state.
+func (s *lxdServer) instances() map[string]string {
+	s.t.Helper()
+	list, err := s.client.GetInstances(api.InstanceTypeVM)
+	s.must(err)
+	states := map[string]string{}
+	for _, one := range list {
+		states[one.Name] = one.Status
+	}
+	return states
+}
+
+// addTo makes an LXDHost of the LXD.
+func (s *lxdServer) addTo(w *world, name, zone string, change ...func(*infrav1.LXDHost)) *infrav1.LXDHost {
+	s.t.Helper()
+	server, _, err := s.client.GetServer()
+	s.must(err)
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-lxd", Namespace: w.namespace}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: s.keys.Certificate, corev1.TLSPrivateKeyKey: s.keys.Key},
+	})
+	host := &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: infrav1.LXDHostSpec{
+			Address: s.address, ServerCertificate: server.Environment.Certificate, Zone: zone,
+			CredentialsRef:     &infrav1.LocalObjectReference{Name: name + "-lxd"},
+			MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
+		},
+	}
+	for _, c := range change {
+		c(host)
+	}
+	w.create(host)
+	return host
+}
+
+// withoutVMHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow.
+func withoutVMHosts(w *world) {
+	w.version, w.timeScale = "3.8.0", 30
+	w.region = strings.Split(region, "vm_hosts:")[0]
+}
+
+// A VM is made in LXD, enlisted in MAAS, prepared without the end of commissioning, deployed, and deleted in both.
+func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
+	t.Parallel()
+	server := newLXDServer(t)
+	w := newWorld(t, withoutVMHosts)
+	server.addTo(w, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	w.maas.ResetCalls()
+
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(m)
+	if calls := w.callsFor(); len(calls) > 9+2 { // The cluster's check of its DNS record, and a read before the commissioning is cut short.
+		t.Errorf("%d calls to make a VM:\n%s", len(calls), strings.Join(calls, "\n"))
+	}
+	seen, _ := w.maas.Machine(m.Spec.SystemID)
+	if m.Status.LXDHost != "host-a" || m.Status.FailureDomain != "zone-a" || seen.Zone != "zone-a" {
+		t.Errorf("the status is %+v, MAAS has %+v", m.Status, seen)
+	}
+	if want := fmt.Sprintf("maas-lxd://zone-a/%s", m.Spec.SystemID); m.Spec.ProviderID != want {
+		t.Errorf("the provider ID is %s, want %s", m.Spec.ProviderID, want)
+	}
+	if got := m.Status.Addresses; len(got) == 0 || got[0].Address != "10.77.0.50" {
+		t.Errorf("the addresses are %v", got)
+	}
+	if got := server.instances(); len(got) != 1 || got[m.Status.Hostname] != "Running" {
+		t.Errorf("LXD has %v", got)
+	}
+	w.maas.ResetCalls()
+	w.delete(m)
+	if got := server.instances(); len(got) > 0 {
+		t.Errorf("after the deletion LXD has %v", got)
+	}
+	if calls := w.callsFor(); len(calls) > 6 {
+		t.Errorf("%d calls to delete a VM:\n%s", len(calls), strings.Join(calls, "\n"))
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// Without a static address, MAAS gives the VM one of the subnet on its VLAN. A host that is cordoned gets no VM.
+func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
+	t.Parallel()
+	server := newLXDServer(t)
+	w := newWorld(t, withoutVMHosts)
+	host := server.addTo(w, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoHostAvailableReason)
+	if got := server.instances(); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
+	}
+	before := host.DeepCopy()
+	host.Spec.Unschedulable = false
+	if err := w.client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.deployed(m)
+	if got := m.Status.Addresses; !slices.ContainsFunc(got, func(a clusterv1.MachineAddress) bool { return strings.HasPrefix(a.Address, "10.77.0.") }) {
+		t.Errorf("the addresses are %v", got)
+	}
+}
