@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -90,6 +91,7 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	metrics.Registry.MustRegister(maas.Collectors()...)
+	metrics.Registry.MustRegister(lxdhost.Collectors()...)
 	metrics.Registry.MustRegister(&objectmetrics.Collector{
 		Reader: mgr.GetCache(), Leading: mgr.Elected(), Logger: mgr.GetLogger().WithName("metrics"),
 		Namespace: opts.reconcile.Namespace, WatchFilter: opts.reconcile.WatchFilter,

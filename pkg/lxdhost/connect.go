@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type Options struct {
 	Project string
 	// Timeout bounds each method, with all its calls. Default: a minute.
 	Timeout time.Duration
-	// Dial makes connections. Default: TCP, without any proxy.
+	// Dial makes connections. Default: TCP, through the proxy that HTTPS_PROXY and NO_PROXY name.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
 }
 
@@ -68,11 +69,7 @@ func Connect(ctx context.Context, o Options) (*Host, error) {
 	if err != nil {
 		return nil, h.fail("connecting", err)
 	}
-	dial := o.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	h.transport = newTransport(dial, secure)
+	h.transport = newTransport(o.Dial, secure)
 	server, err := h.check(ctx)
 	if err != nil {
 		h.Close()
@@ -168,8 +165,12 @@ func isCertificate(chain []*x509.Certificate, der []byte) bool {
 type transport struct{ inner *http.Transport }
 
 func newTransport(dial func(context.Context, string, string) (net.Conn, error), secure *tls.Config) transport {
+	var proxy func(*http.Request) (*url.URL, error)
+	if dial == nil {
+		dial, proxy = new(net.Dialer).DialContext, http.ProxyFromEnvironment
+	}
 	return transport{&http.Transport{
-		TLSClientConfig: secure, TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout,
+		Proxy: proxy, TLSClientConfig: secure, TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
@@ -179,7 +180,11 @@ func newTransport(dial func(context.Context, string, string) (net.Conn, error), 
 }
 
 // RoundTrip sends a request.
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t.inner.RoundTrip(r) }
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.inner.RoundTrip(r)
+	observe(r, response)
+	return response, err
+}
 
 // Transport is for LXD's client.
 func (t transport) Transport() *http.Transport { return t.inner }

@@ -23,6 +23,7 @@ func main() {
 	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
 	flag.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
 	flag.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
+	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is, for example 3.8, which has no VM hosts. Default: the newest that has.")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()
 	if flag.NArg() > 0 || opts.timeScale <= 0 || !opts.oneAtMost() {

@@ -40,6 +40,7 @@ const (
 type options struct {
 	once, empty, dev, keep bool
 	timeScale              float64
+	maasVersion            string
 }
 
 // oneAtMost reports whether no two flags ask for different things.
@@ -61,7 +62,7 @@ var (
 // runStory runs the story, and leaves nothing running.
 func runStory(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
-	settings := sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin}
+	settings := sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin, MAASVersion: opts.maasVersion}
 	simulated := lxd.Missing()
 	if simulated == nil {
 		if settings.Region, err = sandbox.RegionWithoutVMHosts(); err != nil {
