@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -203,5 +208,68 @@ func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
 	w.deployed(m)
 	if got := m.Status.Addresses; !slices.ContainsFunc(got, func(a clusterv1.MachineAddress) bool { return strings.HasPrefix(a.Address, "10.77.0.") }) {
 		t.Errorf("the addresses are %v", got)
+	}
+}
+
+// The response to the first call of each kind is lost, before and after the call took effect: one VM is made in LXD, and
+// one machine in MAAS, and nothing is left behind.
+func TestLostAnswersOnAnLXDHost(t *testing.T) {
+	t.Parallel()
+	server := newLXDServer(t)
+	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
+		t.Run(fmt.Sprint(phase), func(t *testing.T) {
+			w := newWorld(t, withoutVMHosts)
+			server.addTo(w, "host-a", "zone-a")
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			lost := w.loseEachCallOnce(phase)
+			m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+			w.deployed(m)
+			if got := server.instances(); len(got) != 1 || w.acquiredMachines() != 1 {
+				t.Errorf("LXD has %v, MAAS has\n%s", got, w.machines())
+			}
+			w.delete(m)
+			if got := server.instances(); len(got) > 0 {
+				t.Errorf("after the deletion LXD has %v", got)
+			}
+			w.deleteCluster(cluster)
+			w.maas.SetHook(nil)
+			w.unchanged(before)
+			for _, call := range []string{
+				"POST machines/ ", "POST nodes/{id}/blockdevices/ ", "POST machines/{id}/ mark_broken", "POST machines/{id}/ mark_fixed",
+				"POST machines/{id}/ set_storage_layout", "POST machines/ allocate", "POST machines/{id}/ deploy", "DELETE machines/{id}/ ",
+			} {
+				if !slices.Contains(lost(), call) {
+					t.Errorf("%q was not lost, only %q", call, lost())
+				}
+			}
+		})
+	}
+}
+
+// Another user adds a machine of our VM's name, and claims that MAAS switches our VM with it. It is not adopted: it would
+// get the cluster's secrets. Nor is it deleted.
+func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	server := newLXDServer(t)
+	w := newWorld(t, withoutVMHosts)
+	server.addTo(w, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	owner := cluster.Annotations[infrav1.OwnerIDAnnotation]
+	name := maas.Hostname("cp-0", owner)
+	w.maasCall(http.MethodPost, "machines/", url.Values{
+		"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {lxdhost.DeriveMAC(owner, name).String()}, "power_type": {"lxd"},
+		"power_parameters_power_address": {"https://" + server.address}, "power_parameters_project": {lxdProject}, "power_parameters_instance_name": {name},
+		"power_parameters_certificate": {string(server.keys.Certificate)}, "power_parameters_key": {"guessed"}, "commission": {"false"},
+	})
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, vm)
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	w.delete(m)
+	w.unchanged(before)
+	if got := server.instances(); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
 	}
 }
