@@ -138,7 +138,7 @@ func Explain(err error) Problem {
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case errors.Is(err, maas.Gone):
 		return Problem{
-			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): use MAAS 3.0 to 3.7, or bare metal", MendRetry,
+			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): add LXDHosts, or use bare metal", MendRetry,
 		}
 	case errors.As(err, &undecided):
 		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}

@@ -145,9 +145,26 @@ func (k *keyed[K, T]) drop(key K) {
 	delete(k.values, key)
 }
 
-// VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were requested.
+// vmHostList is MAAS's response to a request for its VM hosts: a list, or that it has no VM hosts any more.
+type vmHostList struct {
+	hosts []maas.VMHost
+	gone  error
+}
+
+// VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were requested. maas.Gone: MAAS no longer has VM
+// hosts.
 func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.VMHost, time.Time, error) {
-	return i.vmHosts.get(ctx, maxAge, i.client.ListVMHosts)
+	list, at, err := i.vmHosts.get(ctx, maxAge, func(ctx context.Context) (vmHostList, error) {
+		hosts, err := i.client.ListVMHosts(ctx)
+		if errors.Is(err, maas.Gone) {
+			return vmHostList{gone: err}, nil
+		}
+		return vmHostList{hosts: hosts}, err
+	})
+	if err == nil {
+		err = list.gone
+	}
+	return list.hosts, at, err
 }
 
 // HostMachines returns the machines of VM hosts, by system id, as far as MAAS shows them to this identity.

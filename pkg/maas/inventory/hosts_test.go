@@ -3,12 +3,14 @@
 package inventory
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,5 +105,31 @@ func TestBareMetalIsAllThatIsNoVM(t *testing.T) {
 	}
 	if len(r.lists) != 1 {
 		t.Errorf("the long list was asked for %d times, want once", len(r.lists))
+	}
+}
+
+// A MAAS that no longer has VM hosts is not asked for them all the time.
+func TestThatMAASHasNoVMHostsIsCached(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusGone)
+	}))
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := New(client, Options{})
+	for range 3 {
+		if _, _, err := i.VMHosts(t.Context(), time.Hour); !errors.Is(err, maas.Gone) {
+			t.Fatalf("the error is %v, want Gone", err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("MAAS was asked %d times", n)
+	}
+	if _, _, err := i.VMHosts(t.Context(), 0); !errors.Is(err, maas.Gone) || asked.Load() != 2 {
+		t.Errorf("asked anew, MAAS was asked %d times in all: %v", asked.Load(), err)
 	}
 }

@@ -71,7 +71,7 @@ type Inventory struct {
 	entries map[string]*entry
 	health  error
 
-	vmHosts  cached[[]maas.VMHost]
+	vmHosts  cached[vmHostList]
 	hosting  cached[map[string]*maas.Machine]
 	metal    metal
 	zones    cached[[]maas.Ref]

@@ -113,6 +113,9 @@ var wanted = []func(*Host, *VMSpec) reason{
 var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	// MAAS registers hosts that it can't reach, with no figures; new ones have none for a moment.
 	func(h *Host, _ *VMSpec) reason {
+		if h.IsDirect() {
+			return when(!h.Reachable, "not ready (see its LXDHost)", "")
+		}
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
 	},
 	// A person has cordoned it.

@@ -29,6 +29,12 @@ func host(name, zone string, change ...func(*Host)) Host {
 	return h
 }
 
+// of gives a host an LXDHost, which is for the namespace of small.
+func of(object HostObject) func(*Host) {
+	object.Allows = func(namespace string) bool { return namespace == small.Namespace }
+	return func(h *Host) { h.Object = &object }
+}
+
 func used(cores, memory int) func(*Host) {
 	return func(h *Host) { h.Used = Resources{Cores: cores, Memory: memory} }
 }
@@ -91,6 +97,7 @@ func TestPlaceChooses(t *testing.T) {
 			host("a2", "a", func(h *Host) { h.Machine = &HostMachine{State: "Broken"} }),
 			host("a3", "a", func(h *Host) { h.Machine = &HostMachine{} }),
 		}, small, nil, "a3"},
+		"a host that is not cordoned":            {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"})), host("a2", "a", of(HostObject{VMHost: "2"}))}, small, nil, "a2"},
 		"no host whose resources MAAS lacks yet": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false }), a2}, small, nil, "a2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +126,12 @@ func TestPlaceRefuses(t *testing.T) {
 		"out of memory":  {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
 		"out of disk":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
-		"not ready": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"}))}, small, HostUnavailable, "1 unschedulable (a1)"},
+		"cordoned, and pinned":    {[]Host{host("a1", "a", of(HostObject{Unschedulable: true}))}, with(func(s *VMSpec) { s.HostName = "a1" }), HostUnavailable, "1 unschedulable (a1)"},
+		"for others":              {[]Host{host("a1", "a", of(HostObject{}))}, with(func(s *VMSpec) { s.Namespace = "theirs" }), HostUnavailable, "1 not for namespace theirs"},
+		"LXD does not respond":    {[]Host{host("a1", "a", of(HostObject{}), func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "see its LXDHost"},
+		"devices MAAS can't name": {[]Host{host("a1", "a", of(HostObject{}), on("br0"))}, with(device(Device{Name: "lan0", Bridge: "br0"})), HostUnavailable, "eth0"},
+		"not ready":               {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
 		"failed lately": {[]Host{
 			host("a1", "a", failed(toCompose, 7200)), host("a2", "a", failed(toCompose, 3600)),
 			host("a3", "a", used(16, 0)),

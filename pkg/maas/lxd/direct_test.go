@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+func TestFiguresOfAnLXDHost(t *testing.T) {
+	object := &HostObject{
+		Name: "a", StoragePool: "default", Bridge: "br0", Subnet: netip.MustParsePrefix("10.1.0.7/24"), Overcommit: lxdhost.Overcommit{Cores: 2},
+	}
+	read := time.Unix(1000, 0)
+	reading := lxdhost.Reading{
+		At: read,
+		Capacity: lxdhost.Capacity{
+			Architecture: "x86_64", Cores: 8, MemoryMiB: 16384,
+			Allocated: lxdhost.Amount{Cores: 3, MemoryMiB: 4096},
+			Limits:    lxdhost.Amount{Cores: lxdhost.NoLimit, MemoryMiB: 8192, DiskBytes: lxdhost.NoLimit},
+			Pools:     []lxdhost.Pool{{Name: "default", TotalBytes: 100 * gigabyte, UsedBytes: 10 * gigabyte}, {Name: "fast", TotalBytes: 50 * gigabyte, UsedBytes: 40 * gigabyte}},
+			Bridges:   []lxdhost.Bridge{{Name: "br0"}, {Name: "br1"}},
+		},
+		VMs: []lxdhost.VM{{Disks: []lxdhost.Disk{{Pool: "default", Bytes: 30 * gigabyte}, {Pool: "fast", Bytes: 5 * gigabyte}}}},
+	}
+	host := unread(object)
+	if host.Reachable {
+		t.Error("a host that was not read is reachable")
+	}
+	fill(&host, reading)
+	want := Host{
+		Name: "a", Object: object, Reachable: true, SeenAt: read, Architecture: "amd64/generic",
+		Largest:  Resources{Cores: 8, Memory: 16384, Disk: host.Largest.Disk},
+		Capacity: Resources{Cores: 16, Memory: 8192}, Used: Resources{Cores: 3, Memory: 4096},
+		// What VMs were promised counts, and what others use.
+		StoragePools: []StoragePool{{Name: "default", Available: 70, Default: true}, {Name: "fast", Available: 10}},
+		Machine: &HostMachine{Interfaces: []HostInterface{
+			{Name: "br0", Bootable: true, Subnets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}, {Name: "br1", Bootable: true},
+		}},
+	}
+	if diff := cmp.Diff(want, host, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b *HostObject) bool { return a == b })); diff != "" {
+		t.Errorf("the host differs (-want +got):\n%s", diff)
+	}
+}
+
+// A VM is always asked for in the same way: a repeated call must not make another one.
+func TestAVMInLXDsTerms(t *testing.T) {
+	object := &HostObject{StoragePool: "default", Bridge: "br0", Server: lxdhost.Options{Project: "maas", Address: "10.0.0.1:8443"}}
+	spec := with(func(s *VMSpec) {
+		s.Marks = lxdhost.Marks{Owner: "owner", Machine: "vm"}
+		s.Devices = []Device{{Name: "eth0", Bridge: "br1"}, {Name: "eth1", Subnet: "10.2.0.0/24"}}
+	})
+	got := toInstance(object, spec)
+	second := got.Devices["eth1"]["hwaddr"]
+	want := lxdhost.Spec{
+		Name: "vm", Marks: spec.Marks, MAC: lxdhost.DeriveMAC("owner", "vm"), Cores: 2, MemoryMiB: 4096, Bridge: "br1",
+		Root:    lxdhost.Disk{Pool: "default", Bytes: 20 * gigabyte},
+		Devices: map[string]map[string]string{"eth1": {"type": "nic", "nictype": "bridged", "parent": "br0", "name": "eth1", "hwaddr": second}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the VM differs (-want +got):\n%s", diff)
+	}
+	if macs := macAddresses(got, spec); !cmp.Equal(macs, []string{want.MAC.String(), second}) || second == want.MAC.String() {
+		t.Errorf("MAAS is told of the addresses %v", macs)
+	}
+	if plain := toInstance(object, with(func(s *VMSpec) { s.StoragePool, s.Profile = "fast", "gpu" })); plain.Root.Pool != "fast" || plain.Bridge != "br0" ||
+		!cmp.Equal(plain.Profiles, []string{"gpu"}) {
+		t.Errorf("got %+v", plain)
+	}
+	if power := object.power("vm"); power.PowerAddress != "https://10.0.0.1:8443" || power.InstanceName != "vm" || power.Project != "maas" {
+		t.Errorf("MAAS switches it with %+v", power)
+	}
+}
+
+// What may have been made must be searched for, and what may come later be waited for.
+func TestWhatAFailedComposeLeaves(t *testing.T) {
+	refused := &maas.Error{Kind: maas.Forbidden}
+	for name, tc := range map[string]struct {
+		err             error
+		nothing, inTime bool
+	}{
+		"LXD was not reached":       {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable}}, true, true},
+		"LXD has no room":           {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindNoRoom}}, true, true},
+		"LXD did not respond":       {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable, Sent: true}}, false, false},
+		"LXD is still at it":        {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnfinished, Sent: true}}, false, false},
+		"LXD failed":                {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindOther, Sent: true}}, false, true},
+		"MAAS refused":              {refused, true, true},
+		"MAAS refused the VM there": {&NotEnlistedError{cause: refused}, false, true},
+		"MAAS did not respond":      {&NotEnlistedError{cause: &maas.Error{Kind: maas.Unavailable}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := NotComposed(tc.err); got != tc.nothing {
+				t.Errorf("that nothing was made is %v", got)
+			}
+			if got := maas.HadNoEffect(tc.err); got != tc.inTime {
+				t.Errorf("that nothing may come later is %v", got)
+			}
+			if errors.Is(tc.err, maas.Unavailable) == tc.inTime {
+				t.Error("the two ways to ask differ")
+			}
+		})
+	}
+}
