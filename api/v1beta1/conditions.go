@@ -49,7 +49,7 @@ const (
 	// TrustedCondition is true while LXD has the expected certificate, and trusts ours for its project.
 	TrustedCondition = "Trusted"
 
-	// RegisteredCondition is true while MAAS has the VM host, or the zone and the resource pool of the host.
+	// RegisteredCondition is true while MAAS has the VM host; of another host, while MAAS has its zone and resource pool.
 	RegisteredCondition = "Registered"
 
 	// SchedulableCondition is true while VMs may be placed on the host.
@@ -313,7 +313,7 @@ const (
 
 // Reasons of MachineDeployed while the machine of a host cluster is deleted.
 const (
-	// VMsOnHostReason: VMs of clusters run on the machine. Its deletion continues when they are gone.
+	// VMsOnHostReason: VMs of clusters run on the machine, or on the LXDHost. Its deletion continues when they are gone.
 	VMsOnHostReason = "VMsOnHost"
 
 	// RetiringReason: the node is taken out of service as a VM host.
@@ -322,4 +322,49 @@ const (
 	// VMHostUnclearReason: MAAS does not report for sure which VM host runs on the machine, so that it is unknown
 	// whether there are VMs on it.
 	VMHostUnclearReason = "VMHostUnclear"
+)
+
+// Reasons of the conditions of an LXDHost.
+const (
+	// LXDUnreachableReason: LXD does not respond at spec.address.
+	LXDUnreachableReason = "LXDUnreachable"
+
+	// LXDFailedReason: LXD responds with an error; the message has its words.
+	LXDFailedReason = "LXDFailed"
+
+	// CertificateMismatchReason: what responds has another certificate than spec.serverCertificate.
+	CertificateMismatchReason = "CertificateMismatch"
+
+	// NotTrustedReason: LXD does not trust the certificate in the Secret, or not for what is asked.
+	NotTrustedReason = "NotTrusted"
+
+	// ProjectNotFoundReason: LXD has no project spec.project, or the certificate is not for it.
+	ProjectNotFoundReason = "ProjectNotFound"
+
+	// VMsNotSupportedReason: LXD can't run virtual machines there.
+	VMsNotSupportedReason = "VMsNotSupported"
+
+	// LXDClusteredReason: LXD is a member of an LXD cluster, in which a VM may be on another host.
+	LXDClusteredReason = "LXDClustered"
+
+	// ThroughMAASReason: the host is reached through MAAS, which has its own certificates for it.
+	ThroughMAASReason = "ThroughMAAS"
+
+	// ResourcesUnknownReason: MAAS has never reached the VM host, or does not know its cores and memory yet.
+	ResourcesUnknownReason = "ResourcesUnknown"
+
+	// ResourcePoolNotFoundReason: MAAS has no resource pool spec.resourcePool.
+	ResourcePoolNotFoundReason = "ResourcePoolNotFound"
+
+	// UnschedulableReason: spec.unschedulable keeps new VMs off the host.
+	UnschedulableReason = "Unschedulable"
+
+	// BridgeNotFoundReason: LXD has no bridge spec.networkBridge.
+	BridgeNotFoundReason = "BridgeNotFound"
+
+	// StoragePoolNotFoundReason: LXD has no storage pool spec.storagePool.
+	StoragePoolNotFoundReason = "StoragePoolNotFound"
+
+	// HostNotRunningReason: the machine of the VM host is not deployed in MAAS, or off.
+	HostNotRunningReason = "HostNotRunning"
 )

@@ -147,6 +147,30 @@ var badClusters = []badObject{
 	{"empty zone of the hosts", `{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: ""}}`, ".lxdConfig.zone", []string{"at least 1"}},
 }
 
+// directHost are the fields that a host needs of which LXD is asked itself.
+const directHost = "address: 10.77.0.11, serverCertificate: '-----BEGIN CERTIFICATE-----', credentialsRef: {name: lxd}"
+
+var badLXDHosts = []badObject{
+	{"nothing", "{}", "", []string{"address and serverCertificate are required"}},
+	{"no certificate", "{address: 10.77.0.11, credentialsRef: {name: lxd}}", "", []string{"serverCertificate", "server.crt"}},
+	{"no address", "{serverCertificate: '-----BEGIN CERTIFICATE-----', credentialsRef: {name: lxd}}", "", []string{"address"}},
+	{"no credentials", "{address: 10.77.0.11, serverCertificate: '-----BEGIN CERTIFICATE-----'}", ".credentialsRef", []string{"tls.crt", "tls.key"}},
+	{"address with a scheme", "{" + directHost + ", address: 'https://10.77.0.11'}", ".address", []string{"without https://"}},
+	{"IPv6 address without brackets", "{" + directHost + ", address: 'fd00::11'}", ".address", []string{"brackets"}},
+	{"certificate in another form", "{" + directHost + ", serverCertificate: MIIB}", ".serverCertificate", []string{"PEM"}},
+	{"project with a slash", "{" + directHost + ", project: a/b}", ".project", []string{"'/'"}},
+	{"subnet is an address", "{" + directHost + ", subnet: 10.77.0.11}", ".subnet", []string{"CIDR"}},
+	{"bridge with a bad name", "{" + directHost + ", networkBridge: br/0}", ".networkBridge", []string{"Linux bridge"}},
+	{"no cores promised", "{" + directHost + ", overCommit: {cpuPercent: 0}}", ".overCommit.cpuPercent", []string{"greater than or equal to 1"}},
+	{"too much memory promised", "{" + directHost + ", overCommit: {memoryPercent: 1001}}", ".overCommit.memoryPercent", []string{"1000"}},
+	{"the same tag twice", "{" + directHost + ", tags: [a, a]}", ".tags[1]", []string{"Duplicate"}},
+	{"credentials without a name", "{" + directHost + ", maasCredentialsRef: {}}", ".maasCredentialsRef.name", []string{"Required"}},
+	{"a VM host without an id", "{vmHost: {systemID: abc}}", ".vmHost.id", []string{"Required"}},
+	{"a VM host with a certificate", "{vmHost: {id: 1}, serverCertificate: '-----BEGIN CERTIFICATE-----'}", ".vmHost", []string{"through MAAS", "remove"}},
+	{"a VM host with credentials", "{vmHost: {id: 1}, credentialsRef: {name: lxd}}", ".vmHost", []string{"through MAAS"}},
+	{"a VM host with another MAAS", "{vmHost: {id: 1}, maasCredentialsRef: {name: maas}}", ".vmHost", []string{"through MAAS"}},
+}
+
 func TestBadObjectsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		kind  string
@@ -158,6 +182,7 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		{"MaasMachineTemplate", "spec.template.spec", inTemplate, [][]badObject{badMachines, badTemplateMachines}},
 		{"MaasCluster", "spec", nil, [][]badObject{badClusters}},
 		{"MaasClusterTemplate", "spec.template.spec", inTemplate, [][]badObject{badClusters}},
+		{"LXDHost", "spec", nil, [][]badObject{badLXDHosts}},
 	} {
 		for _, bad := range tt.cases {
 			for _, c := range bad {
@@ -191,6 +216,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 		"MaasMachineTemplate": inTemplate("{image: i, lxdconfig: {}}"),
 		"MaasCluster":         "{dnsDomain: maas, zones: [a]}",
 		"MaasClusterTemplate": inTemplate("{dnsDomain: maas, identityRef: {name: a}}"),
+		"LXDHost":             "{" + directHost + ", cordoned: true}",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			if err := strict.Create(t.Context(), object(t, kind, spec), client.DryRunAll); !apierrors.IsBadRequest(err) {

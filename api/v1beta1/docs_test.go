@@ -19,8 +19,8 @@ func readCRDs(t *testing.T) []apiextensionsv1.CustomResourceDefinition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(paths) != 4 {
-		t.Fatalf("got %d CRDs in %s, want 4", len(paths), crds)
+	if len(paths) != 5 {
+		t.Fatalf("got %d CRDs in %s, want 5", len(paths), crds)
 	}
 	var read []apiextensionsv1.CustomResourceDefinition
 	for _, path := range paths {

@@ -48,6 +48,7 @@ type LXDOverCommit struct {
 
 // LXDHostSpec is the desired state of an LXDHost.
 // +kubebuilder:validation:XValidation:rule="has(self.vmHost) || (has(self.address) && has(self.serverCertificate))",message="address and serverCertificate are required: the address of LXD's HTTPS API, and the certificate that LXD has there (server.crt)"
+// +kubebuilder:validation:XValidation:rule="has(self.vmHost) || has(self.credentialsRef)",fieldPath=".credentialsRef",message="credentialsRef is required: a Secret with a client certificate that LXD trusts for the project, and its key (tls.crt, tls.key)"
 // +kubebuilder:validation:XValidation:rule="!has(self.vmHost) || !(has(self.serverCertificate) || has(self.credentialsRef) || has(self.maasCredentialsRef))",fieldPath=".vmHost",message="vmHost is set by the controller for VM hosts of MAAS, which are reached through MAAS: remove vmHost, or serverCertificate, credentialsRef and maasCredentialsRef"
 type LXDHostSpec struct {
 	// vmHost is the VM host of MAAS that this is. The controller sets it on the LXDHosts that it makes for the VM hosts
@@ -106,7 +107,7 @@ type LXDHostSpec struct {
 	// tags are what MaasMachines ask for in spec.tags.
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=256
 	Tags []string `json:"tags,omitempty"`
 
@@ -245,7 +246,7 @@ type LXDHostStatus struct {
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
-	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable.
+	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -122,6 +122,20 @@ var allowedClusterUpdates = []update{
 	{name: "made a host cluster", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: z}}"},
 }
 
+var refusedLXDHostUpdates = []update{
+	{"project", "{" + directHost + "}", "{" + directHost + ", project: other}", ".project", []string{"immutable", "another LXDHost"}},
+	{"made a VM host", "{" + directHost + "}", "{vmHost: {id: 1}}", ".vmHost", []string{"immutable"}},
+	{"no VM host any more", "{vmHost: {id: 1}}", "{" + directHost + "}", ".vmHost", []string{"immutable"}},
+	{"another VM host", "{vmHost: {id: 1}}", "{vmHost: {id: 2}}", ".vmHost", []string{"delete the LXDHost"}},
+}
+
+var allowedLXDHostUpdates = []update{
+	{name: "address and certificate", from: "{" + directHost + "}", to: "{" + directHost + ", address: 'lxd.example.com:9443', serverCertificate: '-----BEGIN CERTIFICATE----- x'}"},
+	{name: "IPv6", from: "{" + directHost + "}", to: "{" + directHost + ", address: '[fd00::11]:8443', subnet: 'fd00::/64'}"},
+	{name: "place", from: "{" + directHost + "}", to: "{" + directHost + ", zone: z, resourcePool: p, tags: [t], storagePool: s, networkBridge: br1, unschedulable: true}"},
+	{name: "machine of a VM host found", from: "{vmHost: {id: 1}}", to: "{vmHost: {id: 1, systemID: abc}, unschedulable: true, allowedNamespaces: ['*']}"},
+}
+
 // apply creates the object as it is before, and returns what the change of it leads to.
 func (u update) apply(t *testing.T, kind string) error {
 	t.Helper()
@@ -136,7 +150,7 @@ func (u update) apply(t *testing.T, kind string) error {
 }
 
 func TestBadUpdatesAreRefused(t *testing.T) {
-	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": append(refusedVirtualIPUpdates, refusedClusterUpdates...)} {
+	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": append(refusedVirtualIPUpdates, refusedClusterUpdates...), "LXDHost": refusedLXDHostUpdates} {
 		for _, u := range updates {
 			t.Run(kind+"/"+u.name, func(t *testing.T) {
 				checkRefused(t, u.apply(t, kind), "spec"+u.field, u.mentions...)
@@ -146,7 +160,7 @@ func TestBadUpdatesAreRefused(t *testing.T) {
 }
 
 func TestGoodUpdatesAreAccepted(t *testing.T) {
-	for kind, updates := range map[string][]update{"MaasMachine": allowedMachineUpdates, "MaasCluster": allowedClusterUpdates} {
+	for kind, updates := range map[string][]update{"MaasMachine": allowedMachineUpdates, "MaasCluster": allowedClusterUpdates, "LXDHost": allowedLXDHostUpdates} {
 		for _, u := range updates {
 			t.Run(kind+"/"+u.name, func(t *testing.T) {
 				if err := u.apply(t, kind); err != nil {

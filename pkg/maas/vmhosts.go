@@ -47,6 +47,8 @@ type VMHostResources struct {
 // StoragePool is a storage pool of a VM host; sizes are in bytes.
 type StoragePool struct {
 	Name      string `json:"name"`
+	Type      string `json:"type"` // LXD's storage driver
+	Total     int64  `json:"total"`
 	Available int64  `json:"available"`
 	Default   bool   `json:"default"`
 }
