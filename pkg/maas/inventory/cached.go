@@ -202,6 +202,12 @@ func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref
 	return zones, err
 }
 
+// ResourcePools returns MAAS's resource pools.
+func (i *Inventory) ResourcePools(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
+	pools, _, err := i.pools.get(ctx, maxAge, i.client.ListResourcePools)
+	return pools, err
+}
+
 // Subnets returns MAAS's subnets.
 func (i *Inventory) Subnets(ctx context.Context, maxAge time.Duration) ([]maas.Subnet, error) {
 	subnets, _, err := i.subnets.get(ctx, maxAge, i.client.ListSubnets)

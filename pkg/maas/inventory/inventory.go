@@ -75,6 +75,7 @@ type Inventory struct {
 	hosting  cached[map[string]*maas.Machine]
 	metal    metal
 	zones    cached[[]maas.Ref]
+	pools    cached[[]maas.Ref]
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]
 	projects keyed[int, string]

@@ -45,6 +45,8 @@ type Factory struct {
 	Manager  ManagerCredentials
 	// ManagementID identifies this management cluster: the UID of its namespace kube-system; "" while it is not known.
 	ManagementID string
+	// LXD has the connections to the LXDHosts whose VMs are made through LXD's own API.
+	LXD lxdhost.Connections
 
 	turns   turns.Turns
 	mu      sync.Mutex
@@ -52,8 +54,6 @@ type Factory struct {
 	// All identities share these: they see the same VM hosts, by whatever URL.
 	refresher    *lxd.HostRefresher
 	reservations *lxd.Reservations
-	// LXD has the connections to the LXDHosts whose VMs are made through LXD's own API.
-	LXD lxdhost.Connections
 }
 
 // Cluster is one MaasCluster for one reconcile.

@@ -5,8 +5,10 @@ package scope
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,6 +105,47 @@ func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.Hos
 func Overcommit(o infrav1.LXDOverCommit) lxdhost.Overcommit {
 	const percent = 100
 	return lxdhost.Overcommit{Cores: float64(o.CPUPercent) / percent, Memory: float64(o.MemoryPercent) / percent}
+}
+
+// LXDHostRegion returns the MAAS whose clusters may use a host, until ReleaseLXDHost. The error is a *CredentialsError
+// if there are no credentials for it, or bad ones.
+func (f *Factory) LXDHostRegion(ctx context.Context, host *infrav1.LXDHost) (*Region, error) {
+	config, err := f.LXDHostMAAS(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	source := managerSource
+	if ref := host.Spec.MAASCredentialsRef; ref != nil {
+		source = "Secret " + ref.Name
+	}
+	return f.use(config, source, hostUser(client.ObjectKeyFromObject(host)))
+}
+
+// ReleaseLXDHost removes an LXDHost from the users of its MAAS.
+func (f *Factory) ReleaseLXDHost(host client.ObjectKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Registry.Release(hostUser(host).String())
+	f.prune()
+}
+
+// hostUser names an LXDHost among the users of a MAAS, as no MaasCluster is named.
+func hostUser(host client.ObjectKey) client.ObjectKey {
+	return client.ObjectKey{Namespace: "lxdhosts/" + host.Namespace, Name: host.Name}
+}
+
+// Where identifies the MAAS: regions with the same value are one MAAS, as several identities see it.
+func (r *Region) Where() string { return r.where }
+
+// Regions returns the regions that are in use, always in the same order.
+func (f *Factory) Regions() []*Region {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	regions := make([]*Region, 0, len(f.regions))
+	for _, id := range slices.Sorted(maps.Keys(f.regions)) {
+		regions = append(regions, f.regions[id])
+	}
+	return regions
 }
 
 // withPort returns an address with LXD's port, if it has none.
