@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachinetemplate"
@@ -33,6 +35,9 @@ const changesBuffer = 1024
 type Options struct {
 	// Namespace limits the reconcilers to one namespace; "" is all.
 	Namespace string
+	// ManagerNamespace has the LXDHosts that are made for MAAS's VM hosts, where they are no MaasMachine's; with
+	// Namespace it is that one. "": these get none.
+	ManagerNamespace string
 	// WatchFilter limits the reconcilers to objects whose label cluster.x-k8s.io/watch-filter has this value, if not
 	// empty.
 	WatchFilter string
@@ -59,6 +64,8 @@ type Options struct {
 	VMHostUnreachableTimeout time.Duration
 	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
 	OrphanAuditInterval time.Duration
+	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
+	LXDHostInterval time.Duration
 	// Initializer configures the LXD initializer of host clusters.
 	Initializer maascluster.Initializer
 }
@@ -79,6 +86,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
 	}
+	mirror := &lxdhost.Mirror{
+		Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("lxdhost-mirror"), Clock: o.Clock, Interval: o.LXDHostInterval,
+		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
+	}
+	if err := mgr.Add(mirror); err != nil {
+		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
+	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
 	for _, reconciler := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
@@ -89,6 +103,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{Client: mgr.GetClient(), Scopes: scopes, WatchFilter: o.WatchFilter},
+		&lxdhost.Reconciler{
+			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
+			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
+		},
 		&maasmachine.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,
 			CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,

@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,6 +142,7 @@ type world struct {
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
 	hostTimeout                      time.Duration // the manager's
+	hostInterval                     time.Duration // the manager's; 0 is an hour
 	stopManager                      func()
 	nudged                           *rate.Sometimes
 }
@@ -253,7 +255,8 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		Clock:       clock.RealClock{},
 		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: 500 * time.Millisecond,
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
-		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
+		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour),
+		Initializer:     maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {
 		key := client.ObjectKey{Namespace: w.namespace, Name: clusterName}

@@ -148,7 +148,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 		return err
 	}
 	reconcile := opts.reconcile
-	reconcile.ClusterCache = clusterCache
+	reconcile.ClusterCache, reconcile.ManagerNamespace = clusterCache, opts.leaderElectionNamespace
 	if reconcile.ManagementID, err = managementID(ctx, mgr); err != nil {
 		return err
 	}

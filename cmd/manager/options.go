@@ -40,9 +40,9 @@ func defaultOptions() options {
 			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas"},
 			PollActive:  5 * time.Second, PollIdle: time.Minute, SettleTime: 4 * time.Minute,
 			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
-			OrphanAuditInterval: 10 * time.Minute,
-			Initializer:         maascluster.Initializer{PullPolicy: "IfNotPresent"},
-			Concurrency:         10,
+			OrphanAuditInterval: 10 * time.Minute, LXDHostInterval: 30 * time.Second,
+			Initializer: maascluster.Initializer{PullPolicy: "IfNotPresent"},
+			Concurrency: 10,
 		},
 		kubeQPS: 100, kubeBurst: 200,
 		logLevel: "info", logFormat: "json",
@@ -56,7 +56,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	flags.AddManagerOptions(fs, &o.diagnostics)
 
 	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Enable leader election: of several managers, one reconciles at a time.")
-	fs.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace, "Namespace of the Lease that the leader holds. Default: the pod's.")
+	fs.StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace, "Namespace of the Lease that the leader holds, and, without --namespace, of the LXDHosts of MAAS's VM hosts that are no MaasMachine's. Default for the Lease: the pod's.")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long the others wait for a leader that does not renew its lease.")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "How long the leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "Time between two tries to get or renew the lease.")
@@ -79,6 +79,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"How long the deletion of a VM waits for a VM host that MAAS can't reach. The replacement of a control plane on a dead host waits that long.")
 	fs.DurationVar(&o.reconcile.OrphanAuditInterval, "orphan-audit-interval", o.reconcile.OrphanAuditInterval,
 		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
+	fs.DurationVar(&o.reconcile.LXDHostInterval, "poll-lxd-hosts", o.reconcile.LXDHostInterval, "How often each LXD host, and MAAS's list of VM hosts, are read for LXDHosts.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often connecting to a workload cluster that does not respond yet is retried.")
 	fs.StringVar(&o.reconcile.Initializer.Image, "initializer-image", o.reconcile.Initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
 	fs.StringVar(&o.reconcile.Initializer.PullPolicy, "initializer-image-pull-policy", o.reconcile.Initializer.PullPolicy, "Always, IfNotPresent or Never.")

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+// apply makes the objects as MAAS has the VM hosts.
+func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, own string) error {
+	seen := sightings(views)
+	var errs []error
+	cordoned := map[string]bool{} // by system id: a VM host that was registered anew
+	for _, host := range slices.Clone(there.hosts) {
+		if !m.mayChange(host) || slices.ContainsFunc(seen, func(s *sighting) bool { return isOf(host, s) }) {
+			continue
+		}
+		if v := views[host.Annotations[infrav1.MAASAnnotation]]; v == nil || !v.complete {
+			errs = append(errs, m.keep(ctx, host, v))
+			continue
+		}
+		if id := host.Spec.VMHost.SystemID; id != "" && host.Spec.Unschedulable {
+			cordoned[id] = true
+		}
+		errs = append(errs, m.remove(ctx, there, host))
+	}
+	for _, s := range seen {
+		host, err := m.ensure(ctx, there, s, own, cordoned[s.Host.SystemID])
+		if err == nil && host != nil {
+			err = m.show(ctx, there, s, host)
+		}
+		errs = append(errs, err)
+	}
+	return kerrors.NewAggregate(errs)
+}
+
+// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone.
+func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
+	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() && objects.Watched(host, m.WatchFilter) &&
+		!objects.MovedAway(host) && !annotations.HasPaused(host)
+}
+
+// remove deletes an object; nothing but the object is lost.
+func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDHost) error {
+	key := client.ObjectKeyFromObject(host)
+	uid := client.Preconditions{UID: &host.UID}
+	if err := m.Client.Delete(ctx, host, uid); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting LXDHost %s: %w", key, err)
+	}
+	there.hosts = slices.DeleteFunc(there.hosts, func(h *infrav1.LXDHost) bool { return h == host })
+	ctrl.LoggerFrom(ctx).Info("Deleted the LXDHost of a VM host", "lxdHost", key, "id", host.Spec.VMHost.ID)
+	return nil
+}
+
+// ensure returns the object of a VM host in its place, and makes it if it is missing. It returns nil where there is
+// none to write to. cordoned is whether an earlier object of the VM host was not schedulable.
+func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own string, cordoned bool) (*infrav1.LXDHost, error) {
+	machine := there.machineOf(s)
+	namespace := m.Namespace
+	if machine != nil {
+		namespace = machine.Namespace
+	}
+	var kept *infrav1.LXDHost
+	var others []*infrav1.LXDHost
+	for _, host := range there.hosts {
+		switch {
+		case !isOf(host, s):
+		case !m.mayChange(host) && m.inPlace(there, s, host, namespace):
+			return nil, nil
+		case !m.mayChange(host):
+		case kept == nil && s.isNamed(host.Name) && m.inPlace(there, s, host, namespace):
+			kept = host
+		default:
+			others = append(others, host)
+			cordoned = cordoned || (host.Spec.Unschedulable && host.Namespace == m.Namespace)
+		}
+	}
+	if kept == nil {
+		made, err := m.make(ctx, there, s, own, namespace, machine, cordoned)
+		if err != nil || made == nil {
+			return nil, err
+		}
+		kept = made
+	}
+	for _, host := range others {
+		if err := m.remove(ctx, there, host); err != nil {
+			return nil, err
+		}
+	}
+	return kept, nil
+}
+
+// inPlace reports whether an object is in the namespace where it belongs. The MaasMachine of a VM host may not be
+// deployed for a while, and its object stays with it.
+func (m *Mirror) inPlace(there *existing, s *sighting, host *infrav1.LXDHost, namespace string) bool {
+	return host.Namespace == namespace ||
+		slices.ContainsFunc(there.machinesOf(s), func(machine *infrav1.MaasMachine) bool {
+			return machine.Namespace == host.Namespace && host.Namespace != m.Namespace
+		})
+}
+
+// make creates the object of a VM host under the first name that is free. A name that a person's LXDHost has is left to
+// it.
+func (m *Mirror) make(
+	ctx context.Context, there *existing, s *sighting, own, namespace string, machine *infrav1.MaasMachine, cordoned bool,
+) (*infrav1.LXDHost, error) {
+	if namespace == "" {
+		return nil, nil // The manager runs in no namespace.
+	}
+	for _, name := range s.names(own) {
+		key := client.ObjectKey{Namespace: namespace, Name: name}
+		at := slices.IndexFunc(there.hosts, func(h *infrav1.LXDHost) bool { return client.ObjectKeyFromObject(h) == key })
+		if at >= 0 && there.hosts[at].Spec.VMHost == nil {
+			m.refuse(ctx, s, there.hosts[at])
+			return nil, nil
+		}
+		if at >= 0 {
+			continue // Another VM host's, whose name differs in what Kubernetes does not allow.
+		}
+		host := m.newHost(s, key, machine)
+		host.Spec.Unschedulable = cordoned
+		if err := m.Client.Create(ctx, host); apierrors.IsAlreadyExists(err) {
+			return nil, nil // The cache does not have it yet.
+		} else if err != nil {
+			return nil, fmt.Errorf("making LXDHost %s for VM host %s: %w", key, s.Name, err)
+		}
+		delete(m.refusals, key)
+		there.hosts = append(there.hosts, host)
+		return host, nil
+	}
+	return nil, nil
+}
+
+// refuse says once that a name is taken.
+func (m *Mirror) refuse(ctx context.Context, s *sighting, taken *infrav1.LXDHost) {
+	key := client.ObjectKeyFromObject(taken)
+	if m.refusals[key] {
+		return
+	}
+	m.refusals[key] = true
+	m.Recorder.Eventf(taken, nil, corev1.EventTypeWarning, "NameTaken", "Mirror",
+		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name", s.Name, s.where[0])
+	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost", key)
+}
+
+func (m *Mirror) newHost(s *sighting, key client.ObjectKey, machine *infrav1.MaasMachine) *infrav1.LXDHost {
+	host := &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+		Spec:       infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(s.ID)}},
+	}
+	if m.WatchFilter != "" {
+		host.Labels = map[string]string{clusterv1.WatchLabel: m.WatchFilter}
+	}
+	if machine != nil {
+		host.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID,
+		}}
+	}
+	s.describe(host)
+	return host
+}
+
+// describe sets all of an object but its status that follows MAAS.
+func (s *sighting) describe(host *infrav1.LXDHost) {
+	objects.Annotate(host, infrav1.MAASAnnotation, s.home(host))
+	spec := &host.Spec
+	spec.VMHost.SystemID = s.Host.SystemID
+	spec.Zone, spec.ResourcePool, spec.Tags = s.Zone.Name, s.Pool.Name, s.Tags
+	spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: percent(s.CPUOverCommit), MemoryPercent: percent(s.MemoryOverCommit)}
+	spec.AllowedNamespaces = []string{infrav1.AllNamespaces}
+	for _, pool := range s.StoragePools {
+		if pool.Default {
+			spec.StoragePool = pool.Name
+		}
+	}
+}
+
+// show brings an object up to date with a VM host.
+func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *infrav1.LXDHost) error {
+	before := host.DeepCopy()
+	s.describe(host)
+	if !equality.Semantic.DeepEqual(before.Spec, host.Spec) || !equality.Semantic.DeepEqual(before.Annotations, host.Annotations) {
+		if err := m.Client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	before = host.DeepCopy()
+	setVMHost(&host.Status, &s.VMHost, there.counts(s))
+	node, err := m.nodeOf(ctx, there.machineOf(s))
+	if err != nil {
+		return err
+	}
+	host.Status.NodeName = node
+	if s.ResourcesKnown() {
+		report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
+	} else {
+		report.SetFalse(host, infrav1.ReachableCondition, infrav1.ResourcesUnknownReason, "MAAS has never reached this VM host, or does not know its cores and memory yet")
+	}
+	report.SetTrue(host, infrav1.TrustedCondition, infrav1.ThroughMAASReason)
+	report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+	markSchedulable(host, s.closed())
+	summarize(host)
+	return store(ctx, m.Client, m.Recorder, before, host)
+}
+
+// nodeOf returns the name of a machine's Node in its host cluster.
+func (m *Mirror) nodeOf(ctx context.Context, maasMachine *infrav1.MaasMachine) (string, error) {
+	if maasMachine == nil {
+		return "", nil
+	}
+	machine, err := util.GetOwnerMachine(ctx, m.Client, maasMachine.ObjectMeta)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the Machine of MaasMachine %s: %w", maasMachine.Name, err)
+	}
+	if machine == nil {
+		return "", nil
+	}
+	return machine.Status.NodeRef.Name, nil
+}
+
+// closed returns why no VMs are placed on a VM host, as placement sees it; nil if they are.
+func (s *sighting) closed() *report.Problem {
+	switch {
+	case slices.Contains(s.Tags, lxd.RetiringTag):
+		return &report.Problem{Reason: infrav1.RetiringReason, Message: "its machine is being deleted, and waits for its VMs"}
+	case s.machine != nil && s.machine.Status != maas.StatusDeployed:
+		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname + " is " + s.machine.StatusName + " in MAAS"}
+	case s.machine != nil && s.machine.PowerState == maas.PowerOff:
+		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname + " is powered off"}
+	}
+	return nil
+}
+
+// keep reports that MAAS no longer shows a VM host whose object stays, because MAAS has no VM hosts any more, or could
+// not be asked. A short outage changes nothing.
+func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error {
+	before := host.DeepCopy()
+	switch {
+	case v != nil && v.gone:
+		const message = "this MAAS has no VM hosts any more (MAAS 3.8 and newer): its VMs stay; delete this LXDHost, and add its LXD as an LXDHost of your own"
+		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")
+		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostsNotSupportedReason, message)
+		markSchedulable(host, nil)
+	case v == nil && !m.isOverdue(host), v != nil && !v.overdue:
+		return nil
+	default:
+		const message = "MAAS has not told its VM hosts for minutes: nobody uses credentials for it, or it does not respond to some"
+		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.MAASUnavailableReason, message)
+		report.SetUnknown(host, infrav1.RegisteredCondition, infrav1.MAASUnavailableReason, message)
+	}
+	summarize(host)
+	return store(ctx, m.Client, m.Recorder, before, host)
+}
+
+// isOverdue reports whether the MAAS of a host, for which there are no credentials, has not been asked for long.
+func (m *Mirror) isOverdue(host *infrav1.LXDHost) bool {
+	return m.Clock.Since(m.of(host.Annotations[infrav1.MAASAnnotation]).answered) > patience
+}

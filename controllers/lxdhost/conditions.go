@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Conditions make up the Ready condition of an LXDHost, in order.
+var Conditions = []string{
+	infrav1.ReachableCondition, infrav1.TrustedCondition, infrav1.RegisteredCondition, infrav1.SchedulableCondition,
+}
+
+// summarize makes Ready. What is wrong comes before what is not known because of it. What MAAS has does not delay a
+// deletion.
+func summarize(host *infrav1.LXDHost) {
+	deleting := !host.DeletionTimestamp.IsZero()
+	order := slices.DeleteFunc(slices.Clone(Conditions), func(c string) bool { return deleting && c == infrav1.RegisteredCondition })
+	slices.SortStableFunc(order, func(a, b string) int { return isUnknown(host, a) - isUnknown(host, b) })
+	report.Summarize(host, deleting, order...)
+}
+
+func isUnknown(host *infrav1.LXDHost, condition string) int {
+	if c := conditions.Get(host, condition); c != nil && c.Status == metav1.ConditionUnknown {
+		return 1
+	}
+	return 0
+}
+
+// announce says in an event why a host is no longer ready, or is not for another reason. Whoever keeps VMs off a host
+// knows.
+func announce(recorder events.EventRecorder, before, host *infrav1.LXDHost) {
+	was, is := conditions.Get(before, infrav1.ReadyCondition), conditions.Get(host, infrav1.ReadyCondition)
+	if is == nil || is.Status != metav1.ConditionFalse || (was != nil && was.Reason == is.Reason) {
+		return
+	}
+	if is.Reason != infrav1.UnschedulableReason && is.Reason != infrav1.DeletingReason {
+		recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
+	}
+}
+
+// markConnection sets Reachable and Trusted after LXD was asked. Of other errors than LXD's it returns false.
+func markConnection(host *infrav1.LXDHost, err error) (known bool) {
+	if err == nil || offersNoVMs(err) != "" {
+		report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
+		report.SetTrue(host, infrav1.TrustedCondition, infrav1.ReadyReason)
+		return true
+	}
+	p, reached := explain(host, err)
+	switch {
+	case p == nil:
+		return false
+	case p.Reason == infrav1.CredentialsInvalidReason:
+		report.SetUnknown(host, infrav1.ReachableCondition, p.Reason, "LXD is not asked without good credentials")
+		report.SetFalse(host, infrav1.TrustedCondition, p.Reason, "%s", p.Message)
+	case reached:
+		report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
+		report.SetFalse(host, infrav1.TrustedCondition, p.Reason, "%s", p.Message)
+	default:
+		report.SetFalse(host, infrav1.ReachableCondition, p.Reason, "%s", p.Message)
+		report.SetUnknown(host, infrav1.TrustedCondition, p.Reason, "LXD does not say")
+	}
+	return true
+}
+
+// explain returns what is wrong with the connection to LXD, and whether something responds there; nil if the error is
+// not about LXD.
+func explain(host *infrav1.LXDHost, err error) (p *report.Problem, reached bool) {
+	var credentials *scope.CredentialsError
+	if errors.As(err, &credentials) {
+		return &report.Problem{Reason: infrav1.CredentialsInvalidReason, Message: report.Brief(err.Error())}, false
+	}
+	var known *lxdhost.Error
+	if !errors.As(err, &known) {
+		return nil, false
+	}
+	made := func(reason, message string) *report.Problem {
+		return &report.Problem{Reason: reason, Message: report.Brief(message)}
+	}
+	switch known.Kind {
+	case lxdhost.KindInvalid:
+		return made(infrav1.CredentialsInvalidReason, known.Problem+": correct the LXDHost, or its Secret "+host.Spec.CredentialsRef.Name), false
+	case lxdhost.KindPin:
+		return made(infrav1.CertificateMismatchReason, "what responds at "+host.Spec.Address+" has another certificate than spec.serverCertificate: if it is this "+
+			"LXD with a new certificate, put that into the LXDHost"), true
+	case lxdhost.KindNotTrusted:
+		return made(infrav1.NotTrustedReason, known.Problem+": let LXD trust tls.crt of Secret "+host.Spec.CredentialsRef.Name+" for the project "+
+			host.Spec.Project+" (lxc config trust add)"), true
+	case lxdhost.KindProject:
+		return made(infrav1.ProjectNotFoundReason, known.Problem+": create the project, or let the certificate be for it"), true
+	case lxdhost.KindUnreachable:
+		return made(infrav1.LXDUnreachableReason, "LXD does not respond at "+host.Spec.Address+": "+cause(err)), false
+	}
+	return made(infrav1.LXDFailedReason, known.Problem), false
+}
+
+// offersNoVMs returns the reason why LXD, which responds and trusts us, has no VMs for us; "" if it is another.
+func offersNoVMs(err error) string {
+	switch lxdhost.KindOf(err) {
+	case lxdhost.KindNoVMs:
+		return infrav1.VMsNotSupportedReason
+	case lxdhost.KindCluster:
+		return infrav1.LXDClusteredReason
+	}
+	return ""
+}
+
+// cause returns why there was no response, without the ports that are others each time.
+func cause(err error) string {
+	var (
+		lookup *net.DNSError
+		failed *net.OpError
+	)
+	switch {
+	case errors.As(err, &lookup):
+		return "its name can't be resolved"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no response in time"
+	case errors.As(err, &failed) && failed.Timeout():
+		return "no response in time"
+	case errors.As(err, &failed):
+		return failed.Err.Error()
+	}
+	return "it broke the connection, or is not ready"
+}
+
+// markSchedulable sets Schedulable after the other conditions. why says why the host takes no VMs; nil if it does.
+func markSchedulable(host *infrav1.LXDHost, why *report.Problem) {
+	switch {
+	case host.Spec.Unschedulable:
+		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason, "spec.unschedulable keeps new VMs off the host")
+	case why != nil:
+		report.SetFalse(host, infrav1.SchedulableCondition, why.Reason, "%s", why.Message)
+	default:
+		for _, condition := range []string{infrav1.ReachableCondition, infrav1.TrustedCondition, infrav1.RegisteredCondition} {
+			if !conditions.IsTrue(host, condition) {
+				report.SetFalse(host, infrav1.SchedulableCondition, infrav1.NotReadyReason, "the condition %s is not True", condition)
+				return
+			}
+		}
+		report.SetTrue(host, infrav1.SchedulableCondition, infrav1.ReadyReason)
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lxdhost reports the state of LXD hosts in LXDHosts: Reconciler that of the hosts that people add, as LXD tells
+// it, and Mirror that of MAAS's VM hosts, for which it makes the objects.
+package lxdhost
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/paused"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Reconciler reports what LXD tells of the hosts that people add, and keeps their objects while VMs are on them.
+type Reconciler struct {
+	Client   client.Client
+	Scopes   *scope.Factory
+	Recorder events.EventRecorder
+	// Mirror keeps the objects of MAAS's VM hosts.
+	Mirror *Mirror
+	// Interval is the time between two readings of a host.
+	Interval time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "lxdhost")
+	limited := workers.Limit(r, &options)
+	err := capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.LXDHost{}).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToHosts)).
+		WithOptions(options).
+		Complete(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the LXDHost controller: %w", err)
+	}
+	return nil
+}
+
+// secretToHosts wakes the hosts whose credentials are in a Secret.
+func (r *Reconciler) secretToHosts(ctx context.Context, secret client.Object) []reconcile.Request {
+	list := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(secret.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the LXDHosts that use a Secret")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		for _, ref := range []*infrav1.LocalObjectReference{list.Items[i].Spec.CredentialsRef, list.Items[i].Spec.MAASCredentialsRef} {
+			if ref != nil && ref.Name == secret.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+				break
+			}
+		}
+	}
+	return requests
+}
+
+// Reconcile reads one host, and writes its status.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	host := &infrav1.LXDHost{}
+	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.Scopes.ReleaseLXDHost(req.NamespacedName)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) {
+		return ctrl.Result{}, nil
+	}
+	before := host.DeepCopy()
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, nil, host); err != nil || isPaused || requeue {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if host.Spec.VMHost != nil {
+		r.leaveToMirror(host)
+		return ctrl.Result{}, nil
+	}
+	if host.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	done, err := r.reconcileDirect(ctx, host)
+	if done || ctx.Err() != nil {
+		return ctrl.Result{}, err
+	}
+	err = kerrors.NewAggregate([]error{err, store(ctx, r.Client, r.Recorder, before, host)})
+	return ctrl.Result{RequeueAfter: wait.Jitter(r.Interval, 0.1)}, err
+}
+
+// reconcileDirect observes a host that people added. done means that its object is gone, or on its way.
+func (r *Reconciler) reconcileDirect(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
+	if host.DeletionTimestamp.IsZero() {
+		return false, r.observe(ctx, host)
+	}
+	return r.reconcileDelete(ctx, host)
+}
+
+// leaveToMirror tells the mirror that a person wants another thing of a VM host than its conditions say.
+func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) {
+	c := conditions.Get(host, infrav1.SchedulableCondition)
+	if c != nil && (c.Reason == infrav1.UnschedulableReason) != host.Spec.Unschedulable {
+		r.Mirror.Wake()
+	}
+}
+
+// store patches the status if it changed, and says in an event why a host is no longer ready.
+func store(ctx context.Context, c client.Client, recorder events.EventRecorder, before, host *infrav1.LXDHost) error {
+	if equality.Semantic.DeepEqual(before.Status, host.Status) {
+		return nil
+	}
+	if err := c.Status().Patch(ctx, host, client.MergeFrom(before)); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("patching the status of LXDHost %s: %w", host.Name, err)
+	}
+	announce(recorder, before, host)
+	return nil
+}

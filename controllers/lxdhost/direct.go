@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const (
+	// placesMaxAge is the maximum age of MAAS's zones and resource pools.
+	placesMaxAge = time.Minute
+	// maxNamed is how many VMs a condition names.
+	maxNamed = 5
+)
+
+// observe reads a host, and MAAS's zones and resource pools, into the status.
+func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
+	reading, err := r.read(ctx, host)
+	if !markConnection(host, err) {
+		return err
+	}
+	if err == nil {
+		owners, failed := r.owners(ctx)
+		if failed != nil {
+			return failed
+		}
+		setReading(host, reading, owners)
+	}
+	r.markRegistered(ctx, host)
+	markSchedulable(host, takesNoVMs(host, err))
+	summarize(host)
+	return nil
+}
+
+// read asks LXD. Other callers' answers may be used.
+func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Reading, error) {
+	options, err := r.Scopes.LXDServer(ctx, host)
+	if err != nil {
+		return lxdhost.Reading{}, err
+	}
+	defer maas.Idle(ctx)()
+	return r.Scopes.LXD.Read(ctx, options, r.Interval/2)
+}
+
+// owners returns the Clusters as namespace/name, by owner id.
+func (r *Reconciler) owners(ctx context.Context) (map[string]string, error) {
+	list := &infrav1.MaasClusterList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MaasClusters: %w", err)
+	}
+	owners := map[string]string{}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if id := c.Annotations[infrav1.OwnerIDAnnotation]; id != "" {
+			owners[id] = c.Namespace + "/" + clusters.NameOf(c)
+		}
+	}
+	return owners, nil
+}
+
+// markRegistered checks that MAAS has the host's zone and resource pool, which its VMs get.
+func (r *Reconciler) markRegistered(ctx context.Context, host *infrav1.LXDHost) {
+	region, err := r.Scopes.LXDHostRegion(ctx, host)
+	var zones, pools []maas.Ref
+	if err == nil {
+		zones, err = region.Inventory.Zones(ctx, placesMaxAge)
+	}
+	if err == nil {
+		pools, err = region.Inventory.ResourcePools(ctx, placesMaxAge)
+	}
+	has := func(refs []maas.Ref, name string) bool {
+		return slices.ContainsFunc(refs, func(r maas.Ref) bool { return r.Name == name })
+	}
+	switch {
+	case err != nil:
+		p := report.Explain(err)
+		if p.Reason == infrav1.CredentialsInvalidReason {
+			report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
+			return
+		}
+		report.SetUnknown(host, infrav1.RegisteredCondition, p.Reason, p.Message)
+	case !has(zones, host.Spec.Zone):
+		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.ZonesNotFoundReason,
+			"MAAS has no zone %s: create it in MAAS, or change spec.zone", host.Spec.Zone)
+	case !has(pools, host.Spec.ResourcePool):
+		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.ResourcePoolNotFoundReason,
+			"MAAS has no resource pool %s: create it in MAAS, or change spec.resourcePool", host.Spec.ResourcePool)
+	default:
+		report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+	}
+}
+
+// takesNoVMs returns what a host that LXD was asked of lacks; nil if it lacks nothing, or was not read.
+func takesNoVMs(host *infrav1.LXDHost, err error) *report.Problem {
+	if reason := offersNoVMs(err); reason != "" {
+		return &report.Problem{Reason: reason, Message: report.Brief(err.Error())}
+	}
+	if err != nil {
+		return nil
+	}
+	if bridge := host.Spec.NetworkBridge; !slices.Contains(host.Status.Bridges, bridge) {
+		return &report.Problem{Reason: infrav1.BridgeNotFoundReason, Message: fmt.Sprintf(
+			"LXD shows no bridge %s, only %s: make it on the host, or change spec.networkBridge", bridge, listed(host.Status.Bridges))}
+	}
+	var pools []string
+	for _, pool := range host.Status.StoragePools {
+		pools = append(pools, pool.Name)
+	}
+	if pool := host.Spec.StoragePool; !slices.Contains(pools, pool) {
+		return &report.Problem{Reason: infrav1.StoragePoolNotFoundReason, Message: fmt.Sprintf(
+			"LXD has no storage pool %s, only %s: make it, or change spec.storagePool", pool, listed(pools))}
+	}
+	return nil
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return text.List(names, maxNamed)
+}
+
+// reconcileDelete lets the object go when LXD has no VM with marks any more. done means that it does.
+func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
+	if !controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) {
+		return true, nil // Another's finalizer keeps it.
+	}
+	vms, err := r.vms(ctx, host)
+	if !markConnection(host, err) {
+		return false, err
+	}
+	if err == nil && len(vms) == 0 {
+		return true, r.letGo(ctx, host)
+	}
+	if err != nil {
+		addRemedy(host)
+		markSchedulable(host, &report.Problem{Reason: infrav1.DeletingReason, Message: "the LXDHost is being deleted; it is unknown whether there are VMs on it"})
+		if reason := offersNoVMs(err); reason != "" {
+			report.SetFalse(host, infrav1.SchedulableCondition, reason, "%s", report.Brief(err.Error())+byHand)
+		}
+		summarize(host)
+		return false, nil
+	}
+	names := make([]string, 0, len(vms))
+	for _, vm := range vms {
+		names = append(names, vm.Name)
+	}
+	host.Status.VMs = ptr.To(int32(len(vms)))
+	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(names, maxNamed))
+	summarize(host)
+	return false, nil
+}
+
+// vms lists the VMs with marks on a host as they are now.
+func (r *Reconciler) vms(ctx context.Context, host *infrav1.LXDHost) ([]lxdhost.VM, error) {
+	options, err := r.Scopes.LXDServer(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	defer maas.Idle(ctx)()
+	there, err := r.Scopes.LXD.Host(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return there.List(ctx)
+}
+
+// byHand is the remedy for a host that can't be asked.
+const byHand = "; if the host is gone for good, remove the finalizer " + infrav1.LXDHostFinalizer + " of this LXDHost by hand: VMs that are on it stay there"
+
+// addRemedy says in the condition that is False how to let a host go that can't be asked for its VMs.
+func addRemedy(host *infrav1.LXDHost) {
+	for _, condition := range []string{infrav1.ReachableCondition, infrav1.TrustedCondition} {
+		c := conditions.Get(host, condition)
+		if c.Status == metav1.ConditionFalse {
+			report.SetFalse(host, condition, c.Reason, "%s", c.Message+byHand)
+		}
+	}
+}
+
+// letGo removes the finalizer of a host without VMs.
+func (r *Reconciler) letGo(ctx context.Context, host *infrav1.LXDHost) error {
+	before := host.DeepCopy()
+	controllerutil.RemoveFinalizer(host, infrav1.LXDHostFinalizer)
+	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Scopes.ReleaseLXDHost(client.ObjectKeyFromObject(host))
+	r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "Deleted", "Delete", "no VM of ours is left on the host")
+	return nil
+}

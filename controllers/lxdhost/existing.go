@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+)
+
+// existing are the objects in Kubernetes that a round needs.
+type existing struct {
+	hosts    []*infrav1.LXDHost
+	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
+	vms      map[string][]*infrav1.MaasMachine // by the name of their VM host
+	homes    map[client.ObjectKey]string       // the MAAS of a Cluster, as far as it is known
+}
+
+func readObjects(ctx context.Context, c client.Client) (*existing, error) {
+	hosts, machines, maasClusters := &infrav1.LXDHostList{}, &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}
+	if err := c.List(ctx, hosts); err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	for _, list := range []client.ObjectList{machines, maasClusters} {
+		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing MaasMachines and MaasClusters: %w", err)
+		}
+	}
+	there := &existing{
+		machines: map[string][]*infrav1.MaasMachine{}, vms: map[string][]*infrav1.MaasMachine{}, homes: map[client.ObjectKey]string{},
+	}
+	for i := range hosts.Items {
+		there.hosts = append(there.hosts, &hosts.Items[i])
+	}
+	for i := range machines.Items {
+		switch machine := &machines.Items[i]; {
+		case machine.Spec.IsLXD() && machine.Status.LXDHost != "":
+			there.vms[machine.Status.LXDHost] = append(there.vms[machine.Status.LXDHost], machine)
+		case !machine.Spec.IsLXD() && machine.Spec.SystemID != "":
+			there.machines[machine.Spec.SystemID] = append(there.machines[machine.Spec.SystemID], machine)
+		}
+	}
+	for i := range maasClusters.Items {
+		c := &maasClusters.Items[i]
+		where, _, _ := strings.Cut(c.Annotations[infrav1.MAASAnnotation], "#")
+		there.homes[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}] = where
+	}
+	return there, nil
+}
+
+// mirrored returns the ids of the VM hosts of a MAAS that have an object.
+func (e *existing) mirrored(where string) (ids []int) {
+	for _, host := range e.hosts {
+		if ref := host.Spec.VMHost; ref != nil && host.Annotations[infrav1.MAASAnnotation] == where {
+			ids = append(ids, int(ref.ID))
+		}
+	}
+	return ids
+}
+
+// isIn reports whether a machine may be one of a MAAS that goes by any of these names.
+func (e *existing) isIn(machine *infrav1.MaasMachine, where []string) bool {
+	home := e.homes[clusterOf(machine)]
+	return home == "" || slices.Contains(where, home)
+}
+
+func clusterOf(machine *infrav1.MaasMachine) client.ObjectKey {
+	return client.ObjectKey{Namespace: machine.Namespace, Name: machine.Labels[clusterv1.ClusterNameLabel]}
+}
+
+// machinesOf returns the MaasMachines that claim to be the machine of a VM host.
+func (e *existing) machinesOf(s *sighting) []*infrav1.MaasMachine {
+	if s.Host.SystemID == "" {
+		return nil
+	}
+	var found []*infrav1.MaasMachine
+	for _, machine := range e.machines[s.Host.SystemID] {
+		if e.isIn(machine, s.where) {
+			found = append(found, machine)
+		}
+	}
+	return found
+}
+
+// machineOf returns the MaasMachine that is proven to be the machine of a VM host; nil if there is none.
+func (e *existing) machineOf(s *sighting) *infrav1.MaasMachine {
+	for _, machine := range e.machinesOf(s) {
+		if machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
+			return machine
+		}
+	}
+	return nil
+}
+
+// counts returns the number of MaasMachines on a VM host by their Cluster, as namespace/name.
+func (e *existing) counts(s *sighting) map[string]int32 {
+	counts := map[string]int32{}
+	for _, machine := range e.vms[s.Name] {
+		if e.isIn(machine, s.where) {
+			counts[clusterOf(machine).String()]++
+		}
+	}
+	return counts
+}

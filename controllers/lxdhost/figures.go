@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const gigabyte = 1_000_000_000
+
+// setReading puts what LXD told into the status. owners are the Clusters by owner id.
+func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[string]string) {
+	status, limits := &host.Status, reading.Limits
+	status.Version = reading.Version
+	var total, unused int64
+	status.StoragePools = nil
+	for _, pool := range reading.Pools {
+		left := max(pool.TotalBytes-pool.UsedBytes, 0)
+		total, unused = total+pool.TotalBytes, unused+left
+		status.StoragePools = append(status.StoragePools, infrav1.LXDStoragePoolStatus{
+			Name: pool.Name, Driver: pool.Driver, Size: pool.TotalBytes / gigabyte, Free: left / gigabyte,
+		})
+	}
+	slices.SortFunc(status.StoragePools, byName)
+	status.Bridges = nil
+	for _, bridge := range reading.Bridges {
+		status.Bridges = append(status.Bridges, bridge.Name)
+	}
+	slices.Sort(status.Bridges)
+	status.Bridges = slices.Compact(status.Bridges)
+	over := host.Spec.OverCommit
+	capacity := infrav1.LXDResources{
+		Cores:  limited(promised(int64(reading.Cores), over.CPUPercent), limits.Cores),
+		Memory: limited(promised(reading.MemoryMiB, over.MemoryPercent), limits.MemoryMiB),
+		Disk:   limited(total, limits.DiskBytes) / gigabyte,
+	}
+	allocated := reading.Allocated
+	setFigures(status, capacity, infrav1.LXDResources{
+		Cores: allocated.Cores, Memory: allocated.MemoryMiB, Disk: roundUp(allocated.DiskBytes, gigabyte),
+	})
+	// Other projects have something on the pools, too.
+	status.Free.Disk = min(status.Free.Disk, unused/gigabyte)
+	counts := map[string]int32{}
+	for _, vm := range reading.VMs {
+		if cluster := owners[vm.Marks.Owner]; cluster != "" {
+			counts[cluster]++
+		}
+	}
+	setVMs(status, counts)
+}
+
+// setVMHost puts what MAAS told of a VM host into the status. counts are its VMs by cluster.
+func setVMHost(status *infrav1.LXDHostStatus, h *maas.VMHost, counts map[string]int32) {
+	status.Version, status.SystemID = h.Version, h.Host.SystemID
+	status.StoragePools = nil
+	for _, pool := range h.StoragePools {
+		status.StoragePools = append(status.StoragePools, infrav1.LXDStoragePoolStatus{
+			Name: pool.Name, Driver: pool.Type, Size: pool.Total / gigabyte, Free: max(pool.Available, 0) / gigabyte,
+		})
+	}
+	slices.SortFunc(status.StoragePools, byName)
+	setFigures(status, infrav1.LXDResources{
+		Cores:  int64(float64(h.Total.Cores) * h.CPUOverCommit),
+		Memory: int64(float64(h.Total.Memory) * h.MemoryOverCommit),
+		Disk:   h.Total.LocalStorage / gigabyte,
+	}, infrav1.LXDResources{
+		Cores: int64(h.Used.Cores), Memory: int64(h.Used.Memory), Disk: roundUp(h.Used.LocalStorage, gigabyte),
+	})
+	setVMs(status, counts)
+}
+
+// setFigures also sets what is free, which may be less than nothing if overCommit was reduced.
+func setFigures(status *infrav1.LXDHostStatus, capacity, allocated infrav1.LXDResources) {
+	status.Capacity, status.Allocated = &capacity, &allocated
+	status.Free = &infrav1.LXDResources{
+		Cores:  max(capacity.Cores-allocated.Cores, 0),
+		Memory: max(capacity.Memory-allocated.Memory, 0),
+		Disk:   max(capacity.Disk-allocated.Disk, 0),
+	}
+}
+
+func setVMs(status *infrav1.LXDHostStatus, counts map[string]int32) {
+	status.Clusters = nil
+	var all int32
+	for cluster, count := range counts {
+		all += count
+		status.Clusters = append(status.Clusters, infrav1.LXDClusterVMs{Cluster: cluster, Count: count})
+	}
+	slices.SortFunc(status.Clusters, func(a, b infrav1.LXDClusterVMs) int { return strings.Compare(a.Cluster, b.Cluster) })
+	status.VMs = ptr.To(all)
+}
+
+// promised returns how much of something may be promised; no percentage is all of it.
+func promised(there int64, percent int32) int64 { return there * int64(cmp.Or(percent, 100)) / 100 }
+
+// percent returns MAAS's ratio as the API has it.
+func percent(ratio float64) int32 { return int32(min(max(math.Round(ratio*100), 1), 1000)) }
+
+// limited applies a limit of the LXD project.
+func limited(amount, limit int64) int64 {
+	if limit == lxdhost.NoLimit {
+		return amount
+	}
+	return min(amount, limit)
+}
+
+func roundUp(amount, unit int64) int64 { return (amount + unit - 1) / unit }
+
+func byName(a, b infrav1.LXDStoragePoolStatus) int { return strings.Compare(a.Name, b.Name) }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// machinesMaxAge is the maximum age of what MAAS says of the machines of VM hosts.
+	machinesMaxAge = 5 * time.Minute
+	// patience is how long the conditions of a VM host stay as they were while its MAAS can't be asked.
+	patience = 5 * time.Minute
+	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
+	jitter = 0.1
+)
+
+// Mirror makes an LXDHost for each LXD VM host of MAAS, and keeps it as MAAS has the VM host. People set whether it is
+// schedulable. Of each MAAS it asks for one list in a round, however many identities are used there.
+type Mirror struct {
+	Client   client.Client
+	Scopes   *scope.Factory
+	Recorder events.EventRecorder
+	// Clock measures how long a MAAS has not been asked.
+	Clock clock.PassiveClock
+	// Interval is the time between two rounds.
+	Interval time.Duration
+	// Namespace has the LXDHosts of VM hosts that are no MaasMachine.
+	Namespace string
+	// WatchFilter is what the label cluster.x-k8s.io/watch-filter of its LXDHosts has, if not empty.
+	WatchFilter string
+
+	once  sync.Once
+	wakes chan struct{}
+
+	// Of Start's goroutine.
+	round    int
+	known    map[string]*asked // by MAAS
+	refusals map[client.ObjectKey]bool
+}
+
+// asked is what is known of one MAAS from earlier rounds.
+type asked struct {
+	answered   time.Time // when it last told its VM hosts
+	problem    string    // why it did not, the last time
+	machines   map[string]*maas.Machine
+	machinesAt time.Time
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts/status,verbs=patch
+
+// NeedLeaderElection makes only the leader mirror.
+func (m *Mirror) NeedLeaderElection() bool { return true }
+
+// Start mirrors until the context ends.
+func (m *Mirror) Start(ctx context.Context) error {
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("vm-hosts"))
+	for {
+		m.Sync(ctx)
+		next := time.NewTimer(wait.Jitter(m.Interval, jitter))
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return nil
+		case <-m.woken():
+			next.Stop()
+		case <-next.C:
+		}
+	}
+}
+
+// Wake makes a round begin now.
+func (m *Mirror) Wake() {
+	select {
+	case m.woken() <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Mirror) woken() chan struct{} {
+	m.once.Do(func() { m.wakes = make(chan struct{}, 1) })
+	return m.wakes
+}
+
+// Sync does one round. What fails is done in the next.
+func (m *Mirror) Sync(ctx context.Context) {
+	if m.known == nil {
+		m.known, m.refusals = map[string]*asked{}, map[client.ObjectKey]bool{}
+	}
+	byMAAS, own := m.regions(ctx)
+	there, err := readObjects(ctx, m.Client)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to read the objects of VM hosts")
+		return
+	}
+	views := map[string]*view{}
+	for _, where := range slices.Sorted(maps.Keys(byMAAS)) {
+		views[where] = m.look(ctx, where, byMAAS[where], there.mirrored(where))
+	}
+	m.round++
+	if ctx.Err() != nil {
+		return
+	}
+	if err := m.apply(ctx, there, views, own); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to bring some LXDHosts up to date")
+	}
+}
+
+// regions returns the regions in use by MAAS, and which MAAS is that of the manager's own credentials.
+func (m *Mirror) regions(ctx context.Context) (byMAAS map[string][]*scope.Region, own string) {
+	region, err := m.Scopes.Own()
+	var none *scope.CredentialsError
+	if err != nil && !errors.As(err, &none) {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to use the manager's own MAAS")
+	}
+	if err == nil {
+		own = region.Where()
+	}
+	byMAAS = map[string][]*scope.Region{}
+	for _, region := range m.Scopes.Regions() {
+		byMAAS[region.Where()] = append(byMAAS[region.Where()], region)
+	}
+	return byMAAS, own
+}
+
+// view is what one MAAS showed in this round.
+type view struct {
+	hosts    map[int]maas.VMHost // by id
+	machines map[string]*maas.Machine
+	// complete: no identity sees another VM host.
+	complete bool
+	// gone: this MAAS has no VM hosts any more.
+	gone bool
+	// overdue: it has not been possible to ask for long.
+	overdue bool
+}
+
+// look lists the VM hosts of a MAAS with one identity, another one in each round: some may see more than others. Only
+// if a VM host is missing that has an object, all are asked.
+func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region, mirrored []int) *view {
+	known, v := m.of(where), &view{hosts: map[int]maas.VMHost{}, complete: true}
+	problem := ""
+	for i := range regions {
+		hosts, err := m.list(ctx, known, regions[(m.round+i)%len(regions)])
+		if err != nil {
+			v.complete, v.gone, problem = false, v.gone || errors.Is(err, maas.Gone), err.Error()
+			continue
+		}
+		known.answered = m.Clock.Now()
+		for _, host := range hosts {
+			if host.Type == maas.VMHostTypeLXD {
+				v.hosts[host.ID] = host
+			}
+		}
+		if !slices.ContainsFunc(mirrored, func(id int) bool { _, listed := v.hosts[id]; return !listed }) {
+			break
+		}
+	}
+	if problem != "" && problem != known.problem && !v.gone && ctx.Err() == nil {
+		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", where, "error", problem)
+	}
+	known.problem, v.machines = problem, known.machines
+	v.overdue = m.Clock.Since(known.answered) > patience
+	return v
+}
+
+// list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then.
+func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) ([]maas.VMHost, error) {
+	maxAge := m.Interval - m.Interval/10
+	due := m.Clock.Since(known.machinesAt) > machinesMaxAge
+	if due && known.machines != nil {
+		maxAge = 2 * m.Interval
+	}
+	hosts, _, err := region.Inventory.VMHosts(ctx, maxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing VM hosts: %w", err)
+	}
+	if !due || len(hosts) == 0 {
+		return hosts, nil
+	}
+	known.machinesAt = m.Clock.Now()
+	if machines, err := region.Inventory.HostMachines(ctx, machinesMaxAge); err == nil { // Otherwise they are as they were.
+		known.machines = machines
+	}
+	return hosts, nil
+}
+
+// of returns what is known of a MAAS. One that is new counts as asked now.
+func (m *Mirror) of(where string) *asked {
+	if m.known[where] == nil {
+		m.known[where] = &asked{answered: m.Clock.Now()}
+	}
+	return m.known[where]
+}
