@@ -170,18 +170,18 @@ func (m *Mirror) newHost(s *sighting, key client.ObjectKey, machine *infrav1.Maa
 	if m.WatchFilter != "" {
 		host.Labels = map[string]string{clusterv1.WatchLabel: m.WatchFilter}
 	}
-	if machine != nil {
-		host.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID,
-		}}
-	}
-	s.describe(host)
+	s.describe(host, machine)
 	return host
 }
 
-// describe sets all of an object but its status that follows MAAS.
-func (s *sighting) describe(host *infrav1.LXDHost) {
+// describe sets all of an object but its status that follows MAAS. It ends with the MaasMachine in its namespace.
+func (s *sighting) describe(host *infrav1.LXDHost, machine *infrav1.MaasMachine) {
 	objects.Annotate(host, infrav1.MAASAnnotation, s.home(host))
+	if machine != nil && machine.Namespace == host.Namespace {
+		host.OwnerReferences = util.EnsureOwnerRef(host.OwnerReferences, metav1.OwnerReference{
+			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID,
+		})
+	}
 	spec := &host.Spec
 	spec.VMHost.SystemID = s.Host.SystemID
 	spec.Zone, spec.ResourcePool, spec.Tags = s.Zone.Name, s.Pool.Name, s.Tags
@@ -196,16 +196,16 @@ func (s *sighting) describe(host *infrav1.LXDHost) {
 
 // show brings an object up to date with a VM host.
 func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *infrav1.LXDHost) error {
-	before := host.DeepCopy()
-	s.describe(host)
-	if !equality.Semantic.DeepEqual(before.Spec, host.Spec) || !equality.Semantic.DeepEqual(before.Annotations, host.Annotations) {
+	before, machine := host.DeepCopy(), there.machineOf(s)
+	s.describe(host, machine)
+	if !equality.Semantic.DeepEqual(before, host) {
 		if err := m.Client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
 	before = host.DeepCopy()
 	setVMHost(&host.Status, &s.VMHost, there.counts(s))
-	node, err := m.nodeOf(ctx, there.machineOf(s))
+	node, err := m.nodeOf(ctx, machine)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	lxdclient "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+const (
+	readOften  = 300 * time.Millisecond
+	lxdProject = "maas"
+	lxdSecret  = "lxd"
+)
+
+// hostName is the name of the object of a VM host of this world's MAAS, which is not the manager's own.
+func (w *world) hostName(vmHost string) string {
+	sum := sha256.Sum256([]byte(maas.Config{Endpoint: w.maasURL}.Where()))
+	return vmHost + "-" + hex.EncodeToString(sum[:3])
+}
+
+func (w *world) lxdHost(name string) *infrav1.LXDHost {
+	return &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+}
+
+// hostSays waits until a condition of an LXDHost has a reason.
+func (w *world) hostSays(host *infrav1.LXDHost, condition string, status metav1.ConditionStatus, reason string) {
+	w.t.Helper()
+	w.eventually(host, condition+" "+reason, func() bool {
+		c := conditions.Get(host, condition)
+		return c != nil && c.Status == status && c.Reason == reason
+	})
+}
+
+// change patches the spec of an LXDHost.
+func (w *world) change(host *infrav1.LXDHost, change func(*infrav1.LXDHostSpec)) {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(host), host); err != nil {
+		w.t.Fatal(err)
+	}
+	before := host.DeepCopy()
+	change(&host.Spec)
+	if err := w.client.Patch(w.t.Context(), host, client.MergeFrom(before)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) hostGone(object client.Object) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(object), object))
+	}
+}
+
+func (w *world) vmHost(name string) maas.VMHost {
+	w.t.Helper()
+	hosts := w.hosts()
+	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.Name == name })
+	if at < 0 {
+		w.t.Fatalf("MAAS has no VM host %s", name)
+	}
+	return hosts[at]
+}
+
+func TestVMHostsHaveLXDHosts(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
+	w.provisioned(w.newCluster())
+	a, b, c := w.lxdHost(w.hostName("lxd-a")), w.lxdHost(w.hostName("lxd-b")), w.lxdHost(w.hostName("lxd-c"))
+	for host, zone := range map[*infrav1.LXDHost]string{a: "zone-a", b: "zone-b", c: "zone-c"} {
+		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+		want := infrav1.LXDResources{Cores: 8, Memory: 16384, Disk: 200}
+		if diff := cmp.Diff(&want, host.Status.Free); diff != "" || host.Spec.Zone != zone || host.Spec.ResourcePool != "default" {
+			t.Errorf("%s is in zone %s and pool %s; free (-want +got):\n%s", host.Name, host.Spec.Zone, host.Spec.ResourcePool, diff)
+		}
+		if !host.Spec.Allows("elsewhere", w.namespace) || len(host.Finalizers) > 0 {
+			t.Errorf("%s: allowed namespaces %v, finalizers %v", host.Name, host.Spec.AllowedNamespaces, host.Finalizers)
+		}
+	}
+
+	t.Run("its VMs are counted", func(t *testing.T) {
+		vm := w.newMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
+		w.deployed(vm)
+		want := []infrav1.LXDClusterVMs{{Cluster: w.namespace + "/" + clusterName, Count: 1}}
+		w.eventually(a, "with a VM", func() bool { return cmp.Equal(want, a.Status.Clusters) && ptr.Deref(a.Status.VMs, 0) == 1 })
+		w.eventually(a, "with fewer cores", func() bool { return a.Status.Free.Cores < 8 && a.Status.Allocated.Cores > 0 })
+	})
+	t.Run("a person keeps VMs off", func(t *testing.T) {
+		w.change(b, func(s *infrav1.LXDHostSpec) { s.Unschedulable = true })
+		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason)
+	})
+	t.Run("it follows MAAS, and leaves the person's choice alone", func(t *testing.T) {
+		host := w.vmHost("lxd-b")
+		if _, err := w.maasClient().UpdateVMHost(t.Context(), maas.Unrecorded("a test"), host.ID, maas.VMHostParams{Zone: "zone-c"}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(b, "in zone-c", func() bool { return b.Spec.Zone == "zone-c" })
+		w.change(b, func(s *infrav1.LXDHostSpec) { s.Zone, s.AllowedNamespaces = "zone-a", nil })
+		w.eventually(b, "in zone-c again", func() bool { return b.Spec.Zone == "zone-c" && b.Spec.Allows("here", "there") })
+		if !b.Spec.Unschedulable {
+			t.Error("it is schedulable again")
+		}
+		w.change(b, func(s *infrav1.LXDHostSpec) { s.Unschedulable = false })
+		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	})
+	t.Run("a retiring one takes no VMs", func(t *testing.T) {
+		if _, err := w.maasClient().AddVMHostTag(t.Context(), maas.Unrecorded("a test"), w.vmHost("lxd-b").ID, lxd.RetiringTag); err != nil {
+			t.Fatal(err)
+		}
+		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
+	})
+	t.Run("one that is deleted by hand comes back", func(t *testing.T) {
+		uid := b.UID
+		if err := w.client.Delete(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		w.await("it is back", b, func(ctx context.Context) bool {
+			b = w.lxdHost(w.hostName("lxd-b"))
+			return w.client.Get(ctx, client.ObjectKeyFromObject(b), b) == nil && b.UID != uid
+		})
+	})
+	t.Run("it goes with the VM host", func(t *testing.T) {
+		if err := w.maasClient().DeleteVMHost(t.Context(), maas.Unrecorded("a test"), w.vmHost("lxd-c").ID); err != nil {
+			t.Fatal(err)
+		}
+		w.await("it is gone", c, w.hostGone(c))
+	})
+	t.Run("it stays in a MAAS that has VM hosts no longer", func(t *testing.T) {
+		if err := w.maas.Upgrade("3.8.0"); err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range []*infrav1.LXDHost{a, b} {
+			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionFalse, infrav1.VMHostsNotSupportedReason)
+			if host.Status.Capacity == nil {
+				t.Errorf("%s has no figures any more", host.Name)
+			}
+		}
+	})
+}
+
+// An LXDHost that a person made is never changed by the mirror.
+func TestANameThatIsTakenStaysTaken(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
+	theirs := w.lxdHost(w.hostName("lxd-a"))
+	theirs.Spec = infrav1.LXDHostSpec{
+		Address: "127.0.0.1:1", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "none"}, Zone: "theirs",
+	}
+	w.create(theirs)
+	w.provisioned(w.newCluster())
+	w.hostSays(theirs, infrav1.TrustedCondition, metav1.ConditionFalse, infrav1.CredentialsInvalidReason)
+	w.hostSays(w.lxdHost(w.hostName("lxd-b")), infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	w.eventUp(theirs, "NameTaken")
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil || theirs.Spec.VMHost != nil || theirs.Spec.Zone != "theirs" {
+		t.Errorf("it is %+v, %v", theirs.Spec, err)
+	}
+}
+
+// The LXDHost of a host cluster's machine is that machine's.
+func TestTheLXDHostOfAMaasMachine(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.workload, w.region, w.hostInterval = w.client, hostRegion, readOften })
+	w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }))
+	machine := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(machine)
+	node := w.joined(machine)
+	w.registers(node, "10.77.0.11:8443")
+	host := w.lxdHost(w.hostName(node.Name))
+	w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	w.eventually(host, "of the machine's Node", func() bool { return host.Status.NodeName == node.Name })
+	want := []metav1.OwnerReference{{APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID}}
+	if diff := cmp.Diff(want, host.OwnerReferences); diff != "" || host.Status.SystemID != machine.Spec.SystemID {
+		t.Errorf("it is on machine %s, and its owners are (-want +got):\n%s", host.Status.SystemID, diff)
+	}
+}
+
+// eventUp waits for an event about an object.
+func (w *world) eventUp(about client.Object, reason string) {
+	w.t.Helper()
+	w.await(about.GetName()+" has the event "+reason, about, func(ctx context.Context) bool {
+		list := &corev1.EventList{}
+		if err := w.client.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
+			return false
+		}
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && e.InvolvedObject.Name == about.GetName() })
+	})
+}
+
+// lab is a real LXD with a project, and how the manager reaches it.
+type lab struct {
+	w       *world
+	all     lxdclient.InstanceServer
+	node    *lxdnode.Node
+	keys    lxdnode.Keys
+	options lxdhost.Options // leads to LXD directly
+	address string          // leads there through a forwarder
+}
+
+func newLab(w *world) *lab {
+	w.t.Helper()
+	daemon := lxdtest.Start(w.t, lxdbed.Options{})
+	l := &lab{w: w, all: lxdtest.Connect(w.t, daemon.Socket())}
+	l.must(l.all.CreateStoragePool(api.StoragePoolsPost{Name: "default", Driver: "dir"}))
+	l.must(l.all.CreateProject(api.ProjectsPost{Name: lxdProject}))
+	settings, etag, err := l.all.GetServer()
+	l.must(err)
+	put := settings.Writable()
+	put.Config["core.https_address"] = "127.0.0.1:8443" // in the node's own network
+	l.must(l.all.UpdateServer(put, etag))
+	l.keys, err = lxdnode.NewKeys("test")
+	l.must(err)
+	l.node, err = lxdnode.Connect(w.t.Context(), daemon.Socket())
+	l.must(err)
+	l.trust()
+	l.options = lxdhost.Options{
+		Address: "127.0.0.1:8443", ServerCertificate: []byte(settings.Environment.Certificate), Project: lxdProject,
+		ClientCertificate: l.keys.Certificate, ClientKey: l.keys.Key, Dial: daemon.Dial,
+	}
+	l.address = l.forward(daemon)
+	return l
+}
+
+func (l *lab) must(err error) {
+	l.w.t.Helper()
+	if err != nil {
+		l.w.t.Fatal(err)
+	}
+}
+
+func (l *lab) trust() {
+	l.w.t.Helper()
+	_, err := l.node.Trust(l.w.t.Context(), "capmaas", lxdProject, l.keys.Certificate)
+	l.must(err)
+}
+
+func (l *lab) distrust() {
+	l.w.t.Helper()
+	certificates, err := l.all.GetCertificates()
+	l.must(err)
+	for _, certificate := range certificates {
+		l.must(l.all.DeleteCertificate(certificate.Fingerprint))
+	}
+}
+
+// forward leads connections from the manager's network into that of LXD.
+func (l *lab) forward(daemon *lxdbed.Daemon) string {
+	l.w.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	l.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	l.w.t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { l.lead(ctx, from, daemon) })
+		}
+	})
+	return listener.Addr().String()
+}
+
+func (l *lab) lead(ctx context.Context, from net.Conn, daemon *lxdbed.Daemon) {
+	defer func() { _ = from.Close() }()
+	to, err := daemon.Dial(ctx, "tcp", l.options.Address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
+	defer stop()
+	var both sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+		both.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			_, _ = pair[0].Close(), pair[1].Close()
+		})
+	}
+	both.Wait()
+}
+
+func (l *lab) secret() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.w.namespace, Name: lxdSecret}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: l.keys.Certificate, corev1.TLSPrivateKeyKey: l.keys.Key},
+	}
+}
+
+func TestADirectLXDHost(t *testing.T) {
+	lxdtest.Require(t)
+	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
+	l := newLab(w)
+	host := w.lxdHost("direct")
+	host.Spec = infrav1.LXDHostSpec{
+		Address: l.address, ServerCertificate: string(l.options.ServerCertificate), Zone: "zone-a",
+		CredentialsRef: &infrav1.LocalObjectReference{Name: lxdSecret}, MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
+		OverCommit: infrav1.LXDOverCommit{CPUPercent: 200, MemoryPercent: 100},
+	}
+	w.create(host)
+	ready := func() {
+		t.Helper()
+		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	}
+	notReady := func(condition, reason string) {
+		t.Helper()
+		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionFalse, reason)
+		if c := conditions.Get(host, condition); c.Status != metav1.ConditionFalse || c.Reason != reason {
+			t.Errorf("%s is %s, %s", condition, c.Status, c.Reason)
+		}
+	}
+	notReady(infrav1.TrustedCondition, infrav1.CredentialsInvalidReason)
+	w.create(l.secret())
+	ready()
+	l.checkFigures(host)
+
+	for name, test := range map[string]struct {
+		condition, reason string
+		breakIt, mendIt   func(*infrav1.LXDHostSpec)
+	}{
+		"bridge missing": {
+			infrav1.SchedulableCondition, infrav1.BridgeNotFoundReason,
+			func(s *infrav1.LXDHostSpec) { s.NetworkBridge = "br9" }, func(s *infrav1.LXDHostSpec) { s.NetworkBridge = "br0" },
+		},
+		"storage pool missing": {
+			infrav1.SchedulableCondition, infrav1.StoragePoolNotFoundReason,
+			func(s *infrav1.LXDHostSpec) { s.StoragePool = "fast" }, func(s *infrav1.LXDHostSpec) { s.StoragePool = "default" },
+		},
+		"zone missing": {
+			infrav1.RegisteredCondition, infrav1.ZonesNotFoundReason,
+			func(s *infrav1.LXDHostSpec) { s.Zone = "nowhere" }, func(s *infrav1.LXDHostSpec) { s.Zone = "zone-a" },
+		},
+		"resource pool missing": {
+			infrav1.RegisteredCondition, infrav1.ResourcePoolNotFoundReason,
+			func(s *infrav1.LXDHostSpec) { s.ResourcePool = "none" }, func(s *infrav1.LXDHostSpec) { s.ResourcePool = "default" },
+		},
+		"cordoned": {
+			infrav1.SchedulableCondition, infrav1.UnschedulableReason,
+			func(s *infrav1.LXDHostSpec) { s.Unschedulable = true }, func(s *infrav1.LXDHostSpec) { s.Unschedulable = false },
+		},
+		"another certificate": {
+			infrav1.TrustedCondition, infrav1.CertificateMismatchReason,
+			func(s *infrav1.LXDHostSpec) { s.ServerCertificate = string(l.keys.Certificate) },
+			func(s *infrav1.LXDHostSpec) { s.ServerCertificate = string(l.options.ServerCertificate) },
+		},
+	} {
+		t.Run(name, func(*testing.T) {
+			w.change(host, test.breakIt)
+			notReady(test.condition, test.reason)
+			w.change(host, test.mendIt)
+			ready()
+		})
+	}
+	t.Run("not trusted", func(t *testing.T) {
+		l.distrust()
+		notReady(infrav1.TrustedCondition, infrav1.NotTrustedReason)
+		w.eventUp(host, infrav1.NotTrustedReason)
+		l.trust()
+		ready()
+	})
+	t.Run("not reachable", func(t *testing.T) {
+		w.change(host, func(s *infrav1.LXDHostSpec) { s.Address = "127.0.0.1:1" })
+		notReady(infrav1.ReachableCondition, infrav1.LXDUnreachableReason)
+		w.change(host, func(s *infrav1.LXDHostSpec) { s.Address = l.address })
+		ready()
+	})
+	t.Run("deletion waits for VMs", func(t *testing.T) { l.checkDeletion(host) })
+}
+
+func (l *lab) checkFigures(host *infrav1.LXDHost) {
+	t := l.w.t
+	t.Helper()
+	resources, err := l.all.GetServerResources()
+	l.must(err)
+	status := host.Status
+	if want := 2 * int64(resources.CPU.Total); status.Capacity.Cores != want || status.Free.Cores != want {
+		t.Errorf("of twice %d cores it has %d and has %d free", resources.CPU.Total, status.Capacity.Cores, status.Free.Cores)
+	}
+	if want := int64(resources.Memory.Total >> 20); status.Capacity.Memory != want {
+		t.Errorf("it has %d MiB, want %d", status.Capacity.Memory, want)
+	}
+	if len(status.StoragePools) != 1 || status.StoragePools[0].Name != "default" || status.StoragePools[0].Driver != "dir" || status.Capacity.Disk <= 0 {
+		t.Errorf("its storage pools are %+v, its disks %+v", status.StoragePools, status.Capacity)
+	}
+	if !slices.Contains(status.Bridges, "br0") || status.Version == "" || ptr.Deref(status.VMs, -1) != 0 {
+		t.Errorf("its bridges are %v, its version is %q, it has %v VMs", status.Bridges, status.Version, status.VMs)
+	}
+}
+
+// checkDeletion deletes the object while a VM is on the host.
+func (l *lab) checkDeletion(host *infrav1.LXDHost) {
+	w, t := l.w, l.w.t
+	t.Helper()
+	there, err := lxdhost.Connect(t.Context(), l.options)
+	l.must(err)
+	t.Cleanup(there.Close)
+	marks := lxdhost.Marks{Owner: "owner1", Machine: "machine1"}
+	_, err = there.Create(t.Context(), lxdhost.Spec{
+		Name: "vm-1", Marks: marks, MAC: lxdhost.DeriveMAC(marks.Owner, "vm-1"), Cores: 1, MemoryMiB: 256, Bridge: "br0",
+		Root: lxdhost.Disk{Pool: "default", Bytes: 64 << 20}, Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
+	})
+	l.must(err)
+	l.must(w.client.Delete(t.Context(), host))
+	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)
+	if c := conditions.Get(host, infrav1.ReadyCondition); c.Reason != infrav1.DeletingReason || !strings.Contains(c.Message, "vm-1") {
+		t.Errorf("Ready says %s: %s", c.Reason, c.Message)
+	}
+	l.distrust()
+	w.hostSays(host, infrav1.TrustedCondition, metav1.ConditionFalse, infrav1.NotTrustedReason)
+	if c := conditions.Get(host, infrav1.ReadyCondition); !strings.Contains(c.Message, infrav1.LXDHostFinalizer) {
+		t.Errorf("Ready does not say how to let go: %s", c.Message)
+	}
+	l.trust()
+	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)
+	l.must(there.Delete(t.Context(), "vm-1", marks))
+	w.await("it is gone", host, w.hostGone(host))
+}
