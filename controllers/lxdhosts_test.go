@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +21,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	mirror "github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -441,4 +447,112 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)
 	l.must(there.Delete(t.Context(), "vm-1", marks))
 	w.await("it is gone", host, w.hostGone(host))
+}
+
+// mirror is a mirror whose rounds the test begins; that of the manager rests.
+func (w *world) mirror(now clock.PassiveClock, interval time.Duration) *mirror.Mirror {
+	return &mirror.Mirror{
+		Client: w.client, Scopes: w.scopes, Recorder: events.NewFakeRecorder(100), Clock: now, Interval: interval, Namespace: w.namespace,
+	}
+}
+
+func (w *world) hostLists(do func()) (vmHosts, machines int) {
+	w.maas.ResetCalls()
+	do()
+	for _, call := range w.maas.Calls().Log {
+		switch {
+		case call.Method == http.MethodGet && call.Endpoint == "vm-hosts/":
+			vmHosts++
+		case call.Method == http.MethodGet && call.Endpoint == "machines/" && call.Op == "":
+			machines++
+		}
+	}
+	return vmHosts, machines
+}
+
+// However many identities are used, MAAS gets one list more, and none before it is used.
+func TestTheMirrorAsksSparingly(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.region = strings.ReplaceAll(region, `keys: ["admin:token:secret"]`, `keys: ["admin:token:secret", "second:token:secret"]`) })
+	now := testingclock.NewFakePassiveClock(time.Now())
+	m := w.mirror(now, time.Nanosecond) // Nothing is recent enough.
+	if vmHosts, machines := w.hostLists(func() { m.Sync(t.Context()) }); vmHosts+machines > 0 {
+		t.Errorf("%d and %d lists without a cluster", vmHosts, machines)
+	}
+	w.provisioned(w.newCluster())
+	other := w.lxdHost("direct") // uses another key of the same MAAS
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "second", Namespace: w.namespace}, StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "second:token:secret"},
+	})
+	other.Spec = infrav1.LXDHostSpec{
+		Address: "127.0.0.1:1", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "none"},
+		MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "second"},
+	}
+	w.create(other)
+	w.hostSays(other, infrav1.RegisteredCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	if regions := w.scopes.Regions(); len(regions) != 2 {
+		t.Fatalf("%d identities are used", len(regions))
+	}
+	m.Sync(t.Context()) // Also asks for the machines of the VM hosts.
+	for range 4 {
+		now.SetTime(now.Now().Add(time.Minute))
+		if vmHosts, _ := w.hostLists(func() { m.Sync(t.Context()) }); vmHosts != 1 {
+			t.Errorf("%d lists of VM hosts in a round", vmHosts)
+		}
+	}
+	if got := len(w.mirrored()); got != 3 {
+		t.Errorf("%d LXDHosts, want 3", got)
+	}
+}
+
+func (w *world) mirrored() (found []infrav1.LXDHost) {
+	w.t.Helper()
+	list := &infrav1.LXDHostList{}
+	if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
+		w.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(h infrav1.LXDHost) bool { return h.Spec.VMHost == nil })
+}
+
+// An outage removes nothing, and a short one changes nothing.
+func TestTheMirrorInAnOutage(t *testing.T) {
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	now := testingclock.NewFakePassiveClock(time.Now())
+	m := w.mirror(now, time.Nanosecond)
+	m.Sync(t.Context())
+	before := w.mirrored()
+	if len(before) != 3 || !conditions.IsTrue(&before[0], infrav1.ReadyCondition) {
+		t.Fatalf("%d LXDHosts: %+v", len(before), before)
+	}
+	m.Sync(t.Context())
+	if diff := cmp.Diff(before, w.mirrored()); diff != "" {
+		t.Errorf("a round in which nothing changed (-before +after):\n%s", diff)
+	}
+	fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusForbidden})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.SetTime(now.Now().Add(time.Minute))
+	m.Sync(t.Context())
+	if diff := cmp.Diff(before, w.mirrored()); diff != "" {
+		t.Errorf("a short outage (-before +after):\n%s", diff)
+	}
+	now.SetTime(now.Now().Add(time.Hour))
+	m.Sync(t.Context())
+	after := w.mirrored()
+	if len(after) != 3 {
+		t.Fatalf("%d LXDHosts after an outage", len(after))
+	}
+	for i := range after {
+		if c := conditions.Get(&after[i], infrav1.ReadyCondition); c.Status != metav1.ConditionUnknown || c.Reason != infrav1.MAASUnavailableReason {
+			t.Errorf("%s: Ready is %s, %s", after[i].Name, c.Status, c.Reason)
+		}
+	}
+	w.maas.RemoveFault(fault)
+	m.Sync(t.Context())
+	for _, host := range w.mirrored() {
+		if !conditions.IsTrue(&host, infrav1.ReadyCondition) {
+			t.Errorf("%s is not ready after the outage", host.Name)
+		}
+	}
 }

@@ -52,7 +52,7 @@ func (w *world) leaks(text string) []string {
 	}
 	look("log", string(log))
 	for _, list := range []client.ObjectList{
-		&corev1.EventList{}, &eventsv1.EventList{}, &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{}, &clusterv1.ClusterList{},
+		&corev1.EventList{}, &eventsv1.EventList{}, &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{}, &infrav1.LXDHostList{}, &clusterv1.ClusterList{},
 		&clusterv1.MachineList{}, &corev1.ConfigMapList{}, &appsv1.DaemonSetList{},
 	} {
 		if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+func direct() *infrav1.LXDHost {
+	return &infrav1.LXDHost{Spec: infrav1.LXDHostSpec{Address: "10.0.0.1", CredentialsRef: &infrav1.LocalObjectReference{Name: "lxd"}}}
+}
+
+// Each error is told where a person looks for it, and Ready has the cause, not what follows from it.
+func TestConditionsOfAnError(t *testing.T) {
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	for _, test := range []struct {
+		err                             error
+		reachable, trusted, schedulable metav1.ConditionStatus
+		ready                           string
+	}{
+		{nil, yes, yes, yes, infrav1.ReadyReason},
+		{&scope.CredentialsError{Source: "Secret lxd"}, unknown, no, no, infrav1.CredentialsInvalidReason},
+		{&lxdhost.Error{Kind: lxdhost.KindInvalid}, unknown, no, no, infrav1.CredentialsInvalidReason},
+		{&lxdhost.Error{Kind: lxdhost.KindUnreachable}, no, unknown, no, infrav1.LXDUnreachableReason},
+		{&lxdhost.Error{Kind: lxdhost.KindOther}, no, unknown, no, infrav1.LXDFailedReason},
+		{&lxdhost.Error{Kind: lxdhost.KindPool}, no, unknown, no, infrav1.LXDFailedReason},
+		{&lxdhost.Error{Kind: lxdhost.KindPin}, yes, no, no, infrav1.CertificateMismatchReason},
+		{&lxdhost.Error{Kind: lxdhost.KindNotTrusted}, yes, no, no, infrav1.NotTrustedReason},
+		{&lxdhost.Error{Kind: lxdhost.KindProject}, yes, no, no, infrav1.ProjectNotFoundReason},
+		{&lxdhost.Error{Kind: lxdhost.KindNoVMs}, yes, yes, no, infrav1.VMsNotSupportedReason},
+		{&lxdhost.Error{Kind: lxdhost.KindCluster}, yes, yes, no, infrav1.LXDClusteredReason},
+	} {
+		t.Run(test.ready+"/"+string(lxdhost.KindOf(test.err)), func(t *testing.T) {
+			host := direct()
+			if !markConnection(host, test.err) {
+				t.Fatal("the error is not known")
+			}
+			report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+			var why *report.Problem
+			if reason := offersNoVMs(test.err); reason != "" {
+				why = &report.Problem{Reason: reason}
+			}
+			markSchedulable(host, why)
+			summarize(host)
+			for condition, want := range map[string]metav1.ConditionStatus{
+				infrav1.ReachableCondition: test.reachable, infrav1.TrustedCondition: test.trusted, infrav1.SchedulableCondition: test.schedulable,
+			} {
+				if got := conditions.Get(host, condition).Status; got != want {
+					t.Errorf("%s is %s, want %s", condition, got, want)
+				}
+			}
+			ready := conditions.Get(host, infrav1.ReadyCondition)
+			if ready.Reason != test.ready || (ready.Status == yes) != (test.err == nil) || ready.Status == unknown {
+				t.Errorf("Ready is %s, %s", ready.Status, ready.Reason)
+			}
+		})
+	}
+	host := direct()
+	if markConnection(host, errors.New("Kubernetes")) || len(host.Status.Conditions) > 0 {
+		t.Errorf("an error that is not LXD's sets %v", host.Status.Conditions)
+	}
+}
+
+// A message that is another one each time would be a write each time.
+func TestCauseIsStable(t *testing.T) {
+	broken := func(port int) error {
+		return &net.OpError{
+			Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Addr: &net.TCPAddr{Port: 8443}, Err: syscall.ECONNRESET,
+		}
+	}
+	for name, both := range map[string][2]error{
+		"connection": {broken(1), broken(2)},
+		"name":       {&net.DNSError{Err: "read udp 127.0.0.1:1"}, &net.DNSError{Err: "read udp 127.0.0.1:2"}},
+		"deadline":   {fmt.Errorf("a: %w", context.DeadlineExceeded), fmt.Errorf("b: %w", context.DeadlineExceeded)},
+		"another":    {errors.New("a"), errors.New("b")},
+	} {
+		if a, b := cause(both[0]), cause(both[1]); a != b || a == "" {
+			t.Errorf("%s: %q, then %q", name, a, b)
+		}
+	}
+}
+
+func TestEventsOfTransitions(t *testing.T) {
+	host := func(status metav1.ConditionStatus, reason string) *infrav1.LXDHost {
+		h := direct()
+		if reason != "" {
+			conditions.Set(h, metav1.Condition{Type: infrav1.ReadyCondition, Status: status, Reason: reason})
+		}
+		return h
+	}
+	for name, test := range map[string]struct {
+		before, after *infrav1.LXDHost
+		want          string
+	}{
+		"it fails":           {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.NotTrustedReason), infrav1.NotTrustedReason},
+		"it never was ready": {host("", ""), host(metav1.ConditionFalse, infrav1.NotTrustedReason), infrav1.NotTrustedReason},
+		"another failure":    {host(metav1.ConditionFalse, infrav1.LXDUnreachableReason), host(metav1.ConditionFalse, infrav1.NotTrustedReason), infrav1.NotTrustedReason},
+		"the same failure":   {host(metav1.ConditionFalse, infrav1.NotTrustedReason), host(metav1.ConditionFalse, infrav1.NotTrustedReason), ""},
+		"it is ready":        {host(metav1.ConditionFalse, infrav1.NotTrustedReason), host(metav1.ConditionTrue, infrav1.ReadyReason), ""},
+		"MAAS does not say":  {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionUnknown, infrav1.MAASUnavailableReason), ""},
+		"a person's choice":  {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.UnschedulableReason), ""},
+		"a deletion":         {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.DeletingReason), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(1)
+			announce(recorder, test.before, test.after)
+			close(recorder.Events)
+			said := <-recorder.Events
+			if (said == "") != (test.want == "") || !strings.Contains(said, test.want) {
+				t.Errorf("the event is %q, want %q", said, test.want)
+			}
+		})
+	}
+}
