@@ -4,13 +4,10 @@ package controllers
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	lxdclient "github.com/canonical/lxd/client"
@@ -28,8 +25,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
-
-const lxdProject = "maas"
 
 // lxdServer is a real LXD that is prepared for VMs of ours, and reached through a port of this computer.
 type lxdServer struct {
@@ -56,7 +51,7 @@ func newLXDServer(t *testing.T) *lxdServer {
 	_, err = node.Trust(t.Context(), "capmaas", lxdProject, s.keys.Certificate)
 	s.must(err)
 	s.client = lxdtest.Connect(t, s.daemon.Socket()).UseProject(lxdProject)
-	s.address = s.forward(listen)
+	s.address = lxdtest.Forward(t, s.daemon, listen)
 	return s
 }
 
@@ -64,43 +59,6 @@ func (s *lxdServer) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
-	}
-}
-
-// forward returns an address whose connections lead to one in the node's network.
-func (s *lxdServer) forward(to string) string {
-	s.t.Helper()
-	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", "127.0.0.1:0")
-	s.must(err)
-	var running sync.WaitGroup
-	s.t.Cleanup(func() { _ = listener.Close(); running.Wait() })
-	running.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { s.join(from, to) })
-		}
-	})
-	return listener.Addr().String()
-}
-
-// join passes on bytes until one side ends, or the test.
-func (s *lxdServer) join(from net.Conn, to string) {
-	defer from.Close()
-	target, err := s.daemon.Dial(s.t.Context(), "tcp", to)
-	if err != nil {
-		return
-	}
-	defer target.Close()
-	done := make(chan struct{}, 2)
-	for _, pair := range [][2]net.Conn{{from, target}, {target, from}} {
-		go func() { _, _ = io.Copy(pair[0], pair[1]); done <- struct{}{} }()
-	}
-	select {
-	case <-done:
-	case <-s.t.Context().Done():
 	}
 }
 

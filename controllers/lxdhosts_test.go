@@ -6,12 +6,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -244,7 +241,7 @@ func newLab(w *world) *lab {
 		Address: "127.0.0.1:8443", ServerCertificate: []byte(settings.Environment.Certificate), Project: lxdProject,
 		ClientCertificate: l.keys.Certificate, ClientKey: l.keys.Key, Dial: daemon.Dial,
 	}
-	l.address = l.forward(daemon)
+	l.address = lxdtest.Forward(w.t, daemon, l.options.Address)
 	return l
 }
 
@@ -268,49 +265,6 @@ func (l *lab) distrust() {
 	for _, certificate := range certificates {
 		l.must(l.all.DeleteCertificate(certificate.Fingerprint))
 	}
-}
-
-// forward leads connections from the manager's network into that of LXD.
-func (l *lab) forward(daemon *lxdbed.Daemon) string {
-	l.w.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	l.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	l.w.t.Cleanup(func() {
-		cancel()
-		_ = listener.Close()
-		running.Wait()
-	})
-	running.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { l.lead(ctx, from, daemon) })
-		}
-	})
-	return listener.Addr().String()
-}
-
-func (l *lab) lead(ctx context.Context, from net.Conn, daemon *lxdbed.Daemon) {
-	defer func() { _ = from.Close() }()
-	to, err := daemon.Dial(ctx, "tcp", l.options.Address)
-	if err != nil {
-		return
-	}
-	defer func() { _ = to.Close() }()
-	stop := context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })
-	defer stop()
-	var both sync.WaitGroup
-	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
-		both.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			_, _ = pair[0].Close(), pair[1].Close()
-		})
-	}
-	both.Wait()
 }
 
 func (l *lab) secret() *corev1.Secret {
@@ -472,7 +426,9 @@ func (w *world) hostLists(do func()) (vmHosts, machines int) {
 
 // However many identities are used, MAAS gets one list more, and none before it is used.
 func TestTheMirrorAsksSparingly(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.region = strings.ReplaceAll(region, `keys: ["admin:token:secret"]`, `keys: ["admin:token:secret", "second:token:secret"]`) })
+	w := newWorld(t, func(w *world) {
+		w.region = strings.ReplaceAll(region, `keys: ["admin:token:secret"]`, `keys: ["admin:token:secret", "second:token:secret"]`)
+	})
 	now := testingclock.NewFakePassiveClock(time.Now())
 	m := w.mirror(now, time.Nanosecond) // Nothing is recent enough.
 	if vmHosts, machines := w.hostLists(func() { m.Sync(t.Context()) }); vmHosts+machines > 0 {
