@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,10 +38,11 @@ const (
 
 // leadOwn runs a cluster that needs all rights of the manager except those for its Nodes: it has its own credentials,
 // and one VM that boots into nothing, with an address of a pool. Meanwhile the manager's process ends, so that the next
-// one takes the lease over, and VMs are lost.
+// one takes the lease over, VMs are lost, and LXDHosts are changed.
 func leadOwn(l *life.Life) {
 	makeOwn(l)
 	loseVMs(l)
+	changeLXDHosts(l)
 	removeOwn(l)
 }
 
@@ -131,6 +133,40 @@ func loseVMs(l *life.Life) {
 			return e.Action == "Audit" && e.Regarding.Name == l.Key.Name && e.Series != nil
 		})
 		return told, fmt.Sprintf("%d events", len(list.Items)), err
+	})
+}
+
+// changeLXDHosts changes the LXDHost of a VM host, and makes one for a VM host that MAAS does not have, until the manager
+// has mended both.
+func changeLXDHosts(l *life.Life) {
+	l.Helper()
+	var changed *infrav1.LXDHost
+	l.Wait("the VM hosts to have LXDHosts", func() (bool, string, error) {
+		list := &infrav1.LXDHostList{}
+		err := l.Box.Client.List(l.Context(), list, client.InNamespace(sandbox.Namespace))
+		for i := range list.Items {
+			if conditions.IsTrue(&list.Items[i], infrav1.ReadyCondition) {
+				changed = &list.Items[i]
+			}
+		}
+		return changed != nil, fmt.Sprintf("%d LXDHosts", len(list.Items)), err
+	})
+	zone, before := changed.Spec.Zone, changed.DeepCopy()
+	changed.Spec.Zone = "elsewhere"
+	if err := l.Box.Client.Patch(l.Context(), changed, client.MergeFrom(before)); err != nil {
+		l.Fatal(err)
+	}
+	extra := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{
+		Namespace: sandbox.Namespace, Name: "extra", Annotations: map[string]string{infrav1.MAASAnnotation: changed.Annotations[infrav1.MAASAnnotation]},
+	}}
+	extra.Spec.VMHost = &infrav1.VMHostReference{ID: 4711}
+	if err := l.Box.Client.Create(l.Context(), extra); err != nil {
+		l.Fatal(err)
+	}
+	l.Wait("the LXDHosts to be as MAAS has them", func() (bool, string, error) {
+		err := l.Box.Client.Get(l.Context(), client.ObjectKeyFromObject(changed), changed)
+		gone := apierrors.IsNotFound(l.Box.Client.Get(l.Context(), client.ObjectKeyFromObject(extra), extra))
+		return gone && changed.Spec.Zone == zone, "zone " + changed.Spec.Zone, err
 	})
 }
 
