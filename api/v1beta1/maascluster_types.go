@@ -44,7 +44,8 @@ const (
 	// PreferredSubnetKey is the key in PreferredSubnetConfigMap.
 	PreferredSubnetKey = "preferredSubnets"
 
-	// LXDHostLabel is "true" on the Nodes of a host cluster that are VM hosts of MAAS, with resources that MAAS knows.
+	// LXDHostLabel is "true" on the Nodes of a host cluster that are VM hosts of MAAS, with resources that MAAS knows, or,
+	// if MAAS has no VM hosts, that are prepared to be LXDHosts.
 	LXDHostLabel = "capmaas.io/lxd-host"
 
 	// LXDHostRetireAnnotation on a Node of a host cluster makes the initializer there take the node out of service: it
@@ -58,6 +59,15 @@ const (
 	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of
 	// MachineDeployed while its machine waits for the others of a host cluster that is deleted.
 	LXDHostRetiredReason = "Retired"
+
+	// LXDKeysPrefix and the name of a Node of a host cluster are the name of the Secret there, of type kubernetes.io/tls,
+	// with the key pair that the Node's LXD trusts.
+	LXDKeysPrefix = "lxd-initializer-"
+
+	// LXDServerCertificateKey and LXDAddressKey are the keys in that Secret of LXD's own certificate in PEM, and of the
+	// address at which LXD is reached (host:port). They are there if MAAS has no VM hosts.
+	LXDServerCertificateKey = "server.crt"
+	LXDAddressKey           = "address"
 
 	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full
 	// ones too. Only where the control planes are LXD VMs.

@@ -129,7 +129,9 @@ type pass struct {
 	address netip.Addr
 	lxd     *lxdnode.Node
 	keys    lxdnode.Keys
+	secret  *corev1.Secret // with the keys
 	host    maas.VMHost
+	offered []byte // LXD's own certificate, if MAAS has no VM hosts; nil otherwise
 }
 
 type step struct {
@@ -215,7 +217,7 @@ func (p *pass) record(ctx context.Context, err error, took time.Duration) {
 	log := logr.FromContextOrDiscard(ctx)
 	p.ready.Store(err == nil)
 	p.failures++
-	reason, message := reasonRegistered, ""
+	reason, message := "", ""
 	switch {
 	case err != nil:
 		problem := problemOf(err)
@@ -223,7 +225,8 @@ func (p *pass) record(ctx context.Context, err error, took time.Duration) {
 	case p.retiring:
 		reason, p.failures = infrav1.LXDHostRetiredReason, 0
 	default:
-		message, p.failures = p.condition(nil).Message, 0
+		made := p.condition(nil)
+		reason, message, p.failures = made.Reason, made.Message, 0
 	}
 	if logged := reason + ": " + message; logged != p.logged {
 		p.logged = logged

@@ -64,7 +64,8 @@ func (p *pass) trustKeys(ctx context.Context) error {
 	return err
 }
 
-// register creates or updates the node's VM host in MAAS. It searches for an existing one first.
+// register creates or updates the node's VM host in MAAS. It searches for an existing one first. If MAAS has no VM hosts,
+// the node is offered to the manager instead.
 func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
 		return err
@@ -79,6 +80,9 @@ func (p *pass) register(ctx context.Context) error {
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key),
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
 	})
+	if errors.Is(err, maas.Gone) {
+		return p.offer(ctx)
+	}
 	p.hostID = result.Host.ID
 	switch p.host = result.Host; {
 	case result.Created:
@@ -116,8 +120,13 @@ func (a *agent) ownCertificate(name, commonName string) bool {
 	return name == a.keysName() || strings.HasPrefix(name, secretPrefix) && commonName == lxdnode.CommonName(name)
 }
 
-// distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it.
+// distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it. If MAAS has no VM hosts,
+// they stay until the node retires: MAAS has the earlier pair in the power parameters of each VM that was made with it,
+// and the manager copies the new one only later.
 func (p *pass) distrustOthers(ctx context.Context) error {
+	if p.offered != nil {
+		return nil
+	}
 	_, err := p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
 	return err
 }
@@ -154,7 +163,7 @@ func (p *pass) checkMachine(context.Context) error {
 // checkResources checks that MAAS knows the host's resources: it composes VMs only then.
 func (p *pass) checkResources(context.Context) error {
 	p.metrics.host(p.host)
-	if p.host.ResourcesKnown() {
+	if p.offered != nil || p.host.ResourcesKnown() {
 		return nil
 	}
 	return &problem{

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -13,12 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 const (
 	// secretPrefix and the node's name make up the name of the Secret, and of the certificate in LXD's trust store.
-	secretPrefix = "lxd-initializer-"
+	secretPrefix = infrav1.LXDKeysPrefix
 	// renewBefore is how long before its expiry a certificate is replaced: LXD refuses an expired one.
 	renewBefore = 30 * 24 * time.Hour
 )
@@ -38,7 +40,7 @@ func (p *pass) keepKeys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the Secret %s: %w", p.keysName(), err)
 	}
-	p.keys = lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
+	p.secret, p.keys = secret, lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
 	if secret.Type != corev1.SecretTypeTLS || !usable(p.keys) {
 		p.event(corev1.EventTypeWarning, "KeyPairReplaced", "The key pair in Secret %s can't be used and is replaced", p.keysName())
 		if err := p.deleteSecret(ctx, secret); err != nil {
@@ -50,17 +52,41 @@ func (p *pass) keepKeys(ctx context.Context) error {
 		return nil
 	}
 	secret.OwnerReferences = []metav1.OwnerReference{p.owner()}
-	if _, err := p.secrets().Update(ctx, secret, metav1.UpdateOptions{FieldManager: component}); err != nil {
+	return p.updateSecret(ctx)
+}
+
+func (p *pass) updateSecret(ctx context.Context) (err error) {
+	if p.secret, err = p.secrets().Update(ctx, p.secret, metav1.UpdateOptions{FieldManager: component}); err != nil {
 		return fmt.Errorf("updating the Secret %s: %w", p.keysName(), err)
 	}
 	return nil
+}
+
+// offer stores beside the key pair what else the manager needs in order to make VMs through LXD's own API.
+func (p *pass) offer(ctx context.Context) (err error) {
+	if p.offered, err = p.lxd.ServerCertificate(ctx); err != nil {
+		return err
+	}
+	changed := false
+	for key, value := range map[string][]byte{
+		infrav1.LXDServerCertificateKey: p.offered,
+		infrav1.LXDAddressKey:           []byte(p.options.powerAddress(p.address)),
+	} {
+		if !bytes.Equal(p.secret.Data[key], value) {
+			p.secret.Data[key], changed = value, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return p.updateSecret(ctx)
 }
 
 func (p *pass) createKeys(ctx context.Context) (err error) {
 	if p.keys, err = lxdnode.NewKeys(p.keysName()); err != nil {
 		return err
 	}
-	_, err = p.secrets().Create(ctx, &corev1.Secret{
+	p.secret, err = p.secrets().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: p.keysName(), OwnerReferences: []metav1.OwnerReference{p.owner()}},
 		Type:       corev1.SecretTypeTLS,
 		Data:       map[string][]byte{corev1.TLSCertKey: p.keys.Certificate, corev1.TLSPrivateKeyKey: p.keys.Key},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 // component is the initializer's name in events and patches.
@@ -134,12 +135,30 @@ func (p *pass) condition(failed error) corev1.NodeCondition {
 	case p.retiring:
 		c.Status, c.Reason = corev1.ConditionFalse, infrav1.LXDHostRetiredReason
 		c.Message = "LXD on this node no longer trusts the key that MAAS was given"
+	case p.offered != nil:
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonPrepared, p.offerMessage()
 	default:
 		c.Status, c.Reason = corev1.ConditionTrue, reasonRegistered
 		c.Message = fmt.Sprintf("VM host %s in zone %s and resource pool %s: %d cores, %d MiB of memory",
 			p.host.Name, p.host.Zone.Name, p.host.Pool.Name, p.host.Total.Cores, p.host.Total.Memory)
 	}
 	return c
+}
+
+// offerMessage changes with everything that is offered: the manager is woken when the message changes.
+func (p *pass) offerMessage() string {
+	return fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, so the manager makes an LXDHost",
+		p.options.powerAddress(p.address), shortFingerprint(p.offered), shortFingerprint(p.keys.Certificate), p.options.lxd.Project)
+}
+
+// shortFingerprint returns the fingerprint of a certificate as LXD's lists show it.
+func shortFingerprint(certificate []byte) string {
+	const shown = 12
+	fingerprint, err := lxdnode.Fingerprint(certificate)
+	if err != nil {
+		return "unknown" // Both were parsed before.
+	}
+	return fingerprint[:shown]
 }
 
 func (p *pass) currentCondition() *corev1.NodeCondition {

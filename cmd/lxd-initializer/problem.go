@@ -22,6 +22,7 @@ import (
 const (
 	reasonPreparing        = "Preparing"
 	reasonRegistered       = "Registered"
+	reasonPrepared         = "Prepared"
 	reasonResourcesUnknown = "ResourcesUnknown"
 	reasonAddressUnknown   = "AddressUnknown"
 	reasonZoneUnknown      = "ZoneUnknown"
@@ -93,9 +94,6 @@ func (p *problem) ofMAAS(err *maas.Error) {
 	case maas.Forbidden:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
 		p.message = "MAAS registers VM hosts for administrators only: give the API key of one"
-	case maas.Gone:
-		p.reason, p.permanent = infrav1.VMHostsNotSupportedReason, true
-		p.message = "this MAAS has no VM hosts (3.8 and newer)"
 	case maas.Invalid:
 		p.reason, p.permanent = infrav1.MAASRefusedReason, true
 		p.message = "MAAS refuses the registration: " + err.Message

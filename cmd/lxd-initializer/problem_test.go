@@ -36,7 +36,6 @@ func TestProblems(t *testing.T) {
 		{"no credentials", &credentialError{"MAAS_API_KEY", "none"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
 		{"401", &maas.Error{Kind: maas.Unauthorized, Message: "&hush"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
 		{"403", &maas.Error{Kind: maas.Forbidden}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
-		{"410", &maas.Error{Kind: maas.Gone}, corev1.ConditionFalse, infrav1.VMHostsNotSupportedReason, true},
 		{"400", &maas.Error{Kind: maas.Invalid}, corev1.ConditionFalse, infrav1.MAASRefusedReason, true},
 		{"404", &maas.Error{Kind: maas.NotFound}, corev1.ConditionFalse, reasonFailed, false},
 		{"no answer", &maas.Error{Kind: maas.Unavailable}, corev1.ConditionUnknown, infrav1.MAASUnavailableReason, false},

@@ -177,6 +177,22 @@ func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	}, nil
 }
 
+// ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate of
+// GET /1.0. The error is an *Error.
+func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	server, err := n.getServer(ctx)
+	if err != nil {
+		return nil, asError(StepServer, "reading the server's certificate", err)
+	}
+	certificate := []byte(server.Environment.Certificate)
+	if _, err := decodeCertificate(certificate); err != nil {
+		return nil, &Error{Step: StepServer, Problem: "the certificate that LXD reports as its own: " + err.Error(), cause: err}
+	}
+	return certificate, nil
+}
+
 // missingExtensions returns the extensions that MAAS's LXD driver requires at registration, or Trust, and that this
 // server lacks.
 func missingExtensions(server *api.Server) []string {

@@ -63,6 +63,7 @@ func TestFreshNodeIsPreparedOnce(t *testing.T) {
 
 	t.Run("and trusts its client over HTTPS", func(t *testing.T) { testTrust(t, d, n) })
 	t.Run("and is known", func(t *testing.T) { testFacts(t, n) })
+	t.Run("and reports the certificate that its clients see", func(t *testing.T) { testServerCertificate(t, d, n) })
 }
 
 // wantFreshNode compares what was made for goodConfig, piece by piece.
@@ -233,6 +234,29 @@ func testFacts(t *testing.T, n *Node) {
 	}
 	if !slices.Contains(facts.StorageDrivers, "btrfs") || !slices.Contains(facts.StorageDrivers, "dir") {
 		t.Errorf("storage drivers %v", facts.StorageDrivers)
+	}
+}
+
+func testServerCertificate(t *testing.T, d *lxdbed.Daemon, n *Node) {
+	certificate, err := n.ServerCertificate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Fingerprint(certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection, err := d.Dial(t.Context(), "tcp", "10.0.2.15:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	client := tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) // It is compared below.
+	if err := client.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := fingerprint(client.ConnectionState().PeerCertificates[0].Raw); got != want {
+		t.Errorf("it reports the certificate %s, and shows %s", got, want)
 	}
 }
 
