@@ -89,6 +89,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), objects.IgnoreFigures).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
 		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
@@ -106,7 +107,16 @@ func (r *Reconciler) machineToCluster(ctx context.Context, object client.Object)
 	if !clusters.IsControlPlane(object) && object.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
-	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), object.GetLabels()[clusterv1.ClusterNameLabel])
+	return r.toCluster(ctx, object)
+}
+
+// toCluster wakes the cluster whose name is in an object's label.
+func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[clusterv1.ClusterNameLabel]
+	if name == "" {
+		return nil // An LXDHost that somebody else made.
+	}
+	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), name)
 	if err != nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
 		return nil
 	}

@@ -37,7 +37,7 @@ import (
 )
 
 const (
-	// fieldOwner is the field owner of objects in host clusters.
+	// fieldOwner is the field owner of objects in host clusters, and of those that are made of their nodes.
 	fieldOwner = client.FieldOwner("capmaas-controller-manager")
 	// initializerNamespace is the initializer's namespace, and credentialsName its Secret there.
 	initializerNamespace = "capmaas-system"
@@ -53,6 +53,7 @@ const (
 	startAllowance = 3 * time.Minute
 	// maxPending is how many hosts that are not ready a condition names.
 	maxPending = 3
+	secretKind = "Secret"
 )
 
 // Initializer configures the LXD initializer in host clusters.
@@ -61,8 +62,8 @@ type Initializer struct {
 	Image, PullPolicy string
 }
 
-// reconcileHostCluster makes every node of a host cluster a VM host of MAAS: it installs the initializer there, and
-// checks which VM hosts MAAS has.
+// reconcileHostCluster makes every node of a host cluster a VM host of MAAS, or an LXDHost if MAAS has no VM hosts: it
+// installs the initializer there, and checks what came of it.
 func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster) error {
 	if !s.MaasCluster.Spec.LXDControlPlaneCluster {
 		return nil
@@ -123,7 +124,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 // refusalOf returns the error text of the host cluster's API server. For a Secret it returns only the reason, because
 // the text could contain the Secret's data.
 func refusalOf(object client.Object, err error) string {
-	if object.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+	if object.GetObjectKind().GroupVersionKind().Kind == secretKind {
 		return cmp.Or(string(apierrors.ReasonForError(err)), "no response")
 	}
 	return report.Brief(err.Error())
@@ -147,20 +148,25 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 		}}
 	}
 	return []*unstructured.Unstructured{
-		named("Secret", credentialsName, data),
+		named(secretKind, credentialsName, data),
 		named("ConfigMap", endpointName, map[string]any{"maasEndpoint": c.Endpoint}),
 	}
 }
 
-// awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows.
+// awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows; if MAAS has no VM hosts, when
+// every machine has an LXDHost that is ready.
 func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
 	hosts, _, err := s.Inventory.VMHosts(ctx, hostsMaxAge)
-	if err != nil {
+	what, notYet := "VM hosts", func(m *infrav1.MaasMachine) string { return r.notYetHost(ctx, workload, hosts, m) }
+	switch {
+	case errors.Is(err, maas.Gone):
+		what, notYet = "LXD hosts", func(m *infrav1.MaasMachine) string { return r.notYetLXDHost(ctx, s, workload, m) }
+	case err != nil:
 		return fmt.Errorf("listing VM hosts: %w", err)
 	}
 	var pending []string
 	for i := range machines {
-		if why := r.notYetHost(ctx, workload, hosts, &machines[i]); why != "" {
+		if why := notYet(&machines[i]); why != "" {
 			pending = append(pending, machines[i].Name+": "+why)
 		}
 	}
@@ -174,7 +180,7 @@ func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload 
 	if len(pending) > maxPending {
 		shown += fmt.Sprintf("; and %d more", len(pending)-maxPending)
 	}
-	message := fmt.Sprintf("%d of %d nodes are VM hosts", len(machines)-len(pending), want)
+	message := fmt.Sprintf("%d of %d nodes are %s", len(machines)-len(pending), want, what)
 	if shown != "" {
 		message += " (" + shown + ")"
 	}
@@ -200,27 +206,44 @@ func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hos
 	if slices.ContainsFunc(on, maas.VMHost.ResourcesKnown) {
 		return ""
 	}
-	machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
-	if err != nil || machine == nil || !machine.Status.NodeRef.IsDefined() {
-		return "no node yet"
-	}
-	node := &corev1.Node{}
-	if err := workload.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node); err == nil {
-		c := clusters.HostCondition(node)
-		if c != nil && c.Status != corev1.ConditionTrue && c.Message != "" {
-			return report.Brief(c.Message)
-		}
-		if c == nil && r.cannotStart(ctx, client.ObjectKey{Namespace: m.Namespace, Name: machine.Spec.ClusterName}, node.Name) {
-			return fmt.Sprintf("the initializer's pod does not start there: can the node pull %s?", r.Initializer.Image)
-		}
-	}
-	if len(on) > 0 {
+	node := r.lookAtNode(ctx, workload, m)
+	switch {
+	case node.lacks != "":
+		return node.lacks
+	case len(on) > 0:
 		return "MAAS does not know its cores and memory yet"
-	}
-	if slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == machine.Status.NodeRef.Name }) {
+	case slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == node.name }):
 		return "MAAS shows its VM host on another machine: do interfaces of the nodes have one MAC address in common, as with Calico?"
 	}
 	return "not registered in MAAS yet"
+}
+
+// nodeState is what a machine's Node reports of the initializer.
+type nodeState struct {
+	name     string // "" if there is no Node
+	prepared bool   // the initializer has done all that it does
+	lacks    string // what keeps it from that; "" if that is not known
+}
+
+// lookAtNode reads a machine's Node.
+func (r *Reconciler) lookAtNode(ctx context.Context, workload client.Reader, m *infrav1.MaasMachine) nodeState {
+	machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
+	if err != nil || machine == nil || !machine.Status.NodeRef.IsDefined() {
+		return nodeState{lacks: "no node yet"}
+	}
+	state, node := nodeState{name: machine.Status.NodeRef.Name}, &corev1.Node{}
+	if err := workload.Get(ctx, client.ObjectKey{Name: state.name}, node); err != nil {
+		return state
+	}
+	switch c := clusters.HostCondition(node); {
+	case c != nil && c.Status == corev1.ConditionTrue:
+		state.prepared = true
+	case c != nil:
+		state.lacks = report.Brief(c.Message)
+	case r.cannotStart(ctx, client.ObjectKey{Namespace: m.Namespace, Name: machine.Spec.ClusterName}, node.Name):
+		state.lacks = fmt.Sprintf("the initializer's pod does not start there: can the node pull %s?", r.Initializer.Image)
+	}
+	return state
 }
 
 // cannotStart reports whether the initializer's pod has been on a node for too long without running, so that it can't

@@ -141,7 +141,9 @@ func TestManagersRights(t *testing.T) {
 		{verb: "patch", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "update", resource: "secrets", namespace: "any"},
 		{verb: "delete", resource: "secrets", namespace: "any"},
-		{verb: "create", resource: "secrets", namespace: "any"},
+		{verb: "create", resource: "secrets", namespace: "any", allowed: true},
+		{verb: "deletecollection", resource: "secrets", namespace: "any"},
+		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
 		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: "any"},
 		{verb: "create", resource: "pods", namespace: releaseNamespace},
 	})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -120,6 +121,14 @@ func Annotate(object client.Object, key, value string) {
 var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 	return resync || !equality.Semantic.DeepEqual(withoutBookkeeping(e.ObjectOld), withoutBookkeeping(e.ObjectNew))
+}}
+
+// IgnoreFigures drops updates of an LXDHost that change neither its condition Ready nor whether it is being deleted: what
+// is free there changes all the time.
+var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*infrav1.LXDHost), e.ObjectNew.(*infrav1.LXDHost)
+	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		!equality.Semantic.DeepEqual(conditions.Get(before, infrav1.ReadyCondition), conditions.Get(after, infrav1.ReadyCondition))
 }}
 
 // withoutBookkeeping returns an object without our own annotations and the fields that change with each write.

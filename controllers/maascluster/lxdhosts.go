@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maascluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// defaultPool is the resource pool that MAAS always has.
+const defaultPool = "default"
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
+
+// offer is what the initializer on a node tells of its LXD, where MAAS has no VM hosts.
+type offer struct {
+	node string
+	// keys are the client's certificate and key, as in a Secret of type kubernetes.io/tls.
+	keys                       map[string][]byte
+	serverCertificate, address string
+}
+
+// notYetLXDHost makes the LXDHost of a machine, or updates it, and returns why VMs can't be made there yet; "" if they
+// can. The initializer's condition on the Node takes precedence over what is wrong with the LXDHost.
+func (r *Reconciler) notYetLXDHost(ctx context.Context, s *scope.Cluster, workload client.Reader, m *infrav1.MaasMachine) string {
+	node := r.lookAtNode(ctx, workload, m)
+	if node.prepared {
+		if err := r.keepLXDHost(ctx, s, m, node.name); err != nil {
+			return report.Brief(err.Error())
+		}
+	}
+	host, err := clusters.LXDHost(ctx, r.Client, m)
+	switch {
+	case err != nil:
+		return report.Brief(err.Error())
+	case host != nil && conditions.IsTrue(host, infrav1.ReadyCondition):
+		return ""
+	case node.lacks != "":
+		return node.lacks
+	case host == nil && !node.prepared:
+		return "the initializer has not prepared it yet"
+	case host == nil || conditions.Get(host, infrav1.ReadyCondition) == nil:
+		return "its LXDHost was not checked yet"
+	}
+	ready := conditions.Get(host, infrav1.ReadyCondition)
+	return "its LXDHost: " + report.Brief(cmp.Or(ready.Message, ready.Reason))
+}
+
+// keepLXDHost brings the LXDHost of a machine, and the Secret with its key pair, to what the machine's node offers.
+func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node string) error {
+	offered, err := r.readOffer(ctx, client.ObjectKeyFromObject(s.Cluster), node)
+	if err != nil {
+		return err
+	}
+	host, err := lxdHostOf(s, m, offered)
+	if err != nil {
+		return err
+	}
+	secret, err := keysOf(s, m, offered)
+	if err != nil {
+		return err
+	}
+	for _, object := range []*unstructured.Unstructured{secret, host} {
+		if err := r.keepOwned(ctx, m, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOffer reads the Secret of the initializer on a node.
+func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, node string) (*offer, error) {
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster) // A cache would hold all Secrets.
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the host cluster: %w", err)
+	}
+	name, secret := infrav1.LXDKeysPrefix+node, &corev1.Secret{}
+	if err := workload.Get(ctx, client.ObjectKey{Namespace: initializerNamespace, Name: name}, secret); err != nil {
+		return nil, fmt.Errorf("reading Secret %s of the host cluster: %w", name, err)
+	}
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, infrav1.LXDServerCertificateKey, infrav1.LXDAddressKey} {
+		if len(secret.Data[key]) == 0 {
+			return nil, fmt.Errorf("the Secret %s of the host cluster lacks %s; the initializer on the node writes it", name, key)
+		}
+	}
+	return &offer{
+		node: node, keys: map[string][]byte{
+			corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey],
+		},
+		serverCertificate: string(secret.Data[infrav1.LXDServerCertificateKey]), address: string(secret.Data[infrav1.LXDAddressKey]),
+	}, nil
+}
+
+// errNotOurs means that an object has the name of ours, and is another's.
+var errNotOurs = errors.New("it is not this machine's: delete it, or give it another name")
+
+// keepOwned applies an object that belongs to a machine. Another's object of that name is left alone.
+func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured) error {
+	kind, name := object.GetKind(), object.GetName()
+	there, err := r.read(ctx, object)
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", kind, name, err)
+	}
+	if there != nil && !metav1.IsControlledBy(there, m) {
+		return fmt.Errorf("%s %s: %w", kind, name, errNotOurs)
+	}
+	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
+	current := &infrav1.MaasMachine{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil || !current.DeletionTimestamp.IsZero() {
+		return errors.New("the machine is being deleted")
+	}
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("the management cluster refuses %s %s: %s", kind, name, refusalOf(object, err))
+	}
+	return nil
+}
+
+// read returns the object of that kind and name as it is now; nil if there is none.
+func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) (client.Object, error) {
+	var there client.Object = &infrav1.LXDHost{}
+	if like.GetKind() == secretKind {
+		there = &corev1.Secret{}
+	}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(like), there)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return there, err
+}
+
+// lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
+func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstructured.Unstructured, error) {
+	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
+	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
+	if zone == "" {
+		return nil, errors.New("its zone is not known yet")
+	}
+	return apply(&infrav1.LXDHost{
+		TypeMeta:   metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "LXDHost"},
+		ObjectMeta: ownedBy(s, m, m.Name),
+		Spec: infrav1.LXDHostSpec{
+			Address: offered.address, ServerCertificate: offered.serverCertificate, Project: lxdnode.DefaultProject,
+			CredentialsRef: &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)}, MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,
+			Zone: zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool), StoragePool: lxdnode.DefaultStoragePool, NetworkBridge: config.NetworkBridge,
+			AllowedNamespaces: []string{infrav1.AllNamespaces}, // As VM hosts of MAAS are for every cluster.
+		},
+	})
+}
+
+// keysOf returns the Secret with the key pair that the LXD of a machine trusts.
+func keysOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstructured.Unstructured, error) {
+	return apply(&corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: secretKind},
+		ObjectMeta: ownedBy(s, m, clusters.LXDKeysName(m)),
+		Type:       corev1.SecretTypeTLS, Data: offered.keys,
+	})
+}
+
+// ownedBy returns the metadata of an object that goes with a machine.
+func ownedBy(s *scope.Cluster, m *infrav1.MaasMachine, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: s.Cluster.Name},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: m.Name, UID: m.UID,
+			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+		}},
+	}
+}
+
+// apply returns the fields of an object that are set, for server-side apply.
+func apply(object client.Object) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting %T %s: %w", object, object.GetName(), err)
+	}
+	return &unstructured.Unstructured{Object: fields}, nil
+}
