@@ -98,8 +98,8 @@ func (s *lxdServer) addTo(w *world, name, zone string, change ...func(*infrav1.L
 	return host
 }
 
-// withoutVMHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow.
-func withoutVMHosts(w *world) {
+// withLXDHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow.
+func withLXDHosts(w *world) {
 	w.version, w.timeScale = "3.8.0", 30
 	w.region = strings.Split(region, "vm_hosts:")[0]
 }
@@ -108,7 +108,7 @@ func withoutVMHosts(w *world) {
 func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	t.Parallel()
 	server := newLXDServer(t)
-	w := newWorld(t, withoutVMHosts)
+	w := newWorld(t, withLXDHosts)
 	server.addTo(w, "host-a", "zone-a")
 	cluster := w.newCluster()
 	w.provisioned(cluster)
@@ -149,7 +149,7 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
 	t.Parallel()
 	server := newLXDServer(t)
-	w := newWorld(t, withoutVMHosts)
+	w := newWorld(t, withLXDHosts)
 	host := server.addTo(w, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
@@ -176,7 +176,7 @@ func TestLostAnswersOnAnLXDHost(t *testing.T) {
 	server := newLXDServer(t)
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
-			w := newWorld(t, withoutVMHosts)
+			w := newWorld(t, withLXDHosts)
 			server.addTo(w, "host-a", "zone-a")
 			cluster := w.newCluster()
 			w.provisioned(cluster)
@@ -211,7 +211,7 @@ func TestLostAnswersOnAnLXDHost(t *testing.T) {
 func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	server := newLXDServer(t)
-	w := newWorld(t, withoutVMHosts)
+	w := newWorld(t, withLXDHosts)
 	server.addTo(w, "host-a", "zone-a")
 	cluster := w.newCluster()
 	w.provisioned(cluster)

@@ -51,9 +51,9 @@ vm_hosts:
 `
 
 // hostWorld is a world whose workload cluster has a real API server: the management cluster's own.
-func hostWorld(t *testing.T) (*world, *infrav1.MaasCluster) {
+func hostWorld(t *testing.T, change ...func(*world)) (*world, *infrav1.MaasCluster) {
 	t.Helper()
-	w := newWorld(t, func(w *world) { w.workload, w.region = w.client, hostRegion })
+	w := newWorld(t, append(change, func(w *world) { w.workload, w.region = w.client, hostRegion })...)
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "nodes", Namespace: w.namespace},
 		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "nodes:token:secret", "caBundle": ""},

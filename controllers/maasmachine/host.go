@@ -82,10 +82,12 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		return proceed, err
 	}
 	hosts, unclear, err := r.closeVMHosts(ctx, l, node)
-	if err != nil {
+	switch {
+	case errors.Is(err, maas.Gone):
+		return r.lxdHostRetirement(ctx, l, node)
+	case err != nil:
 		return proceed, err
-	}
-	if unclear != "" {
+	case unclear != "":
 		notDeployed(l.MaasMachine, infrav1.VMHostUnclearReason, "%s", unclear)
 		return waitAtMost(vmsRetry), nil
 	}
@@ -125,15 +127,21 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 	if err != nil {
 		return proceed, err
 	}
-	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
-	if err != nil && !errors.Is(err, maas.Gone) { // MAAS 3.8 has none.
-		return proceed, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
+	isHost, err := r.hostsOfMAAS(ctx, l)
+	if err != nil {
+		return proceed, err
 	}
 	var waiting []string
-	for _, m := range machines {
-		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
-		if m.Name != l.MaasMachine.Name && (named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0) {
-			waiting = append(waiting, m.Name)
+	for i := range machines {
+		if machines[i].Name == l.MaasMachine.Name {
+			continue
+		}
+		still, err := isHost(&machines[i])
+		if err != nil {
+			return proceed, err
+		}
+		if still {
+			waiting = append(waiting, machines[i].Name)
 		}
 	}
 	if len(waiting) == 0 {
@@ -144,15 +152,31 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 	return waitAtMost(retireRetry), nil
 }
 
+// hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS; if MAAS has no VM hosts, whether it
+// has an LXDHost.
+func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.MaasMachine) (bool, error), error) {
+	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
+	switch {
+	case errors.Is(err, maas.Gone):
+		return func(m *infrav1.MaasMachine) (bool, error) {
+			host, err := clusters.LXDHost(ctx, r.Client, m)
+			return host != nil, err
+		}, nil
+	case err != nil:
+		return nil, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
+	}
+	return func(m *infrav1.MaasMachine) (bool, error) {
+		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
+		return named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0, nil
+	}, nil
+}
+
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
-// "" if they can.
+// "" if they can. maas.Gone: MAAS has no VM hosts.
 func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, err error) {
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, maxAge := range []time.Duration{vmHostsMaxAge, 0} {
 		all, _, err := l.Inventory.VMHosts(ctx, maxAge)
-		if errors.Is(err, maas.Gone) {
-			return nil, "", nil // MAAS 3.8 has none.
-		}
 		if err != nil {
 			return nil, "", fmt.Errorf("looking for VM hosts on the machine: %w", err)
 		}

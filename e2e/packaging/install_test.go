@@ -140,7 +140,7 @@ func TestManagersRights(t *testing.T) {
 		{verb: "delete", group: "ipam.cluster.x-k8s.io", resource: "ipaddresses", namespace: "any"},
 		{verb: "patch", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "update", resource: "secrets", namespace: "any"},
-		{verb: "delete", resource: "secrets", namespace: "any"},
+		{verb: "delete", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "create", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "deletecollection", resource: "secrets", namespace: "any"},
 		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+)
+
+// withoutVMHosts makes MAAS one that has no VM hosts.
+func withoutVMHosts(w *world) { w.version = "3.8.0" }
+
+// offers plays the initializer on a node of a host cluster where MAAS has no VM hosts.
+func (w *world) offers(node *corev1.Node, address string) *corev1.Secret {
+	w.t.Helper()
+	keys, server := w.newKeys(), w.newKeys()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "capmaas-system", Name: infrav1.LXDKeysPrefix + node.Name},
+		Type:       corev1.SecretTypeTLS,
+		Data: map[string][]byte{
+			corev1.TLSCertKey: keys.Certificate, corev1.TLSPrivateKeyKey: keys.Key,
+			infrav1.LXDServerCertificateKey: server.Certificate, infrav1.LXDAddressKey: []byte(address),
+		},
+	}
+	w.create(secret)
+	w.t.Cleanup(func() { _ = w.client.Delete(context.Background(), secret) })
+	w.saysOnNode(node, corev1.ConditionTrue, "Prepared", address)
+	return secret
+}
+
+func (w *world) newKeys() lxdnode.Keys {
+	w.t.Helper()
+	keys, err := lxdnode.NewKeys("test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return keys
+}
+
+// lxdHost waits until a machine has an LXDHost, which the test then keeps, with the finalizer of LXDHosts.
+func (w *world) lxdHost(m *infrav1.MaasMachine) *infrav1.LXDHost {
+	w.t.Helper()
+	host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
+	w.eventually(host, "there", func() bool { return true })
+	w.patch(host, func() {
+		host.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+		controllerutil.AddFinalizer(host, infrav1.LXDHostFinalizer)
+	})
+	return host
+}
+
+func (w *world) patch(object client.Object, change func()) {
+	w.t.Helper()
+	before := object.DeepCopyObject().(client.Object)
+	change()
+	if err := w.client.Patch(w.t.Context(), object, client.MergeFrom(before)); err != nil {
+		w.t.Fatalf("patching %T: %v", object, err)
+	}
+}
+
+// saysOfHost sets the condition Ready of an LXDHost.
+func (w *world) saysOfHost(host *infrav1.LXDHost, status metav1.ConditionStatus, reason, message string) {
+	w.t.Helper()
+	w.patchStatus(host, func() {
+		conditions.Set(host, metav1.Condition{Type: infrav1.ReadyCondition, Status: status, Reason: reason, Message: message})
+	})
+}
+
+// letsGo removes the finalizer of an LXDHost that is being deleted, as when no VM is left there, and waits until it is
+// gone.
+func (w *world) letsGo(host *infrav1.LXDHost) {
+	w.t.Helper()
+	w.patch(host, func() { controllerutil.RemoveFinalizer(host, infrav1.LXDHostFinalizer) })
+	w.await("the LXDHost is gone", host, func(ctx context.Context) bool {
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(host), &infrav1.LXDHost{}))
+	})
+}
+
+// keysOf reads the Secret of a machine's LXDHost.
+func (w *world) keysOf(m *infrav1.MaasMachine) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: m.Namespace, Name: m.Name + "-lxd"}, secret)
+	return secret, err
+}
+
+func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
+	w, cluster := hostWorld(t, withoutVMHosts)
+	before := w.maas.State()
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(a)
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 1", "host-a: no node yet")
+	node := w.joined(a)
+	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: there is no bridge br0")
+	offered := w.offers(node, "10.77.0.11:8443")
+
+	host := w.lxdHost(a)
+	t.Run("the LXDHost is as the node and the cluster say", func(t *testing.T) { checkLXDHost(t, w, a, host, offered) })
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a")
+	w.saysOfHost(host, metav1.ConditionFalse, "BridgeNotFound", "LXD shows no bridge br0")
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 1", "host-a", "LXD shows no bridge br0")
+	w.saysOfHost(host, metav1.ConditionTrue, infrav1.ReadyReason, "")
+	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
+
+	t.Run("it follows the node, and keeps what people set", func(t *testing.T) {
+		w.patch(host, func() { host.Spec.Unschedulable, host.Spec.OverCommit.CPUPercent = true, 200 })
+		keys := w.newKeys()
+		w.patch(offered, func() {
+			offered.Data[infrav1.LXDAddressKey] = []byte("10.77.0.99:8443")
+			offered.Data[corev1.TLSCertKey], offered.Data[corev1.TLSPrivateKeyKey] = keys.Certificate, keys.Key
+		})
+		w.saysOnNode(node, corev1.ConditionTrue, "Prepared", "10.77.0.99:8443")
+		w.eventually(host, "at the new address", func() bool { return host.Spec.Address == "10.77.0.99:8443" })
+		if !host.Spec.Unschedulable || host.Spec.OverCommit.CPUPercent != 200 {
+			t.Errorf("what people set is lost: %+v", host.Spec)
+		}
+		secret, err := w.keysOf(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string][]byte{corev1.TLSCertKey: keys.Certificate, corev1.TLSPrivateKeyKey: keys.Key}, secret.Data); diff != "" {
+			t.Error("the key pair is not the node's new one")
+		}
+	})
+
+	if err := w.client.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("deletion waits for the VMs on the host", func(t *testing.T) {
+		w.eventually(host, "being deleted", func() bool { return !host.DeletionTimestamp.IsZero() })
+		w.saysOfHost(host, metav1.ConditionFalse, infrav1.DeletingReason, "waiting for 1 VM(s) on this host to be deleted: theirs")
+		w.eventually(a, "waiting for its VMs", func() bool {
+			c := conditions.Get(a, infrav1.MachineDeployedCondition)
+			return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, "theirs")
+		})
+		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring {
+			t.Error("the node is asked to retire while VMs live on it")
+		}
+		if _, err := w.keysOf(a); err != nil {
+			t.Errorf("the key pair that leads to the VMs: %v", err)
+		}
+	})
+	w.letsGo(host)
+	t.Run("then the initializer stops, and the machine is released", func(t *testing.T) {
+		w.await("the node is asked to retire", node, func(context.Context) bool {
+			_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
+			return retiring
+		})
+		if _, err := w.keysOf(a); !apierrors.IsNotFound(err) {
+			t.Errorf("the key pair is still there: %v", err)
+		}
+		w.retires(a)
+	})
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.LXDHost, offered *corev1.Secret) {
+	want := infrav1.LXDHostSpec{
+		Address: "10.77.0.11:8443", ServerCertificate: string(offered.Data[infrav1.LXDServerCertificateKey]), Project: "maas",
+		CredentialsRef: &infrav1.LocalObjectReference{Name: "host-a-lxd"}, MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
+		Zone: "zone-a", ResourcePool: "default", StoragePool: "default", NetworkBridge: "br0",
+		OverCommit: infrav1.LXDOverCommit{CPUPercent: 100, MemoryPercent: 100}, AllowedNamespaces: []string{infrav1.AllNamespaces},
+	}
+	if diff := cmp.Diff(want, host.Spec); diff != "" {
+		t.Errorf("the LXDHost (-want +got):\n%s", diff)
+	}
+	secret, err := w.keysOf(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string][]byte{corev1.TLSCertKey: offered.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: offered.Data[corev1.TLSPrivateKeyKey]}
+	if !cmp.Equal(keys, secret.Data) || secret.Type != corev1.SecretTypeTLS {
+		t.Errorf("the Secret of type %s does not have just the node's key pair", secret.Type)
+	}
+	owner := []metav1.OwnerReference{{
+		APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: m.Name, UID: m.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+	}}
+	for _, object := range []client.Object{host, secret} {
+		if diff := cmp.Diff(owner, object.GetOwnerReferences()); diff != "" {
+			t.Errorf("%T: its owners (-want +got):\n%s", object, diff)
+		}
+		if name := object.GetLabels()[clusterv1.ClusterNameLabel]; name != clusterName {
+			t.Errorf("%T: its cluster is %q", object, name)
+		}
+	}
+}
+
+// Objects of a machine's name that somebody else made are neither changed nor deleted.
+func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
+	for name, object := range map[string]client.Object{
+		"LXDHost": &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Name: "host-a"}, Spec: infrav1.LXDHostSpec{
+			Address: "10.77.0.99", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "theirs"},
+		}},
+		"Secret": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "host-a-lxd"}, Data: map[string][]byte{"theirs": nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, cluster := hostWorld(t, withoutVMHosts)
+			object.SetNamespace(w.namespace)
+			w.create(object)
+			w.patch(object, func() { object.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""}) })
+			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+			w.deployed(m)
+			w.offers(w.joined(m), "10.77.0.11:8443")
+			w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, name+" "+object.GetName())
+			if err := w.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			w.retires(m)
+			after := object.DeepCopyObject().(client.Object)
+			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), after); err != nil {
+				t.Fatal(err)
+			}
+			if !after.GetDeletionTimestamp().IsZero() || len(after.GetOwnerReferences()) > 0 || after.GetLabels() != nil {
+				t.Errorf("it was changed: %s", cmp.Diff(object, after))
+			}
+			w.deleteCluster(cluster)
+		})
+	}
+}
+
+// The initializers need the cluster's API, which is gone after its machines.
+func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
+	w, cluster := hostWorld(t, withoutVMHosts)
+	machines, hosts := map[string]*infrav1.MaasMachine{}, map[string]*infrav1.LXDHost{}
+	for name, zone := range map[string]string{"host-a": "zone-a", "host-b": "zone-b"} {
+		m := w.newMachine(name, true, infrav1.MaasMachineSpec{FailureDomain: zone})
+		w.deployed(m)
+		w.offers(w.joined(m), "10.77.0.11:8443")
+		machines[name], hosts[name] = m, w.lxdHost(m)
+		w.saysOfHost(hosts[name], metav1.ConditionTrue, infrav1.ReadyReason, "")
+	}
+	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
+	w.patch(w.cluster, func() { w.cluster.Finalizers = []string{"test/hold"} })
+	for _, object := range []client.Object{w.cluster, machines["host-a"], machines["host-b"]} {
+		if err := w.client.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, host := range hosts {
+		w.eventually(host, "being deleted", func() bool { return !host.DeletionTimestamp.IsZero() })
+	}
+	w.letsGo(hosts["host-a"])
+	w.saysOnNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: machines["host-a"].Status.Hostname}}, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+	w.eventually(machines["host-a"], "waiting for the other", func() bool {
+		w.nudge(machines["host-a"])
+		c := conditions.Get(machines["host-a"], infrav1.MachineDeployedCondition)
+		return c.Reason == infrav1.LXDHostRetiredReason && strings.Contains(c.Message, "host-b")
+	})
+	w.letsGo(hosts["host-b"])
+	for _, m := range machines {
+		w.retires(m)
+	}
+	w.delete(cluster)
+	w.patch(w.cluster, func() { w.cluster.Finalizers = nil })
+}
