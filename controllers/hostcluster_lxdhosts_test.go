@@ -51,8 +51,8 @@ func (w *world) newKeys() lxdnode.Keys {
 	return keys
 }
 
-// lxdHost waits until a machine has an LXDHost, which the test then keeps, with the finalizer of LXDHosts.
-func (w *world) lxdHost(m *infrav1.MaasMachine) *infrav1.LXDHost {
+// hostObject waits until a machine has an LXDHost, which the test then keeps, with the finalizer of LXDHosts.
+func (w *world) hostObject(m *infrav1.MaasMachine) *infrav1.LXDHost {
 	w.t.Helper()
 	host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
 	w.eventually(host, "there", func() bool { return true })
@@ -108,7 +108,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: there is no bridge br0")
 	offered := w.offers(node, "10.77.0.11:8443")
 
-	host := w.lxdHost(a)
+	host := w.hostObject(a)
 	t.Run("the LXDHost is as the node and the cluster say", func(t *testing.T) { checkLXDHost(t, w, a, host, offered) })
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a")
 	w.saysOfHost(host, metav1.ConditionFalse, "BridgeNotFound", "LXD shows no bridge br0")
@@ -241,7 +241,7 @@ func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
 		m := w.newMachine(name, true, infrav1.MaasMachineSpec{FailureDomain: zone})
 		w.deployed(m)
 		w.offers(w.joined(m), "10.77.0.11:8443")
-		machines[name], hosts[name] = m, w.lxdHost(m)
+		machines[name], hosts[name] = m, w.hostObject(m)
 		w.saysOfHost(hosts[name], metav1.ConditionTrue, infrav1.ReadyReason, "")
 	}
 	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
