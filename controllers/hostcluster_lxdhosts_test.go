@@ -150,6 +150,10 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring {
 			t.Error("the node is asked to retire while VMs live on it")
 		}
+		// As with a namespace that is deleted.
+		if err := w.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "host-a-lxd"}}); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := w.keysOf(a); err != nil {
 			t.Errorf("the key pair that leads to the VMs: %v", err)
 		}
@@ -160,10 +164,10 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 			_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
 			return retiring
 		})
+		w.retires(a)
 		if _, err := w.keysOf(a); !apierrors.IsNotFound(err) {
 			t.Errorf("the key pair is still there: %v", err)
 		}
-		w.retires(a)
 	})
 	w.deleteCluster(cluster)
 	w.unchanged(before)

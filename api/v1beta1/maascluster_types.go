@@ -69,6 +69,10 @@ const (
 	LXDServerCertificateKey = "server.crt"
 	LXDAddressKey           = "address"
 
+	// LXDKeysFinalizer is on the Secret with the key pair for the LXDHost of a host cluster's machine until the machine is
+	// given back: without the Secret nobody could tell whether there are VMs on the host.
+	LXDKeysFinalizer = "maasmachine.infrastructure.cluster.x-k8s.io/lxd-keys"
+
 	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full
 	// ones too. Only where the control planes are LXD VMs.
 	FailureDomainHosts = "hosts"

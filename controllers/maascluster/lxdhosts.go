@@ -168,10 +168,11 @@ func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstr
 
 // keysOf returns the Secret with the key pair that the LXD of a machine trusts.
 func keysOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstructured.Unstructured, error) {
+	meta := ownedBy(s, m, clusters.LXDKeysName(m))
+	meta.Finalizers = []string{infrav1.LXDKeysFinalizer}
 	return apply(&corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: secretKind},
-		ObjectMeta: ownedBy(s, m, clusters.LXDKeysName(m)),
-		Type:       corev1.SecretTypeTLS, Data: offered.keys,
+		ObjectMeta: meta, Type: corev1.SecretTypeTLS, Data: offered.keys,
 	})
 }
 

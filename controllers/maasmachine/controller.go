@@ -215,8 +215,8 @@ const givenBack = "the machine is released, or its VM deleted, in MAAS"
 // pool. MAAS is not asked any more: the machine may be another user's.
 const returning = "returning-address"
 
-// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, and removes the
-// finalizer.
+// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, lets the key pair for
+// its LXD go, and removes the finalizer.
 func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) (ctrl.Result, error) {
 	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
 	if err != nil {
@@ -224,6 +224,9 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	}
 	if !returned {
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
+	}
+	if err := r.deleteLXDKeys(ctx, m); err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
 	}
 	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
 	// Write returns a conflict then, and the record is read first.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -18,7 +19,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=get;list;watch;delete
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch;delete
 
 // lxdHostRetirement is hostRetirement where MAAS has no VM hosts. The machine's LXDHost is deleted first: that keeps new
 // VMs off it, and it stays until no VM is left. Then the initializer undoes its setup.
@@ -30,9 +31,6 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	}
 	if host != nil {
 		return r.awaitLXDHost(ctx, l, host)
-	}
-	if err := r.deleteLXDKeys(ctx, l.MaasMachine); err != nil {
-		return proceed, err
 	}
 	if !l.record.In(retired) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
@@ -57,16 +55,27 @@ func (r *Reconciler) awaitLXDHost(ctx context.Context, l *life, host *infrav1.LX
 	return waitAtMost(vmsRetry), nil
 }
 
-// deleteLXDKeys deletes the Secret of an LXDHost that is gone: nobody can tell from the Secret whether its key is still
-// of use.
-func (r *Reconciler) deleteLXDKeys(ctx context.Context, m *infrav1.MaasMachine) error {
-	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: m.Namespace, Name: clusters.LXDKeysName(m)}
-	err := r.APIReader.Get(ctx, key, secret)
-	if err == nil && metav1.IsControlledBy(secret, m) {
-		err = r.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})
+// deleteLXDKeys deletes the Secret of the machine's LXDHost, and removes its finalizer.
+func (r *Reconciler) deleteLXDKeys(ctx context.Context, m *owners) error {
+	if m.maasMachine.Spec.IsLXD() || (m.maasCluster != nil && !m.maasCluster.Spec.LXDControlPlaneCluster) {
+		return nil
+	}
+	secret, name := &corev1.Secret{}, clusters.LXDKeysName(m.maasMachine)
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: m.maasMachine.Namespace, Name: name}, secret)
+	if err == nil && metav1.IsControlledBy(secret, m.maasMachine) {
+		err = r.deleteKeys(ctx, secret)
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting Secret %s: %w", key.Name, err)
+		return fmt.Errorf("deleting Secret %s: %w", name, err)
 	}
 	return nil
+}
+
+func (r *Reconciler) deleteKeys(ctx context.Context, secret *corev1.Secret) error {
+	if err := r.Client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); err != nil {
+		return err
+	}
+	before := secret.DeepCopy()
+	controllerutil.RemoveFinalizer(secret, infrav1.LXDKeysFinalizer)
+	return r.Client.Patch(ctx, secret, client.MergeFrom(before))
 }
