@@ -37,7 +37,8 @@ const (
 	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
 	FailureDomainsReadyCondition = "FailureDomainsReady"
 
-	// LXDReadyCondition is true once every node of a host cluster is an LXD VM host of MAAS.
+	// LXDReadyCondition is true once every node of a host cluster is an LXD VM host of MAAS or, if MAAS has no VM hosts, an
+	// LXDHost that is ready.
 	LXDReadyCondition = "LXDReady"
 )
 
@@ -303,8 +304,8 @@ const (
 	// WaitingForWorkloadClusterReason: the host cluster's Kubernetes API does not respond yet.
 	WaitingForWorkloadClusterReason = "WaitingForWorkloadCluster"
 
-	// HostsNotReadyReason: some nodes are not VM hosts yet, or MAAS does not know their resources; the message has
-	// their number.
+	// HostsNotReadyReason: some nodes are not VM hosts yet, or MAAS does not know their resources, or their LXDHosts are
+	// not ready; the message has their number.
 	HostsNotReadyReason = "HostsNotReady"
 
 	// InitializerNotAppliedReason: the host cluster refuses the initializer's objects.
