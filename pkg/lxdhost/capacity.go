@@ -53,7 +53,7 @@ type Bridge struct {
 // projects/P/state) and one more for each of the pools, all of them if none is named. One that is missing is not in the
 // result. The error is an *Error.
 func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) {
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "read")
 	if err != nil {
 		return Capacity{}, h.fail("reading the capacity", err)
 	}

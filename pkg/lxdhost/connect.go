@@ -87,7 +87,7 @@ func (h *Host) Version() string { return h.version }
 
 // check reads the server and the project.
 func (h *Host) check(ctx context.Context) (*api.Server, error) {
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "connect")
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +196,9 @@ type session struct {
 	project string
 }
 
-// session begins a method's calls, which end with its timeout or with end.
-func (h *Host) session(ctx context.Context) (s *session, end func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+// session begins a method's calls, which end with its timeout or with end. operation is for the metrics.
+func (h *Host) session(ctx context.Context, operation string) (s *session, end func(), err error) {
+	ctx, cancel := context.WithTimeout(withOperation(ctx, operation), h.timeout)
 	client, err := lxd.ConnectLXDWithContext(ctx, "https://"+h.address, &lxd.ConnectionArgs{
 		SkipGetServer:    true, // this only makes the client
 		TransportWrapper: func(*http.Transport) lxd.HTTPTransporter { return h.transport },

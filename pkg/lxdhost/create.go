@@ -65,7 +65,7 @@ func (h *Host) Create(ctx context.Context, spec Spec) (VM, error) {
 	if err := spec.validate(); err != nil {
 		return VM{}, h.fail(doing, err)
 	}
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "create")
 	if err != nil {
 		return VM{}, h.fail(doing, err)
 	}

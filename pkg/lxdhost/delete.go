@@ -18,7 +18,7 @@ import (
 // of LXD's.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks) error {
 	doing := "deleting the VM " + name
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "delete")
 	if err != nil {
 		return h.fail(doing, err)
 	}

@@ -29,7 +29,7 @@ func isRunning(vm *api.Instance) bool {
 func isStopped(vm *api.Instance) bool { return vm.StatusCode == api.Stopped }
 
 func (h *Host) power(ctx context.Context, doing, name string, marks Marks, action string, is func(*api.Instance) bool) error {
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, action)
 	if err != nil {
 		return h.fail(doing, err)
 	}

@@ -87,7 +87,7 @@ type VM struct {
 // List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is an
 // *Error.
 func (h *Host) List(ctx context.Context) ([]VM, error) {
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "read")
 	if err != nil {
 		return nil, h.fail("listing VMs", err)
 	}
@@ -170,7 +170,7 @@ func macs(found *api.Instance) map[string]string {
 // KindConflict if the name is another's, or one of the connection or of LXD.
 func (h *Host) Find(ctx context.Context, name string, marks Marks) (VM, error) {
 	doing := "searching for the VM " + name
-	s, end, err := h.session(ctx)
+	s, end, err := h.session(ctx, "find")
 	if err != nil {
 		return VM{}, h.fail(doing, err)
 	}

@@ -47,6 +47,7 @@ func (s *story) report() error {
 		fmt.Sprintf("  for the cluster       %d for the DNS record of its API endpoint", len(all.Cluster)),
 		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, VM hosts and the like", len(all.Polls), len(all.Shared)),
 	)
+	s.out.print(s.lxd.lines(len(vms))...)
 	if n := len(all.Lost); n > 0 {
 		s.out.print(fmt.Sprintf("  for nothing           %d", n))
 	}
@@ -111,6 +112,7 @@ func (s *story) invite(ctx context.Context) error {
 		"",
 		"  export KUBECONFIG="+s.box.KubeconfigPath,
 		"  "+kubectl+" get maasmachines",
+		"  "+kubectl+" get lxdhosts",
 		"  "+kubectl+" get events --sort-by=.metadata.creationTimestamp",
 		"  "+clusterctl+" describe cluster "+clusterName.Name,
 		"",

@@ -120,6 +120,7 @@ type story struct {
 
 	begin, up, gone ledger.Mark
 	came, went      time.Duration
+	lxd             lxdCalls
 }
 
 func (s *story) play(ctx context.Context) error {
@@ -207,7 +208,9 @@ func (s *story) delete(ctx context.Context) error {
 		return err
 	}
 	s.went, s.gone = time.Since(started), s.book.Mark()
-	return nil
+	var err error
+	s.lxd, err = s.lxdCalls(ctx)
+	return err
 }
 
 // bounded ends a wait after some time, and when something that should run has ended.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -71,7 +72,7 @@ func (l *Ledger) Mark() Mark {
 // Machine is a machine with the calls that were made for it alone.
 type Machine struct {
 	SystemID, Hostname string
-	// VM is true for a composed VM.
+	// VM is true for an LXD VM.
 	VM    bool
 	Calls []simulator.Call
 }
@@ -131,7 +132,7 @@ func (l *Ledger) Between(after, upTo Mark) Account {
 	}
 	for id, calls := range byMachine {
 		m := l.seen[id]
-		account.Machines = append(account.Machines, Machine{SystemID: id, Hostname: m.Hostname, VM: m.VMHost != "", Calls: calls})
+		account.Machines = append(account.Machines, Machine{SystemID: id, Hostname: m.Hostname, VM: m.VMHost != "" || m.PowerType == maas.PowerTypeLXD, Calls: calls})
 	}
 	slices.SortFunc(account.Machines, func(a, b Machine) int { return cmp.Compare(a.Hostname, b.Hostname) })
 	return account

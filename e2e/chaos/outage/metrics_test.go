@@ -3,12 +3,7 @@
 package outage_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +12,6 @@ import (
 )
 
 const (
-	// metricsPort is the chart's port for the manager's metrics.
-	metricsPort = 8443
 	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must respond, however slow this
 	// machine is.
 	metricsTimeout = time.Second
@@ -36,34 +29,6 @@ func managers() []kubelet.Container {
 	return running
 }
 
-// sum adds up the values of a manager's metric whose labels hold some text.
-func sum(ctx context.Context, c kubelet.Container, metric, label string) (total float64, err error) {
-	url := fmt.Sprintf("http://127.0.0.1:%d/metrics", c.Ports[metricsPort])
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		name, rest, _ := strings.Cut(lines.Text(), "{")
-		labels, text, _ := strings.Cut(rest, "} ")
-		if name != metric || !strings.Contains(labels, label) {
-			continue
-		}
-		value, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading %s: %w", metric, err)
-		}
-		total += value
-	}
-	return total, lines.Err()
-}
-
 // unanswered returns how many calls to MAAS the manager made that had no response.
 func unanswered(t *testing.T) int {
 	t.Helper()
@@ -73,7 +38,7 @@ func unanswered(t *testing.T) int {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), readTimeout)
 	defer cancel()
-	n, err := sum(ctx, running[0], "capmaas_maas_requests_total", `code="0"`)
+	n, err := sandbox.Metric(ctx, running[0], "capmaas_maas_requests_total", `code="0"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +58,6 @@ func leader(ctx context.Context) (kubelet.Container, bool) {
 func leads(ctx context.Context, c kubelet.Container) bool {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
-	status, err := sum(ctx, c, "leader_election_master_status", "")
+	status, err := sandbox.Metric(ctx, c, "leader_election_master_status", "")
 	return err == nil && status == 1
 }
