@@ -47,9 +47,11 @@ func (s *story) report() error {
 		fmt.Sprintf("  for the cluster       %d for the DNS record of its API endpoint", len(all.Cluster)),
 		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, VM hosts and the like", len(all.Polls), len(all.Shared)),
 	)
-	s.out.print(s.lxd.lines(len(vms))...)
 	if n := len(all.Lost); n > 0 {
 		s.out.print(fmt.Sprintf("  for nothing           %d", n))
+	}
+	for _, line := range s.lxd.lines(len(vms)) {
+		s.out.print(line)
 	}
 	s.out.print(left("Left in MAAS:           ", remains)...)
 	if s.hosts != nil {
