@@ -27,7 +27,7 @@ import (
 
 // apply makes the objects as MAAS has the VM hosts.
 func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, own string) error {
-	seen := sightings(views)
+	seen := sightings(views, own)
 	var errs []error
 	cordoned := map[string]bool{} // by system id: a VM host that was registered anew
 	for _, host := range slices.Clone(there.hosts) {

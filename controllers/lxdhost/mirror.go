@@ -26,6 +26,8 @@ const (
 	machinesMaxAge = 5 * time.Minute
 	// patience is how long the conditions of a VM host stay as they were while its MAAS can't be asked.
 	patience = 5 * time.Minute
+	// maxVMHosts is how many VM hosts of one MAAS are mirrored: whoever names a MAAS of their own could fill this cluster.
+	maxVMHosts = 1000
 	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
 	jitter = 0.1
 )
@@ -117,6 +119,7 @@ func (m *Mirror) Sync(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	m.forget(there, byMAAS)
 	if err := m.apply(ctx, there, views, own); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to bring some LXDHosts up to date")
 	}
@@ -164,7 +167,7 @@ func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region
 		}
 		known.answered = m.Clock.Now()
 		for _, host := range hosts {
-			if host.Type == maas.VMHostTypeLXD {
+			if _, listed := v.hosts[host.ID]; host.Type == maas.VMHostTypeLXD && (listed || len(v.hosts) < maxVMHosts) {
 				v.hosts[host.ID] = host
 			}
 		}
@@ -199,6 +202,13 @@ func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (
 		known.machines = machines
 	}
 	return hosts, nil
+}
+
+// forget forgets the MAASes that nobody uses any more.
+func (m *Mirror) forget(there *existing, byMAAS map[string][]*scope.Region) {
+	maps.DeleteFunc(m.known, func(where string, _ *asked) bool {
+		return len(byMAAS[where]) == 0 && len(there.mirrored(where)) == 0
+	})
 }
 
 // of returns what is known of a MAAS. One that is new counts as asked now.

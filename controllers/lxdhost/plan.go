@@ -24,11 +24,21 @@ type sighting struct {
 	machine *maas.Machine
 }
 
-// sightings joins what the MAASes showed, in a fixed order. The same MAAS under another name shows the same ids and
-// machines.
-func sightings(views map[string]*view) []*sighting {
+// sightings joins what the MAASes showed, in a fixed order, that of the manager's own credentials first. The same MAAS
+// under another name shows the same ids and machines; what the first one says of them counts.
+func sightings(views map[string]*view, own string) []*sighting {
 	var all []*sighting
-	for _, where := range slices.Sorted(maps.Keys(views)) {
+	order := slices.Sorted(maps.Keys(views))
+	slices.SortStableFunc(order, func(a, b string) int {
+		switch own {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return 0
+	})
+	for _, where := range order {
 		v := views[where]
 		for _, id := range slices.Sorted(maps.Keys(v.hosts)) {
 			host := v.hosts[id]

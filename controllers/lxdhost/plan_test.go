@@ -75,10 +75,10 @@ func TestSightings(t *testing.T) {
 		"a": show(vmHost(1, "one", "abc"), vmHost(2, "two", "")),
 		"b": show(vmHost(1, "one", "abc"), vmHost(2, "two", ""), vmHost(3, "three", "xyz")),
 		"c": show(vmHost(1, "other", "def")),
-	}) {
+	}, "b") {
 		got = append(got, place{s.Name, s.where})
 	}
-	want := []place{{"one", []string{"a", "b"}}, {"two", []string{"a"}}, {"two", []string{"b"}}, {"three", []string{"b"}}, {"other", []string{"c"}}}
+	want := []place{{"one", []string{"b", "a"}}, {"two", []string{"b"}}, {"three", []string{"b"}}, {"two", []string{"a"}}, {"other", []string{"c"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -14,8 +14,8 @@ import (
 const (
 	// checkAgain is how long a connection that was checked is trusted to have the same project and rights.
 	checkAgain = 10 * time.Minute
-	// forgetAfter is how long a connection is kept that nobody uses.
-	forgetAfter = time.Hour
+	// forgetAfter is how long a connection is kept that nobody uses: that of each Secret that a host had.
+	forgetAfter = 5 * time.Minute
 )
 
 // Connections keeps the hosts that several callers use, and what was last read of each. It is safe for concurrent use;
