@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -399,7 +400,14 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	}
 	l.trust()
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)
+	maker := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "maker"}, Spec: infrav1.MaasMachineSpec{Image: "i"}}
+	maker.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.Data{Hosts: []string{"lxdhost:" + w.namespace + "/" + host.Name}})}
+	w.create(maker)
 	l.must(there.Delete(t.Context(), "vm-1", marks))
+	w.eventually(host, "waiting for a MaasMachine that may make a VM", func() bool {
+		return strings.Contains(conditions.Get(host, infrav1.ReadyCondition).Message, maker.Name)
+	})
+	l.must(w.client.Delete(t.Context(), maker))
 	w.await("it is gone", host, w.hostGone(host))
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 const (
@@ -28,6 +29,8 @@ const (
 	placesMaxAge = time.Minute
 	// maxNamed is how many VMs a condition names.
 	maxNamed = 5
+	// hostRefPrefix begins the reference to an LXDHost in the record of a MaasMachine; its namespace and name follow.
+	hostRefPrefix = "lxdhost:"
 )
 
 // observe reads a host, and MAAS's zones and resource pools, into the status.
@@ -147,7 +150,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 		return false, err
 	}
 	if err == nil && len(vms) == 0 {
-		return true, r.letGo(ctx, host)
+		return r.awaitMachines(ctx, host)
 	}
 	if err != nil {
 		addRemedy(host)
@@ -164,6 +167,31 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 	}
 	host.Status.VMs = ptr.To(int32(len(vms)))
 	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(names, maxNamed))
+	summarize(host)
+	return false, nil
+}
+
+// awaitMachines lets a host without VMs go when no MaasMachine may be making one there.
+func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing MaasMachines: %w", err)
+	}
+	ref := hostRefPrefix + client.ObjectKeyFromObject(host).String()
+	var names []string
+	for i := range list.Items {
+		recorded, err := record.Of(&list.Items[i])
+		if err == nil && slices.Contains(recorded.Hosts, ref) {
+			names = append(names, client.ObjectKeyFromObject(&list.Items[i]).String())
+		}
+	}
+	if len(names) == 0 {
+		return true, r.letGo(ctx, host)
+	}
+	slices.Sort(names)
+	host.Status.VMs = ptr.To[int32](0)
+	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason,
+		"waiting for %d MaasMachine(s) that may have a VM on this host: %s", len(names), text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
 }
