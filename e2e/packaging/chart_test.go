@@ -53,6 +53,7 @@ var everything = values{
 		"enabled":     true,
 		"kubernetes":  values{"ports": []any{6443}, "cidrs": []any{"192.0.2.0/24", "2001:db8::/64"}},
 		"maas":        values{"ports": []any{5240}, "cidrs": []any{"198.51.100.7/32"}},
+		"lxd":         values{"ports": []any{9443}, "cidrs": []any{"198.51.100.16/28"}},
 		"metricsFrom": []any{values{"namespaceSelector": values{"matchLabels": values{"kubernetes.io/metadata.name": "monitoring"}}}},
 	},
 	"serviceMonitor":   values{"enabled": true, "labels": values{"release": "prometheus"}, "interval": "30s", "scrapeTimeout": "10s"},
@@ -165,6 +166,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"budget of nothing":         {values{"podDisruptionBudget": values{"maxUnavailable": 0}}, "/podDisruptionBudget/maxUnavailable"},
 		"spread without a key":      {values{"topologySpreadConstraints": []any{values{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}}}, "/topologySpreadConstraints/0"},
 		"address without a prefix":  {values{"networkPolicy": values{"maas": values{"cidrs": []any{"192.0.2.1"}}}}, "/networkPolicy/maas/cidrs/0"},
+		"policy without LXD's port": {values{"networkPolicy": values{"lxd": values{"ports": []any{}}}}, "/networkPolicy/lxd/ports"},
 		"policy without ports":      {values{"networkPolicy": values{"kubernetes": values{"ports": []any{}}}}, "/networkPolicy/kubernetes/ports"},
 		"peer that is everybody":    {values{"networkPolicy": values{"metricsFrom": []any{values{}}}}, "/networkPolicy/metricsFrom/0"},
 		"scrape interval":           {values{"serviceMonitor": values{"interval": "30"}}, "/serviceMonitor/interval"},
@@ -249,8 +251,8 @@ func TestCRDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(paths) != 4 || len(rendered) != 4 {
-		t.Fatalf("got %d generated and %d rendered CRDs, want 4", len(paths), len(rendered))
+	if len(paths) != 5 || len(rendered) != 5 {
+		t.Fatalf("got %d generated and %d rendered CRDs, want 5", len(paths), len(rendered))
 	}
 	for _, path := range paths {
 		content, err := os.ReadFile(path)

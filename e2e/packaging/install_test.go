@@ -126,6 +126,8 @@ func TestManagersRights(t *testing.T) {
 		{verb: "watch", group: infrastructure, resource: "maasmachines", allowed: true},
 		{verb: "patch", group: infrastructure, resource: "maasmachines", subresource: "status", namespace: "any", allowed: true},
 		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: "any", allowed: true},
+		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
+		{verb: "delete", group: infrastructure, resource: "maasclusters", namespace: "any"},
 		{verb: "list", group: "cluster.x-k8s.io", resource: "machines", allowed: true},
 		{verb: "get", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews", allowed: true},
@@ -165,6 +167,8 @@ func TestManagersRightsInOneNamespace(t *testing.T) {
 	checkAccess(t, "second-capmaas-manager", own, []request{
 		{verb: "watch", group: infrastructure, resource: "maasmachines", namespace: watched, allowed: true},
 		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: watched, allowed: true},
+		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: watched, allowed: true},
+		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: own},
 		{verb: "list", resource: "secrets", namespace: watched, allowed: true},
 		{verb: "create", group: "authorization.k8s.io", resource: "subjectaccessreviews", allowed: true},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: own, allowed: true},

@@ -161,7 +161,7 @@ readOnlyRootFilesystem: true
     optional: true
 {{- end }}
 
-{{/* Of a NetworkPolicy, what is the same for both programs: they are asked for health and metrics, and ask DNS, Kubernetes and MAAS. */}}
+{{/* Of a NetworkPolicy, what is the same for both programs: they are asked for health and metrics, and ask DNS and what is in "to". */}}
 {{- define "capmaas.networkPolicy" -}}
 {{- $policy := .root.Values.networkPolicy -}}
 policyTypes: [Ingress, Egress]
@@ -182,7 +182,7 @@ egress:
         protocol: UDP
       - port: 53
         protocol: TCP
-  {{- range list $policy.kubernetes $policy.maas }}
+  {{- range .to }}
   - ports:
       {{- range .ports }}
       - port: {{ . }}
