@@ -28,8 +28,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// changesBuffer holds changes of machines until the work queue takes them.
-const changesBuffer = 1024
+const (
+	// DefaultLXDHostInterval is Options.LXDHostInterval where that is 0.
+	DefaultLXDHostInterval = 30 * time.Second
+	// changesBuffer holds changes of machines until the work queue takes them.
+	changesBuffer = 1024
+)
 
 // Options are the operator's choices, and facts about where the manager runs.
 type Options struct {
@@ -85,6 +89,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials, ManagementID: o.ManagementID}
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
+	}
+	if o.LXDHostInterval <= 0 {
+		o.LXDHostInterval = DefaultLXDHostInterval
 	}
 	mirror := &lxdhost.Mirror{
 		Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("lxdhost-mirror"), Clock: o.Clock, Interval: o.LXDHostInterval,

@@ -40,7 +40,7 @@ func defaultOptions() options {
 			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas"},
 			PollActive:  5 * time.Second, PollIdle: time.Minute, SettleTime: 4 * time.Minute,
 			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
-			OrphanAuditInterval: 10 * time.Minute, LXDHostInterval: 30 * time.Second,
+			OrphanAuditInterval: 10 * time.Minute, LXDHostInterval: controllers.DefaultLXDHostInterval,
 			Initializer: maascluster.Initializer{PullPolicy: "IfNotPresent"},
 			Concurrency: 10,
 		},
