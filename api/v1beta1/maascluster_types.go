@@ -64,10 +64,12 @@ const (
 	// with the key pair that the Node's LXD trusts.
 	LXDKeysPrefix = "lxd-initializer-"
 
-	// LXDServerCertificateKey and LXDAddressKey are the keys in that Secret of LXD's own certificate in PEM, and of the
-	// address at which LXD is reached (host:port). They are there if MAAS has no VM hosts.
+	// LXDServerCertificateKey is the key in that Secret of LXD's own certificate in PEM. It is there if MAAS has no VM
+	// hosts.
 	LXDServerCertificateKey = "server.crt"
-	LXDAddressKey           = "address"
+
+	// LXDAddressKey is the key beside it of the address at which LXD is reached: host:port.
+	LXDAddressKey = "address"
 
 	// LXDKeysFinalizer is on the Secret with the key pair for the LXDHost of a host cluster's machine until the machine is
 	// given back: without the Secret nobody could tell whether there are VMs on the host.

@@ -121,7 +121,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	return nil
 }
 
-// refusalOf returns the error text of the host cluster's API server. For a Secret it returns only the reason, because
+// refusalOf returns the error text of an API server. For a Secret it returns only the reason, because
 // the text could contain the Secret's data.
 func refusalOf(object client.Object, err error) string {
 	if object.GetObjectKind().GroupVersionKind().Kind == secretKind {

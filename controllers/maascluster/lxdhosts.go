@@ -33,7 +33,6 @@ const defaultPool = "default"
 
 // offer is what the initializer on a node tells of its LXD, where MAAS has no VM hosts.
 type offer struct {
-	node string
 	// keys are the client's certificate and key, as in a Secret of type kubernetes.io/tls.
 	keys                       map[string][]byte
 	serverCertificate, address string
@@ -103,7 +102,7 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 		}
 	}
 	return &offer{
-		node: node, keys: map[string][]byte{
+		keys: map[string][]byte{
 			corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey],
 		},
 		serverCertificate: string(secret.Data[infrav1.LXDServerCertificateKey]), address: string(secret.Data[infrav1.LXDAddressKey]),
