@@ -142,6 +142,7 @@ type LXDHostSpec struct {
 	Unschedulable bool `json:"unschedulable,omitempty"`
 
 	// allowedNamespaces are the namespaces whose MaasMachines may be placed here, beside this one. * is every namespace.
+	// Without vmHost, their clusters must have the same MAAS API key as the host.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256

@@ -21,6 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -29,8 +30,6 @@ const (
 	placesMaxAge = time.Minute
 	// maxNamed is how many VMs a condition names.
 	maxNamed = 5
-	// hostRefPrefix begins the reference to an LXDHost in the record of a MaasMachine; its namespace and name follow.
-	hostRefPrefix = "lxdhost:"
 )
 
 // observe reads a host, and MAAS's zones and resource pools, into the status.
@@ -177,7 +176,7 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	ref := hostRefPrefix + client.ObjectKeyFromObject(host).String()
+	ref := lxd.DirectRef(host.Namespace, host.Name)
 	var names []string
 	for i := range list.Items {
 		recorded, err := record.Of(&list.Items[i])

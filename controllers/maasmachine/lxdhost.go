@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,9 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=get;list;watch;delete
@@ -32,6 +36,14 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	if host != nil {
 		return r.awaitLXDHost(ctx, l, host)
 	}
+	vms, err := r.composedVMs(ctx, l.maas.Hostname)
+	if err != nil {
+		return proceed, err
+	}
+	if len(vms) > 0 {
+		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
+		return waitAtMost(vmsRetry), nil
+	}
 	if !l.record.In(retired) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
@@ -39,6 +51,25 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		l.record.Enter(retired, r.Clock.Now())
 	}
 	return r.awaitOtherHosts(ctx, l)
+}
+
+// composedVMs names the MaasMachines whose VMs were composed on a VM host, before MAAS lost its VM hosts: LXD does not
+// show that they are ours.
+func (r *Reconciler) composedVMs(ctx context.Context, vmHost string) ([]string, error) {
+	machines := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MaasMachines: %w", err)
+	}
+	var names []string
+	for i := range machines.Items {
+		m := &machines.Items[i]
+		recorded, err := record.Of(m)
+		if err == nil && m.Spec.IsLXD() && slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return lxd.IsVMHostRef(ref, vmHost) }) {
+			names = append(names, client.ObjectKeyFromObject(m).String())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // awaitLXDHost deletes the machine's LXDHost, and waits until it is gone.

@@ -56,7 +56,7 @@ func newTenant(t *testing.T, user, namespace string, more ...string) client.Clie
 	verbs := append([]string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}, more...)
 	for _, o := range []client.Object{
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{infrav1.GroupVersion.Group}, Resources: []string{"maasclusters", "maasclusters/status"}, Verbs: verbs,
+			APIGroups: []string{infrav1.GroupVersion.Group}, Resources: []string{"maasclusters", "maasclusters/status", "lxdhosts"}, Verbs: verbs,
 		}}},
 		&rbacv1.RoleBinding{
 			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},

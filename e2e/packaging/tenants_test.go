@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -147,4 +148,35 @@ func tenantsCluster(t *testing.T, namespace string) *infrav1.MaasCluster {
 		}
 	}
 	return maasCluster
+}
+
+// With an LXDHost of a VM host of MAAS, a tenant could keep the VMs of all others off it.
+func TestOnlyTheManagerMakesLXDHostsOfVMHosts(t *testing.T) {
+	namespace := newNamespace(t)
+	tenant, adopter := newTenant(t, "tenant", namespace), newTenant(t, "adopter", namespace, "adopt")
+	host := func(spec infrav1.LXDHostSpec) *infrav1.LXDHost {
+		return &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "h-", Namespace: namespace}, Spec: spec}
+	}
+	ofMAAS := infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, Unschedulable: true}
+	eventually(t, "the policy is in force", func(ctx context.Context) error {
+		err := tenant.Create(ctx, host(ofMAAS), client.DryRunAll)
+		if err == nil {
+			return errors.New("a tenant may make one")
+		}
+		return nil
+	})
+	if err := tenant.Create(t.Context(), host(ofMAAS)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "adopt") {
+		t.Errorf("a tenant makes one: %v, want a refusal that names the verb adopt", err)
+	}
+	for who, c := range map[string]client.Client{"the manager": managersClient(t), "one who may adopt": adopter} {
+		if err := c.Create(t.Context(), host(ofMAAS)); err != nil {
+			t.Errorf("%s makes one: %v", who, err)
+		}
+	}
+	own := infrav1.LXDHostSpec{
+		Address: "10.0.0.1", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "lxd"},
+	}
+	if err := tenant.Create(t.Context(), host(own)); err != nil {
+		t.Errorf("a tenant makes an LXDHost of his own: %v", err)
+	}
 }

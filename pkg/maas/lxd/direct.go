@@ -172,9 +172,11 @@ func (d *direct) Project(_ context.Context, host Host) (string, error) {
 }
 
 // HostRef returns the name of the LXDHost.
-func (d *direct) HostRef(host Host) string {
-	return directPrefix + host.Object.Namespace + "/" + host.Object.Name
-}
+func (d *direct) HostRef(host Host) string { return DirectRef(host.Object.Namespace, host.Object.Name) }
+
+// DirectRef returns the reference to an LXDHost whose VMs are made through LXD's own API, in the form of
+// Composer.HostRef.
+func DirectRef(namespace, name string) string { return directPrefix + namespace + "/" + name }
 
 func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) }
 

@@ -17,6 +17,12 @@ import (
 // was renamed keeps its id. ID 0 is unknown.
 func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
+// IsVMHostRef reports whether a reference, in the form of Composer.HostRef, is to the VM host of a name.
+func IsVMHostRef(ref, name string) bool {
+	_, named := parseHostRef(ref)
+	return !isDirectRef(ref) && named == name
+}
+
 // HostOf returns the VM host of a machine, which MAAS shows.
 func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {
 	if machine.Pod == nil {

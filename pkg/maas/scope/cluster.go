@@ -200,7 +200,7 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 	if f.regions == nil {
 		f.regions, f.refresher, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
 	}
-	composer := lxd.NewComposer(inventory, f.refresher, &hostObjects{factory: f, where: config.Where()}, &f.LXD)
+	composer := lxd.NewComposer(inventory, f.refresher, &hostObjects{factory: f, config: config}, &f.LXD)
 	f.regions[id] = &Region{
 		Inventory: inventory, where: config.Where(), turns: &f.turns,
 		Machines: machine.NewService(inventory, lxd.NewService(composer, f.reservations)),

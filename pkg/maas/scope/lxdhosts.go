@@ -56,10 +56,10 @@ func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost) (maas.
 	return f.Manager.config(host.Namespace)
 }
 
-// hostObjects are the LXDHosts of one MAAS.
+// hostObjects are the LXDHosts of one MAAS, as one identity may use them.
 type hostObjects struct {
 	factory *Factory
-	where   string
+	config  maas.Config
 }
 
 // HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API for this MAAS.
@@ -71,13 +71,18 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 	var objects []lxd.HostObject
 	for i := range list.Items {
 		host := &list.Items[i]
+		object := h.factory.hostObject(ctx, host)
 		if host.Spec.VMHost == nil {
 			config, err := h.factory.LXDHostMAAS(ctx, host)
-			if err != nil || config.Where() != h.where {
+			if err != nil || config.Where() != h.config.Where() {
 				continue // Its own condition tells why.
 			}
+			if config.ID() != h.config.ID() {
+				// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
+				object.Allows = func(namespace string) bool { return namespace == host.Namespace }
+			}
 		}
-		objects = append(objects, h.factory.hostObject(ctx, host))
+		objects = append(objects, object)
 	}
 	return objects, nil
 }
