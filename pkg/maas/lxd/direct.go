@@ -25,8 +25,6 @@ const (
 	directPrefix = "lxdhost:"
 	// directRetry is when to ask a host again that did not respond.
 	directRetry = 10 * time.Second
-
-	mebibyte = 1 << 20
 )
 
 // direct makes VMs through LXD's own API, and enlists them in MAAS (POST machines/ with the power driver lxd).
