@@ -231,3 +231,35 @@ func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 		t.Errorf("LXD has %v", got)
 	}
 }
+
+// LXD does not respond when a VM is deleted: the machine leaves MAAS, and the deletion goes on when LXD is back. If the
+// VM booted meanwhile, MAAS has it as a new machine of nobody's.
+func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
+	t.Parallel()
+	server := newLXDServer(t)
+	w := newWorld(t, withLXDHosts)
+	server.addTo(w, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(m)
+	server.must(server.daemon.Kill())
+	server.must(w.client.Delete(t.Context(), m))
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	if _, there := w.maas.Machine(m.Spec.SystemID); there {
+		t.Error("MAAS still has the machine")
+	}
+	w.maasCall(http.MethodPost, "machines/", url.Values{
+		"hostname": {"stranger"}, "architecture": {"amd64/generic"}, "power_type": {"manual"}, "commission": {"false"},
+		"mac_addresses": {lxdhost.DeriveMAC(cluster.Annotations[infrav1.OwnerIDAnnotation], m.Status.Hostname).String()},
+	})
+	server.must(server.daemon.Restart(t.Context()))
+	w.await(m.Name+" is gone", m, w.hostGone(m))
+	server.client = lxdtest.Connect(t, server.daemon.Socket()).UseProject(lxdProject)
+	if got := server.instances(); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}

@@ -132,7 +132,7 @@ func (m *Machine) Unacquired() bool {
 
 // MachineFilter limits a list of machines; empty fields don't. Values of one field are alternatives.
 type MachineFilter struct {
-	SystemIDs, Hostnames, AgentNames []string
+	SystemIDs, Hostnames, AgentNames, MACAddresses []string
 	// NotAgentNames leaves out machines that were acquired with one of these; a machine that is not acquired has none.
 	NotAgentNames []string
 	// VMHosts are names of VM hosts: only their VMs are listed. Invalid: there is no such host.
@@ -147,6 +147,7 @@ func (f MachineFilter) params() url.Values {
 	params := url.Values{}
 	for key, values := range map[string][]string{
 		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames, "pod": f.VMHosts,
+		"mac_address": f.MACAddresses,
 	} {
 		for _, value := range values {
 			params.Add(key, value)
@@ -171,6 +172,7 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 		last.AgentNames = append(last.AgentNames, f.AgentNames...)
 		last.NotAgentNames = append(last.NotAgentNames, f.NotAgentNames...)
 		last.VMHosts = append(last.VMHosts, f.VMHosts...)
+		last.MACAddresses = append(last.MACAddresses, f.MACAddresses...)
 	}
 	return joined
 }

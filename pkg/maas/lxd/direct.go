@@ -277,10 +277,29 @@ func (d *direct) Decompose(ctx context.Context, permit maas.Permit, vm VM) error
 		}
 	}
 	if vm.SystemID == "" {
-		return nil
+		return d.deleteStranger(ctx, permit, vm)
 	}
 	defer d.forget(vm.SystemID)
 	return d.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
+}
+
+// deleteStranger deletes the machine that MAAS added when a VM booted that MAAS did not have: New, nobody's, and with the
+// VM's address (GET machines/?mac_address=).
+func (d *direct) deleteStranger(ctx context.Context, permit maas.Permit, vm VM) error {
+	mac := lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()
+	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{mac}})
+	if err != nil {
+		return fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
+	}
+	for _, m := range machines {
+		if m.Status != maas.StatusNew || m.Owner != "" {
+			continue
+		}
+		if err := d.inventory.Client().DeleteMachine(ctx, permit, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteInstance deletes a VM in LXD. Another's of that name is left alone.
