@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
@@ -100,5 +103,52 @@ func TestWithPort(t *testing.T) {
 		if got := withPort(address); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
 		}
+	}
+}
+
+// Whoever offers a host sees what runs there. That he has another key of the same MAAS is no reason to trust him.
+func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret := func(namespace, endpoint, key string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "maas"}, Data: map[string][]byte{
+			EndpointKey: []byte(endpoint), APIKeyKey: []byte(key),
+		}}
+	}
+	host := func(namespace string, change ...func(*infrav1.LXDHostSpec)) *infrav1.LXDHost {
+		h := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host"}, Spec: infrav1.LXDHostSpec{
+			MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"}, AllowedNamespaces: []string{infrav1.AllNamespaces},
+		}}
+		for _, c := range change {
+			c(&h.Spec)
+		}
+		return h
+	}
+	const here = "http://127.0.0.1:1/MAAS"
+	f := &Factory{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		secret("ours", here, "a:b:c"), host("ours"), secret("theirs", here, "d:e:f"), host("theirs"),
+		secret("elsewhere", "http://127.0.0.1:2/MAAS", "a:b:c"), host("elsewhere"),
+		host("maas", func(s *infrav1.LXDHostSpec) { s.VMHost = &infrav1.VMHostReference{ID: 1, SystemID: "abc"} }),
+	).Build()}
+	objects, err := (&hostObjects{factory: f, config: maas.Config{Endpoint: here, APIKey: "a:b:c"}}).HostObjects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string][]string{}
+	for _, o := range objects {
+		for _, namespace := range []string{"ours", "theirs", "third"} {
+			if o.Allows(namespace) {
+				allowed[o.Namespace] = append(allowed[o.Namespace], namespace)
+			}
+		}
+	}
+	want := map[string][]string{"ours": {"ours", "theirs", "third"}, "theirs": {"theirs"}, "maas": {"ours", "theirs", "third"}}
+	if diff := cmp.Diff(want, allowed); diff != "" {
+		t.Errorf("who may place VMs, by the host's namespace (-want +got):\n%s", diff)
 	}
 }
