@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
@@ -130,7 +131,8 @@ func TestVMSpec(t *testing.T) {
 		m.MaasMachine.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
 		return m
 	}
-	base := lxd.VMSpec{Hostname: maas.Hostname("m", "owner"), Cluster: "owner", Resources: lxd.Resources{Cores: 2, Memory: 4096, Disk: 20}}
+	hostname := maas.Hostname("m", "owner")
+	base := lxd.VMSpec{Hostname: hostname, Marks: lxdhost.Marks{Owner: "owner", Machine: hostname}, Cluster: "owner", Resources: lxd.Resources{Cores: 2, Memory: 4096, Disk: 20}}
 	want := func(change func(*lxd.VMSpec)) lxd.VMSpec { spec := base; change(&spec); return spec }
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
