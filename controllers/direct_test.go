@@ -10,90 +10,25 @@ import (
 	"strings"
 	"testing"
 
-	lxdclient "github.com/canonical/lxd/client"
-	"github.com/canonical/lxd/shared/api"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
-// lxdServer is a real LXD that is prepared for VMs of ours, and reached through a port of this computer.
-type lxdServer struct {
-	t       *testing.T
-	daemon  *lxd.Daemon
-	client  lxdclient.InstanceServer // by the socket, in the project
-	keys    lxdnode.Keys
-	address string
-}
-
-func newLXDServer(t *testing.T) *lxdServer {
-	t.Helper()
-	s := &lxdServer{t: t, daemon: lxdtest.Start(t, lxd.Options{})}
-	node, err := lxdnode.Connect(t.Context(), s.daemon.Socket())
-	s.must(err)
-	const listen = "127.0.0.1:8443" // in the node's own network
-	report, err := node.Prepare(t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: "br0", ListenAddress: listen})
-	s.must(err)
-	if !report.Ready() {
-		t.Fatalf("LXD is %+v", report)
-	}
-	s.keys, err = lxdnode.NewKeys("capmaas")
-	s.must(err)
-	_, err = node.Trust(t.Context(), "capmaas", lxdProject, s.keys.Certificate)
-	s.must(err)
-	s.client = lxdtest.Connect(t, s.daemon.Socket()).UseProject(lxdProject)
-	s.address = lxdtest.Forward(t, s.daemon, listen)
-	return s
-}
-
-func (s *lxdServer) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// instances are the VMs in LXD, by name, with their state.
-func (s *lxdServer) instances() map[string]string {
-	s.t.Helper()
-	list, err := s.client.GetInstances(api.InstanceTypeVM)
-	s.must(err)
-	states := map[string]string{}
-	for _, one := range list {
-		states[one.Name] = one.Status
-	}
-	return states
-}
-
-// addTo makes an LXDHost of the LXD.
-func (s *lxdServer) addTo(w *world, name, zone string, change ...func(*infrav1.LXDHost)) *infrav1.LXDHost {
-	s.t.Helper()
-	server, _, err := s.client.GetServer()
-	s.must(err)
-	w.create(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name + "-lxd", Namespace: w.namespace}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{corev1.TLSCertKey: s.keys.Certificate, corev1.TLSPrivateKeyKey: s.keys.Key},
-	})
-	host := &infrav1.LXDHost{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
-		Spec: infrav1.LXDHostSpec{
-			Address: s.address, ServerCertificate: server.Environment.Certificate, Zone: zone,
-			CredentialsRef:     &infrav1.LocalObjectReference{Name: name + "-lxd"},
-			MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
-		},
-	}
+// addLXDHost makes an LXDHost of a real LXD.
+func (w *world) addLXDHost(server *directhost.Host, name, zone string, change ...func(*infrav1.LXDHost)) *infrav1.LXDHost {
+	w.t.Helper()
+	host, secret := server.Objects(client.ObjectKey{Namespace: w.namespace, Name: name}, zone)
+	host.Spec.MAASCredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
 	for _, c := range change {
 		c(host)
 	}
+	w.create(secret)
 	w.create(host)
 	return host
 }
@@ -107,9 +42,9 @@ func withLXDHosts(w *world) {
 // A VM is made in LXD, enlisted in MAAS, prepared without the end of commissioning, deployed, and deleted in both.
 func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	t.Parallel()
-	server := newLXDServer(t)
+	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
-	server.addTo(w, "host-a", "zone-a")
+	w.addLXDHost(server, "host-a", "zone-a")
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
@@ -130,12 +65,12 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	if got := m.Status.Addresses; len(got) == 0 || got[0].Address != "10.77.0.50" {
 		t.Errorf("the addresses are %v", got)
 	}
-	if got := server.instances(); len(got) != 1 || got[m.Status.Hostname] != "Running" {
+	if got := server.VMs(t); len(got) != 1 || got[m.Status.Hostname] != "Running" {
 		t.Errorf("LXD has %v", got)
 	}
 	w.maas.ResetCalls()
 	w.delete(m)
-	if got := server.instances(); len(got) > 0 {
+	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("after the deletion LXD has %v", got)
 	}
 	if calls := w.callsFor(); len(calls) > 6 {
@@ -148,14 +83,14 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 // Without a static address, MAAS gives the VM one of the subnet on its VLAN. A host that is cordoned gets no VM.
 func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
 	t.Parallel()
-	server := newLXDServer(t)
+	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
-	host := server.addTo(w, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
+	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	m := w.newMachine("cp-0", true, vm)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoHostAvailableReason)
-	if got := server.instances(); len(got) > 0 {
+	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
 	}
 	before := host.DeepCopy()
@@ -173,22 +108,22 @@ func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
 // one machine in MAAS, and nothing is left behind.
 func TestLostAnswersOnAnLXDHost(t *testing.T) {
 	t.Parallel()
-	server := newLXDServer(t)
+	server := directhost.Start(t)
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
 			w := newWorld(t, withLXDHosts)
-			server.addTo(w, "host-a", "zone-a")
+			w.addLXDHost(server, "host-a", "zone-a")
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			before := w.maas.State()
 			lost := w.loseEachCallOnce(phase)
 			m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 			w.deployed(m)
-			if got := server.instances(); len(got) != 1 || w.acquiredMachines() != 1 {
+			if got := server.VMs(t); len(got) != 1 || w.acquiredMachines() != 1 {
 				t.Errorf("LXD has %v, MAAS has\n%s", got, w.machines())
 			}
 			w.delete(m)
-			if got := server.instances(); len(got) > 0 {
+			if got := server.VMs(t); len(got) > 0 {
 				t.Errorf("after the deletion LXD has %v", got)
 			}
 			w.deleteCluster(cluster)
@@ -210,24 +145,24 @@ func TestLostAnswersOnAnLXDHost(t *testing.T) {
 // get the cluster's secrets. Nor is it deleted.
 func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	server := newLXDServer(t)
+	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
-	server.addTo(w, "host-a", "zone-a")
+	w.addLXDHost(server, "host-a", "zone-a")
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	owner := cluster.Annotations[infrav1.OwnerIDAnnotation]
 	name := maas.Hostname("cp-0", owner)
 	w.maasCall(http.MethodPost, "machines/", url.Values{
 		"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {lxdhost.DeriveMAC(owner, name).String()}, "power_type": {"lxd"},
-		"power_parameters_power_address": {"https://" + server.address}, "power_parameters_project": {lxdProject}, "power_parameters_instance_name": {name},
-		"power_parameters_certificate": {string(server.keys.Certificate)}, "power_parameters_key": {"guessed"}, "commission": {"false"},
+		"power_parameters_power_address": {"https://" + server.Address}, "power_parameters_project": {lxdProject}, "power_parameters_instance_name": {name},
+		"power_parameters_certificate": {string(server.Keys.Certificate)}, "power_parameters_key": {"guessed"}, "commission": {"false"},
 	})
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, vm)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 	w.delete(m)
 	w.unchanged(before)
-	if got := server.instances(); len(got) > 0 {
+	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
 	}
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package directhost gives tests direct hosts: real LXDs that are prepared for VMs of ours.
+package directhost
+
+import (
+	"testing"
+
+	lxdclient "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared/api"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+const (
+	// Project is the LXD project of the VMs.
+	Project = lxdnode.DefaultProject
+	// Bridge is the bridge of the VMs.
+	Bridge = "br0"
+
+	// listen is in the node's own network.
+	listen = "127.0.0.1:8443"
+	// user is the name of the client certificate.
+	user = "capmaas"
+)
+
+// Host is a real LXD that is prepared for VMs of ours, and reached through a port of this computer.
+type Host struct {
+	// Address of LXD's HTTPS API, and Keys that it trusts for Project.
+	Address string
+	Keys    lxdnode.Keys
+
+	t           testing.TB
+	client      lxdclient.InstanceServer // by the socket, in the project
+	certificate string
+}
+
+// Start runs and prepares an LXD until the test ends, or skips the test as lxdtest.Require does.
+func Start(t testing.TB) *Host {
+	t.Helper()
+	h := &Host{t: t}
+	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge})
+	node, err := lxdnode.Connect(t.Context(), daemon.Socket())
+	h.must(err)
+	report, err := node.Prepare(t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: Project, ListenAddress: listen})
+	h.must(err)
+	if !report.Ready() {
+		t.Fatalf("LXD is %+v", report)
+	}
+	h.Keys, err = lxdnode.NewKeys(user)
+	h.must(err)
+	_, err = node.Trust(t.Context(), user, Project, h.Keys.Certificate)
+	h.must(err)
+	h.client = lxdtest.Connect(t, daemon.Socket()).UseProject(Project)
+	server, _, err := h.client.GetServer()
+	h.must(err)
+	h.certificate = server.Environment.Certificate
+	h.Address = lxdtest.Forward(t, daemon, listen)
+	return h
+}
+
+func (h *Host) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// VMs are those in LXD, by name, with their state.
+func (h *Host) VMs(t testing.TB) map[string]string {
+	t.Helper()
+	list, err := h.client.GetInstances(api.InstanceTypeVM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, one := range list {
+		states[one.Name] = one.Status
+	}
+	return states
+}
+
+// Objects are an LXDHost of the LXD in a zone, and the Secret that it names.
+func (h *Host) Objects(key client.ObjectKey, zone string) (*infrav1.LXDHost, *corev1.Secret) {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "-lxd"}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{corev1.TLSCertKey: h.Keys.Certificate, corev1.TLSPrivateKeyKey: h.Keys.Key},
+	}
+	return &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+		Spec: infrav1.LXDHostSpec{
+			Address: h.Address, ServerCertificate: h.certificate, Zone: zone, Project: Project, NetworkBridge: Bridge,
+			CredentialsRef: &infrav1.LocalObjectReference{Name: secret.Name},
+		},
+	}, secret
+}
