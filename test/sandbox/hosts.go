@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 
@@ -148,8 +149,12 @@ func (s *Sandbox) startedInitializerBuild() *build {
 
 var errNoNetwork = errors.New("the machines' network is not there yet")
 
-// dialMachine is how the region reaches LXD on machines: by their addresses and names alone.
+// dialMachine is how the region reaches LXD on machines: by their addresses and names alone. No machine has an address of
+// the loopback interface: an LXD there belongs to the test.
 func (s *Sandbox) dialMachine(ctx context.Context, protocol, address string) (net.Conn, error) {
+	if to, err := netip.ParseAddrPort(address); err == nil && to.Addr().IsLoopback() {
+		return new(net.Dialer).DialContext(ctx, protocol, address)
+	}
 	machines := s.machines.Load()
 	if machines == nil {
 		return nil, &net.OpError{Op: "dial", Net: protocol, Err: fmt.Errorf("%w: %w", network.ErrUnreachable, errNoNetwork)}
