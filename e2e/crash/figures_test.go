@@ -14,9 +14,9 @@ import (
 type figures struct {
 	cancel func() // ends the counting of machines
 
-	mutex                                 sync.Mutex
-	lives, failed, kills, missed          int
-	composed, deleted, acquired, released int
+	mutex                             sync.Mutex
+	lives, failed, kills, missed      int
+	made, deleted, acquired, released int
 }
 
 // newFigures counts what happens to machines from now on.
@@ -30,14 +30,15 @@ func (f *figures) machine(m simulator.MachineSnapshot, change simulator.Change) 
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	const inPool = "Ready"
+	isVM := m.VMHost != "" || m.PowerType == "lxd"
 	switch {
-	case m.VMHost != "" && change.Kind == simulator.ChangeCreated:
-		f.composed++
-	case m.VMHost != "" && change.Kind == simulator.ChangeDeleted:
+	case isVM && change.Kind == simulator.ChangeCreated:
+		f.made++
+	case isVM && change.Kind == simulator.ChangeDeleted:
 		f.deleted++
-	case m.VMHost == "" && change.Kind == simulator.ChangeStatus && change.From == inPool:
+	case !isVM && change.Kind == simulator.ChangeStatus && change.From == inPool:
 		f.acquired++
-	case m.VMHost == "" && change.Kind == simulator.ChangeStatus && change.To == inPool:
+	case !isVM && change.Kind == simulator.ChangeStatus && change.To == inPool:
 		f.released++
 	}
 }
@@ -62,6 +63,6 @@ func (f *figures) String() string {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return fmt.Sprintf("%d lives, in %d of which the manager was killed, and %d failed; %d calls did not come again; "+
-		"%d VMs were composed and %d deleted, bare metal was acquired %d times and released %d times",
-		f.lives, f.kills, f.failed, f.missed, f.composed, f.deleted, f.acquired, f.released)
+		"%d VMs were made and %d deleted, bare metal was acquired %d times and released %d times",
+		f.lives, f.kills, f.failed, f.missed, f.made, f.deleted, f.acquired, f.released)
 }

@@ -43,10 +43,19 @@ func (p point) call() string { return cmp.Or(p.op, p.method+" "+p.endpoint) }
 // writes reports whether the call changes something.
 func (p point) writes() bool { return p.method != http.MethodGet }
 
+// awaited reports whether a manager waits for the effect of its predecessor's call.
+func (p point) awaited() bool {
+	switch p.call() {
+	case "compose", "allocate", "POST machines/", "mark_broken":
+		return true
+	}
+	return false
+}
+
 // remembered reports whether a manager caches the call's result for all machines.
 func (p point) remembered() bool {
 	switch p.endpoint {
-	case "zones/", "domains/", "subnets/", "vm-hosts/":
+	case "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/":
 		return true
 	}
 	return false

@@ -19,6 +19,8 @@ type kind struct {
 	machine string
 	// worker means that the machine is no control plane, and that the API endpoint has no address.
 	worker bool
+	// direct means that the machine is a VM on an LXDHost of the walker's namespace.
+	direct bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
 	// has to die at each of them.
 	calls []string
@@ -31,8 +33,18 @@ var (
 	aCluster = &kind{name: "cluster"}
 	aVM      = &kind{
 		name:    "VM",
-		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20",
+		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [lxd-host]",
 		calls:   []string{"compose", "deploy", "DELETE machines/{id}/"},
+	}
+	// The VM is too small for those who look for bare metal: in MAAS it is free for a moment.
+	aDirectVM = &kind{
+		name: "VM on an LXDHost", direct: true,
+		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 1, minMemory: 2048, minDiskSize: 8, " +
+			"lxdConfig: {vmHost: " + directHost + "}",
+		calls: []string{
+			"POST machines/", "set_workload_annotations", "POST nodes/{id}/blockdevices/", "mark_broken", "mark_fixed",
+			"set_storage_layout", "allocate", "deploy", "DELETE machines/{id}/",
+		},
 	}
 	bareMetal = &kind{
 		name: "bare metal", worker: true,
@@ -46,8 +58,8 @@ var (
 	}
 )
 
-// kinds are the lives that are walked through.
-var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalWithAddress}
+// kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not.
+var kinds = []*kind{aCluster, aVM, aDirectVM, bareMetal, bareMetalWithAddress}
 
 // manifest returns the first objects of a life of this kind.
 func (k *kind) manifest(key client.ObjectKey, address string) string {

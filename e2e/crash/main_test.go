@@ -19,21 +19,29 @@ var box *sandbox.Sandbox
 // further are the managers besides the sandbox's own: the namespaces that they watch, and the MAAS users that they are.
 var further = []string{"second", "third", "fourth", "fifth"}
 
+const (
+	timeScale  = 300
+	settleTime = 20 * time.Second
+	// commissioning lasts beyond the settle time, as on real hardware: a VM that a manager switched off before it died is
+	// still being commissioned when its successor continues.
+	commissioning = timeScale * 2 * settleTime
+)
+
 func TestMain(m *testing.M) {
-	region, err := sandbox.RegionWithAdministrators(append([]string{neighbour}, further...)...)
+	region, err := sandbox.RegionWithLongCommissioning(commissioning, append([]string{neighbour}, further...)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(life.Main(m, sandbox.Options{
-		Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Region: region, TimeScale: timeScale, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{
 			"watchNamespace": life.Namespace,
 			"manager": map[string]any{"extraArgs": []any{
 				// A killed manager's successor begins at once,
 				"--leader-elect=false",
 				// and in time to find what its predecessor asked for last.
-				"--settle-time=20s",
+				"--settle-time=" + settleTime.String(),
 				// The audit's calls belong to no machine's life, and come at any time.
 				"--orphan-audit-interval=0",
 			}},

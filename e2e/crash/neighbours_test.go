@@ -15,7 +15,7 @@ import (
 // neighbour is a user of MAAS who has nothing to do with us.
 const neighbour = "neighbour"
 
-// moveInTimeout bounds commissioning and deploying the neighbour's machines.
+// moveInTimeout bounds deploying the neighbour's machine.
 const moveInTimeout = 3 * time.Minute
 
 // moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that is not allocated, and a
@@ -39,6 +39,7 @@ func moveIn(t *testing.T) {
 	must(err)
 	vm, err := client.Compose(ctx, maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
 		Hostname: "theirs", Cores: 1, Memory: 1024, Storage: "root:8(default)", ZoneID: hosts[0].Zone.ID, PoolID: hosts[0].Pool.ID,
+		SkipCommissioning: true,
 	})
 	must(err)
 	var names []string

@@ -21,6 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 const (
@@ -39,6 +40,7 @@ type walker struct {
 	manager                  *sandbox.Manager
 	board                    *switchboard
 	auditor                  *audit.Auditor
+	lxd                      *directhost.Host // of its LXDHost
 }
 
 // startWalkers installs the further managers. The first walker has the sandbox's own.
@@ -90,6 +92,10 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	who := audit.Who{Namespace: w.namespace, Cluster: name}
 	findings, err := w.auditor.Steady(t.Context(), who)
 	report(t, "while it lives", findings, err)
+	suffix := suffixOf(t, key)
+	if kind.direct {
+		w.checkVMs(t, suffix, 1)
+	}
 
 	k.enter(deletion)
 	if err := box.DeleteCluster(within(t, deleteTimeout), key); err != nil {
@@ -98,6 +104,9 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	gone = true
 	findings, err = w.auditor.Gone(t.Context(), who)
 	report(t, "when it is gone", findings, err)
+	if kind.direct {
+		w.checkVMs(t, suffix, 0)
+	}
 }
 
 // waitReady waits until the machine is ready. Without a machine, the cluster's endpoint has no address, and the cluster

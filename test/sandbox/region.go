@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -24,12 +25,23 @@ func RegionWithoutVMHosts() (io.Reader, error) {
 // RegionWithAdministrators describes the default region with further administrators, for Options.Region: they
 // distinguish the calls of several managers.
 func RegionWithAdministrators(names ...string) (io.Reader, error) {
+	return changedRegion(func(region map[string]any) { addAdministrators(region, names) })
+}
+
+// RegionWithLongCommissioning is RegionWithAdministrators, with another duration of commissioning, which
+// Options.TimeScale divides: a VM in a real LXD starts no sooner because MAAS's time passes faster.
+func RegionWithLongCommissioning(takes time.Duration, names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
-		for _, name := range names {
-			key := strings.Join([]string{name + "consumer", name + "token", name + "secret"}, ":")
-			addTo(region, "users", map[string]any{"name": name, "email": name + "@maas.sim", "admin": true, "keys": []any{key}})
-		}
+		addAdministrators(region, names)
+		region["timings"] = map[string]any{"commission": takes.String()}
 	})
+}
+
+func addAdministrators(region map[string]any, names []string) {
+	for _, name := range names {
+		key := strings.Join([]string{name + "consumer", name + "token", name + "secret"}, ":")
+		addTo(region, "users", map[string]any{"name": name, "email": name + "@maas.sim", "admin": true, "keys": []any{key}})
+	}
 }
 
 func addTo(region map[string]any, section string, more any) {

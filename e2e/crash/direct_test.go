@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crash_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+// directHost is the name of the LXDHost in each walker's namespace. All are the same LXD.
+const directHost = "direct"
+
+// startLXD runs a real LXD, and returns nil where it can't run: the other kinds of lives need none.
+func startLXD(t *testing.T) *directhost.Host {
+	t.Helper()
+	can := false
+	t.Run("LXD runs here", func(t *testing.T) {
+		lxdtest.Require(t)
+		can = true
+	})
+	if !can {
+		return nil
+	}
+	return directhost.Start(t)
+}
+
+// withLXD returns the kinds of lives that can be led.
+func withLXD(server *directhost.Host) []*kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return k.direct && server == nil })
+}
+
+// addDirectHosts makes an LXDHost in each walker's namespace, until the test ends.
+func addDirectHosts(t *testing.T, walkers []*walker, server *directhost.Host) {
+	t.Helper()
+	if server == nil {
+		return
+	}
+	for _, w := range walkers {
+		w.lxd = server
+		host, secret := server.Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
+		host.Spec.ResourcePool = "capi"
+		// All walkers have VMs there at once.
+		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+		for _, object := range []client.Object{secret, host} {
+			if err := box.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { removeDirectHost(t, host) })
+	}
+	for _, w := range walkers {
+		host := &infrav1.LXDHost{}
+		err := sandbox.WaitFor(within(t, shortTimeout), "the LXDHost of "+w.namespace, func() (bool, string, error) {
+			err := box.Client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: directHost}, host)
+			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// removeDirectHost returns when LXD has no VM with our marks any more, which the manager finds out.
+func removeDirectHost(t *testing.T, host *infrav1.LXDHost) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shortTimeout)
+	defer cancel()
+	if err := box.Client.Delete(ctx, host); err != nil {
+		t.Error(err)
+		return
+	}
+	err := sandbox.WaitFor(ctx, "the deletion of the LXDHost of "+host.Namespace, func() (bool, string, error) {
+		err := box.Client.Get(ctx, client.ObjectKeyFromObject(host), host)
+		return apierrors.IsNotFound(err), sandbox.Conditions(host.Status.Conditions), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// suffixOf returns the end of the names of a cluster's VMs.
+func suffixOf(t *testing.T, key client.ObjectKey) string {
+	t.Helper()
+	cluster := &infrav1.MaasCluster{}
+	if err := box.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	return maas.HostnameSuffix(cluster.Annotations[infrav1.OwnerIDAnnotation])
+}
+
+// checkVMs wants LXD and MAAS to have as many VMs whose names end so. MAAS shows no other mark of a VM that was just
+// enlisted.
+func (w *walker) checkVMs(t *testing.T, suffix string, want int) {
+	t.Helper()
+	var inLXD, inMAAS []string
+	for name, state := range w.lxd.VMs(t) {
+		if strings.HasSuffix(name, suffix) {
+			inLXD = append(inLXD, name+" "+state)
+		}
+	}
+	for _, m := range box.MAAS.Machines() {
+		if strings.HasSuffix(m.Hostname, suffix) {
+			inMAAS = append(inMAAS, m.Hostname+" "+m.Status)
+		}
+	}
+	if len(inLXD) != want || len(inMAAS) != want {
+		t.Errorf("LXD has %v, and MAAS %v, want %d VMs", inLXD, inMAAS, want)
+	}
+}
