@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -171,16 +172,17 @@ func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 // VM booted meanwhile, MAAS has it as a new machine of nobody's.
 func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	t.Parallel()
-	server := newLXDServer(t)
+	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
-	server.addTo(w, "host-a", "zone-a")
+	w.addLXDHost(server, "host-a", "zone-a")
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(m)
-	server.must(server.daemon.Kill())
-	server.must(w.client.Delete(t.Context(), m))
+	if err := errors.Join(server.Daemon.Kill(), w.client.Delete(t.Context(), m)); err != nil {
+		t.Fatal(err)
+	}
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
 	if _, there := w.maas.Machine(m.Spec.SystemID); there {
 		t.Error("MAAS still has the machine")
@@ -189,10 +191,11 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 		"hostname": {"stranger"}, "architecture": {"amd64/generic"}, "power_type": {"manual"}, "commission": {"false"},
 		"mac_addresses": {lxdhost.DeriveMAC(cluster.Annotations[infrav1.OwnerIDAnnotation], m.Status.Hostname).String()},
 	})
-	server.must(server.daemon.Restart(t.Context()))
+	if err := server.Daemon.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	w.await(m.Name+" is gone", m, w.hostGone(m))
-	server.client = lxdtest.Connect(t, server.daemon.Socket()).UseProject(lxdProject)
-	if got := server.instances(); len(got) > 0 {
+	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
 	}
 	w.deleteCluster(cluster)

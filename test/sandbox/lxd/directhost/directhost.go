@@ -35,6 +35,7 @@ type Host struct {
 	// Address of LXD's HTTPS API, and Keys that it trusts for Project.
 	Address string
 	Keys    lxdnode.Keys
+	Daemon  *lxd.Daemon
 
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
@@ -44,8 +45,8 @@ type Host struct {
 // Start runs and prepares an LXD until the test ends, or skips the test as lxdtest.Require does.
 func Start(t testing.TB) *Host {
 	t.Helper()
-	h := &Host{t: t}
 	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge})
+	h := &Host{t: t, Daemon: daemon}
 	node, err := lxdnode.Connect(t.Context(), daemon.Socket())
 	h.must(err)
 	report, err := node.Prepare(t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: Project, ListenAddress: listen})
