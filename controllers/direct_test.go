@@ -34,10 +34,11 @@ func (w *world) addLXDHost(server *directhost.Host, name, zone string, change ..
 	return host
 }
 
-// withLXDHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow.
+// withLXDHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow: commissioning ends
+// long after the first boot was seen.
 func withLXDHosts(w *world) {
 	w.version, w.timeScale = "3.8.0", 30
-	w.region = strings.Split(region, "vm_hosts:")[0]
+	w.region = strings.Split(region, "vm_hosts:")[0] + "timings: {commission: 25m}\n"
 }
 
 // A VM is made in LXD, enlisted in MAAS, prepared without the end of commissioning, deployed, and deleted in both.

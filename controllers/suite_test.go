@@ -151,7 +151,7 @@ const (
 	// timeScale makes minutes in MAAS pass in fractions of a second.
 	timeScale   = 2000
 	clusterName = "c1"
-	deadline    = 60 * time.Second
+	deadline    = 3 * time.Minute
 )
 
 var namespaces atomic.Int32

@@ -74,10 +74,27 @@ func TestTheManagerWritesNothingOfSecretsButItsFinalizer(t *testing.T) {
 // The Secrets that the manager may create, write and delete have the key pair for the LXD of a MaasMachine.
 func TestTheManagersOwnSecretsAreKeyPairsForLXD(t *testing.T) {
 	namespace, manager := newNamespace(t), managersClient(t)
+	// The owners are there, so that the garbage collector deletes no Secret.
+	cluster := &infrav1.MaasCluster{Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim"}}
+	owner := map[string]client.Object{
+		"host-a": &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}},
+		"host-b": &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}},
+	}
+	for name, o := range owner {
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		if err := management.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster.Namespace, cluster.Name = namespace, "host-a"
+	if err := management.Create(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
 	newSecret := func(change func(*corev1.Secret)) *corev1.Secret {
 		secret := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host-a-lxd", OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: "host-a", UID: "1", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+				APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: "host-a", UID: owner["host-a"].GetUID(), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
 			}}},
 			Type: corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil},
 		}
@@ -85,13 +102,17 @@ func TestTheManagersOwnSecretsAreKeyPairsForLXD(t *testing.T) {
 		return secret
 	}
 	others := map[string]func(*corev1.Secret){
-		"another type":         func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
-		"another name":         func(s *corev1.Secret) { s.Name = "maas" },
-		"no owner":             func(s *corev1.Secret) { s.OwnerReferences = nil },
-		"no controller":        func(s *corev1.Secret) { s.OwnerReferences[0].Controller = nil },
-		"another kind's":       func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "MaasCluster" },
-		"another group's":      func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "example.com/v1" },
-		"of another's machine": func(s *corev1.Secret) { s.OwnerReferences[0].Name = "host-b" },
+		"another type":  func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque },
+		"another name":  func(s *corev1.Secret) { s.Name = "maas" },
+		"no owner":      func(s *corev1.Secret) { s.OwnerReferences = nil },
+		"no controller": func(s *corev1.Secret) { s.OwnerReferences[0].Controller = nil },
+		"another kind's": func(s *corev1.Secret) {
+			s.OwnerReferences[0].Kind, s.OwnerReferences[0].UID = "MaasCluster", cluster.UID
+		},
+		"another group's": func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "example.com/v1" },
+		"of another's machine": func(s *corev1.Secret) {
+			s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "host-b", owner["host-b"].GetUID()
+		},
 	}
 	eventually(t, "the policy acts", func(ctx context.Context) error {
 		if manager.Create(ctx, newSecret(others["no owner"]), client.DryRunAll) == nil {
