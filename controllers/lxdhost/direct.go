@@ -180,7 +180,7 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	var names []string
 	for i := range list.Items {
 		recorded, err := record.Of(&list.Items[i])
-		if err == nil && slices.Contains(recorded.Hosts, ref) {
+		if list.Items[i].Spec.IsLXD() && (err != nil || slices.Contains(recorded.Hosts, ref)) { // Who can't be read may have a VM there.
 			names = append(names, client.ObjectKeyFromObject(&list.Items[i]).String())
 		}
 	}

@@ -64,7 +64,8 @@ func (r *Reconciler) composedVMs(ctx context.Context, vmHost string) ([]string, 
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		recorded, err := record.Of(m)
-		if err == nil && m.Spec.IsLXD() && slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return lxd.IsVMHostRef(ref, vmHost) }) {
+		onHost := func(ref string) bool { return lxd.IsVMHostRef(ref, vmHost) }
+		if m.Spec.IsLXD() && (err != nil || slices.ContainsFunc(recorded.Hosts, onHost)) { // Who can't be read may have a VM there.
 			names = append(names, client.ObjectKeyFromObject(m).String())
 		}
 	}

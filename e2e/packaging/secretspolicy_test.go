@@ -74,27 +74,20 @@ func TestTheManagerWritesNothingOfSecretsButItsFinalizer(t *testing.T) {
 // The Secrets that the manager may create, write and delete have the key pair for the LXD of a MaasMachine.
 func TestTheManagersOwnSecretsAreKeyPairsForLXD(t *testing.T) {
 	namespace, manager := newNamespace(t), managersClient(t)
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	machine := infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}
+	hostA, hostB := &infrav1.MaasMachine{ObjectMeta: meta("host-a"), Spec: machine}, &infrav1.MaasMachine{ObjectMeta: meta("host-b"), Spec: machine}
+	cluster := &infrav1.MaasCluster{ObjectMeta: meta("host-a"), Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim"}}
 	// The owners are there, so that the garbage collector deletes no Secret.
-	cluster := &infrav1.MaasCluster{Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim"}}
-	owner := map[string]client.Object{
-		"host-a": &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}},
-		"host-b": &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}},
-	}
-	for name, o := range owner {
-		o.SetNamespace(namespace)
-		o.SetName(name)
-		if err := management.Create(t.Context(), o); err != nil {
+	for _, owner := range []client.Object{hostA, hostB, cluster} {
+		if err := management.Create(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
-	}
-	cluster.Namespace, cluster.Name = namespace, "host-a"
-	if err := management.Create(t.Context(), cluster); err != nil {
-		t.Fatal(err)
 	}
 	newSecret := func(change func(*corev1.Secret)) *corev1.Secret {
 		secret := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host-a-lxd", OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: "host-a", UID: owner["host-a"].GetUID(), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+				APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: "host-a", UID: hostA.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
 			}}},
 			Type: corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil},
 		}
@@ -111,7 +104,7 @@ func TestTheManagersOwnSecretsAreKeyPairsForLXD(t *testing.T) {
 		},
 		"another group's": func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "example.com/v1" },
 		"of another's machine": func(s *corev1.Secret) {
-			s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "host-b", owner["host-b"].GetUID()
+			s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "host-b", hostB.UID
 		},
 	}
 	eventually(t, "the policy acts", func(ctx context.Context) error {
