@@ -107,6 +107,11 @@ func (s *session) create(spec Spec, bridge *api.Network) (*api.Instance, error) 
 	if KindOf(err) == KindConflict || err == nil {
 		return found, err
 	}
+	if api.StatusErrorCheck(changed, http.StatusBadRequest) {
+		known := classify(changed)
+		known.Kind = KindInvalid
+		return nil, known
+	}
 	if changed != nil {
 		return nil, changed
 	}
