@@ -166,9 +166,7 @@ var badLXDHosts = []badObject{
 	{"the same tag twice", "{" + directHost + ", tags: [a, a]}", ".tags[1]", []string{"Duplicate"}},
 	{"credentials without a name", "{" + directHost + ", maasCredentialsRef: {}}", ".maasCredentialsRef.name", []string{"Required"}},
 	{"a VM host without an id", "{vmHost: {systemID: abc}}", ".vmHost.id", []string{"Required"}},
-	{"a VM host with a certificate", "{vmHost: {id: 1}, serverCertificate: '-----BEGIN CERTIFICATE-----'}", ".vmHost", []string{"through MAAS", "remove"}},
-	{"a VM host with credentials", "{vmHost: {id: 1}, credentialsRef: {name: lxd}}", ".vmHost", []string{"through MAAS"}},
-	{"a VM host with another MAAS", "{vmHost: {id: 1}, maasCredentialsRef: {name: maas}}", ".vmHost", []string{"through MAAS"}},
+	{"a VM host with credentials alone", "{vmHost: {id: 1}, credentialsRef: {name: lxd}}", ".credentialsRef", []string{"address and serverCertificate"}},
 }
 
 func TestBadObjectsAreRefused(t *testing.T) {

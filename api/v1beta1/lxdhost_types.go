@@ -49,10 +49,13 @@ type LXDOverCommit struct {
 // LXDHostSpec is the desired state of an LXDHost.
 // +kubebuilder:validation:XValidation:rule="has(self.vmHost) || (has(self.address) && has(self.serverCertificate))",message="address and serverCertificate are required: the address of LXD's HTTPS API, and the certificate that LXD has there (server.crt)"
 // +kubebuilder:validation:XValidation:rule="has(self.vmHost) || has(self.credentialsRef)",fieldPath=".credentialsRef",message="credentialsRef is required: a Secret with a client certificate that LXD trusts for the project, and its key (tls.crt, tls.key)"
-// +kubebuilder:validation:XValidation:rule="!has(self.vmHost) || !(has(self.serverCertificate) || has(self.credentialsRef) || has(self.maasCredentialsRef))",fieldPath=".vmHost",message="vmHost is set by the controller for VM hosts of MAAS, which are reached through MAAS: remove vmHost, or serverCertificate, credentialsRef and maasCredentialsRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.credentialsRef) || (has(self.address) && has(self.serverCertificate))",fieldPath=".credentialsRef",message="credentialsRef needs address and serverCertificate: the address of LXD's HTTPS API, and the certificate that LXD has there (server.crt)"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.credentialsRef) || self.project == oldSelf.project",fieldPath=".project",message="project is immutable: the VMs are in it; make another LXDHost for another project"
 type LXDHostSpec struct {
-	// vmHost is the VM host of MAAS that this is. The controller sets it on the LXDHosts that it makes for the VM hosts
-	// of MAAS; all other fields of these but unschedulable follow MAAS. Empty: VMs are made through LXD's own API.
+	// vmHost is the VM host of MAAS that this is, or was. The controller sets it on the LXDHosts that it makes for the VM
+	// hosts of MAAS; zone, resourcePool, tags, storagePool, overCommit and allowedNamespaces follow MAAS there. When MAAS has
+	// no VM hosts any more (3.8 and newer), and credentialsRef is set, VMs are made through LXD's own API, and MAAS's VMs
+	// on this host are adopted. Empty: VMs are made through LXD's own API from the beginning.
 	// +optional
 	VMHost *VMHostReference `json:"vmHost,omitempty"`
 
@@ -77,11 +80,11 @@ type LXDHostSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="project is immutable: the VMs are in it; make another LXDHost for another project"
 	Project string `json:"project,omitempty"`
 
 	// credentialsRef names a Secret in this namespace with a client certificate that LXD trusts for the project, and its
-	// key, in PEM: tls.crt and tls.key. MAAS gets both, to switch the VMs on and off. Required without vmHost.
+	// key, in PEM: tls.crt and tls.key. MAAS gets both, to switch the VMs on and off. Required without vmHost. With it, it
+	// counts from when MAAS has no VM hosts any more, and may be set before.
 	// +optional
 	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
 
@@ -136,8 +139,7 @@ type LXDHostSpec struct {
 	// +kubebuilder:default={}
 	OverCommit LXDOverCommit `json:"overCommit,omitempty,omitzero"`
 
-	// unschedulable keeps new VMs off the host; running ones stay. It is the only field that people set on the LXDHosts
-	// that the controller made.
+	// unschedulable keeps new VMs off the host; running ones stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
@@ -53,9 +54,10 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 	return kerrors.NewAggregate(errs)
 }
 
-// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone.
+// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with the
+// finalizer is a VM host no more.
 func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
-	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() && objects.Watched(host, m.WatchFilter) &&
+	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && objects.Watched(host, m.WatchFilter) &&
 		!objects.MovedAway(host) && !annotations.HasPaused(host)
 }
 
@@ -256,7 +258,8 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 	before := host.DeepCopy()
 	switch {
 	case v != nil && v.gone:
-		const message = "this MAAS has no VM hosts any more (MAAS 3.8 and newer): its VMs stay; delete this LXDHost, and add its LXD as an LXDHost of your own"
+		const message = "this MAAS has no VM hosts any more (MAAS 3.8 and newer): its VMs run on; for new ones, and to delete these, set spec.address, " +
+			"spec.serverCertificate and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")
 		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostsNotSupportedReason, message)
 		markSchedulable(host, nil)

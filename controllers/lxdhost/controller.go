@@ -6,6 +6,7 @@ package lxdhost
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,12 +22,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -97,9 +100,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, nil, host); err != nil || isPaused || requeue {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if host.Spec.VMHost != nil {
+	if !r.isDirect(ctx, host) {
 		r.leaveToMirror(host)
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: r.untilDirect(host)}, nil
 	}
 	if host.DeletionTimestamp.IsZero() {
 		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
@@ -111,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	err = kerrors.NewAggregate([]error{err, store(ctx, r.Client, r.Recorder, before, host)})
-	return ctrl.Result{RequeueAfter: wait.Jitter(r.Interval, 0.1)}, err
+	return ctrl.Result{RequeueAfter: wait.Jitter(r.Interval, jitter)}, err
 }
 
 // reconcileDirect observes a host that people added. done means that its object is gone, or on its way.
@@ -120,6 +123,30 @@ func (r *Reconciler) reconcileDirect(ctx context.Context, host *infrav1.LXDHost)
 		return false, r.observe(ctx, host)
 	}
 	return r.reconcileDelete(ctx, host)
+}
+
+// isDirect reports whether VMs are made through the LXD's own API: on a former VM host, from when its MAAS has been seen
+// to have no VM hosts any more.
+func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
+	if host.Spec.VMHost == nil || controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) {
+		return true
+	}
+	if config, err := r.Scopes.LXDHostMAAS(ctx, host); host.Spec.CredentialsRef == nil || err != nil || !scope.IsOfMAAS(host, config) {
+		return false // The mirror says so.
+	}
+	region, err := r.Scopes.LXDHostRegion(ctx, host)
+	if err == nil {
+		_, _, err = region.Inventory.VMHosts(ctx, r.Interval)
+	}
+	return errors.Is(err, maas.Gone)
+}
+
+// untilDirect returns when to look again whether the MAAS of a VM host has VM hosts still; 0 if that does not matter.
+func (r *Reconciler) untilDirect(host *infrav1.LXDHost) time.Duration {
+	if host.Spec.CredentialsRef == nil {
+		return 0
+	}
+	return wait.Jitter(r.Interval, jitter)
 }
 
 // leaveToMirror tells the mirror that a person wants another thing of a VM host than its conditions say.

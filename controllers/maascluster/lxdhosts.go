@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,7 +71,13 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 	if err != nil {
 		return err
 	}
-	host, err := lxdHostOf(s, m, offered)
+	name := m.Name
+	if before, err := clusters.LXDHostOfVMHost(ctx, r.Client, m); err != nil {
+		return err
+	} else if before != nil {
+		name = before.Name // It was a VM host.
+	}
+	host, err := lxdHostOf(s, m, name, offered)
 	if err != nil {
 		return err
 	}
@@ -119,7 +126,7 @@ func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, obje
 	if err != nil {
 		return fmt.Errorf("reading %s %s: %w", kind, name, err)
 	}
-	if there != nil && !metav1.IsControlledBy(there, m) {
+	if there != nil && !isOf(there, m) {
 		return fmt.Errorf("%s %s: %w", kind, name, errNotOurs)
 	}
 	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
@@ -131,6 +138,14 @@ func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, obje
 		return fmt.Errorf("the management cluster refuses %s %s: %s", kind, name, refusalOf(object, err))
 	}
 	return nil
+}
+
+// isOf reports whether an object was made for a machine: the LXDHost of a VM host is owned by it, and all others
+// controlled.
+func isOf(object client.Object, m *infrav1.MaasMachine) bool {
+	host, is := object.(*infrav1.LXDHost)
+	wasVMHost := is && host.Spec.VMHost != nil
+	return metav1.IsControlledBy(object, m) || (wasVMHost && slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.UID }))
 }
 
 // read returns the object of that kind and name as it is now; nil if there is none.
@@ -147,7 +162,7 @@ func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) 
 }
 
 // lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
-func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstructured.Unstructured, error) {
+func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer) (*unstructured.Unstructured, error) {
 	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
 	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
 	if zone == "" {
@@ -155,7 +170,7 @@ func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstr
 	}
 	return apply(&infrav1.LXDHost{
 		TypeMeta:   metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "LXDHost"},
-		ObjectMeta: ownedBy(s, m, m.Name),
+		ObjectMeta: ownedBy(s, m, name),
 		Spec: infrav1.LXDHostSpec{
 			Address: offered.address, ServerCertificate: offered.serverCertificate, Project: lxdnode.DefaultProject,
 			CredentialsRef: &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)}, MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,

@@ -111,7 +111,7 @@ func (r *Reconciler) bareMetalSteps() []step {
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.composition, r.preparation, r.readiness, r.claim, r.network, r.deployment, r.annotation,
+		r.lookup, r.composed, r.takeover, r.address, r.adoption, r.recovery, r.composition, r.preparation, r.readiness, r.claim, r.network, r.deployment, r.annotation,
 		r.observation, r.vmObservation,
 	}
 }
@@ -123,7 +123,7 @@ func (r *Reconciler) bareMetalDeletion() []step {
 
 // vmDeletion deletes a VM, and makes sure that its host no longer has it.
 func (r *Reconciler) vmDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.vmRemoval, r.vmVerification}
+	return []step{r.endpointRemoval, r.deletionLookup, r.takeoverForDeletion, r.vmRemoval, r.vmVerification}
 }
 
 // runningSteps follow when the machine runs; a failure of them is not a failure of the machine.

@@ -167,13 +167,17 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 
 // isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name, and
 // with our VM as what MAAS switches: until it is acquired, only the key that MAAS switches it with proves that we added
-// it.
+// it; or, if MAAS composed it when it had VM hosts, that the VM with these MAC addresses is on the host that we chose.
 func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (bool, error) {
 	if m.Pod != nil || !prepared.Has(m.Status) {
 		return l.Machines.IsOurs(ctx, l.Identity(), m)
 	}
 	host, err := l.Machines.LXD().HostOf(ctx, m)
-	return host != nil, err
+	if err != nil || host != nil {
+		return host != nil, err
+	}
+	_, host, err = l.adoptVM(ctx, m)
+	return host != nil, ignoreConflict(err)
 }
 
 // awaitSettled waits while the outcome of a request for a machine is not known.

@@ -120,12 +120,17 @@ func (l *life) vm(systemID string) lxd.VM {
 	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Marks: l.Marks()}
 }
 
-// vmOn is vm, with the host that the machine is on in MAAS.
+// vmOn is vm, with the host that the machine is on in MAAS. MAAS may have another key for it than its LXDHost: what is
+// recorded counts then.
 func (l *life) vmOn(ctx context.Context, m *maas.Machine) (lxd.VM, error) {
 	vm := l.vm(m.SystemID)
 	host, err := l.Machines.LXD().HostOf(ctx, m)
-	if err != nil || host == nil {
+	if err != nil {
 		return vm, err
+	}
+	if host == nil {
+		vm.HostRef = l.directRef()
+		return vm, nil
 	}
 	vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, l.Machines.LXD().HostRef(*host)
 	return vm, nil

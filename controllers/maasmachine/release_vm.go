@@ -176,6 +176,10 @@ func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time)
 			"can't check that VM %s is gone from its VM host, because only administrators of MAAS can refresh VM hosts: %s", vm, maas.Message(found.Why))
 		return proceed
 	}
+	var unprepared *lxd.NoSuccessorError
+	if errors.As(found.Why, &unprepared) && !found.Never {
+		return awaitSuccessor(m, unprepared)
+	}
 	if check.UnreachableSince == nil {
 		check.UnreachableSince, check.Tries = ptrTime(now), 0
 	}

@@ -108,6 +108,17 @@ type Partition struct {
 	Size int64 `json:"size"`
 }
 
+// PhysicalAddresses returns the MAC addresses of the machine's network cards.
+func (m *Machine) PhysicalAddresses() []string {
+	var all []string
+	for _, nic := range m.Interfaces {
+		if nic.Type == "physical" {
+			all = append(all, nic.MACAddress)
+		}
+	}
+	return all
+}
+
 // HostName returns the name of the VM host that the machine is on, or "" for bare metal.
 func (m *Machine) HostName() string {
 	if m.Pod == nil {
@@ -398,7 +409,8 @@ type Interface struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
 	// Type is physical, bond, bridge or vlan.
-	Type string `json:"type"`
+	Type       string `json:"type"`
+	MACAddress string `json:"mac_address"`
 	// Children are the names of the bonds, bridges and VLANs on it.
 	Children []string `json:"children"`
 	Links    []Link   `json:"links"`

@@ -5,8 +5,8 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,19 +16,27 @@ import (
 // LXDKeysName returns the name of the Secret with the key pair that the LXD of a host cluster's machine trusts.
 func LXDKeysName(m *infrav1.MaasMachine) string { return m.Name + "-lxd" }
 
-// LXDHost returns the LXDHost that was made for the machine of a host cluster; nil if there is none. Another's LXDHost of
-// that name is none.
+// LXDHost returns the LXDHost of a host cluster's machine whose VMs are made through LXD's own API; nil if there is none.
 func LXDHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
-	host := &infrav1.LXDHost{}
-	err := c.Get(ctx, client.ObjectKeyFromObject(m), host)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return metav1.IsControlledBy(host, m) })
+}
+
+// LXDHostOfVMHost returns the LXDHost of a machine that is, or was, a VM host of MAAS; nil if there is none.
+func LXDHostOfVMHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
+	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool {
+		return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
+	})
+}
+
+func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is func(*infrav1.LXDHost) bool) (*infrav1.LXDHost, error) {
+	list := &infrav1.LXDHostList{}
+	if err := c.List(ctx, list, client.InNamespace(m.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the LXDHosts of MaasMachine %s: %w", m.Name, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading LXDHost %s: %w", m.Name, err)
+	for i := range list.Items {
+		if is(&list.Items[i]) {
+			return &list.Items[i], nil
+		}
 	}
-	if !metav1.IsControlledBy(host, m) {
-		return nil, nil
-	}
-	return host, nil
+	return nil, nil
 }

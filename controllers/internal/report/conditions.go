@@ -120,6 +120,7 @@ func Explain(err error) Problem {
 		undecided   *ownership.UndecidedError
 		host        *lxd.LaterError
 		turn        *turns.LaterError
+		unprepared  *lxd.NoSuccessorError
 	)
 	switch {
 	case errors.As(err, &notReady):
@@ -136,6 +137,8 @@ func Explain(err error) Problem {
 		return Problem{addressReason(address.Problem), err.Error(), MendRetry}
 	case errors.As(err, &nic):
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
+	case errors.As(err, &unprepared):
+		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.Is(err, maas.Gone):
 		return Problem{
 			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): add LXDHosts, or use bare metal", MendRetry,

@@ -22,6 +22,7 @@ type both struct {
 
 // NewComposer returns a Composer for the hosts of one MAAS. All composers must share refresher and servers.
 func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objects HostObjects, servers *lxdhost.Connections) Composer {
+	objects = &current{objects: objects, inventory: inventory}
 	return &both{
 		objects: objects, vmHosts: newVMHosts(inventory, refresher),
 		direct: &direct{inventory: inventory, objects: objects, servers: servers, refs: map[string]string{}},
@@ -77,6 +78,20 @@ func (b *both) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
 	return b.on(machine.Pod == nil).HostOf(ctx, machine)
 }
 
+// Find asks MAAS about a VM host, and where MAAS has none any more, the LXD of what was that VM host.
 func (b *both) Find(ctx context.Context, vm VM) (Presence, error) {
-	return b.on(isDirectRef(vm.HostRef)).Find(ctx, vm)
+	if isDirectRef(vm.HostRef) {
+		return b.direct.Find(ctx, vm)
+	}
+	found, err := b.vmHosts.Find(ctx, vm)
+	if err != nil || !errors.Is(found.Why, maas.Gone) {
+		return found, err
+	}
+	b.vmHosts.inventory.DropVMHosts()
+	return b.direct.findFormer(ctx, vm, found)
+}
+
+// Adopt marks a VM in LXD that MAAS composed on what was a VM host. Its interfaces must have the addresses.
+func (b *both) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+	return b.direct.Adopt(ctx, vm, addresses)
 }

@@ -81,7 +81,7 @@ func (d *direct) list(ctx context.Context, objects []HostObject) []Host {
 	var hosts []Host
 	var wait sync.WaitGroup
 	for i := range objects {
-		if objects[i].IsDirect() {
+		if objects[i].Direct {
 			hosts = append(hosts, unread(&objects[i]))
 		}
 	}
@@ -356,15 +356,19 @@ func (d *direct) Find(ctx context.Context, vm VM) (Presence, error) {
 	if err == nil {
 		_, err = server.Find(ctx, vm.Hostname, vm.Marks)
 	}
+	return presence(object, vm, err), nil
+}
+
+// presence returns what the LXD of a host says of a VM.
+func presence(object *HostObject, vm VM, err error) Presence {
 	switch kind := lxdhost.KindOf(err); {
 	case err == nil:
-		found := vm
-		found.SystemID, found.Host = "", object.Name
-		return Presence{State: Present, Host: object.Name, VM: &found}, nil
+		vm.SystemID, vm.Host = "", object.Name
+		return Presence{State: Present, Host: object.Name, VM: &vm}
 	case kind == lxdhost.KindNotFound, kind == lxdhost.KindConflict: // Another's VM has the name.
-		return Presence{State: Gone, Host: object.Name}, nil
+		return Presence{State: Gone, Host: object.Name}
 	}
-	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}, nil
+	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}
 }
 
 // HostOf finds the host by the machine's power parameters (GET machines/{id}/ op=power_parameters): they are ours only if
@@ -383,7 +387,7 @@ func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, erro
 		}
 	}
 	for i := range objects {
-		if !objects[i].IsDirect() {
+		if !objects[i].Direct {
 			continue
 		}
 		host := unread(&objects[i])
@@ -402,7 +406,7 @@ func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
 	for i := range objects {
-		if objects[i].IsDirect() && d.HostRef(Host{Object: &objects[i]}) == ref {
+		if objects[i].Direct && d.HostRef(Host{Object: &objects[i]}) == ref {
 			return &objects[i], nil
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestFiguresOfAnLXDHost(t *testing.T) {
 	object := &HostObject{
-		Name: "a", StoragePool: "default", Bridge: "br0", Subnet: netip.MustParsePrefix("10.1.0.7/24"), Overcommit: lxdhost.Overcommit{Cores: 2},
+		Name: "a", Direct: true, StoragePool: "default", Bridge: "br0", Subnet: netip.MustParsePrefix("10.1.0.7/24"), Overcommit: lxdhost.Overcommit{Cores: 2},
 	}
 	read := time.Unix(1000, 0)
 	reading := lxdhost.Reading{

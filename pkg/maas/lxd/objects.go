@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
 // HostObjects are the LXDHosts of one MAAS.
@@ -21,8 +24,11 @@ type HostObjects interface {
 // HostObject is what an LXDHost tells of a host.
 type HostObject struct {
 	Namespace, Name string
-	// VMHost is the VM host of MAAS that it is; "" for a host whose VMs are made through LXD's own API.
-	VMHost HostKey
+	// VMHost is the VM host of MAAS that it is, or was, and VMHostID its id; "" and 0 if it never was one.
+	VMHost   HostKey
+	VMHostID int
+	// Direct: VMs are made through LXD's own API; on a former VM host, from when MAAS has no VM hosts any more.
+	Direct bool
 	// Unschedulable keeps new VMs off the host.
 	Unschedulable bool
 	// Allows reports whether MaasMachines of a namespace may be placed on the host.
@@ -41,8 +47,28 @@ type HostObject struct {
 	Overcommit lxdhost.Overcommit
 }
 
-// IsDirect reports whether VMs are made through the LXD's own API.
-func (o *HostObject) IsDirect() bool { return o.VMHost == "" }
+// current are the LXDHosts as they are used now: as VM hosts, as long as MAAS has VM hosts.
+type current struct {
+	objects   HostObjects
+	inventory *inventory.Inventory
+}
+
+// HostObjects lists them. The error may be one of MAAS, where some are VM hosts that can be reached directly, too.
+func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
+	objects, err := c.objects.HostObjects(ctx)
+	both := func(o HostObject) bool { return o.VMHost != "" && o.Direct }
+	if err != nil || !slices.ContainsFunc(objects, both) {
+		return objects, err
+	}
+	_, _, err = c.inventory.VMHosts(ctx, hostsMaxAge)
+	if errors.Is(err, maas.Gone) {
+		return objects, nil
+	}
+	for i := range objects {
+		objects[i].Direct = objects[i].Direct && objects[i].VMHost == ""
+	}
+	return objects, err
+}
 
 // serverKey identifies the LXD, by whatever LXDHost: its certificate, and the project.
 func (o *HostObject) serverKey() HostKey {
@@ -54,7 +80,7 @@ func (o *HostObject) serverKey() HostKey {
 func describe(hosts []Host, objects []HostObject) {
 	for i := range hosts {
 		key := hosts[i].Key()
-		if at := slices.IndexFunc(objects, func(o HostObject) bool { return o.VMHost == key }); at >= 0 {
+		if at := slices.IndexFunc(objects, func(o HostObject) bool { return !o.Direct && o.VMHost == key }); at >= 0 {
 			hosts[i].Object = &objects[at]
 		}
 	}

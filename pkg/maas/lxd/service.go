@@ -128,6 +128,11 @@ func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 	return s.composer.Find(ctx, vm)
 }
 
+// AdoptVM makes a VM ours that MAAS composed on what was a VM host; see Composer.Adopt.
+func (s *Service) AdoptVM(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+	return s.composer.Adopt(ctx, vm, addresses)
+}
+
 // DistributeAcrossAZs returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
 func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)

@@ -20,8 +20,11 @@ func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/"
 // IsVMHostRef reports whether a reference, in the form of Composer.HostRef, is to the VM host of a name.
 func IsVMHostRef(ref, name string) bool {
 	_, named := parseHostRef(ref)
-	return !isDirectRef(ref) && named == name
+	return IsVMHost(ref) && named == name
 }
+
+// IsVMHost reports whether a reference, in the form of Composer.HostRef, is to a VM host.
+func IsVMHost(ref string) bool { return !isDirectRef(ref) }
 
 // HostOf returns the VM host of a machine, which MAAS shows.
 func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {

@@ -121,6 +121,11 @@ func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) erro
 // Stop is not needed: MAAS switches the VMs of its VM hosts.
 func (v *vmHosts) Stop(context.Context, VM) error { return errors.ErrUnsupported }
 
+// Adopt is not needed: a VM that MAAS composed is ours by what MAAS says.
+func (v *vmHosts) Adopt(context.Context, VM, []string) (*Host, error) {
+	return nil, errors.ErrUnsupported
+}
+
 // key returns the HostKey of a VM host: its id alone if MAAS no longer has the host, or can't be asked now.
 func (v *vmHosts) key(ctx context.Context, id int) HostKey {
 	hosts, _, err := v.inventory.VMHosts(ctx, machineMaxAge)

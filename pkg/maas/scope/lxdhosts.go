@@ -72,19 +72,25 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 	for i := range list.Items {
 		host := &list.Items[i]
 		object := h.factory.hostObject(ctx, host)
-		if host.Spec.VMHost == nil {
+		if object.Direct {
 			config, err := h.factory.LXDHostMAAS(ctx, host)
-			if err != nil || config.Where() != h.config.Where() {
-				continue // Its own condition tells why.
-			}
-			if config.ID() != h.config.ID() {
+			object.Direct = err == nil && config.Where() == h.config.Where() && IsOfMAAS(host, config)
+			if object.Direct && config.ID() != h.config.ID() {
 				// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
 				object.Allows = func(namespace string) bool { return namespace == host.Namespace }
 			}
 		}
+		if !object.Direct && object.VMHost == "" {
+			continue // Its own condition tells why.
+		}
 		objects = append(objects, object)
 	}
 	return objects, nil
+}
+
+// IsOfMAAS reports whether a host can be one of this MAAS: a former VM host is one of the MAAS that it was in.
+func IsOfMAAS(host *infrav1.LXDHost, config maas.Config) bool {
+	return host.Spec.VMHost == nil || host.Annotations[infrav1.MAASAnnotation] == config.Where()
 }
 
 // hostObject returns what placement needs to know of an LXDHost.
@@ -95,9 +101,12 @@ func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.Hos
 		Allows: func(namespace string) bool { return spec.Allows(host.Namespace, namespace) },
 	}
 	if vmHost := spec.VMHost; vmHost != nil {
-		object.VMHost = lxd.VMHostKey(int(vmHost.ID), vmHost.SystemID)
-		return object
+		object.VMHost, object.VMHostID = lxd.VMHostKey(int(vmHost.ID), vmHost.SystemID), int(vmHost.ID)
+		if spec.CredentialsRef == nil {
+			return object
+		}
 	}
+	object.Direct = true
 	object.Server, object.Problem = f.LXDServer(ctx, host)
 	object.Zone, object.ResourcePool, object.Tags = spec.Zone, spec.ResourcePool, spec.Tags
 	object.StoragePool, object.Bridge = spec.StoragePool, spec.NetworkBridge

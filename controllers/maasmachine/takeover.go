@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// takeover adopts a VM that MAAS composed on a VM host, when MAAS has no VM hosts any more. Until its LXDHost leads to
+// LXD, the VM runs on as it is.
+func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
+	if err := r.takeOver(ctx, l); err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("The VM can't be adopted yet", "hostname", l.Identity().Hostname, "problem", err.Error())
+	}
+	return proceed, nil
+}
+
+// takeoverForDeletion is takeover for a VM that is to be deleted: MAAS would delete its machine alone, and the VM would
+// run on.
+func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome, error) {
+	err := r.takeOver(ctx, l)
+	var unprepared *lxd.NoSuccessorError
+	switch {
+	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
+		return awaitSuccessor(l.MaasMachine, unprepared), nil
+	case lxdhost.KindOf(err) == lxdhost.KindConflict:
+		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas.SystemID)
+		return waitAtMost(report.MendRetry), nil
+	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
+		return proceed, nil // Whether the VM is gone is verified when MAAS has deleted its machine.
+	}
+	return proceed, err
+}
+
+// awaitSuccessor waits until a person has prepared the LXDHost of a former VM host.
+func awaitSuccessor(m *infrav1.MaasMachine, unprepared *lxd.NoSuccessorError) outcome {
+	notDeployed(m, infrav1.VMHostsNotSupportedReason, "%s; or delete that LXDHost, if its VMs are gone", unprepared)
+	return waitAtMost(report.MendRetry)
+}
+
+// takeOver adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.
+func (r *Reconciler) takeOver(ctx context.Context, l *life) error {
+	if l.maas == nil || l.maas.Pod != nil || l.directRef() != "" {
+		return nil
+	}
+	from, host, err := l.adoptVM(ctx, l.maas)
+	if err != nil || host == nil {
+		return err
+	}
+	err = l.record.Store(ctx, func(d *record.Data) {
+		d.DropHost(from)
+		d.AddHost(l.Machines.LXD().HostRef(*host))
+	})
+	if err == nil {
+		l.MaasMachine.Status.LXDHost = host.Name
+	}
+	return err
+}
+
+// adoptVM adopts the VM of a machine on the first of the recorded VM hosts that has it, and returns the reference to that
+// and the host as it is now; nil if none has it.
+func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host *lxd.Host, err error) {
+	for _, ref := range l.vmHostRefs() {
+		vm := l.vm(m.SystemID)
+		vm.HostRef = ref
+		host, err = l.Machines.LXD().AdoptVM(ctx, vm, m.PhysicalAddresses())
+		if lxdhost.KindOf(err) != lxdhost.KindNotFound {
+			return ref, host, err
+		}
+	}
+	return "", nil, nil
+}
+
+// vmHostRefs returns the recorded VM hosts; for a machine whose record was lost the one in its status.
+func (l *life) vmHostRefs() []string {
+	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
+		return []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
+	}
+	return slices.DeleteFunc(slices.Clone(l.record.Hosts), func(ref string) bool { return !lxd.IsVMHost(ref) })
+}
+
+// directRef returns the recorded LXDHost whose VMs are made through LXD's own API; "" if there is not exactly one.
+func (l *life) directRef() string {
+	direct := slices.DeleteFunc(slices.Clone(l.record.Hosts), lxd.IsVMHost)
+	if len(direct) != 1 {
+		return ""
+	}
+	return direct[0]
+}
+
+// ignoreConflict returns nil for the error that a VM is not ours.
+func ignoreConflict(err error) error {
+	var none *lxd.NoSuccessorError
+	if lxdhost.KindOf(err) == lxdhost.KindConflict || (errors.As(err, &none) && none.LXDHost == "") {
+		return nil
+	}
+	return err
+}

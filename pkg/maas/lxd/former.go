@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// NoSuccessorError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise yet.
+type NoSuccessorError struct {
+	// VMHost is the name of the former VM host.
+	VMHost string
+	// LXDHost is namespace/name of its object, which lacks what leads to LXD; "" if there is none.
+	LXDHost string
+}
+
+// Error names the remedy.
+func (e *NoSuccessorError) Error() string {
+	if e.LXDHost == "" {
+		return fmt.Sprintf("this MAAS has no VM hosts any more, and VM host %s has no LXDHost: delete its VMs in LXD", e.VMHost)
+	}
+	return fmt.Sprintf("this MAAS has no VM hosts any more: set address, serverCertificate and credentialsRef in the LXDHost %s, which was VM host %s",
+		e.LXDHost, e.VMHost)
+}
+
+// former returns the LXDHost that was the VM host of a reference, as far as it leads to LXD.
+func (d *direct) former(ctx context.Context, ref string) (*HostObject, error) {
+	objects, err := d.objects.HostObjects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	id, name := parseHostRef(ref)
+	missing := &NoSuccessorError{VMHost: name}
+	for i := range objects {
+		o := &objects[i]
+		switch {
+		case o.VMHost == "" || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name):
+		case o.Direct:
+			return o, nil
+		default:
+			missing.LXDHost = o.Namespace + "/" + o.Name
+		}
+	}
+	return nil, missing
+}
+
+// Adopt marks the VM in LXD (PATCH instances/NAME).
+func (d *direct) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+	object, err := d.former(ctx, vm.HostRef)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.adopt(ctx, object, vm, addresses); err != nil {
+		return nil, &DirectError{Host: object.Name, cause: err}
+	}
+	host := unread(object)
+	d.remember(vm.SystemID, d.HostRef(host))
+	return &host, nil
+}
+
+func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses []string) error {
+	server, err := d.server(ctx, object)
+	if err != nil {
+		return err
+	}
+	return server.Adopt(ctx, vm.Hostname, vm.Marks, addresses)
+}
+
+// findFormer looks for a VM that MAAS does not have any more on what was its VM host. There, its name proves that it is
+// ours, as it did when MAAS had VM hosts. asked is what came of asking MAAS.
+func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
+	object, err := d.former(ctx, vm.HostRef)
+	var missing *NoSuccessorError
+	if errors.As(err, &missing) {
+		asked.Why, asked.Never = err, missing.LXDHost == ""
+		return asked, nil
+	}
+	if err != nil {
+		return Presence{}, err
+	}
+	err = d.adopt(ctx, object, vm, nil)
+	vm.HostRef = d.HostRef(unread(object))
+	return presence(object, vm, err), nil
+}
