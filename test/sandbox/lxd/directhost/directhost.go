@@ -4,6 +4,7 @@
 package directhost
 
 import (
+	"net/netip"
 	"testing"
 
 	lxdclient "github.com/canonical/lxd/client"
@@ -45,7 +46,14 @@ type Host struct {
 // Start runs and prepares an LXD until the test ends, or skips the test as lxdtest.Require does.
 func Start(t testing.TB) *Host {
 	t.Helper()
-	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge})
+	return StartAt(t, netip.Prefix{})
+}
+
+// StartAt is Start with the address of the LXD's node, on Bridge: a VM host of MAAS composes VMs only where MAAS knows
+// the subnet of the bridge.
+func StartAt(t testing.TB, address netip.Prefix) *Host {
+	t.Helper()
+	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge, Address: address})
 	h := &Host{t: t, Daemon: daemon}
 	node, err := lxdnode.Connect(t.Context(), daemon.Socket())
 	h.must(err)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directhost
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/juju/gomaasapi/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// VMHost is how MAAS shall know a Host.
+type VMHost struct {
+	Name, Zone, Pool string
+	// OverCommit is how often cores and memory may be promised, at most 10: a test's computer is small. Default: 1.
+	OverCommit int
+}
+
+// RegisterAsVMHost makes the LXD a VM host of a MAAS that has them, as an administrator would by hand.
+func (h *Host) RegisterAsVMHost(endpoint, apiKey string, as VMHost) error {
+	admin, err := gomaasapi.NewAuthenticatedClient(gomaasapi.AddAPIVersionToURL(endpoint, "2.0"), apiKey)
+	if err != nil {
+		return fmt.Errorf("registering %s as a VM host: %w", as.Name, err)
+	}
+	ratio := strconv.Itoa(max(as.OverCommit, 1))
+	if _, err := admin.Post(&url.URL{Path: "vm-hosts/"}, "", url.Values{
+		"type": {maas.VMHostTypeLXD}, "name": {as.Name}, "zone": {as.Zone}, "pool": {as.Pool},
+		"power_address": {h.Address}, "project": {Project},
+		"certificate": {string(h.Keys.Certificate)}, "key": {string(h.Keys.Key)},
+		"cpu_over_commit_ratio": {ratio}, "memory_over_commit_ratio": {ratio},
+	}, nil); err != nil {
+		return fmt.Errorf("registering %s as a VM host: %w", as.Name, err)
+	}
+	return nil
+}
+
+// Prepare does what an operator does with the LXDHost of a VM host before or after MAAS is upgraded to a version
+// without VM hosts: it says how the manager itself reaches the LXD.
+func (h *Host) Prepare(ctx context.Context, kube client.Client, key client.ObjectKey) error {
+	wanted, secret := h.Objects(key, "")
+	if err := kube.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("preparing LXDHost %s: %w", key, err)
+	}
+	host := &infrav1.LXDHost{}
+	if err := kube.Get(ctx, key, host); err != nil {
+		return fmt.Errorf("preparing LXDHost %s: %w", key, err)
+	}
+	before := host.DeepCopy()
+	spec := &host.Spec
+	spec.Address, spec.ServerCertificate, spec.CredentialsRef = wanted.Spec.Address, wanted.Spec.ServerCertificate, wanted.Spec.CredentialsRef
+	spec.Project, spec.NetworkBridge = wanted.Spec.Project, wanted.Spec.NetworkBridge
+	if err := kube.Patch(ctx, host, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("preparing LXDHost %s: %w", key, err)
+	}
+	return nil
+}
+
+// Instances are all in LXD, whatever made them, by name.
+func (h *Host) Instances() (map[string]api.Instance, error) {
+	list, err := h.client.GetInstances(api.InstanceTypeAny)
+	if err != nil {
+		return nil, fmt.Errorf("listing the instances: %w", err)
+	}
+	all := map[string]api.Instance{}
+	for _, one := range list {
+		all[one.Name] = one
+	}
+	return all, nil
+}
+
+// Replace deletes a VM, and makes an empty one of that name with another MAC address.
+func (h *Host) Replace(name, mac string) error {
+	found, etag, err := h.client.GetInstance(name)
+	if err != nil {
+		return fmt.Errorf("replacing VM %s: %w", name, err)
+	}
+	stop := api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}
+	if operation, err := h.client.UpdateInstanceState(name, stop, etag); err == nil {
+		_ = operation.Wait() // It may be stopped already.
+	}
+	operation, err := h.client.DeleteInstance(name)
+	if err == nil {
+		err = operation.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("replacing VM %s: %w", name, err)
+	}
+	request := api.InstancesPost{Name: name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone}, InstancePut: found.Writable()}
+	request.Config = nil
+	request.Devices = found.ExpandedDevices
+	for _, device := range request.Devices {
+		if device["type"] == "nic" {
+			device["hwaddr"] = mac
+		}
+	}
+	operation, err = h.client.CreateInstance(request)
+	if err == nil {
+		err = operation.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("replacing VM %s: %w", name, err)
+	}
+	return nil
+}
