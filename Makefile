@@ -145,7 +145,8 @@ LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/packaging ./e2e/cr
 	./e2e/hosts ./cmd/lxd-initializer ./e2e/rights
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
-GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test $(if $(RACE),-race)
+# `make lint` vets.
+GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test -vet=off $(if $(RACE),-race)
 
 .PHONY: test
 test: tools-test build ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
@@ -164,7 +165,7 @@ RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost)$$
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector.
-	CGO_ENABLED=1 go test -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
+	CGO_ENABLED=1 go test -vet=off -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).

@@ -58,8 +58,9 @@ var (
 	}
 )
 
-// kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not.
-var kinds = []*kind{aCluster, aVM, aDirectVM, bareMetal, bareMetalWithAddress}
+// kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not. It takes longest, and so is last:
+// what the others cover may be left out.
+var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalWithAddress, aDirectVM}
 
 // manifest returns the first objects of a life of this kind.
 func (k *kind) manifest(key client.ObjectKey, address string) string {
