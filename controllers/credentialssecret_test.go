@@ -93,8 +93,8 @@ func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 	w.deployed(virtual)
 	w.deployed(metal)
 	secret := w.secret("maas")
-	for _, o := range []client.Object{secret, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, cluster, virtual, metal} {
-		if err := w.client.Delete(t.Context(), o); err != nil {
+	for _, o := range []client.Object{secret, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, w.cluster, cluster, virtual, metal} {
+		if err := w.client.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil { // The namespace's objects are being deleted.
 			t.Fatal(err)
 		}
 	}

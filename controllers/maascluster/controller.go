@@ -117,10 +117,28 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 		return nil // An LXDHost that somebody else made.
 	}
 	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), name)
+	if apierrors.IsNotFound(err) {
+		return r.withoutCluster(ctx, object.GetNamespace(), name)
+	}
 	if err != nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+}
+
+// withoutCluster wakes the MaasClusters of a Cluster that is gone before its machines, as when its namespace is deleted.
+func (r *Reconciler) withoutCluster(ctx context.Context, namespace, name string) (requests []reconcile.Request) {
+	list := &infrav1.MaasClusterList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasCluster of a Cluster that is gone")
+		return nil
+	}
+	for i := range list.Items {
+		if clusters.NameOf(&list.Items[i]) == name {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
 }
 
 // Reconcile brings one MaasCluster closer to its desired state.
