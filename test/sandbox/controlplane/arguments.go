@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// etcdArgs: nothing has to survive, so nothing is synced to disk.
+// etcdArgs: nothing has to survive, so nothing is synced to disk, and what is in the log is seldom written to the
+// database.
 func etcdArgs(data, client, peer string) []string {
 	return []string{
 		"--name=sandbox",
@@ -18,6 +19,8 @@ func etcdArgs(data, client, peer string) []string {
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=sandbox=" + peer,
 		"--unsafe-no-fsync=true",
+		"--backend-batch-interval=2s",
+		"--backend-batch-limit=100000",
 		"--log-level=warn",
 	}
 }
@@ -41,6 +44,9 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.credentials.path("sa.key"),
 		"--service-account-signing-key-file=" + c.credentials.path("sa.key"),
+		// There is nobody to be fair to, and no endpoint of the Service kubernetes: it may not be on the loopback.
+		"--endpoint-reconciler-type=none",
+		"--enable-priority-and-fairness=false",
 		// Watches of clients that are gone must not hold up the end.
 		"--shutdown-delay-duration=0s",
 		"--request-timeout=60s",
