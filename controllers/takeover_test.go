@@ -153,4 +153,3 @@ func TestAVMWithAnotherAddressIsNotAdopted(t *testing.T) {
 		t.Errorf("LXD has %v", left)
 	}
 }
-

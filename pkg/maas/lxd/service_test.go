@@ -42,7 +42,9 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 
 func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
-func (h *hosts) Adopt(context.Context, VM, []string) (*Host, error) { return nil, errors.ErrUnsupported }
+func (h *hosts) Adopt(context.Context, VM, []string) (*Host, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func (h *hosts) Stop(context.Context, VM) error { return nil }
 
