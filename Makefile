@@ -160,8 +160,9 @@ UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{
 unit: ## Run the tests that need no control plane.
 	$(GO_TEST) -timeout 5m $(TEST_ARGS) $(UNIT_PACKAGES)
 
-# What runs concurrently on its own; with Kubernetes' packages, or LXD's daemons, it would cost minutes more.
-RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost)$$")
+# What runs concurrently on its own; with Kubernetes' packages, or LXD's daemons, it would cost minutes more. The simulator's
+# own tests attack it from many sides at once; its conformance suite does not.
+RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|conformance)$$")
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector.

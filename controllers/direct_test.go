@@ -3,12 +3,14 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -169,6 +171,39 @@ func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 	}
 }
 
+// Another user takes our VM when it is Ready. It is theirs, and stays, in MAAS and in LXD.
+func TestAVMThatAnotherUserTookStays(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withOtherUser(false))
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	other := w.as(otherKey)
+	var once sync.Once
+	taken := make(chan string, 1)
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Op == "set_storage_layout" && phase == simulator.After {
+			once.Do(func() {
+				if _, err := other.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: call.SystemID}); err != nil {
+					t.Error(err)
+				}
+				taken <- call.SystemID
+			})
+		}
+		return nil
+	})
+	m := w.newMachine("cp-0", true, vm)
+	id := <-taken
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	w.delete(m)
+	if got := server.VMs(t); len(got) != 1 {
+		t.Errorf("LXD has %v", got)
+	}
+	if theirs, there := w.maas.Machine(id); !there || theirs.Owner != "other" {
+		t.Errorf("MAAS has %+v", theirs)
+	}
+}
+
 // LXD does not respond when a VM is deleted: the machine leaves MAAS, and the deletion goes on when LXD is back. If the
 // VM booted meanwhile, MAAS has it as a new machine of nobody's.
 func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
@@ -201,4 +236,37 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	}
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// LXD does not respond when a VM is deleted, the VM boots, and another user takes the machine that MAAS adds. The VM is
+// theirs, and stays.
+func TestAVMThatAnotherUserTookFromItsLXDHostStays(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withOtherUser(true))
+	w.addLXDHost(server, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	if err := errors.Join(server.Daemon.Kill(), w.client.Delete(t.Context(), m)); err != nil {
+		t.Fatal(err)
+	}
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	w.maasCall(http.MethodPost, "machines/", url.Values{
+		"hostname": {"taken"}, "architecture": {"amd64/generic"}, "power_type": {"manual"}, "commission": {"true"},
+		"mac_addresses": {lxdhost.DeriveMAC(cluster.Annotations[infrav1.OwnerIDAnnotation], m.Status.Hostname).String()},
+	})
+	added := w.named("taken")
+	w.inState(added, "Ready")
+	if _, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: added}); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Daemon.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.await(m.Name+" is gone", m, w.hostGone(m))
+	if got := server.VMs(t); len(got) != 1 {
+		t.Errorf("LXD has %v", got)
+	}
 }

@@ -352,20 +352,37 @@ func (d *direct) Find(ctx context.Context, vm VM) (Presence, error) {
 		name := strings.TrimPrefix(vm.HostRef, directPrefix)
 		return Presence{State: Unreachable, Host: name, Never: true, Why: fmt.Errorf("there is no LXDHost %s any more", name)}, nil
 	}
-	server, err := d.server(ctx, object)
-	if err == nil {
-		_, err = server.Find(ctx, vm.Hostname, vm.Marks)
-	}
-	return presence(object, vm, err), nil
+	return d.findOn(ctx, object, vm)
 }
 
-// presence returns what the LXD of a host says of a VM.
-func presence(object *HostObject, vm VM, err error) Presence {
-	switch kind := lxdhost.KindOf(err); {
-	case err == nil:
-		vm.SystemID, vm.Host = "", object.Name
-		return Presence{State: Present, Host: object.Name, VM: &vm}
-	case kind == lxdhost.KindNotFound, kind == lxdhost.KindConflict: // Another's VM has the name.
+// findOn asks the LXD of a host, and, if it has the VM, MAAS: a VM that another user acquired is theirs (GET machines/
+// ?mac_address=).
+func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presence, error) {
+	server, err := d.server(ctx, object)
+	var found lxdhost.VM
+	if err == nil {
+		found, err = server.Find(ctx, vm.Hostname, vm.Marks)
+	}
+	if err != nil {
+		return notFound(object, err), nil
+	}
+	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{found.MAC.String()}})
+	if err != nil {
+		return Presence{}, fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
+	}
+	for _, m := range machines {
+		if m.SystemID != vm.SystemID && !m.Unacquired() {
+			return Presence{State: Gone, Host: object.Name}, nil
+		}
+	}
+	vm.SystemID, vm.Host = "", object.Name
+	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
+}
+
+// notFound returns what an error of LXD says of a VM.
+func notFound(object *HostObject, err error) Presence {
+	switch lxdhost.KindOf(err) {
+	case lxdhost.KindNotFound, lxdhost.KindConflict: // Another's VM has the name.
 		return Presence{State: Gone, Host: object.Name}
 	}
 	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}

@@ -80,7 +80,9 @@ func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presenc
 	if err != nil {
 		return Presence{}, err
 	}
-	err = d.adopt(ctx, object, vm, nil)
+	if err := d.adopt(ctx, object, vm, nil); err != nil {
+		return notFound(object, err), nil
+	}
 	vm.HostRef = d.HostRef(unread(object))
-	return presence(object, vm, err), nil
+	return d.findOn(ctx, object, vm)
 }
