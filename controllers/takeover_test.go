@@ -93,7 +93,6 @@ func TestVMsAreAdoptedWhenMAASHasNoVMHostsAnyMore(t *testing.T) {
 	before := stays.DeepCopy()
 	u.prepare()
 	u.await("the VM is deleted", goes, u.hostGone(goes))
-	u.poke(stays)
 	u.eventually(stays, "adopted", func() bool { return u.marked(stays) && stays.Status.LXDHost == u.host.Name })
 	if hosts := recorded(t, stays).Hosts; !slices.Equal(hosts, []string{lxd.DirectRef(u.namespace, u.host.Name)}) {
 		t.Errorf("the record has the hosts %v", hosts)

@@ -5,6 +5,7 @@ package maasmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -25,6 +27,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 const (
@@ -58,6 +62,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner()),
 			objects.IgnoreFigures).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
+			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
@@ -99,6 +105,29 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 		return nil
 	}
 	return requests(machines)
+}
+
+// lxdHostToMachines wakes the machines whose VMs MAAS composed when a former VM host can be reached: they are adopted then.
+func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object) []reconcile.Request {
+	host := object.(*infrav1.LXDHost)
+	if host.Spec.VMHost == nil || host.Spec.CredentialsRef == nil {
+		return nil
+	}
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of an LXDHost")
+		return nil
+	}
+	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !isOnVMHost(&m) }))
+}
+
+// isOnVMHost reports whether a machine's VM is recorded as one on a VM host, or may be, because the record was lost.
+func isOnVMHost(m *infrav1.MaasMachine) bool {
+	recorded, err := record.Of(m)
+	if err != nil || !m.Spec.IsLXD() {
+		return false
+	}
+	return slices.ContainsFunc(recorded.Hosts, lxd.IsVMHost) || (len(recorded.Hosts) == 0 && m.Status.LXDHost != "")
 }
 
 func requests(machines []infrav1.MaasMachine) []reconcile.Request {
