@@ -10,11 +10,13 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,8 +47,7 @@ type Life struct {
 	// Book has the calls to MAAS, and Began is when the life began.
 	Book  *ledger.Ledger
 	Began ledger.Mark
-	// Record watches the DNS record of the API endpoint; nil before Create, where the endpoint is an address, and after
-	// Apply.
+	// Record watches the DNS record of the API endpoint; nil before Create or Watch, and where the endpoint is an address.
 	Record *Record
 
 	before      []byte
@@ -59,28 +60,62 @@ type Life struct {
 // the tests after it.
 func Begin(t *testing.T, box *sandbox.Sandbox, name string) *Life {
 	t.Helper()
-	l := &Life{
-		T: t, Box: box, Key: client.ObjectKey{Namespace: Namespace, Name: name},
-		Book: ledger.Open(box.MAAS), before: box.MAAS.State(), connections: box.MAAS.Calls().Connections,
+	return begin(t, box, name)[0]
+}
+
+// Several begins the lives of clusters that one test leads at the same time. What MAAS has when one of them has ended is
+// not compared.
+func Several(t *testing.T, box *sandbox.Sandbox, names ...string) []*Life {
+	t.Helper()
+	lives := begin(t, box, names...)
+	for _, l := range lives {
+		l.among = true
 	}
-	l.Began = l.Book.Mark()
+	return lives
+}
+
+func begin(t *testing.T, box *sandbox.Sandbox, names ...string) []*Life {
+	t.Helper()
+	var lives []*Life
+	for _, name := range names {
+		l := &Life{
+			T: t, Box: box, Key: client.ObjectKey{Namespace: Namespace, Name: name},
+			Book: ledger.Open(box.MAAS), before: box.MAAS.State(), connections: box.MAAS.Calls().Connections,
+		}
+		l.Began = l.Book.Mark()
+		lives = append(lives, l)
+	}
 	t.Cleanup(func() {
-		l.Book.Close()
-		if l.Record != nil {
-			l.Record.stop()
+		for _, l := range lives {
+			l.Book.Close()
+			if l.Record != nil {
+				l.Record.stop()
+			}
 		}
 		if t.Failed() {
-			dump(t, l.Box)
+			dump(t, box)
 		}
-		if !l.gone {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteTimeout)
-			defer cancel()
+		cleanUp(t, lives)
+	})
+	return lives
+}
+
+// cleanUp deletes the clusters that are still there, all at once.
+func cleanUp(t *testing.T, lives []*Life) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteTimeout)
+	defer cancel()
+	var each sync.WaitGroup
+	for _, l := range lives {
+		if l.gone {
+			continue
+		}
+		each.Go(func() {
 			if err := l.Box.DeleteCluster(ctx, l.Key); err != nil {
 				t.Errorf("cleaning up: %v", err)
 			}
-		}
-	})
-	return l
+		})
+	}
+	each.Wait()
 }
 
 // Within is the test's context with a deadline.
@@ -102,6 +137,12 @@ func (l *Life) Apply(manifest string) {
 func (l *Life) Create(manifest string) {
 	l.Helper()
 	l.Apply(manifest)
+	l.Watch()
+}
+
+// Watch watches the DNS record of the endpoint of a cluster that was applied.
+func (l *Life) Watch() {
+	l.Helper()
 	if endpoint := l.endpoint(); net.ParseIP(endpoint) == nil {
 		l.Record = watchRecord(l.T, l.Box.MAAS, endpoint)
 	}
@@ -142,7 +183,8 @@ func (l *Life) ours() []client.ListOption {
 	return []client.ListOption{client.InNamespace(l.Key.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name}}
 }
 
-// MaasMachines are the cluster's, control planes first.
+// MaasMachines are the cluster's, control planes first. One that Cluster API made for a Machine that it then could not
+// make stays behind alone, and does not count.
 func (l *Life) MaasMachines() (controlPlanes, workers []infrav1.MaasMachine) {
 	l.Helper()
 	list := &infrav1.MaasMachineList{}
@@ -150,9 +192,12 @@ func (l *Life) MaasMachines() (controlPlanes, workers []infrav1.MaasMachine) {
 		l.Fatal(err)
 	}
 	for _, m := range list.Items {
-		if _, is := m.Labels[clusterv1.MachineControlPlaneLabel]; is {
+		_, controlPlane := m.Labels[clusterv1.MachineControlPlaneLabel]
+		switch {
+		case !slices.ContainsFunc(m.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "Machine" }):
+		case controlPlane:
 			controlPlanes = append(controlPlanes, m)
-		} else {
+		default:
 			workers = append(workers, m)
 		}
 	}

@@ -14,12 +14,24 @@ import (
 
 // RegionWithoutVMHosts describes the default region with its bare metal alone, for Options.Region: what VM hosts there
 // are then were registered by host clusters.
-func RegionWithoutVMHosts() (io.Reader, error) {
+func RegionWithoutVMHosts() (io.Reader, error) { return changedRegion(removeVMHosts) }
+
+// RegionForRealLXDs is RegionWithoutVMHosts for LXDs that a test registers as VM hosts itself: with another duration of
+// commissioning, as RegionWithLongCommissioning has it, and without polls of the power, each of which asks an LXD.
+func RegionForRealLXDs(commissioning time.Duration) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
-		delete(region, "vm_hosts")
-		// MAAS makes this tag with the first VM host, and keeps it.
-		addTo(region, "tags", map[string]any{"name": "pod-console-logging"})
+		removeVMHosts(region)
+		region["timings"] = map[string]any{"commission": commissioning.String(), "power_poll": never.String()}
 	})
+}
+
+// never is longer than any test, also in MAAS's time.
+const never = 1000 * time.Hour
+
+func removeVMHosts(region map[string]any) {
+	delete(region, "vm_hosts")
+	// MAAS makes this tag with the first VM host, and keeps it.
+	addTo(region, "tags", map[string]any{"name": "pod-console-logging"})
 }
 
 // RegionWithAdministrators describes the default region with further administrators, for Options.Region: they
