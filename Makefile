@@ -142,7 +142,7 @@ TEST_TIMEOUT ?= 30m
 TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 # What takes longest begins first: the rest is done meanwhile. Results are told in the order of the packages.
 LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/packaging ./e2e/crash ./e2e/clusterctl ./e2e/chaos ./e2e/chaos/hands ./pkg/maas/simulator/conformance \
-	./e2e/hosts ./cmd/lxd-initializer ./e2e/rights
+	./e2e/hosts ./e2e/upgrade ./cmd/lxd-initializer ./e2e/rights
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
@@ -179,10 +179,10 @@ e2e: tools-test build ## Run the suites in the sandbox, and build the images for
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
 SEED ?=
-CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/chaos/...)
+CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/chaos/... ./e2e/upgrade)
 
 .PHONY: chaos
-chaos: tools-test build ## Attack everything for an hour: the manager is killed, MAAS fails, people meddle (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).
+chaos: tools-test build ## Attack everything for an hour: the manager is killed, MAAS fails or is upgraded, people meddle (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).
 	CAPMAAS_CHAOS=$(CHAOS) CAPMAAS_CHAOS_SEED=$(SEED) $(GO_TEST) -count=1 -p 1 -v -timeout 180m $(TEST_ARGS) $(CHAOS_PACKAGES)
 
 .PHONY: bench

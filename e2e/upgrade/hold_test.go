@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+)
+
+// The marks of a VM in LXD.
+const (
+	ownerKey   = "user.capmaas.owner"
+	machineKey = "user.capmaas.machine"
+)
+
+// checkHeld waits until each VM that is being deleted on a host which nobody has prepared says what it waits for. As long
+// as MAAS has its machine, LXD has the VM.
+func (r *round) checkHeld() {
+	r.Helper()
+	held := 0
+	wait(r.T, "the VMs on hosts that are not prepared to be held", func() (bool, string, error) {
+		list := &infrav1.MaasMachineList{}
+		if err := box.Client.List(r.Context(), list, client.InNamespace(life.Namespace)); err != nil {
+			return false, "", err
+		}
+		there := r.bed.instances(r.T)
+		var not []string
+		held = 0
+		for i := range list.Items {
+			m := &list.Items[i]
+			if m.DeletionTimestamp.IsZero() || !r.isLate(m.Status.LXDHost) {
+				continue
+			}
+			held++
+			if why := conditions.GetReason(m, infrav1.MachineDeployedCondition); why != infrav1.VMHostsNotSupportedReason {
+				not = append(not, m.Name+": "+sandbox.Conditions(m.Status.Conditions))
+			}
+			_, known := box.MAAS.Machine(m.Spec.SystemID)
+			if known && !slices.Contains(there[m.Status.LXDHost], m.Status.Hostname) {
+				not = append(not, fmt.Sprintf("%s: its VM %s is not on %s", m.Name, m.Status.Hostname, m.Status.LXDHost))
+			}
+		}
+		return len(not) == 0, strings.Join(not, "\n"), nil
+	})
+	r.Logf("%d VMs are held", held)
+}
+
+func (r *round) isLate(host string) bool {
+	return slices.ContainsFunc(r.late, func(i int) bool { return r.bed[i].name == host })
+}
+
+// checkAdopted waits until the VMs of a cluster have its marks on the hosts where they are said to be, whatever made
+// them.
+func (r *round) checkAdopted(c *cluster) {
+	r.Helper()
+	owner := &infrav1.MaasCluster{}
+	if err := box.Client.Get(r.Context(), client.ObjectKey{Namespace: c.Key.Namespace, Name: c.infrastructure()}, owner); err != nil {
+		r.Fatal(err)
+	}
+	id := owner.Annotations[infrav1.OwnerIDAnnotation]
+	wait(r.T, "LXD to have our marks on the VMs of "+c.Key.Name, func() (bool, string, error) {
+		controlPlanes, _ := c.MaasMachines()
+		for _, m := range controlPlanes {
+			at := slices.IndexFunc(r.bed, func(h *host) bool { return h.name == m.Status.LXDHost })
+			if at < 0 {
+				return false, fmt.Sprintf("%s is on %q", m.Name, m.Status.LXDHost), nil
+			}
+			there, err := r.bed[at].Instances()
+			if err != nil {
+				return false, "", err
+			}
+			config := there[m.Status.Hostname].Config
+			if config[machineKey] == m.Status.Hostname && config[ownerKey] == id {
+				continue
+			}
+			return false, fmt.Sprintf("%s on %s has owner %q and machine %q", m.Status.Hostname, m.Status.LXDHost, config[ownerKey], config[machineKey]), nil
+		}
+		return true, "", nil
+	})
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package upgrade_test upgrades MAAS to a version without VM hosts at random moments in the lives of clusters, whose
+// VMs are in real LXDs.
+package upgrade_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+)
+
+const (
+	// withVMHosts is the last MAAS that has them, and withoutVMHosts the first that has none.
+	withVMHosts, withoutVMHosts = "3.7", "3.8"
+
+	timeScale  = 300
+	settleTime = 15 * time.Second
+	// commissioning lasts longer than a VM needs to start on a busy computer, in MAAS's time.
+	commissioning = timeScale * 30 * time.Second
+)
+
+// box is the sandbox of the tests; nil where LXD can't run.
+var box *sandbox.Sandbox
+
+// size is how much is attacked.
+type size struct {
+	name   string
+	rounds int
+	seed   int64
+	// replicas are the control planes that a cluster may begin with.
+	replicas []int32
+	// mixed means that some hosts are prepared before the upgrade and some after it; otherwise it may also be all.
+	mixed bool
+}
+
+// The short attack is for each change, with a seed that stops MAAS while it deletes a VM; the full one is for finding
+// more.
+var (
+	short = size{name: "short", rounds: 1, seed: 15, replicas: []int32{1}, mixed: true}
+	full  = size{name: "full", rounds: 10, replicas: []int32{1, 3}}
+)
+
+// attack is the attack of this package's tests.
+var attack size
+
+// chosen is the size and the seed that the environment asks for.
+func chosen() (size, error) {
+	s := short
+	if os.Getenv("CAPMAAS_CHAOS") == full.name {
+		s = full
+		s.seed = time.Now().Unix()
+	}
+	var err error
+	if text := os.Getenv("CAPMAAS_CHAOS_SEED"); text != "" {
+		if s.seed, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return s, fmt.Errorf("reading CAPMAAS_CHAOS_SEED: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// replay is the command that does the same again.
+func (s size) replay() string {
+	return fmt.Sprintf("make chaos PKG=./e2e/upgrade CHAOS=%s SEED=%d", s.name, s.seed)
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if lxd.Missing() != nil {
+		return m.Run() // each test reports what is missing
+	}
+	var err error
+	if attack, err = chosen(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	region, err := sandbox.RegionForRealLXDs(commissioning)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return life.Main(m, sandbox.Options{
+		Region: region, MAASVersion: withVMHosts, Seed: attack.seed, LXD: sandbox.LXDOff, Eager: true, Lease: 20 * time.Second,
+		TimeScale: timeScale, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
+			"--settle-time=" + settleTime.String(), "--poll-lxd-hosts=2s",
+			// The audit's calls belong to no machine's life, and come at any time.
+			"--orphan-audit-interval=0",
+		}}},
+	}, &box)
+}
