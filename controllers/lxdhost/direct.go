@@ -176,12 +176,14 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	ref := lxd.DirectRef(host.Namespace, host.Name)
+	there, err := readObjects(ctx, r.Client)
+	if err != nil {
+		return false, err
+	}
 	var names []string
 	for i := range list.Items {
-		recorded, err := record.Of(&list.Items[i])
-		if list.Items[i].Spec.IsLXD() && (err != nil || slices.Contains(recorded.Hosts, ref)) { // Who can't be read may have a VM there.
-			names = append(names, client.ObjectKeyFromObject(&list.Items[i]).String())
+		if m := &list.Items[i]; m.Spec.IsLXD() && mayBeOn(m, host, there) {
+			names = append(names, client.ObjectKeyFromObject(m).String())
 		}
 	}
 	if len(names) == 0 {
@@ -193,6 +195,18 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 		"waiting for %d MaasMachine(s) that may have a VM on this host: %s", len(names), text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
+}
+
+// mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one whose record can't be read may. MAAS's
+// VMs on a former VM host carry no marks until they are adopted.
+func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) bool {
+	recorded, err := record.Of(m)
+	if err != nil || slices.Contains(recorded.Hosts, lxd.DirectRef(host.Namespace, host.Name)) {
+		return true
+	}
+	former := host.Spec.VMHost
+	return former != nil && there.isIn(m, []string{host.Annotations[infrav1.MAASAnnotation]}) &&
+		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return lxd.IsVMHostWithID(ref, int(former.ID)) })
 }
 
 // vms lists the VMs with marks on a host as they are now.

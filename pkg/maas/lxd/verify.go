@@ -26,6 +26,12 @@ func IsVMHostRef(ref, name string) bool {
 // IsVMHost reports whether a reference, in the form of Composer.HostRef, is to a VM host.
 func IsVMHost(ref string) bool { return !isDirectRef(ref) }
 
+// IsVMHostWithID reports whether a reference, in the form of Composer.HostRef, is to the VM host of an id.
+func IsVMHostWithID(ref string, id int) bool {
+	has, _ := parseHostRef(ref)
+	return IsVMHost(ref) && has == id
+}
+
 // HostOf returns the VM host of a machine, which MAAS shows.
 func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {
 	if machine.Pod == nil {
