@@ -247,6 +247,9 @@ func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error)
 	if err != nil || on.HostRef == "" {
 		return proceed, err
 	}
+	if l.maas.Pod == nil && !slices.Contains(l.record.Hosts, on.HostRef) {
+		return proceed, nil // It is not adopted yet: one of the recorded VM hosts was its own.
+	}
 	out, err := search{own: on.HostRef, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
 	if err == nil && !out.stop {
 		l.record.Cleanup = nil

@@ -51,7 +51,7 @@ func awaitSuccessor(m *infrav1.MaasMachine, unprepared *lxd.NoSuccessorError) ou
 
 // takeOver adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.
 func (r *Reconciler) takeOver(ctx context.Context, l *life) error {
-	if l.maas == nil || l.maas.Pod != nil || l.directRef() != "" {
+	if l.maas == nil || l.maas.Pod != nil {
 		return nil
 	}
 	from, host, err := l.adoptVM(ctx, l.maas)
@@ -90,13 +90,13 @@ func (l *life) vmHostRefs() []string {
 	return slices.DeleteFunc(slices.Clone(l.record.Hosts), func(ref string) bool { return !lxd.IsVMHost(ref) })
 }
 
-// directRef returns the recorded LXDHost whose VMs are made through LXD's own API; "" if there is not exactly one.
+// directRef returns the recorded host, if its VMs are made through LXD's own API. "": there is none, or another one, too,
+// and the VM may be there.
 func (l *life) directRef() string {
-	direct := slices.DeleteFunc(slices.Clone(l.record.Hosts), lxd.IsVMHost)
-	if len(direct) != 1 {
+	if len(l.record.Hosts) != 1 || lxd.IsVMHost(l.record.Hosts[0]) {
 		return ""
 	}
-	return direct[0]
+	return l.record.Hosts[0]
 }
 
 // ignoreConflict returns nil for the error that a VM is not ours.

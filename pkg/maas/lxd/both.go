@@ -93,5 +93,8 @@ func (b *both) Find(ctx context.Context, vm VM) (Presence, error) {
 
 // Adopt marks a VM in LXD that MAAS composed on what was a VM host. Its interfaces must have the addresses.
 func (b *both) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+	if _, _, err := b.vmHosts.inventory.VMHosts(ctx, hostsMaxAge); !errors.Is(err, maas.Gone) {
+		return nil, err
+	}
 	return b.direct.Adopt(ctx, vm, addresses)
 }

@@ -35,9 +35,9 @@ type Composer interface {
 	// HostOf returns the host that a VM in MAAS is on, with its name and what HostRef needs; nil if it is not known.
 	HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
 	// Adopt makes a VM ours on its host that MAAS composed on the VM host in VM.HostRef, when MAAS has no VM hosts any more.
-	// The VM's interfaces must have the addresses, and no other. It returns the host as it is now. *NoSuccessorError: no
-	// LXDHost leads there; a *DirectError of the kind lxdhost.KindNotFound: the VM is not there, and of KindConflict: it is
-	// not ours.
+	// The VM's interfaces must have the addresses, and no other. It returns the host as it is now; nil if MAAS has VM hosts.
+	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindNotFound: the VM is not there, and of
+	// KindConflict: it is not ours.
 	Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error)
 	// Find reports whether the host in VM.HostRef still has a VM that MAAS does not know. An error means that MAAS
 	// can't be asked. A host that is gone has no VMs.
