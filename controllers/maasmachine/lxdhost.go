@@ -22,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch;delete
 
 // lxdHostRetirement is hostRetirement where MAAS has no VM hosts. The machine's LXDHost is deleted first: that keeps new
