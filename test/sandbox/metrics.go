@@ -28,6 +28,9 @@ func Metric(ctx context.Context, c kubelet.Container, metric, label string) (tot
 		return 0, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("reading metrics: %s; set diagnostics.insecure in the chart's values", response.Status)
+	}
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
 		name, rest, _ := strings.Cut(lines.Text(), "{")
