@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -140,12 +139,10 @@ func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, obje
 	return nil
 }
 
-// isOf reports whether an object was made for a machine: the LXDHost of a VM host is owned by it, and all others
-// controlled.
+// isOf reports whether an object was made for a machine.
 func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	host, is := object.(*infrav1.LXDHost)
-	wasVMHost := is && host.Spec.VMHost != nil
-	return metav1.IsControlledBy(object, m) || (wasVMHost && slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.UID }))
+	return metav1.IsControlledBy(object, m) || (is && clusters.IsVMHostOf(host, m))
 }
 
 // read returns the object of that kind and name as it is now; nil if there is none.

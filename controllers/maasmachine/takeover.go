@@ -20,7 +20,7 @@ import (
 // takeover adopts a VM that MAAS composed on a VM host, when MAAS has no VM hosts any more. Until its LXDHost leads to
 // LXD, the VM runs on as it is.
 func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
-	if err := r.takeOver(ctx, l); err != nil {
+	if err := r.adoptComposed(ctx, l); err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("The VM can't be adopted yet", "hostname", l.Identity().Hostname, "problem", err.Error())
 	}
 	return proceed, nil
@@ -29,7 +29,7 @@ func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
 // takeoverForDeletion is takeover for a VM that is to be deleted: MAAS would delete its machine alone, and the VM would
 // run on.
 func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome, error) {
-	err := r.takeOver(ctx, l)
+	err := r.adoptComposed(ctx, l)
 	var unprepared *lxd.NoSuccessorError
 	switch {
 	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
@@ -49,8 +49,8 @@ func awaitSuccessor(m *infrav1.MaasMachine, unprepared *lxd.NoSuccessorError) ou
 	return waitAtMost(report.MendRetry)
 }
 
-// takeOver adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.
-func (r *Reconciler) takeOver(ctx context.Context, l *life) error {
+// adoptComposed adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.
+func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 	if l.maas == nil || l.maas.Pod != nil {
 		return nil
 	}

@@ -7,7 +7,6 @@ package chaos_test
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,19 +79,13 @@ var (
 )
 
 // chosen is the size and the seed that the environment asks for.
-func chosen() (size, error) {
-	s := short
-	if os.Getenv("CAPMAAS_CHAOS") == full.name {
+func chosen() (s size, err error) {
+	s = short
+	if life.FullAttack() {
 		s = full
-		s.seed = time.Now().Unix()
 	}
-	var err error
-	if text := os.Getenv("CAPMAAS_CHAOS_SEED"); text != "" {
-		if s.seed, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return s, fmt.Errorf("reading CAPMAAS_CHAOS_SEED: %w", err)
-		}
-	}
-	return s, nil
+	s.seed, err = life.AttackSeed(s.seed)
+	return s, err
 }
 
 // replay is the command that does the same again.

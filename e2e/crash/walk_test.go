@@ -4,19 +4,19 @@ package crash_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 // everything (CAPMAAS_CHAOS=full) makes the walk visit all points of all kinds of lives; otherwise it visits the first of
 // each call that changes something, in one kind of life that makes it.
-var everything = os.Getenv("CAPMAAS_CHAOS") == "full"
+var everything = life.FullAttack()
 
 // run is one life in which the manager dies at one point.
 type run struct {

@@ -13,10 +13,11 @@ import (
 )
 
 // Adopt gives marks to a VM without any, for example one that MAAS composed. Its interfaces must have the MAC addresses, in
-// any order, and no other; without addresses, its name is enough. A VM that carries the marks is left as it is.
+// any order, and no other; without addresses, its name is enough. A VM that carries the marks already is left as it is.
 //
-// It calls GET /1.0/instances/NAME, and PATCH instances/NAME with its ETag, after which it may have to read the VM again. The error is an *Error: KindNotFound,
-// KindConflict if the VM has other marks or other addresses, or one of the connection or of LXD.
+// It calls GET /1.0/instances/NAME, and PATCH instances/NAME with its ETag, after which it may have to read the VM again.
+// The error is an *Error: KindNotFound, KindConflict if the VM has other marks or other addresses, or one of the
+// connection or of LXD.
 func (h *Host) Adopt(ctx context.Context, name string, marks Marks, addresses []string) error {
 	doing := "adopting the VM " + name
 	s, end, err := h.session(ctx, "adopt")
@@ -32,15 +33,19 @@ func (h *Host) Adopt(ctx context.Context, name string, marks Marks, addresses []
 
 func (s *session) adopt(name string, marks Marks, addresses []string) error {
 	found, etag, err := s.prove(name, marks)
-	if err == nil || KindOf(err) != KindConflict {
+	ours := err == nil
+	if !ours && KindOf(err) != KindConflict {
 		return err
 	}
-	if found.Type != string(api.InstanceTypeVM) || marksOf(found.Config) != (Marks{}) {
+	if !ours && (found.Type != string(api.InstanceTypeVM) || marksOf(found.Config) != (Marks{})) {
 		return err
 	}
 	if has := slices.Collect(maps.Values(macs(found))); len(addresses) > 0 && !sameAddresses(has, addresses) {
 		return problem(KindConflict, "there is a VM %s with other MAC addresses (%s) than ours (%s)",
 			name, strings.Join(has, ", "), strings.Join(addresses, ", "))
+	}
+	if ours {
+		return nil
 	}
 	given := map[string]any{"config": marks.config()} // LXD merges the configuration
 	_, _, changed := s.client.RawQuery(http.MethodPatch, s.url("instances", name).String(), given, etag)

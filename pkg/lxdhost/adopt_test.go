@@ -38,6 +38,7 @@ func TestAdopt(t *testing.T) {
 	}
 	for name, more := range map[string]int{composed: 0, running: 1} { // No agent runs in the VM.
 		b.counted("Adopt", callsOfAdopt+more, func() error { return b.host.Adopt(t.Context(), name, ours, has(name)) })
+		wantKind(t, b.host.Adopt(t.Context(), name, ours, []string{anotherAddress}), KindConflict)
 		b.counted("Adopt again", callsOfNothingToDo, func() error { return b.host.Adopt(t.Context(), name, ours, nil) })
 		if config := b.instance(name).Config; marksOf(config) != ours || config["user.note"] != "kept" {
 			t.Errorf("%s: the configuration is %v", name, config)

@@ -23,9 +23,13 @@ func LXDHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*inf
 
 // LXDHostOfVMHost returns the LXDHost of a machine that is, or was, a VM host of MAAS; nil if there is none.
 func LXDHostOfVMHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
-	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool {
-		return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
-	})
+	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return IsVMHostOf(host, m) })
+}
+
+// IsVMHostOf reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the machine,
+// and not controlled.
+func IsVMHostOf(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
+	return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
 }
 
 func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is func(*infrav1.LXDHost) bool) (*infrav1.LXDHost, error) {

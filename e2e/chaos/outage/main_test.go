@@ -20,7 +20,7 @@ import (
 var box *sandbox.Sandbox
 
 // full means that outages may be longer than the client's timeouts, which are minutes.
-var full = os.Getenv("CAPMAAS_CHAOS") == "full"
+var full = life.FullAttack()
 
 func TestMain(m *testing.M) {
 	os.Exit(life.Main(m, sandbox.Options{

@@ -36,7 +36,7 @@ func (d *direct) former(ctx context.Context, ref string) (*HostObject, error) {
 	for i := range objects {
 		o := &objects[i]
 		switch {
-		case o.VMHost == "" || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name):
+		case o.VMHostID == 0 || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name):
 		case o.Direct:
 			return o, nil
 		default:

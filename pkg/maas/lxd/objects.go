@@ -24,7 +24,7 @@ type HostObjects interface {
 // HostObject is what an LXDHost tells of a host.
 type HostObject struct {
 	Namespace, Name string
-	// VMHost is the VM host of MAAS that it is, or was, and VMHostID its id; "" and 0 if it never was one.
+	// VMHost is the VM host of a MAAS that it is, or was; "" if it never was one. VMHostID is its id; 0 in another MAAS.
 	VMHost   HostKey
 	VMHostID int
 	// Direct: VMs are made through LXD's own API; on a former VM host, from when MAAS has no VM hosts any more.

@@ -80,6 +80,9 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 				object.Allows = func(namespace string) bool { return namespace == host.Namespace }
 			}
 		}
+		if !IsOfMAAS(host, h.config) {
+			object.VMHostID = 0
+		}
 		if !object.Direct && object.VMHost == "" {
 			continue // Its own condition tells why.
 		}
