@@ -258,7 +258,9 @@ func TestRefusals(t *testing.T) {
 		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPOutsideSubnetsReason, "192.168.9.9"},
 		"an address given by DHCP": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.220" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInDynamicRangeReason, "10.77.0.200"},
 		"an address that is taken": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.2" }), infrav1.LXDVMDeployedCondition, infrav1.StaticIPInUseReason, "10.77.0.2"},
-		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.MAASRefusedReason, "distro_series"},
+		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "ubuntu/bionic"},
+		"an image for VMs":         {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.Image = "ubuntu/bionic" }), infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "ubuntu/bionic"},
+		"another architecture":     {infrav1.MaasMachineSpec{Architecture: "arm64"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "for amd64, not for arm64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,6 +274,9 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("the message is %q, want one line that contains %q", got, tc.text)
 			}
 			w.refused(m, infrav1.ReadyCondition, tc.reason)
+			if n := w.acquiredMachines(); n != 0 && tc.reason == infrav1.ImageNotFoundReason {
+				t.Errorf("%d machines are acquired, want none", n)
+			}
 			w.delete(m)
 			w.unchanged(before)
 		})

@@ -103,6 +103,9 @@ const (
 	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
 	NoMachineAvailableReason = "NoMachineAvailable"
 
+	// ImageNotFoundReason: MAAS has no such image, or not for the architecture. Nothing is acquired until it has.
+	ImageNotFoundReason = "ImageNotFound"
+
 	// NoHostAvailableReason: no VM host fits; the message has the reason for each host. It is tried again.
 	NoHostAvailableReason = "NoHostAvailable"
 

@@ -250,6 +250,8 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minMemory) || self.minMemory >= 2048",fieldPath=".minMemory",message="minMemory of an LXD VM is at least 2048 (MB): current Ubuntu does not boot with less"
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
 // +kubebuilder:validation:XValidation:rule="!has(self.providerID) || (has(self.systemID) && self.providerID.endsWith('/' + self.systemID))",fieldPath=".providerID",message="providerID is set by the controller and ends in systemID (maas://<zone>/<system id>): remove providerID"
+// +kubebuilder:validation:XValidation:rule="!has(self.architecture) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".architecture",message="architecture is for bare metal: an LXD VM has that of its host; remove architecture, and choose hosts by tags"
+// +kubebuilder:validation:XValidation:rule="!has(self.tags) || !has(self.notTags) || !self.tags.exists(t, t in self.notTags)",fieldPath=".notTags",message="a tag is in tags and in notTags: no machine has it and lacks it; remove one of the two"
 type MaasMachineSpec struct {
 	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain overrides it. Default: any zone.
 	// +optional
@@ -306,6 +308,21 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9_-]+$')",message="tags are names of MAAS tags: letters, digits, '_' and '-'"
 	Tags []string `json:"tags,omitempty"`
 
+	// notTags are tags that the machine (for an LXD VM: the VM host) must not have in MAAS, none of them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9_-]+$')",message="notTags are names of MAAS tags: letters, digits, '_' and '-'"
+	NotTags []string `json:"notTags,omitempty"`
+
+	// architecture is that of a bare-metal machine, as MAAS names it: amd64, arm64, or with its subarchitecture
+	// (arm64/generic). An LXD VM has that of its host. Default: any; MAAS then takes a machine whose image there is not for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]+(/[a-z0-9._-]+)?$')",message="architecture is one of MAAS's, for example amd64 or arm64/generic"
+	Architecture string `json:"architecture,omitempty"`
+
 	// image is the image to deploy: osystem/series (ubuntu/jammy), or the name of an uploaded image (custom/u-2204-k8s
 	// or u-2204-k8s).
 	// +required
@@ -318,6 +335,22 @@ type MaasMachineSpec struct {
 	// about 16 GB of memory.
 	// +optional
 	DeployInMemory bool `json:"deployInMemory,omitempty"`
+
+	// kernel is the kernel of an Ubuntu image of MAAS: ga-24.04, hwe-24.04, hwe-24.04-lowlatency and so on. Images that
+	// were uploaded have their own. Default: that of MAAS's settings.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(ga|hwe)-[0-9]{2}[.][0-9]{2}(-[a-z]+)*$')",message="kernel is the name of an Ubuntu kernel in MAAS, for example ga-24.04 or hwe-24.04-lowlatency"
+	Kernel string `json:"kernel,omitempty"`
+
+	// kernelCrashDump has the machine write a dump when its kernel crashes. It needs MAAS 3.6; older ones ignore it.
+	// +optional
+	KernelCrashDump bool `json:"kernelCrashDump,omitempty"`
+
+	// hardwareSync has the machine tell MAAS of changes of its hardware while it runs, every 15 minutes unless MAAS's
+	// settings say otherwise. MAAS installs a service for it.
+	// +optional
+	HardwareSync bool `json:"hardwareSync,omitempty"`
 
 	// provisioningMode is bare-metal (an existing machine of MAAS) or lxd (a VM composed on a VM host). Default:
 	// bare-metal.
@@ -503,6 +536,11 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.minMemory) == has(oldSelf.minMemory) && (!has(self.minMemory) || self.minMemory == oldSelf.minMemory)",fieldPath=".minMemory",message="minMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.minDiskSize) == has(oldSelf.minDiskSize) && (!has(self.minDiskSize) || self.minDiskSize == oldSelf.minDiskSize)",fieldPath=".minDiskSize",message="minDiskSize is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.tags) ? self.tags : []) == (has(oldSelf.tags) ? oldSelf.tags : [])",fieldPath=".tags",message="tags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.notTags) ? self.notTags : []) == (has(oldSelf.notTags) ? oldSelf.notTags : [])",fieldPath=".notTags",message="notTags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.architecture) == has(oldSelf.architecture) && (!has(self.architecture) || self.architecture == oldSelf.architecture)",fieldPath=".architecture",message="architecture is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.kernel) == has(oldSelf.kernel) && (!has(self.kernel) || self.kernel == oldSelf.kernel)",fieldPath=".kernel",message="kernel is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.kernelCrashDump) ? self.kernelCrashDump : false) == (has(oldSelf.kernelCrashDump) ? oldSelf.kernelCrashDump : false)",fieldPath=".kernelCrashDump",message="kernelCrashDump is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="(has(self.hardwareSync) ? self.hardwareSync : false) == (has(oldSelf.hardwareSync) ? oldSelf.hardwareSync : false)",fieldPath=".hardwareSync",message="hardwareSync is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.deployInMemory) ? self.deployInMemory : false) == (has(oldSelf.deployInMemory) ? oldSelf.deployInMemory : false)",fieldPath=".deployInMemory",message="deployInMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.provisioningMode) == has(oldSelf.provisioningMode) && (!has(self.provisioningMode) || self.provisioningMode == oldSelf.provisioningMode)",fieldPath=".provisioningMode",message="provisioningMode is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.dynamicLXD) ? self.dynamicLXD : false) == (has(oldSelf.dynamicLXD) ? oldSelf.dynamicLXD : false)",fieldPath=".dynamicLXD",message="dynamicLXD is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"

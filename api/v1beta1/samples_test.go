@@ -25,6 +25,11 @@ minMemory: 1024
 minDiskSize: 7
 tags: [ssd, rack_1, GPU]
 image: custom/u-2204-k8s
+notTags: [gpu]
+architecture: amd64/generic
+kernel: hwe-24.04-lowlatency-edge
+kernelCrashDump: true
+hardwareSync: true
 deployInMemory: true
 provisioningMode: bare-metal
 dynamicLXD: false
@@ -40,6 +45,8 @@ minCPU: 2
 minMemory: 4096
 minDiskSize: 20
 tags: [lxd-host]
+notTags: [gpu]
+kernel: ga-24.04
 lxdConfig:
   profile: maas
   storage: {size: "40", pool: fast-pool}

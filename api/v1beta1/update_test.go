@@ -33,6 +33,11 @@ var refusedMachineUpdates = []update{
 	machineUpdate("disk", ".minDiskSize", "{"+vm+"}", "{"+vm+", minDiskSize: 40}"),
 	machineUpdate("tags", ".tags", "{"+vm+"}", "{"+vm+", tags: [t, u]}"),
 	machineUpdate("tags removed", ".tags", "{image: i, tags: [t]}", "{image: i}"),
+	machineUpdate("notTags", ".notTags", "{image: i, notTags: [t]}", "{image: i, notTags: [u]}"),
+	machineUpdate("architecture", ".architecture", "{image: i}", "{image: i, architecture: arm64}"),
+	machineUpdate("kernel", ".kernel", "{image: i, kernel: ga-24.04}", "{image: i, kernel: hwe-24.04}"),
+	machineUpdate("crash dumps", ".kernelCrashDump", "{image: i}", "{image: i, kernelCrashDump: true}"),
+	machineUpdate("hardware sync", ".hardwareSync", "{image: i, hardwareSync: true}", "{image: i}"),
 	machineUpdate("deployInMemory", ".deployInMemory", "{image: i}", "{image: i, deployInMemory: true}"),
 	machineUpdate("mode", ".provisioningMode", "{image: i}", "{image: i, provisioningMode: lxd}"),
 	machineUpdate("short form of the mode", ".dynamicLXD", "{image: i, dynamicLXD: true}", "{image: i}"),
@@ -57,7 +62,7 @@ var allowedMachineUpdates = []update{
 	{name: "disks to be erased otherwise", from: "{image: i, release: {erase: full}}", to: "{image: i, release: {erase: quick}}"},
 	{name: "disks not to be erased after all", from: "{image: i, release: {erase: secure}}", to: "{image: i}"},
 	// What a typed client leaves out when it writes back what it read.
-	{name: "empty values dropped", from: "{image: i, tags: [], dynamicLXD: false, deployInMemory: false}", to: "{image: i}"},
+	{name: "empty values dropped", from: "{image: i, tags: [], notTags: [], dynamicLXD: false, deployInMemory: false, kernelCrashDump: false, hardwareSync: false}", to: "{image: i}"},
 }
 
 var refusedClusterUpdates = []update{

@@ -672,6 +672,11 @@ func (in *MaasMachineSpec) DeepCopyInto(out *MaasMachineSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.NotTags != nil {
+		in, out := &in.NotTags, &out.NotTags
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.StaticIPPoolRef != nil {
 		in, out := &in.StaticIPPoolRef, &out.StaticIPPoolRef
 		*out = new(ipamv1beta2.IPPoolReference)

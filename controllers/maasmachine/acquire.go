@@ -20,6 +20,14 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
+// image checks that MAAS has the image, before a machine is acquired or composed for it.
+func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
+	if l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) {
+		return proceed, nil
+	}
+	return proceed, l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
+}
+
 // allocation acquires a machine from the pool.
 func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {

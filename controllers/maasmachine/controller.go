@@ -104,15 +104,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.address, r.adoption, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation, r.observation,
+		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation,
+		r.observation,
 	}
 }
 
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.takeover, r.address, r.adoption, r.recovery, r.composition, r.preparation, r.readiness, r.claim, r.network, r.deployment, r.annotation,
-		r.observation, r.vmObservation,
+		r.lookup, r.composed, r.takeover, r.address, r.adoption, r.recovery, r.image, r.composition, r.preparation, r.readiness, r.claim, r.network,
+		r.deployment, r.annotation, r.observation, r.vmObservation,
 	}
 }
 

@@ -101,6 +101,7 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, machine.DeployRequest{
 			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+			Kernel: spec.Kernel, KernelCrashDump: spec.KernelCrashDump, HardwareSync: spec.HardwareSync,
 		})
 		return err
 	})

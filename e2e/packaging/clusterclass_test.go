@@ -294,8 +294,8 @@ lxdConfig:
 staticIP: 10.77.0.50
 zone: az2
 failureDomains: [az1, az3]
-controlPlane: {minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd]}
-worker: {minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd]}
+controlPlane: {minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow], kernel: ga-24.04, kernelCrashDump: true, hardwareSync: true}
+worker: {minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd], notTags: [old], kernel: hwe-24.04, kernelCrashDump: true, hardwareSync: true}
 workerMode: lxd
 workerLXDConfig: {storage: {pool: slow}}
 credentialsRef: {name: team-a}
@@ -306,11 +306,13 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 			cluster: `dnsDomain: maas, failureDomains: [az2], credentialsRef: {name: team-a},
 				controlPlaneEndpoint: {host: api.example.com, port: 6443}, preferredSubnets: [10.77.0.0/24]`,
 			controlPlane: `image: i, provisioningMode: lxd, failureDomain: az2, staticIP: 10.77.0.50,
-				minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd],
+				minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow],
+				kernel: ga-24.04, kernelCrashDump: true, hardwareSync: true,
 				lxdConfig: {profile: maas, storage: {size: "40", pool: fast}, vmHost: host-a1, project: k8s, commission: true,
 					network: {devices: [{name: eth0, bridge: br0, linkMode: static}, {name: eth1, subnet: 10.1.0.0/16, linkMode: link_up}]}}`,
 			workers: map[string]string{"md-0": `image: i, provisioningMode: lxd, failureDomain: az2, lxdConfig: {storage: {pool: slow}},
-				minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd]`},
+				minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd], notTags: [old],
+				kernel: hwe-24.04, kernelCrashDump: true, hardwareSync: true`},
 			certSANs: []string{"localhost", "127.0.0.1", "other.example.com", "10.0.0.9"},
 		},
 		"failure domains, and workers of two kinds": {
@@ -410,13 +412,14 @@ func TestWorkersOfAllClasses(t *testing.T) {
 		mode  string
 		other string
 	}{
-		"bare metal by default": {"bare-metal", "provisioningMode: bare-metal, release: {erase: quick}, " + in},
+		"bare metal by default": {"bare-metal", "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, " + in},
 		"LXD by default":        {"lxd", "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, " + in},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := newMixedCluster(t, newNamespace(t), `{dnsDomain: maas, image: i, lxdConfig: {}, workerLXDConfig: {storage: {pool: slow}},
-				controlPlane: {release: {erase: full}, deployInMemory: true}, worker: {release: {erase: quick}, deployInMemory: true}, workerMode: `+tt.mode+"}")
+				controlPlane: {release: {erase: full}, architecture: amd64, deployInMemory: true},
+				worker: {release: {erase: quick}, architecture: arm64, deployInMemory: true}, workerMode: `+tt.mode+"}")
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
@@ -425,7 +428,7 @@ func TestWorkersOfAllClasses(t *testing.T) {
 				t.Errorf("MaasMachineTemplate of the control plane (-want +got):\n%s", diff)
 			}
 			want := map[string]map[string]any{
-				"metal": fields(t, "provisioningMode: bare-metal, release: {erase: quick}, "+in),
+				"metal": fields(t, "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, "+in),
 				"vms":   fields(t, "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, "+in),
 				"other": fields(t, tt.other),
 			}

@@ -247,12 +247,13 @@ func TestRequests(t *testing.T) {
 			func() error {
 				_, err := client.AllocateMachine(ctx, Unrecorded("a test"), AllocateParams{
 					AgentName: "x", Zone: "z", Tags: []string{"one", "two"}, MinCPU: 4, MinMemory: 8192, MinDiskSize: 100, NotOnVMHosts: []string{"h1", "h2"},
+					NotTags: []string{"three"}, Architecture: "arm64",
 				})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{
 				"agent_name": {"x"}, "zone": {"z"}, "tags": {"one", "two"}, "cpu_count": {"4"}, "mem": {"8192"},
-				"storage": {"root:100"}, "not_pod": {"h1", "h2"},
+				"storage": {"root:100"}, "not_pod": {"h1", "h2"}, "not_tags": {"three"}, "arch": {"arm64"},
 			}},
 		},
 		"allocate none of these": {
@@ -266,11 +267,12 @@ func TestRequests(t *testing.T) {
 		},
 		"deploy": {
 			func() error {
-				_, err := client.DeployMachine(ctx, Unrecorded("a test"), "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true})
+				_, err := client.DeployMachine(ctx, Unrecorded("a test"), "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true, Kernel: "ga-22.04", KernelCrashDump: true, HardwareSync: true})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"deploy"}}, url.Values{
 				"agent_name": {"x"}, "distro_series": {"ubuntu/jammy"}, "user_data": {"aGk="}, "ephemeral_deploy": {"true"},
+				"hwe_kernel": {"ga-22.04"}, "enable_kernel_crash_dump": {"true"}, "enable_hw_sync": {"true"},
 			}},
 		},
 		"delete": {

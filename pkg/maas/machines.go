@@ -231,7 +231,8 @@ type AllocateParams struct {
 	Zone, Pool        string
 	MinCPU, MinMemory int // cores, MiB
 	MinDiskSize       int // GB
-	Tags              []string
+	Tags, NotTags     []string
+	Architecture      string   // amd64, or amd64/generic
 	NotOnVMHosts      []string // names of VM hosts: MAAS neither picks their VMs nor composes there
 	NotHostnames      []string // hostnames of machines to leave out
 	Comment           string
@@ -254,6 +255,10 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 	for _, tag := range p.Tags {
 		form.Add("tags", tag)
 	}
+	for _, tag := range p.NotTags {
+		form.Add("not_tags", tag)
+	}
+	set(form, "arch", p.Architecture)
 	for _, host := range p.NotOnVMHosts {
 		form.Add("not_pod", host)
 	}
@@ -289,7 +294,13 @@ type DeployParams struct {
 	UserData []byte
 	// InMemory leaves the disks untouched (ephemeral_deploy).
 	InMemory bool
-	Comment  string
+	// Kernel of an Ubuntu image of MAAS: ga-24.04 (hwe_kernel). MAAS takes its default instead of one that it can't read.
+	Kernel string
+	// KernelCrashDump enables crash dumps (enable_kernel_crash_dump, MAAS 3.6 and newer).
+	KernelCrashDump bool
+	// HardwareSync has the machine report its hardware while it runs (enable_hw_sync).
+	HardwareSync bool
+	Comment      string
 }
 
 // DeployMachine installs an image (POST machines/{id}/ op=deploy). Conflict: the machine's state does not allow it.
@@ -303,6 +314,13 @@ func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID stri
 	}
 	if p.InMemory {
 		form.Set("ephemeral_deploy", "true")
+	}
+	set(form, "hwe_kernel", p.Kernel)
+	if p.KernelCrashDump {
+		form.Set("enable_kernel_crash_dump", "true")
+	}
+	if p.HardwareSync {
+		form.Set("enable_hw_sync", "true")
 	}
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit}, systemID)
 }

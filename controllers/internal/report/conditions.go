@@ -116,6 +116,7 @@ func Explain(err error) Problem {
 		virtualIP   *dns.VirtualIPError
 		address     *machine.AddressError
 		nic         *machine.NICError
+		image       *machine.ImageError
 		placement   *lxd.LXDError
 		undecided   *ownership.UndecidedError
 		host        *lxd.LaterError
@@ -137,6 +138,8 @@ func Explain(err error) Problem {
 		return Problem{addressReason(address.Problem), err.Error(), MendRetry}
 	case errors.As(err, &nic):
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
+	case errors.As(err, &image):
+		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
 	case errors.As(err, &unprepared):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.Is(err, maas.Gone):

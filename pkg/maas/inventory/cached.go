@@ -220,6 +220,12 @@ func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.D
 	return domains, err
 }
 
+// Images returns MAAS's images.
+func (i *Inventory) Images(ctx context.Context, maxAge time.Duration) ([]maas.Image, error) {
+	images, _, err := i.images.get(ctx, maxAge, i.client.ListImages)
+	return images, err
+}
+
 // VMHostProject returns the LXD project that MAAS uses on a VM host.
 func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
 	project, _, err := i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {

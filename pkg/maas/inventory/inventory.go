@@ -78,6 +78,7 @@ type Inventory struct {
 	pools    cached[[]maas.Ref]
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]
+	images   cached[[]maas.Image]
 	projects keyed[int, string]
 	records  keyed[string, *maas.DNSResource]
 }

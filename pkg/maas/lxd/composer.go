@@ -149,10 +149,10 @@ type VMSpec struct {
 	Cluster string
 	Resources
 
-	// Zone, ResourcePool, HostName, Project, StoragePool, Bridge and Tags limit the hosts, where they are not empty.
+	// Zone, ResourcePool, HostName, Project, StoragePool, Tags and NotTags limit the hosts, where they are not empty.
 	Zone, ResourcePool, HostName, Project, StoragePool string
 	Profile                                            string
-	Tags                                               []string
+	Tags, NotTags                                      []string
 	// AntiAffinity decides whether the VM may share a host with others of its cluster.
 	AntiAffinity AntiAffinity
 	// Devices are the VM's network interfaces; without any, MAAS chooses.

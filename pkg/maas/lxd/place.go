@@ -106,6 +106,14 @@ var wanted = []func(*Host, *VMSpec) reason{
 		}
 		return fits
 	},
+	func(h *Host, s *VMSpec) reason {
+		for _, tag := range s.NotTags {
+			if slices.Contains(h.Tags, tag) {
+				return reason{"with tag ", tag}
+			}
+		}
+		return fits
+	},
 }
 
 // checks run in order; the first that refuses a host gives the reason. Each is short and made for people: "in another

@@ -80,6 +80,7 @@ func TestPlaceChooses(t *testing.T) {
 		"the name decides between equals":       {[]Host{a2, a1}, small, nil, "a1"},
 		"a pinned host, however full":           {[]Host{host("a1", "a", used(14, 0)), a2}, with(func(s *VMSpec) { s.HostName = "a1" }), nil, "a1"},
 		"spreading yields to room":              {[]Host{a1, host("b1", "b", used(16, 0))}, small, []Peer{{VM: "x", Host: "a1", Zone: "a"}}, "a1"},
+		"a host without a tag":                  {[]Host{host("a1", "a", func(h *Host) { h.Tags = []string{"ssd", "gpu"} }), host("a2", "a", func(h *Host) { h.Tags = []string{"ssd"} })}, with(func(s *VMSpec) { s.Tags, s.NotTags = []string{"ssd"}, []string{"gpu"} }), nil, "a2"},
 		"all tags":                              {[]Host{host("a1", "a", func(h *Host) { h.Tags = []string{"ssd"} }), host("a2", "a", func(h *Host) { h.Tags = []string{"gpu", "ssd"} })}, with(func(s *VMSpec) { s.Tags = []string{"ssd", "gpu"} }), nil, "a2"},
 		"a resource pool":                       {[]Host{a1, host("a2", "a", func(h *Host) { h.Pool = "capi" })}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), nil, "a2"},
 		"a storage pool with room":              {[]Host{a1, host("a2", "a", func(h *Host) { h.StoragePools = append(h.StoragePools, StoragePool{Name: "fast", Available: 30}) })}, with(func(s *VMSpec) { s.StoragePool = "fast" }), nil, "a2"},

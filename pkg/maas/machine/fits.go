@@ -5,6 +5,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -24,6 +25,7 @@ func Fits(m *maas.Machine, p maas.AllocateParams) bool {
 
 // Misfit returns the first constraint of op=allocate that a machine does not meet, or "".
 func Misfit(m *maas.Machine, p maas.AllocateParams) string {
+	refused := slices.IndexFunc(p.NotTags, func(tag string) bool { return slices.Contains(m.Tags, tag) })
 	missing := slices.IndexFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
 	switch {
 	case p.Zone != "" && m.Zone.Name != p.Zone:
@@ -38,6 +40,10 @@ func Misfit(m *maas.Machine, p maas.AllocateParams) string {
 		return fmt.Sprintf("has a disk of %d GB, and not of %d", DiskGB(m), p.MinDiskSize)
 	case missing >= 0:
 		return "lacks the tag " + p.Tags[missing]
+	case refused >= 0:
+		return "has the tag " + p.NotTags[refused]
+	case p.Architecture != "" && m.Architecture != p.Architecture && !strings.HasPrefix(m.Architecture, p.Architecture+"/"):
+		return fmt.Sprintf("is %s, and not %s", m.Architecture, p.Architecture)
 	}
 	return ""
 }

@@ -11,7 +11,7 @@ import (
 func TestFits(t *testing.T) {
 	metal := maas.Machine{
 		SystemID: "a", Status: maas.StatusReady, CPUCount: 8, Memory: 16384, Storage: 500_000, BootDisk: &maas.Disk{Size: 100_000_000_000},
-		Zone: maas.Ref{Name: "z"}, Pool: maas.Ref{Name: "p"}, Tags: []string{"ssd", "gpu"},
+		Architecture: "amd64/generic", Zone: maas.Ref{Name: "z"}, Pool: maas.Ref{Name: "p"}, Tags: []string{"ssd", "gpu"},
 	}
 	change := func(how func(*maas.Machine)) maas.Machine { m := metal; how(&m); return m }
 	for name, tc := range map[string]struct {
@@ -30,6 +30,11 @@ func TestFits(t *testing.T) {
 		"a small boot disk":    {metal, maas.AllocateParams{MinDiskSize: 101}, false},
 		"disks, none to boot":  {change(func(m *maas.Machine) { m.BootDisk = nil }), maas.AllocateParams{MinDiskSize: 500}, true},
 		"a tag is missing":     {metal, maas.AllocateParams{Tags: []string{"ssd", "arm"}}, false},
+		"a tag not to have":    {metal, maas.AllocateParams{NotTags: []string{"arm", "gpu"}}, false},
+		"no tag not to have":   {metal, maas.AllocateParams{NotTags: []string{"arm"}}, true},
+		"the architecture":     {metal, maas.AllocateParams{Architecture: "amd64/generic"}, true},
+		"its main part":        {metal, maas.AllocateParams{Architecture: "amd64"}, true},
+		"another architecture": {metal, maas.AllocateParams{Architecture: "arm64"}, false},
 		"a VM":                 {change(func(m *maas.Machine) { m.Pod = &maas.Ref{ID: 1} }), maas.AllocateParams{}, false},
 		"broken":               {change(func(m *maas.Machine) { m.Status = maas.StatusBroken }), maas.AllocateParams{}, false},
 		"not commissioned yet": {change(func(m *maas.Machine) { m.Status = maas.StatusNew }), maas.AllocateParams{}, false},

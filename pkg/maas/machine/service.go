@@ -108,11 +108,13 @@ func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Id
 	return machine, nil
 }
 
-// DeployRequest is what to install on a machine.
+// DeployRequest is what to install on a machine, as in maas.DeployParams.
 type DeployRequest struct {
-	Image    string
-	UserData []byte
-	InMemory bool
+	Image                         string
+	UserData                      []byte
+	Kernel                        string
+	InMemory                      bool
+	KernelCrashDump, HardwareSync bool
 }
 
 // Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; read the machine
@@ -121,7 +123,7 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
 			AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
-			Comment: comment,
+			Kernel: request.Kernel, KernelCrashDump: request.KernelCrashDump, HardwareSync: request.HardwareSync, Comment: comment,
 		})
 	})
 	if err != nil {

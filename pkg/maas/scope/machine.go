@@ -80,7 +80,8 @@ func (m *Machine) Constraints() maas.AllocateParams {
 // Constraints returns the constraints of a spec for bare-metal machines, without those of a single machine.
 func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 	return maas.AllocateParams{
-		SystemID: spec.SystemID, Zone: spec.FailureDomain, Pool: spec.ResourcePool, Tags: spec.Tags,
+		SystemID: spec.SystemID, Zone: spec.FailureDomain, Pool: spec.ResourcePool,
+		Tags: spec.Tags, NotTags: spec.NotTags, Architecture: spec.Architecture,
 		MinCPU: int(spec.MinCPU), MinMemory: int(spec.MinMemory), MinDiskSize: int(spec.MinDiskSize),
 	}
 }
@@ -114,7 +115,7 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 			Memory: int(cmp.Or(spec.MinMemory, infrav1.DefaultVMMemoryMB)),
 			Disk:   diskSize(spec, config),
 		},
-		Zone: spec.FailureDomain, ResourcePool: spec.ResourcePool, Tags: spec.Tags,
+		Zone: spec.FailureDomain, ResourcePool: spec.ResourcePool, Tags: spec.Tags, NotTags: spec.NotTags,
 		HostName: config.VMHost, Project: config.Project, Profile: config.Profile,
 		StoragePool: config.Storage.Pool, Commission: config.Commission,
 	}

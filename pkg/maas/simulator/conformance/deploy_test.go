@@ -199,6 +199,27 @@ func TestDeployWithoutNetworkIsRefused(t *testing.T) {
 	}
 }
 
+// What a deployment is asked for stands in the machine. Crash dumps came with MAAS 3.6.
+func TestDeployWithAKernelCrashDumpsAndHardwareSync(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		kernels := map[string]string{"ubuntu/jammy": "ga-22.04", "ubuntu/noble": "ga-24.04"}
+		image := find(m.get(t, "boot-resources/").list(t), func(o object) bool {
+			return kernels[o.str("name")] != "" && strings.HasPrefix(o.str("architecture"), "amd64/")
+		})
+		if image == nil {
+			t.Skip("no image of Ubuntu jammy or noble for amd64")
+		}
+		kernel := kernels[image.str("name")]
+		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", kernel, "enable_kernel_crash_dump", "true", "enable_hw_sync", "true").object(t)
+		if got.str("hwe_kernel") != kernel || got["enable_hw_sync"] != true {
+			t.Errorf("hwe_kernel %q, enable_hw_sync %v; want %s, true", got.str("hwe_kernel"), got["enable_hw_sync"], kernel)
+		}
+		if dumps, known := got["enable_kernel_crash_dump"]; known && dumps != true {
+			t.Errorf("enable_kernel_crash_dump %v, want true", dumps)
+		}
+	})
+}
+
 // get_working_kernel in maasserver/utils/osystems.py does not refuse an unknown kernel, but uses that of the image that
 // the machine boots from.
 func TestDeployOfACustomImageWithAKernelThatIsNone(t *testing.T) {
