@@ -121,6 +121,9 @@ func TestLifeOfAVM(t *testing.T) {
 		}
 		w.poke(m)
 		w.eventuallyWorkload(node, func() bool { return node.Spec.ProviderID == m.Spec.ProviderID })
+		if node.Labels[corev1.LabelTopologyZone] != m.Status.FailureDomain || node.Labels[infrav1.HostLabel] != m.Status.LXDHost {
+			t.Errorf("the Node of a machine in %s on %s is labelled %v", m.Status.FailureDomain, m.Status.LXDHost, node.Labels)
+		}
 		w.eventually(m, "known by its Node", func() bool { return m.Status.NodeName == node.Name })
 	})
 	t.Run("deletion leaves nothing", func(t *testing.T) {

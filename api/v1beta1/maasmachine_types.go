@@ -22,6 +22,16 @@ const RecordAnnotation = "capmaas.io/record"
 // it is the address that MAAS chose, which is then made static.
 const StaticIPAnnotation = "capmaas.io/static-ip"
 
+// Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
+// topology.kubernetes.io/zone (the MAAS zone). A name in MAAS that can't be a label's value is left out.
+const (
+	// HostLabel is the host of an LXD VM.
+	HostLabel = "node.cluster.x-k8s.io/lxd-host"
+
+	// ResourcePoolLabel is the machine's resource pool in MAAS.
+	ResourcePoolLabel = "node.cluster.x-k8s.io/resource-pool"
+)
+
 // ProvisioningMode is the kind of machine.
 // +kubebuilder:validation:Enum=bare-metal;lxd
 type ProvisioningMode string

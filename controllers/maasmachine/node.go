@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -67,13 +69,13 @@ func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, err
 // NodeWatch names the watch on the Nodes of a workload cluster.
 const NodeWatch = "maasmachine-watchNodes"
 
-// node gives the machine's Node its provider ID, by which Cluster API finds the Node. The kubelet can't set it: MAAS
-// gives a machine its system id, but not its zone. The node's name is then stored in the status: this change of the
-// MaasMachine wakes Cluster API, which does not watch Nodes before the control plane is initialized.
+// node gives the machine's Node its provider ID, by which Cluster API finds the Node, and labels that say where it is.
+// The kubelet can't set them: MAAS gives a machine its system id, but not its zone. The node's name is then stored in
+// the status: this change of the MaasMachine wakes Cluster API, which does not watch Nodes before the control plane is
+// initialized.
 func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
-	status := &l.MaasMachine.Status
-	if ref := l.Machine.Machine.Status.NodeRef; ref.IsDefined() {
-		status.NodeName = ref.Name
+	status, ref := &l.MaasMachine.Status, l.Machine.Machine.Status.NodeRef
+	if ref.IsDefined() && status.NodeName == ref.Name {
 		return proceed, nil
 	}
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
@@ -87,27 +89,48 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	if err := r.watchNodes(ctx, l); err != nil {
 		return proceed, err
 	}
-	node, err := findNode(ctx, workload, l.maas.Hostname, l.maas.FQDN)
+	node, err := findNode(ctx, workload, ref.Name, l.maas.Hostname, l.maas.FQDN)
 	if err != nil || node == nil {
 		return waitAtMost(report.SafetyRetry), err // The watch triggers a reconcile.
 	}
+	before := node.DeepCopy()
 	if node.Spec.ProviderID == "" {
-		before := node.DeepCopy()
 		node.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
-		if err := workload.Patch(ctx, node, client.MergeFrom(before)); err != nil {
-			return proceed, fmt.Errorf("setting the provider ID of Node %s: %w", node.Name, err)
+	}
+	if node.Spec.ProviderID != l.MaasMachine.Spec.ProviderID {
+		return proceed, nil
+	}
+	label(node, l)
+	if err := workload.Patch(ctx, node, client.MergeFrom(before)); err != nil {
+		return proceed, fmt.Errorf("setting the provider ID and labels of Node %s: %w", node.Name, err)
+	}
+	status.NodeName = node.Name
+	return proceed, nil
+}
+
+// label says on the Node, and on the MaasMachine, where the machine is. What somebody else wrote stays.
+func label(node *corev1.Node, l *life) {
+	for key, value := range map[string]string{
+		corev1.LabelTopologyZone: l.maas.Zone.Name, infrav1.ResourcePoolLabel: l.maas.Pool.Name, infrav1.HostLabel: l.MaasMachine.Status.LXDHost,
+	} {
+		if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
+			continue // MAAS's names may have spaces.
+		}
+		for _, o := range []client.Object{node, l.MaasMachine} {
+			if _, set := o.GetLabels()[key]; !set {
+				objects.Label(o, key, value)
+			}
 		}
 	}
-	if node.Spec.ProviderID == l.MaasMachine.Spec.ProviderID {
-		status.NodeName = node.Name
-	}
-	return proceed, nil
 }
 
 // findNode finds the Node by the names that kubelets use: the hostname, or the fully qualified name. It returns nil if
 // the Node has not joined.
 func findNode(ctx context.Context, workload client.Reader, names ...string) (*corev1.Node, error) {
 	for _, name := range names {
+		if name == "" {
+			continue
+		}
 		node := &corev1.Node{}
 		err := workload.Get(ctx, client.ObjectKey{Name: strings.ToLower(name)}, node)
 		if err == nil {

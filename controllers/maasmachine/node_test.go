@@ -3,8 +3,10 @@
 package maasmachine
 
 import (
+	"maps"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -25,13 +27,13 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 		ref              string // the Machine's
 		want, patched    string
 	}{
-		"it has not joined":                       {},
-		"it joined":                               {node: "metal-a", want: "metal-a", patched: providerID},
-		"it joined under its full name":           {node: "metal-a.maas.sim", want: "metal-a.maas.sim", patched: providerID},
-		"it has it, after a move":                 {node: "metal-a", providerID: providerID, want: "metal-a", patched: providerID},
-		"it has one from another provider":        {node: "metal-a", providerID: "aws:///z/i-1", patched: "aws:///z/i-1"},
-		"Cluster API found it by another name":    {node: "other", providerID: providerID, ref: "other", want: "other", patched: providerID},
-		"Cluster API found it: it is not changed": {node: "metal-a", ref: "metal-a", want: "metal-a"},
+		"it has not joined":                    {},
+		"it joined":                            {node: "metal-a", want: "metal-a", patched: providerID},
+		"it joined under its full name":        {node: "metal-a.maas.sim", want: "metal-a.maas.sim", patched: providerID},
+		"it has it, after a move":              {node: "metal-a", providerID: providerID, want: "metal-a", patched: providerID},
+		"it has one from another provider":     {node: "metal-a", providerID: "aws:///z/i-1", patched: "aws:///z/i-1"},
+		"Cluster API found it by another name": {node: "other", providerID: providerID, ref: "other", want: "other", patched: providerID},
+		"Cluster API found it":                 {node: "metal-a", providerID: providerID, ref: "metal-a", want: "metal-a", patched: providerID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			workload := fake.NewClientBuilder().Build()
@@ -47,7 +49,7 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 			m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{ProviderID: providerID}}
 			l := &life{
 				Machine: &scope.Machine{Cluster: &scope.Cluster{Cluster: cluster}, Machine: machine, MaasMachine: m},
-				maas:    &maas.Machine{Hostname: "metal-a", FQDN: "metal-a.maas.sim"},
+				maas:    &maas.Machine{Hostname: "metal-a", FQDN: "metal-a.maas.sim", Zone: maas.Ref{Name: "zone-a"}},
 			}
 			r := &Reconciler{ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster), NodeWatch)}
 			if _, err := r.node(t.Context(), l); err != nil {
@@ -64,6 +66,47 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 			}
 			if node.Spec.ProviderID != tc.patched {
 				t.Errorf("the Node's provider ID is %q, want %q", node.Spec.ProviderID, tc.patched)
+			}
+			if ours := tc.patched == providerID; (node.Labels[corev1.LabelTopologyZone] == "zone-a") != ours {
+				t.Errorf("the Node is labelled %v; it is ours: %t", node.Labels, ours)
+			}
+		})
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machine maas.Machine
+		host    string
+		before  map[string]string
+		want    map[string]string
+	}{
+		"bare metal": {
+			machine: maas.Machine{Zone: maas.Ref{Name: "zone-a"}, Pool: maas.Ref{Name: "metal"}},
+			want:    map[string]string{corev1.LabelTopologyZone: "zone-a", infrav1.ResourcePoolLabel: "metal"},
+		},
+		"a VM": {
+			machine: maas.Machine{Zone: maas.Ref{Name: "zone-a"}, Pool: maas.Ref{Name: "vms"}}, host: "lxd-a",
+			want: map[string]string{corev1.LabelTopologyZone: "zone-a", infrav1.ResourcePoolLabel: "vms", infrav1.HostLabel: "lxd-a"},
+		},
+		"names that are no values": {
+			machine: maas.Machine{Zone: maas.Ref{Name: "zone a"}, Pool: maas.Ref{Name: "metal"}},
+			want:    map[string]string{infrav1.ResourcePoolLabel: "metal"},
+		},
+		"somebody else's": {
+			machine: maas.Machine{Zone: maas.Ref{Name: "zone-a"}, Pool: maas.Ref{Name: "metal"}},
+			before:  map[string]string{corev1.LabelTopologyZone: "hall-1", "a": "b"},
+			want:    map[string]string{corev1.LabelTopologyZone: "hall-1", "a": "b", infrav1.ResourcePoolLabel: "metal"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: tc.before}}
+			m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(tc.before)}, Status: infrav1.MaasMachineStatus{LXDHost: tc.host}}
+			label(node, &life{Machine: &scope.Machine{MaasMachine: m}, maas: &tc.machine})
+			for what, got := range map[string]map[string]string{"Node": node.Labels, "MaasMachine": m.Labels} {
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("labels of the %s (-want +got):\n%s", what, diff)
+				}
 			}
 		})
 	}

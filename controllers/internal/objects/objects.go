@@ -116,6 +116,16 @@ func Annotate(object client.Object, key, value string) {
 	object.SetAnnotations(annotations)
 }
 
+// Label sets a label.
+func Label(object client.Object, key, value string) {
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = value
+	object.SetLabels(labels)
+}
+
 // IgnoreBookkeeping drops updates that only change our own annotations: otherwise each record would trigger the next
 // attempt at once.
 var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
