@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -85,6 +86,22 @@ func TestFailureDomainsFollowTheTemplateOfTheControlPlane(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The manager may not read control planes of all kinds.
+func TestFailureDomainsFollowTheMachinesOfAnUnknownControlPlane(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	w.template("control-plane", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{VMHost: "lxd-b"} }))
+	m := w.newMachine("cp", true, vm)
+	w.patch(m, func() { m.Annotations = map[string]string{clusterv1.TemplateClonedFromNameAnnotation: "control-plane"} })
+	w.eventually(cluster, "updated with the zones where control planes fit", func() bool {
+		w.nudge(cluster)
+		able := slices.DeleteFunc(slices.Clone(cluster.Status.FailureDomains), func(d clusterv1.FailureDomain) bool { return !*d.ControlPlane })
+		return len(able) == 1 && able[0].Name == "zone-b"
+	})
 }
 
 func TestFailureDomainsStayWhileTheirRoomIsNotKnown(t *testing.T) {

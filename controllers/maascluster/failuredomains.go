@@ -46,9 +46,8 @@ const (
 	maxFailureDomains = 100
 )
 
-// The kinds that name their MaasMachineTemplate as the contract requires. The provider may not read other kinds: for
-// those it does not know where control planes fit.
-// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=get
+// The kinds whose MaasMachineTemplate is known before their first machine. The provider may not read others.
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes;ck8scontrolplanes;microk8scontrolplanes,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
 
 // reconcileFailureDomains publishes the zones for machines, and which of them can take a control plane. On a *roomError
@@ -249,32 +248,15 @@ func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.Failur
 	return domains
 }
 
-// controlPlaneSpec returns the template of the cluster's control planes (Cluster API's contract for control planes), or
-// nil if there is none to read.
+// controlPlaneSpec returns the template of the cluster's control planes: the one that the control plane names, or else
+// the one that its newest machine was made from. It returns nil if there is none to read.
 func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasMachineSpec, error) {
-	ref := cluster.Spec.ControlPlaneRef
-	if !ref.IsDefined() {
-		return nil, nil
+	name, err := r.namedTemplate(ctx, cluster)
+	if err == nil && name == "" {
+		name, err = r.clonedTemplate(ctx, cluster)
 	}
-	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking for the kind of the control plane: %w", err)
-	}
-	controlPlane := &unstructured.Unstructured{}
-	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, controlPlane)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the control plane: %w", err)
-	}
-	name := infrastructureTemplate(controlPlane)
-	if name == "" {
-		return nil, nil
+	if err != nil || name == "" {
+		return nil, err
 	}
 	template := &infrav1.MaasMachineTemplate{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, template); err != nil {
@@ -283,11 +265,55 @@ func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cl
 	return &template.Spec.Template.Spec, nil
 }
 
-// infrastructureTemplate returns the name of the MaasMachineTemplate that a control plane uses, in either version of
-// the contract, or "".
+// namedTemplate returns the name of the MaasMachineTemplate that the control plane uses, or "" if it can't be read.
+func (r *Reconciler) namedTemplate(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
+	ref := cluster.Spec.ControlPlaneRef
+	if !ref.IsDefined() {
+		return "", nil
+	}
+	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if meta.IsNoMatchError(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking for the kind of the control plane: %w", err)
+	}
+	controlPlane := &unstructured.Unstructured{}
+	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
+	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, controlPlane)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the control plane: %w", err)
+	}
+	return infrastructureTemplate(controlPlane), nil
+}
+
+// clonedTemplate returns the name of the MaasMachineTemplate that the newest control-plane machine was made from
+// (Cluster API's annotation), or "".
+func (r *Reconciler) clonedTemplate(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
+	machines, err := clusters.Machines(ctx, r.Client, cluster.Namespace, cluster.Name)
+	if err != nil {
+		return "", err
+	}
+	name, newest := "", time.Time{}
+	for i := range machines {
+		m := &machines[i]
+		from := m.Annotations[clusterv1.TemplateClonedFromNameAnnotation]
+		if from != "" && clusters.IsControlPlane(m) && m.CreationTimestamp.After(newest) {
+			name, newest = from, m.CreationTimestamp.Time
+		}
+	}
+	return name, nil
+}
+
+// infrastructureTemplate returns the name of the MaasMachineTemplate that a control plane uses, or "": where Cluster
+// API's contract has it, in either version, and where providers have it who are older than the contract.
 func infrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	for _, path := range [][]string{
 		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
+		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"},
 	} {
 		ref, found, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
 		if found && ref["kind"] == "MaasMachineTemplate" {

@@ -161,19 +161,24 @@ func TestAboutRoundsRoom(t *testing.T) {
 	}
 }
 
-func TestTheTemplateOfAControlPlaneIsFoundInBothContracts(t *testing.T) {
+func TestTheTemplateOfAControlPlaneIsFound(t *testing.T) {
 	ref := func(kind string) map[string]any { return map[string]any{"kind": kind, "name": "t"} }
+	in := func(machineTemplate map[string]any) map[string]any {
+		return map[string]any{"machineTemplate": machineTemplate}
+	}
 	for name, tc := range map[string]struct {
-		machineTemplate map[string]any
-		want            string
+		spec map[string]any
+		want string
 	}{
-		"v1beta2":        {map[string]any{"spec": map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}}, "t"},
-		"v1beta1":        {map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}, "t"},
-		"another kind's": {map[string]any{"infrastructureRef": ref("OtherMachineTemplate")}, ""},
-		"none":           {map[string]any{}, ""},
+		"v1beta2":              {in(map[string]any{"spec": map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}}), "t"},
+		"v1beta1":              {in(map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}), "t"},
+		"Canonical Kubernetes": {in(map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}), "t"},
+		"Talos, and older k3s": {map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}, "t"},
+		"another kind's":       {in(map[string]any{"infrastructureRef": ref("OtherMachineTemplate")}), ""},
+		"none":                 {map[string]any{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"machineTemplate": tc.machineTemplate}}}
+			object := &unstructured.Unstructured{Object: map[string]any{"spec": tc.spec}}
 			if got := infrastructureTemplate(object); got != tc.want {
 				t.Errorf("the template is %q, want %q", got, tc.want)
 			}

@@ -38,8 +38,10 @@ var (
 var unusedByManager = map[string]string{
 	"adopt maasclusters.infrastructure.cluster.x-k8s.io": "the policy for owner ids asks for it: the manager's request is a patch",
 	"create secrets": "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
-	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
-	"get rke2controlplanes.controlplane.cluster.x-k8s.io":    "a cluster's control plane may be of this kind, which is not in the sandbox",
+	"get ck8scontrolplanes.controlplane.cluster.x-k8s.io":     "a cluster's control plane may be of this kind, which is not in the sandbox",
+	"get microk8scontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
+	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io":  "a cluster's control plane may be of this kind, which is not in the sandbox",
+	"get rke2controlplanes.controlplane.cluster.x-k8s.io":     "a cluster's control plane may be of this kind, which is not in the sandbox",
 }
 
 // unusedByInitializer are the same of the initializer.
