@@ -64,6 +64,9 @@ type Options struct {
 	Dir string
 	// Logger gets the logs of all three providers.
 	Logger logr.Logger
+	// TopologyOnly leaves out the reconcilers of machines and control planes: what a topology is made of is written, and
+	// nothing comes of it. Their webhooks run.
+	TopologyOnly bool
 	// Eager makes reconcilers handle an object whenever it changed; by default they do so once in a second, which takes
 	// most of a cluster's life.
 	Eager bool
@@ -84,6 +87,8 @@ type settings struct {
 	logger  logr.Logger
 	port    int
 	certDir string
+	// topologyOnly is Options.TopologyOnly.
+	topologyOnly bool
 	// run counts how often the providers were started in this process.
 	run int64
 }
@@ -196,7 +201,8 @@ func run(ctx context.Context, options Options, providers []provider) (*Providers
 	for i, provider := range providers {
 		var err error
 		managers[i], err = provider.setup(ctx, settings{
-			config: options.Config, logger: options.Logger.WithName(provider.name), port: provider.port, certDir: options.Dir, run: count,
+			config: options.Config, logger: options.Logger.WithName(provider.name), port: provider.port, certDir: options.Dir,
+			topologyOnly: options.TopologyOnly, run: count,
 		})
 		if err != nil {
 			cancel()

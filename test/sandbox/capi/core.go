@@ -53,7 +53,11 @@ func coreManager(ctx context.Context, s settings) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := setupAll(ctx, mgr, append(coreReconcilers(mgr, clusters), topologyReconcilers(mgr, clusters)...)); err != nil {
+	reconcilers := append([]reconciler{clusterReconciler(mgr, clusters)}, topologyReconcilers(mgr, clusters)...)
+	if !s.topologyOnly {
+		reconcilers = append(reconcilers, machineReconcilers(mgr, clusters)...)
+	}
+	if err := setupAll(ctx, mgr, reconcilers); err != nil {
 		return nil, err
 	}
 	if err := setupResourceSets(ctx, mgr, clusters); err != nil {
@@ -63,10 +67,15 @@ func coreManager(ctx context.Context, s settings) (ctrl.Manager, error) {
 	return mgr, setupWebhooks(mgr, coreWebhooks(mgr, clusters))
 }
 
-func coreReconcilers(mgr ctrl.Manager, clusters clustercache.ClusterCache) []reconciler {
+func clusterReconciler(mgr ctrl.Manager, clusters clustercache.ClusterCache) reconciler {
+	return &cluster.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), ClusterCache: clusters, RemoteConnectionGracePeriod: 50 * time.Second,
+	}
+}
+
+func machineReconcilers(mgr ctrl.Manager, clusters clustercache.ClusterCache) []reconciler {
 	c, r := mgr.GetClient(), mgr.GetAPIReader()
 	return []reconciler{
-		&cluster.Reconciler{Client: c, APIReader: r, ClusterCache: clusters, RemoteConnectionGracePeriod: 50 * time.Second},
 		&machine.Reconciler{Client: c, APIReader: r, ClusterCache: clusters, RemoteConditionsGracePeriod: remoteConditionsGrace},
 		&machineset.Reconciler{Client: c, APIReader: r, ClusterCache: clusters, PreflightChecks: sets.New(clusterv1.MachineSetPreflightCheckAll)},
 		&machinedeployment.Reconciler{Client: c, APIReader: r},

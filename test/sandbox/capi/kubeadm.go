@@ -42,11 +42,13 @@ func bootstrapManager(ctx context.Context, s settings) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := setupAll(ctx, mgr, []reconciler{&kubeadmconfig.Reconciler{
-		Client: mgr.GetClient(), SecretCachingClient: secrets, APIReader: mgr.GetAPIReader(), ClusterCache: clusters,
-		TokenTTL: kubeadmconfig.DefaultTokenTTL,
-	}}); err != nil {
-		return nil, err
+	if !s.topologyOnly {
+		if err := (&kubeadmconfig.Reconciler{
+			Client: mgr.GetClient(), SecretCachingClient: secrets, APIReader: mgr.GetAPIReader(), ClusterCache: clusters,
+			TokenTTL: kubeadmconfig.DefaultTokenTTL,
+		}).SetupWithManager(ctx, mgr, concurrency(10)); err != nil {
+			return nil, err
+		}
 	}
 	return mgr, setupWebhooks(mgr, []webhookSetup{
 		&bootstrapadmission.KubeadmConfig{},
@@ -73,12 +75,14 @@ func controlPlaneManager(ctx context.Context, s settings) (ctrl.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := setupAll(ctx, mgr, []reconciler{&kubeadmcontrolplane.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), SecretCachingClient: secrets, ClusterCache: clusters,
-		EtcdDialTimeout: 10 * time.Second, EtcdCallTimeout: 15 * time.Second, EtcdLogger: zap.NewNop(),
-		RemoteConditionsGracePeriod: remoteConditionsGrace,
-	}}); err != nil {
-		return nil, err
+	if !s.topologyOnly {
+		if err := (&kubeadmcontrolplane.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), SecretCachingClient: secrets, ClusterCache: clusters,
+			EtcdDialTimeout: 10 * time.Second, EtcdCallTimeout: 15 * time.Second, EtcdLogger: zap.NewNop(),
+			RemoteConditionsGracePeriod: remoteConditionsGrace,
+		}).SetupWithManager(ctx, mgr, concurrency(10)); err != nil {
+			return nil, err
+		}
 	}
 	conversion.SetAPIVersionGetter(apiVersionGetter(mgr.GetClient()))
 	return mgr, setupWebhooks(mgr, []webhookSetup{

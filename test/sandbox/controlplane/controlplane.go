@@ -35,7 +35,7 @@ const (
 
 // collectSeldom is the environment of the processes. They live for minutes, and spend a fifth of their time on
 // collecting garbage as soon as Go does by default: they have room for more, until they are large.
-var collectSeldom = []string{"GOGC=400", "GOMEMLIMIT=1500MiB"}
+var collectSeldom = []string{"GOGC=1000", "GOMEMLIMIT=1500MiB"}
 
 // ErrNoAssets is returned when the control plane's programs can't be found.
 var ErrNoAssets = errors.New("no control-plane programs")
