@@ -152,6 +152,8 @@ const (
 	timeScale   = 2000
 	clusterName = "c1"
 	deadline    = 3 * time.Minute
+	// pollInterval: a hundred tests at once that asked more often would keep the API server busy with nothing else.
+	pollInterval = 100 * time.Millisecond
 )
 
 var namespaces atomic.Int32
@@ -385,7 +387,7 @@ func (w *world) eventually(object client.Object, what string, done func() bool) 
 // await polls until a condition holds, and shows MAAS and an object if it does not in time.
 func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
 	w.t.Helper()
-	err := wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, deadline, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.t.Context(), pollInterval, deadline, true, func(ctx context.Context) (bool, error) {
 		return done(ctx), nil
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ var (
 const (
 	namespace = "capmaas-system"
 	deadline  = 3 * time.Minute
-	poll      = 20 * time.Millisecond
+	poll      = 100 * time.Millisecond
 	apiKey    = "admin:token:hush"
 )
 

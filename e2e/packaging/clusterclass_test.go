@@ -315,6 +315,16 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 				kernel: hwe-24.04, kernelCrashDump: true, hardwareSync: true`},
 			certSANs: []string{"localhost", "127.0.0.1", "other.example.com", "10.0.0.9"},
 		},
+		"an image for each version": {
+			variables:    "{dnsDomain: maas, image: 'custom/u-{version}'}",
+			overrides:    "{image: 'w-{version}-gpu'}",
+			cluster:      "dnsDomain: maas",
+			controlPlane: "image: custom/u-v1.35.0, " + sizes,
+			workers: map[string]string{
+				"md-0": "image: custom/u-v1.35.0, provisioningMode: bare-metal, " + sizes,
+				"md-1": "image: w-v1.35.0-gpu, provisioningMode: bare-metal, " + sizes,
+			},
+		},
 		"failure domains, and workers of two kinds": {
 			variables: "{dnsDomain: maas, image: i, failureDomains: [az1, az3], workerLXDConfig: {storage: {pool: slow}}, " +
 				"staticIPPoolRef: {apiGroup: a.b, kind: Pool, name: cp}}",
@@ -566,18 +576,19 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		field     string // below spec.topology
 		remedy    string
 	}{
-		"no domain":                  {"{image: i}", "variables", `"dnsDomain" must be set`},
-		"no image":                   {"{dnsDomain: maas}", "variables", `"image" must be set`},
-		"unknown variable":           {"flavor: lxd", "variables[flavor]", "not defined"},
-		"domain with a scheme":       {"{dnsDomain: 'http://maas', image: i}", "variables[dnsDomain].value", "without scheme, for example maas"},
-		"image with a space":         {"{dnsDomain: maas, image: ubuntu noble}", "variables[image].value", "for example ubuntu/noble"},
-		"unknown field of lxdConfig": {"lxdConfig: {host: a}", "variables[lxdConfig]", `"host" field(s) are not specified`},
-		"size with a unit":           {"lxdConfig: {storage: {size: 40GB}}", "variables[lxdConfig].value.storage.size", `for example "40"`},
-		"size too small":             {"lxdConfig: {storage: {size: '7'}}", "variables[lxdConfig].value.storage.size", "at least 8"},
-		"size is a number":           {"lxdConfig: {storage: {size: 40}}", "variables[lxdConfig].value.storage.size", "must be of type string"},
-		"pool with a slash":          {"lxdConfig: {storage: {pool: a/b}}", "variables[lxdConfig].value.storage.pool", "name of an LXD storage pool"},
-		"project with a slash":       {"lxdConfig: {project: a/b}", "variables[lxdConfig].value.project", "no '/'"},
-		"bridge with a space":        {"lxdConfig: {network: {bridge: b r}}", "variables[lxdConfig].value.network.bridge", "for example br0"},
+		"no domain":                   {"{image: i}", "variables", `"dnsDomain" must be set`},
+		"no image":                    {"{dnsDomain: maas}", "variables", `"image" must be set`},
+		"unknown variable":            {"flavor: lxd", "variables[flavor]", "not defined"},
+		"domain with a scheme":        {"{dnsDomain: 'http://maas', image: i}", "variables[dnsDomain].value", "without scheme, for example maas"},
+		"image with another variable": {"{dnsDomain: maas, image: 'u-{release}'}", "variables[image].value", "u-2404-k8s-{version}"},
+		"image with a space":          {"{dnsDomain: maas, image: ubuntu noble}", "variables[image].value", "for example ubuntu/noble"},
+		"unknown field of lxdConfig":  {"lxdConfig: {host: a}", "variables[lxdConfig]", `"host" field(s) are not specified`},
+		"size with a unit":            {"lxdConfig: {storage: {size: 40GB}}", "variables[lxdConfig].value.storage.size", `for example "40"`},
+		"size too small":              {"lxdConfig: {storage: {size: '7'}}", "variables[lxdConfig].value.storage.size", "at least 8"},
+		"size is a number":            {"lxdConfig: {storage: {size: 40}}", "variables[lxdConfig].value.storage.size", "must be of type string"},
+		"pool with a slash":           {"lxdConfig: {storage: {pool: a/b}}", "variables[lxdConfig].value.storage.pool", "name of an LXD storage pool"},
+		"project with a slash":        {"lxdConfig: {project: a/b}", "variables[lxdConfig].value.project", "no '/'"},
+		"bridge with a space":         {"lxdConfig: {network: {bridge: b r}}", "variables[lxdConfig].value.network.bridge", "for example br0"},
 		"bridge and devices": {
 			"lxdConfig: {network: {bridge: br0, devices: [{name: a, bridge: b}]}}", "variables[lxdConfig].value.network", "not both",
 		},
