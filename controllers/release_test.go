@@ -292,7 +292,7 @@ func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.Data)) 
 // A machine that looks free may still become ours, while an allocation of it whose response was lost can take effect.
 func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Minute }) // The allocation comes in before.
 	m, finish := w.deployedMetal(infrav1.EraseNone)
 	id := m.Spec.SystemID
 	ours, _ := w.maas.Machine(id)

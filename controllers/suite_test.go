@@ -143,6 +143,7 @@ type world struct {
 	commissionTimeout, deployTimeout time.Duration
 	hostTimeout                      time.Duration // the manager's
 	hostInterval                     time.Duration // the manager's; 0 is an hour
+	settleTime                       time.Duration // the manager's; 0 is half a second
 	stopManager                      func()
 	nudged                           *rate.Sometimes
 }
@@ -255,7 +256,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		Namespace: w.namespace, Concurrency: 4, ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
 		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
 		Clock:       clock.RealClock{},
-		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: 500 * time.Millisecond,
+		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour),
 		Initializer:     maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
