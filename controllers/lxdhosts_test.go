@@ -116,6 +116,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 	t.Run("a person keeps VMs off", func(t *testing.T) {
 		w.change(b, func(s *infrav1.LXDHostSpec) { s.Unschedulable = true })
 		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason)
+		w.hostSays(b, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	})
 	t.Run("it follows MAAS, and leaves the person's choice alone", func(t *testing.T) {
 		host := w.vmHost("lxd-b")
@@ -322,10 +323,6 @@ func TestADirectLXDHost(t *testing.T) {
 			infrav1.RegisteredCondition, infrav1.ResourcePoolNotFoundReason,
 			func(s *infrav1.LXDHostSpec) { s.ResourcePool = "none" }, func(s *infrav1.LXDHostSpec) { s.ResourcePool = "default" },
 		},
-		"cordoned": {
-			infrav1.SchedulableCondition, infrav1.UnschedulableReason,
-			func(s *infrav1.LXDHostSpec) { s.Unschedulable = true }, func(s *infrav1.LXDHostSpec) { s.Unschedulable = false },
-		},
 		"another certificate": {
 			infrav1.TrustedCondition, infrav1.CertificateMismatchReason,
 			func(s *infrav1.LXDHostSpec) { s.ServerCertificate = string(l.keys.Certificate) },
@@ -339,6 +336,13 @@ func TestADirectLXDHost(t *testing.T) {
 			ready()
 		})
 	}
+	t.Run("cordoned", func(*testing.T) {
+		w.change(host, func(s *infrav1.LXDHostSpec) { s.Unschedulable = true })
+		w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason)
+		ready()
+		w.change(host, func(s *infrav1.LXDHostSpec) { s.Unschedulable = false })
+		w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	})
 	t.Run("not trusted", func(t *testing.T) {
 		l.distrust()
 		notReady(infrav1.TrustedCondition, infrav1.NotTrustedReason)

@@ -25,12 +25,20 @@ var Conditions = []string{
 }
 
 // summarize makes Ready. What is wrong comes before what is not known because of it. What MAAS has does not delay a
-// deletion.
+// deletion. That a person keeps VMs off is nothing wrong, as with a Node.
 func summarize(host *infrav1.LXDHost) {
 	deleting := !host.DeletionTimestamp.IsZero()
-	order := slices.DeleteFunc(slices.Clone(Conditions), func(c string) bool { return deleting && c == infrav1.RegisteredCondition })
+	order := slices.DeleteFunc(slices.Clone(Conditions), func(c string) bool {
+		return (deleting && c == infrav1.RegisteredCondition) || (c == infrav1.SchedulableCondition && isCordoned(host))
+	})
 	slices.SortStableFunc(order, func(a, b string) int { return isUnknown(host, a) - isUnknown(host, b) })
 	report.Summarize(host, deleting, order...)
+}
+
+// isCordoned reports whether a host takes no VMs for the only reason that a person has chosen so.
+func isCordoned(host *infrav1.LXDHost) bool {
+	c := conditions.Get(host, infrav1.SchedulableCondition)
+	return c != nil && c.Reason == infrav1.UnschedulableReason
 }
 
 func isUnknown(host *infrav1.LXDHost, condition string) int {
@@ -40,14 +48,13 @@ func isUnknown(host *infrav1.LXDHost, condition string) int {
 	return 0
 }
 
-// announce says in an event why a host is no longer ready, or is not for another reason. Whoever keeps VMs off a host
-// knows.
+// announce says in an event why a host is no longer ready, or is not for another reason.
 func announce(recorder events.EventRecorder, before, host *infrav1.LXDHost) {
 	was, is := conditions.Get(before, infrav1.ReadyCondition), conditions.Get(host, infrav1.ReadyCondition)
 	if is == nil || is.Status != metav1.ConditionFalse || (was != nil && was.Reason == is.Reason) {
 		return
 	}
-	if is.Reason != infrav1.UnschedulableReason && is.Reason != infrav1.DeletingReason {
+	if is.Reason != infrav1.DeletingReason {
 		recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
 	}
 }
@@ -137,13 +144,14 @@ func cause(err error) string {
 	return "it broke the connection, or is not ready"
 }
 
-// markSchedulable sets Schedulable after the other conditions. why says why the host takes no VMs; nil if it does.
+// markSchedulable sets Schedulable after the other conditions. why says why the host takes no VMs; nil if it does. It comes
+// before a person's choice, which would hide from Ready that something is wrong.
 func markSchedulable(host *infrav1.LXDHost, why *report.Problem) {
 	switch {
-	case host.Spec.Unschedulable:
-		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason, "spec.unschedulable keeps new VMs off the host")
 	case why != nil:
 		report.SetFalse(host, infrav1.SchedulableCondition, why.Reason, "%s", why.Message)
+	case host.Spec.Unschedulable:
+		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason, "spec.unschedulable keeps new VMs off the host")
 	default:
 		for _, condition := range []string{infrav1.ReachableCondition, infrav1.TrustedCondition, infrav1.RegisteredCondition} {
 			if !conditions.IsTrue(host, condition) {

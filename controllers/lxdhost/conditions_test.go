@@ -76,6 +76,39 @@ func TestConditionsOfAnError(t *testing.T) {
 	}
 }
 
+// A cordoned host is Ready, as a Node is; but the choice hides nothing that is wrong.
+func TestACordonedHostIsReady(t *testing.T) {
+	missing := &report.Problem{Reason: infrav1.BridgeNotFoundReason, Message: "there is no bridge"}
+	for name, test := range map[string]struct {
+		why                *report.Problem
+		trusted            bool
+		schedulable, ready string
+	}{
+		"all is well":       {nil, true, infrav1.UnschedulableReason, infrav1.ReadyReason},
+		"the bridge lacks":  {missing, true, infrav1.BridgeNotFoundReason, infrav1.BridgeNotFoundReason},
+		"it is not trusted": {nil, false, infrav1.UnschedulableReason, infrav1.NotTrustedReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := direct()
+			host.Spec.Unschedulable = true
+			report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
+			report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+			report.SetTrue(host, infrav1.TrustedCondition, infrav1.ReadyReason)
+			if !test.trusted {
+				report.SetFalse(host, infrav1.TrustedCondition, infrav1.NotTrustedReason, "it is not")
+			}
+			markSchedulable(host, test.why)
+			summarize(host)
+			if c := conditions.Get(host, infrav1.SchedulableCondition); c.Status != metav1.ConditionFalse || c.Reason != test.schedulable {
+				t.Errorf("Schedulable is %s, %s, want False, %s", c.Status, c.Reason, test.schedulable)
+			}
+			if c := conditions.Get(host, infrav1.ReadyCondition); c.Reason != test.ready || (c.Status == metav1.ConditionTrue) != (test.ready == infrav1.ReadyReason) {
+				t.Errorf("Ready is %s, %s, want %s", c.Status, c.Reason, test.ready)
+			}
+		})
+	}
+}
+
 // A message that is another one each time would be a write each time.
 func TestCauseIsStable(t *testing.T) {
 	broken := func(port int) error {
@@ -113,7 +146,6 @@ func TestEventsOfTransitions(t *testing.T) {
 		"the same failure":   {host(metav1.ConditionFalse, infrav1.NotTrustedReason), host(metav1.ConditionFalse, infrav1.NotTrustedReason), ""},
 		"it is ready":        {host(metav1.ConditionFalse, infrav1.NotTrustedReason), host(metav1.ConditionTrue, infrav1.ReadyReason), ""},
 		"MAAS does not say":  {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionUnknown, infrav1.MAASUnavailableReason), ""},
-		"a person's choice":  {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.UnschedulableReason), ""},
 		"a deletion":         {host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.DeletingReason), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

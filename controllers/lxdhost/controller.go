@@ -152,7 +152,7 @@ func (r *Reconciler) untilDirect(host *infrav1.LXDHost) time.Duration {
 // leaveToMirror tells the mirror that a person wants another thing of a VM host than its conditions say.
 func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) {
 	c := conditions.Get(host, infrav1.SchedulableCondition)
-	if c != nil && (c.Reason == infrav1.UnschedulableReason) != host.Spec.Unschedulable {
+	if c != nil && c.ObservedGeneration != host.Generation {
 		r.Mirror.Wake()
 	}
 }

@@ -133,12 +133,15 @@ var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bo
 	return resync || !equality.Semantic.DeepEqual(withoutBookkeeping(e.ObjectOld), withoutBookkeeping(e.ObjectNew))
 }}
 
-// IgnoreFigures drops updates of an LXDHost that change neither its condition Ready nor whether it is being deleted: what
-// is free there changes all the time.
+// IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready and Schedulable nor whether it is
+// being deleted: what is free there changes all the time.
 var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*infrav1.LXDHost), e.ObjectNew.(*infrav1.LXDHost)
+	differs := func(condition string) bool {
+		return !equality.Semantic.DeepEqual(conditions.Get(before, condition), conditions.Get(after, condition))
+	}
 	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-		!equality.Semantic.DeepEqual(conditions.Get(before, infrav1.ReadyCondition), conditions.Get(after, infrav1.ReadyCondition))
+		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition)
 }}
 
 // withoutBookkeeping returns an object without our own annotations and the fields that change with each write.
