@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
@@ -68,6 +69,10 @@ type Options struct {
 	VMHostUnreachableTimeout time.Duration
 	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
 	OrphanAuditInterval time.Duration
+	// Evacuation is whether the manager may replace the Machines of VMs on hosts that are to be emptied.
+	Evacuation bool
+	// EvacuationInterval is the time between two looks at such hosts; 0 is evacuation.Interval.
+	EvacuationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
 	// Initializer configures the LXD initializer of host clusters.
@@ -113,6 +118,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		&lxdhost.Reconciler{
 			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
 			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
+		},
+		&evacuation.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),
+			Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
 		},
 		&maasmachine.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,

@@ -144,6 +144,7 @@ type world struct {
 	hostTimeout                      time.Duration // the manager's
 	hostInterval                     time.Duration // the manager's; 0 is an hour
 	settleTime                       time.Duration // the manager's; 0 is half a second
+	evacuation                       bool          // the manager may evacuate hosts
 	stopManager                      func()
 	nudged                           *rate.Sometimes
 }
@@ -259,7 +260,8 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour),
-		Initializer:     maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
+		Evacuation:      w.evacuation, EvacuationInterval: readOften,
+		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {
 		key := client.ObjectKey{Namespace: w.namespace, Name: clusterName}

@@ -37,18 +37,20 @@ func TestSecurityNamesEveryRightOfTheManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join("..", "charts", "capmaas", "files", "rbac", "role.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	role := &rbacv1.ClusterRole{}
-	if err := yaml.UnmarshalStrict(content, role); err != nil || len(role.Rules) == 0 {
-		t.Fatalf("reading the manager's rules: %v, %d rules", err, len(role.Rules))
-	}
-	for _, rule := range role.Rules {
-		for _, resource := range rule.Resources {
-			if name, _, _ := strings.Cut(resource, "/"); !regexp.MustCompile(`\b` + name + `\b`).Match(page) {
-				t.Errorf("%s does not say why the manager may %v %s", securityPage, rule.Verbs, resource)
+	for _, file := range []string{"role.yaml", "evacuation.yaml"} {
+		content, err := os.ReadFile(filepath.Join("..", "charts", "capmaas", "files", "rbac", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		role := &rbacv1.ClusterRole{}
+		if err := yaml.UnmarshalStrict(content, role); err != nil || len(role.Rules) == 0 {
+			t.Fatalf("reading the manager's rules: %v, %d rules", err, len(role.Rules))
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				if name, _, _ := strings.Cut(resource, "/"); !regexp.MustCompile(`\b` + name + `\b`).Match(page) {
+					t.Errorf("%s does not say why the manager may %v %s", securityPage, rule.Verbs, resource)
+				}
 			}
 		}
 	}

@@ -29,8 +29,12 @@ trap 'rm -rf "$generated"' EXIT
 
 # Into a directory of its own first, so that a kind that was removed takes its file with it.
 "$controller_gen" crd:headerFile=hack/boilerplate.yaml.txt paths=./api/... output:crd:dir="$generated/crds"
+# What only an option needs is a role of its own.
+mapfile -t always < <(go list ./controllers/... ./cmd/... | grep -v '/controllers/evacuation$')
 "$controller_gen" rbac:roleName=manager,headerFile=hack/boilerplate.yaml.txt \
-  paths=./controllers/... paths=./cmd/... output:rbac:dir="$generated/rbac"
+  "${always[@]/#/paths=}" output:rbac:dir="$generated/rbac"
+"$controller_gen" rbac:roleName=evacuation,fileName=evacuation.yaml,headerFile=hack/boilerplate.yaml.txt \
+  paths=./controllers/evacuation output:rbac:dir="$generated/rbac"
 
 for kind in crds rbac; do
   mkdir -p "$chart/$kind" "$generated/$kind"

@@ -55,6 +55,10 @@ const (
 
 	// SchedulableCondition is true while VMs may be placed on the host.
 	SchedulableCondition = "Schedulable"
+
+	// EvacuatedCondition is true while no VM of a MaasMachine is on a host with spec.evacuate; without that there is no
+	// such condition. It is no part of Ready.
+	EvacuatedCondition = "Evacuated"
 )
 
 // Reasons that several conditions share.
@@ -362,6 +366,21 @@ const (
 
 	// UnschedulableReason: spec.unschedulable keeps new VMs off the host.
 	UnschedulableReason = "Unschedulable"
+
+	// EvacuateReason: spec.evacuate keeps new VMs off the host.
+	EvacuateReason = "Evacuate"
+
+	// EvacuatedReason: no VM of a MaasMachine is left on the host.
+	EvacuatedReason = "Evacuated"
+
+	// EvacuatingReason: VMs are leaving the host, or wait for their turn.
+	EvacuatingReason = "Evacuating"
+
+	// VMsHeldReason: what is left on the host does not leave unless somebody does what the message says.
+	VMsHeldReason = "VMsHeld"
+
+	// EvacuationNotEnabledReason: the manager may not replace Machines.
+	EvacuationNotEnabledReason = "EvacuationNotEnabled"
 
 	// BridgeNotFoundReason: LXD has no bridge spec.networkBridge.
 	BridgeNotFoundReason = "BridgeNotFound"

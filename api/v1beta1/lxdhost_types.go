@@ -139,9 +139,17 @@ type LXDHostSpec struct {
 	// +kubebuilder:default={}
 	OverCommit LXDOverCommit `json:"overCommit,omitempty,omitzero"`
 
-	// unschedulable keeps new VMs off the host; running ones stay.
+	// unschedulable keeps new VMs off the host; running ones stay. Only the condition Schedulable shows it: the host stays
+	// Ready. Default: false.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
+
+	// evacuate empties the host: no new VMs are placed there, and the Machines of those that run there are replaced, a
+	// few at a time, so that each cluster keeps working. The condition Evacuated says what is left, and why. It needs
+	// the chart's value evacuation.enabled. Back to false, no further Machine is deleted; those that are being deleted
+	// go all the same. Default: false.
+	// +optional
+	Evacuate bool `json:"evacuate,omitempty"`
 
 	// allowedNamespaces are the namespaces whose MaasMachines may be placed here, beside this one. * is every namespace.
 	// Without vmHost, their clusters must have the same MAAS API key as the host.
@@ -156,6 +164,9 @@ type LXDHostSpec struct {
 func (s *LXDHostSpec) Allows(home, namespace string) bool {
 	return namespace == home || slices.Contains(s.AllowedNamespaces, namespace) || slices.Contains(s.AllowedNamespaces, AllNamespaces)
 }
+
+// Cordoned reports whether a person keeps new VMs off the host.
+func (s *LXDHostSpec) Cordoned() bool { return s.Unschedulable || s.Evacuate }
 
 // LXDResources are cores, memory and disk.
 type LXDResources struct {
@@ -202,6 +213,59 @@ type LXDClusterVMs struct {
 	Count int32 `json:"count"`
 }
 
+// LXDEvacuationState is how far the evacuation of a VM is.
+// +kubebuilder:validation:Enum=Leaving;Waiting;Held
+type LXDEvacuationState string
+
+const (
+	// LXDVMLeaving is a VM whose Machine is being deleted, or replaced.
+	LXDVMLeaving LXDEvacuationState = "Leaving"
+	// LXDVMWaiting is a VM whose turn comes by itself.
+	LXDVMWaiting LXDEvacuationState = "Waiting"
+	// LXDVMHeld is a VM that does not leave unless somebody does something.
+	LXDVMHeld LXDEvacuationState = "Held"
+)
+
+// LXDEvacuationVM is a VM that is to leave an LXD host.
+type LXDEvacuationVM struct {
+	// machine is namespace/name of the MaasMachine.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	Machine string `json:"machine"`
+
+	// state is Leaving while its Machine is being deleted or replaced, Waiting while its turn is to come, and Held if it
+	// does not leave unless somebody does what message says.
+	// +required
+	State LXDEvacuationState `json:"state"`
+
+	// message says what it waits for, and the remedy if it is held.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// LXDEvacuationStatus is how far the evacuation of an LXD host is.
+type LXDEvacuationStatus struct {
+	// leaving is the number of VMs whose Machines are being deleted or replaced.
+	// +optional
+	Leaving int32 `json:"leaving"`
+
+	// waiting is the number of VMs whose turn is to come.
+	// +optional
+	Waiting int32 `json:"waiting"`
+
+	// held is the number of VMs that do not leave unless somebody does something.
+	// +optional
+	Held int32 `json:"held"`
+
+	// vms are the VMs that are left, the held ones first; at most 100.
+	// +optional
+	// +listType=map
+	// +listMapKey=machine
+	// +kubebuilder:validation:MaxItems=100
+	VMs []LXDEvacuationVM `json:"vms,omitempty"`
+}
+
 // LXDHostStatus is the observed state of an LXDHost. All of it can be rebuilt from LXD, MAAS and spec.
 type LXDHostStatus struct {
 	// version is LXD's version.
@@ -241,6 +305,10 @@ type LXDHostStatus struct {
 	// +listMapKey=cluster
 	Clusters []LXDClusterVMs `json:"clusters,omitempty"`
 
+	// evacuation is how far the evacuation is that spec.evacuate asks for.
+	// +optional
+	Evacuation *LXDEvacuationStatus `json:"evacuation,omitempty"`
+
 	// systemID is MAAS's id of the machine that the host runs on, if MAAS knows it.
 	// +optional
 	SystemID string `json:"systemID,omitempty"`
@@ -249,7 +317,8 @@ type LXDHostStatus struct {
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
-	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, and Paused.
+	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, Evacuated with spec.evacuate, and
+	// Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -273,6 +342,7 @@ type LXDHostStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 // +kubebuilder:printcolumn:name="Address",type=string,priority=10,JSONPath=`.spec.address`,description="Where LXD's API is reached"
 // +kubebuilder:printcolumn:name="Version",type=string,priority=10,JSONPath=`.status.version`,description="LXD's version"
+// +kubebuilder:printcolumn:name="Evacuated",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Evacuated")].status`,description="Whether no VM is left on a host with spec.evacuate"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type LXDHost struct {
 	metav1.TypeMeta `json:",inline"`

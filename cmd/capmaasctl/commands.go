@@ -20,11 +20,22 @@ type command struct {
 	canApply bool
 	// The groups of flags that it takes.
 	needsLXD, needsMAAS, needsVMHost bool
-	// A command has check if it is a check, find if it searches, or rewrite if it does neither. rewrite returns the
+	// takesHost: it is about the LXDHost that is named on the command line.
+	takesHost bool
+	// A command has check if it is a check, find if it searches, and rewrite or act if it does neither; these return the
 	// exit code.
 	check   func(context.Context, options) checks
 	find    func(context.Context, options, surroundings) result
 	rewrite func(options, surroundings) int
+	act     func(context.Context, options, surroundings) int
+}
+
+// names returns how many arguments it has beside its flags.
+func (c command) names() int {
+	if c.takesHost {
+		return 1
+	}
+	return 0
 }
 
 // isCheck reports whether the command is called with the word check.
@@ -36,6 +47,14 @@ func (c command) title() string {
 		return "check " + c.name
 	}
 	return c.name
+}
+
+// arguments returns what is typed after that, beside flags.
+func (c command) arguments() string {
+	if c.takesHost {
+		return " NAME"
+	}
+	return ""
 }
 
 var commands = []command{{
@@ -58,6 +77,16 @@ var commands = []command{{
 	name: "convert", rewrite: convertManifests,
 	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
 		"All else in them stays byte for byte. What has no equivalent is reported on standard error; then nothing is written without --allow-loss.",
+}, {
+	name: "host cordon", takesHost: true, act: cordonHost,
+	about: "Keeps new VMs off an LXDHost (spec.unschedulable). Those that run there stay.",
+}, {
+	name: "host uncordon", takesHost: true, act: uncordonHost,
+	about: "Lets VMs be placed on an LXDHost again, and stops emptying it (spec.unschedulable, spec.evacuate).",
+}, {
+	name: "host drain", takesHost: true, act: drainHost,
+	about: "Empties an LXDHost (spec.unschedulable, spec.evacuate), and waits until no VM is left: the manager has the Machines there replaced, never\n" +
+		"two of one control plane at a time. An interrupt ends only the waiting. It needs the chart's value evacuation.enabled.",
 }}
 
 // choice is the command that was called.
@@ -80,7 +109,7 @@ func choose(args []string, s surroundings) (chosen choice, done bool, code int) 
 	for _, c := range commands {
 		words := strings.Fields(c.title())
 		if len(rest) >= len(words) && slices.Equal(rest[:len(words)], words) {
-			return choice{c, program, program + " " + c.title(), rest[len(words):]}, false, exitOK
+			return choice{c, program, program + " " + c.title() + c.arguments(), rest[len(words):]}, false, exitOK
 		}
 	}
 	switch {
@@ -107,7 +136,7 @@ func overview(program string) string {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
 	for _, c := range commands {
-		fmt.Fprintf(&text, "  %s %-13s [flags]", program, c.title())
+		fmt.Fprintf(&text, "  %s %-18s [flags]", program, c.title()+c.arguments())
 		if c.isCheck() {
 			fmt.Fprintf(&text, "   also: %s [flags]", c.program)
 		}
@@ -133,6 +162,9 @@ func (c command) flags(o *options) *pflag.FlagSet {
 	switch {
 	case c.rewrite != nil:
 		o.addConvertFlags(flags)
+		return flags
+	case c.takesHost:
+		o.addHostFlags(flags, c.name == "host drain")
 		return flags
 	case c.find != nil:
 		o.addOrphanFlags(flags)

@@ -2,7 +2,7 @@
 
 // Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself
 // are as the provider needs them, prints the remedy if not, and repairs a node with --apply. It also finds machines
-// that were left over in MAAS (orphans), and removes them with --delete.
+// that were left over in MAAS (orphans), and removes them with --delete; and it cordons LXDHosts, and empties them.
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main
@@ -26,8 +26,8 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted
-	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted
+	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; the host is as asked
+	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; the host is not as asked
 	exitUsage  = 2 // wrong usage; nothing was checked
 )
 
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	}
 	opts := defaultOptions()
 	flags := chosen.flags(&opts)
-	problems, err := parse(flags, chosen.rest)
+	problems, err := parse(flags, chosen.rest, chosen.names())
 	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(s.out, "%s\n\nUsage: %s [flags]\n\n%s", chosen.about, chosen.usage, flags.FlagUsages())
 		return exitOK
@@ -72,6 +72,9 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	}
 	if chosen.rewrite != nil {
 		return chosen.rewrite(opts, s)
+	}
+	if chosen.act != nil {
+		return chosen.act(ctx, opts, s)
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
 	defer cancel()

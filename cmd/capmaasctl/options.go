@@ -39,6 +39,9 @@ type options struct {
 	dnsDomain                                 string
 
 	kubeconfig string
+	context    string // of the kubeconfig
+	namespace  string
+	object     string // the name on the command line
 	kubernetes *rest.Config
 	settleTime time.Duration
 	remove     bool // --delete
@@ -102,6 +105,9 @@ func (o *options) addCommonFlags(fs *pflag.FlagSet) {
 func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if c.takesHost {
+		return o.completeHost(flags, s)
+	}
 	if outputs[o.output] == nil {
 		wrong("--output: %q is neither text nor json", o.output)
 	}
@@ -216,8 +222,8 @@ var complaints = map[string]string{
 }
 
 // parse is flags.Parse, except that it does not stop at the first problem, and repeats no value of a text flag, which
-// may be a key. Its error is pflag.ErrHelp if help was requested.
-func parse(flags *pflag.FlagSet, args []string) (problems []string, err error) {
+// may be a key. names is how many arguments belong to no flag. Its error is pflag.ErrHelp if help was requested.
+func parse(flags *pflag.FlagSet, args []string, names int) (problems []string, err error) {
 	flags.Usage = func() {}
 	unknown := false
 	for {
@@ -249,8 +255,11 @@ func parse(flags *pflag.FlagSet, args []string) (problems []string, err error) {
 			return problems, err
 		default:
 			// The value of an unknown flag stays behind; that needs no message.
-			if n := flags.NArg(); n > 0 && !unknown {
+			switch n := flags.NArg() - names; {
+			case n > 0 && !unknown:
 				problems = append(problems, fmt.Sprintf("%d argument(s) belong to no flag", n))
+			case n < 0:
+				problems = append(problems, "the name is missing")
 			}
 			return problems, nil
 		}

@@ -68,6 +68,11 @@ func managementCluster(flag, env string) (*rest.Config, error) {
 		}
 		return config, err
 	}
+	return kubeconfigOf(flag, env, "").ClientConfig()
+}
+
+// kubeconfigOf reads the kubeconfig of the flag, or those of KUBECONFIG; "" is the current context.
+func kubeconfigOf(flag, env, context string) clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: flag, Precedence: filepath.SplitList(env)}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
 }

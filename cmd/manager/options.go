@@ -80,6 +80,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.reconcile.OrphanAuditInterval, "orphan-audit-interval", o.reconcile.OrphanAuditInterval,
 		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
 	fs.DurationVar(&o.reconcile.LXDHostInterval, "poll-lxd-hosts", o.reconcile.LXDHostInterval, "How often each LXD host, and MAAS's list of VM hosts, are read for LXDHosts.")
+	fs.BoolVar(&o.reconcile.Evacuation, "evacuation", o.reconcile.Evacuation,
+		"Replace the Machines of VMs on LXDHosts with spec.evacuate. The manager needs the rights of the chart's value evacuation.enabled.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry, "How often connecting to a workload cluster that does not respond yet is retried.")
 	fs.StringVar(&o.reconcile.Initializer.Image, "initializer-image", o.reconcile.Initializer.Image, "Image of the LXD initializer, which the manager deploys to host clusters.")
 	fs.StringVar(&o.reconcile.Initializer.PullPolicy, "initializer-image-pull-policy", o.reconcile.Initializer.PullPolicy, "Always, IfNotPresent or Never.")

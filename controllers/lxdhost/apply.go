@@ -30,7 +30,7 @@ import (
 func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, own string) error {
 	seen := sightings(views, own)
 	var errs []error
-	cordoned := map[string]bool{} // by system id: a VM host that was registered anew
+	choices := map[string]choice{} // by system id: a VM host that was registered anew
 	for _, host := range slices.Clone(there.hosts) {
 		if !m.mayChange(host) || slices.ContainsFunc(seen, func(s *sighting) bool { return isOf(host, s) }) {
 			continue
@@ -39,19 +39,26 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 			errs = append(errs, m.keep(ctx, host, v))
 			continue
 		}
-		if id := host.Spec.VMHost.SystemID; id != "" && host.Spec.Unschedulable {
-			cordoned[id] = true
+		if id := host.Spec.VMHost.SystemID; id != "" {
+			choices[id] = choices[id].and(host)
 		}
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
-		host, err := m.ensure(ctx, there, s, own, cordoned[s.Host.SystemID])
+		host, err := m.ensure(ctx, there, s, own, choices[s.Host.SystemID])
 		if err == nil && host != nil {
 			err = m.show(ctx, there, s, host)
 		}
 		errs = append(errs, err)
 	}
 	return kerrors.NewAggregate(errs)
+}
+
+// choice is what a person chose for a VM host: it outlives the object.
+type choice struct{ unschedulable, evacuate bool }
+
+func (c choice) and(host *infrav1.LXDHost) choice {
+	return choice{c.unschedulable || host.Spec.Unschedulable, c.evacuate || host.Spec.Evacuate}
 }
 
 // mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with the
@@ -74,8 +81,8 @@ func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDH
 }
 
 // ensure returns the object of a VM host in its place, and makes it if it is missing. It returns nil where there is
-// none to write to. cordoned is whether an earlier object of the VM host was not schedulable.
-func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own string, cordoned bool) (*infrav1.LXDHost, error) {
+// none to write to. chosen is what a person chose in an earlier object of the VM host.
+func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own string, chosen choice) (*infrav1.LXDHost, error) {
 	machine := there.machineOf(s)
 	namespace := m.Namespace
 	if machine != nil {
@@ -93,11 +100,13 @@ func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own s
 			kept = host
 		default:
 			others = append(others, host)
-			cordoned = cordoned || (host.Spec.Unschedulable && host.Namespace == m.Namespace)
+			if host.Namespace == m.Namespace {
+				chosen = chosen.and(host)
+			}
 		}
 	}
 	if kept == nil {
-		made, err := m.make(ctx, there, s, own, namespace, machine, cordoned)
+		made, err := m.make(ctx, there, s, own, namespace, machine, chosen)
 		if err != nil || made == nil {
 			return nil, err
 		}
@@ -123,7 +132,7 @@ func (m *Mirror) inPlace(there *existing, s *sighting, host *infrav1.LXDHost, na
 // make creates the object of a VM host under the first name that is free. A name that a person's LXDHost has is left to
 // it.
 func (m *Mirror) make(
-	ctx context.Context, there *existing, s *sighting, own, namespace string, machine *infrav1.MaasMachine, cordoned bool,
+	ctx context.Context, there *existing, s *sighting, own, namespace string, machine *infrav1.MaasMachine, chosen choice,
 ) (*infrav1.LXDHost, error) {
 	if namespace == "" {
 		return nil, nil // The manager runs in no namespace.
@@ -139,7 +148,7 @@ func (m *Mirror) make(
 			continue // Another VM host's, whose name differs in what Kubernetes does not allow.
 		}
 		host := m.newHost(s, key, machine)
-		host.Spec.Unschedulable = cordoned
+		host.Spec.Unschedulable, host.Spec.Evacuate = chosen.unschedulable, chosen.evacuate
 		if err := m.Client.Create(ctx, host); apierrors.IsAlreadyExists(err) {
 			return nil, nil // The cache does not have it yet.
 		} else if err != nil {
@@ -221,7 +230,17 @@ func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *i
 	report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
 	markSchedulable(host, s.closed())
 	summarize(host)
-	return store(ctx, m.Client, m.Recorder, before, host)
+	return m.store(ctx, before, host)
+}
+
+// store stores the status. If somebody else was faster, that is done in another round, which begins at once.
+func (m *Mirror) store(ctx context.Context, before, host *infrav1.LXDHost) error {
+	err := store(ctx, m.Client, m.Recorder, before, host)
+	if apierrors.IsConflict(err) {
+		m.Wake()
+		return nil
+	}
+	return err
 }
 
 // nodeOf returns the name of a machine's Node in its host cluster.
@@ -271,7 +290,7 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 		report.SetUnknown(host, infrav1.RegisteredCondition, infrav1.MAASUnavailableReason, message)
 	}
 	summarize(host)
-	return store(ctx, m.Client, m.Recorder, before, host)
+	return m.store(ctx, before, host)
 }
 
 // isOverdue reports whether the MAAS of a host, for which there are no credentials, has not been asked for long.

@@ -38,7 +38,7 @@ func summarize(host *infrav1.LXDHost) {
 // isCordoned reports whether a host takes no VMs for the only reason that a person has chosen so.
 func isCordoned(host *infrav1.LXDHost) bool {
 	c := conditions.Get(host, infrav1.SchedulableCondition)
-	return c != nil && c.Reason == infrav1.UnschedulableReason
+	return c != nil && (c.Reason == infrav1.UnschedulableReason || c.Reason == infrav1.EvacuateReason)
 }
 
 func isUnknown(host *infrav1.LXDHost, condition string) int {
@@ -150,6 +150,8 @@ func markSchedulable(host *infrav1.LXDHost, why *report.Problem) {
 	switch {
 	case why != nil:
 		report.SetFalse(host, infrav1.SchedulableCondition, why.Reason, "%s", why.Message)
+	case host.Spec.Evacuate:
+		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.EvacuateReason, "spec.evacuate empties the host, and keeps new VMs off it")
 	case host.Spec.Unschedulable:
 		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason, "spec.unschedulable keeps new VMs off the host")
 	default:

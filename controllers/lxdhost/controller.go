@@ -157,12 +157,17 @@ func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) {
 	}
 }
 
-// store patches the status if it changed, and says in an event why a host is no longer ready.
+// store patches the status if it changed, and says in an event why a host is no longer ready. The error is a conflict if
+// the object was changed meanwhile, and conditions are to be: a patch has all of them, also those that others write.
 func store(ctx context.Context, c client.Client, recorder events.EventRecorder, before, host *infrav1.LXDHost) error {
 	if equality.Semantic.DeepEqual(before.Status, host.Status) {
 		return nil
 	}
-	if err := c.Status().Patch(ctx, host, client.MergeFrom(before)); err != nil {
+	change := client.MergeFrom(before)
+	if !equality.Semantic.DeepEqual(before.Status.Conditions, host.Status.Conditions) {
+		change = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	}
+	if err := c.Status().Patch(ctx, host, change); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil
 		}

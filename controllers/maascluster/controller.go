@@ -90,6 +90,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), objects.IgnoreFigures).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.allClusters), objects.IgnoreUnlessCordoned).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
 		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
@@ -99,6 +100,21 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
 	}
 	return nil
+}
+
+// allClusters wakes all: a host that is cordoned takes no control planes, and the failure domains must say so before the
+// successors of those that leave it are made.
+func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &infrav1.MaasClusterList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasClusters that a host is for")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
 }
 
 // machineToCluster wakes the cluster of a control plane, whose address is in the endpoint, or of a machine that is

@@ -25,6 +25,7 @@ var everything = values{
 	"imagePullSecrets": []any{"pull"},
 	"replicas":         2,
 	"watchFilter":      "blue",
+	"evacuation":       values{"enabled": true},
 	"listenHost":       "127.0.0.1",
 	"ports":            values{"health": 19440, "metrics": 18443},
 	"diagnostics":      values{"insecure": true},

@@ -147,14 +147,16 @@ func TestManagersRights(t *testing.T) {
 		{verb: "deletecollection", resource: "secrets", namespace: "any"},
 		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
 		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: "any"},
+		{verb: "patch", group: "controlplane.cluster.x-k8s.io", resource: "kubeadmcontrolplanes", namespace: "any"},
+		{verb: "get", group: "cluster.x-k8s.io", resource: "machinesets", namespace: "any"},
 		{verb: "create", resource: "pods", namespace: releaseNamespace},
 	})
 }
 
-// A second instance that watches one namespace has rights in no other.
+// A second instance that watches one namespace has rights in no other, nor those for emptying hosts.
 func TestManagersRightsInOneNamespace(t *testing.T) {
 	own, watched := newNamespace(t), newNamespace(t)
-	v := values{"watchNamespace": watched, "crds": values{"install": false}}
+	v := values{"watchNamespace": watched, "crds": values{"install": false}, "evacuation": values{"enabled": true}}
 	if err := installChart(t.Context(), "second", own, v); err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +179,11 @@ func TestManagersRightsInOneNamespace(t *testing.T) {
 		{verb: "list", resource: "secrets"},
 		{verb: "watch", group: infrastructure, resource: "maasmachines"},
 		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: own},
+		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: watched, allowed: true},
+		{verb: "patch", group: "controlplane.cluster.x-k8s.io", resource: "kubeadmcontrolplanes", namespace: watched, allowed: true},
+		{verb: "get", group: "cluster.x-k8s.io", resource: "machinedeployments", namespace: watched, allowed: true},
+		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: own},
+		{verb: "deletecollection", group: "cluster.x-k8s.io", resource: "machines", namespace: watched},
 	})
 }
 

@@ -93,11 +93,17 @@ asked of the cluster as such and can't be granted in a namespace.
 {{- $clusterGroups := list "authentication.k8s.io" "authorization.k8s.io" "apiextensions.k8s.io" }}
 {{- $cluster := list }}
 {{- $namespaced := list }}
-{{- range (required "files/rbac/role.yaml is missing or empty: make generate" (.Files.Get "files/rbac/role.yaml") | fromYaml).rules }}
+{{- $files := list "files/rbac/role.yaml" }}
+{{- if .Values.evacuation.enabled }}
+{{- $files = append $files "files/rbac/evacuation.yaml" }}
+{{- end }}
+{{- range $file := $files }}
+{{- range (required (printf "%s is missing or empty: make generate" $file) ($.Files.Get $file) | fromYaml).rules }}
 {{- if or .nonResourceURLs (has (first .apiGroups) $clusterGroups) (has "namespaces" .resources) }}
 {{- $cluster = append $cluster . }}
 {{- else }}
 {{- $namespaced = append $namespaced . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- dict "cluster" $cluster "namespaced" $namespaced | toYaml }}

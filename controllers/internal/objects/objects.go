@@ -144,6 +144,17 @@ var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition)
 }}
 
+// IgnoreUnlessCordoned drops all of LXDHosts but updates by which a person cordons one, or takes that back.
+var IgnoreUnlessCordoned = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*infrav1.LXDHost), e.ObjectNew.(*infrav1.LXDHost)
+		return before.Spec.Cordoned() != after.Spec.Cordoned()
+	},
+}
+
 // withoutBookkeeping returns an object without our own annotations and the fields that change with each write.
 func withoutBookkeeping(object client.Object) client.Object {
 	object = object.DeepCopyObject().(client.Object)

@@ -100,7 +100,7 @@ func IsOfMAAS(host *infrav1.LXDHost, config maas.Config) bool {
 func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.HostObject {
 	spec := &host.Spec
 	object := lxd.HostObject{
-		Namespace: host.Namespace, Name: host.Name, Unschedulable: spec.Unschedulable || !host.DeletionTimestamp.IsZero(),
+		Namespace: host.Namespace, Name: host.Name, Unschedulable: spec.Cordoned() || !host.DeletionTimestamp.IsZero(),
 		Allows: func(namespace string) bool { return spec.Allows(host.Namespace, namespace) },
 	}
 	if vmHost := spec.VMHost; vmHost != nil {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// callTimeout is how long one command may talk to the Kubernetes API, beside waiting.
+const callTimeout = 30 * time.Second
+
+// lxdHosts reads and changes one LXDHost.
+type lxdHosts struct {
+	client client.Client
+	key    client.ObjectKey
+}
+
+func openHost(o options) (*lxdHosts, error) {
+	scheme := runtime.NewScheme()
+	if err := infrav1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	c, err := client.New(o.kubernetes, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the management cluster: %w", err)
+	}
+	return &lxdHosts{c, client.ObjectKey{Namespace: o.namespace, Name: o.object}}, nil
+}
+
+// title names the host as kubectl does.
+func (h *lxdHosts) title() string { return "lxdhost." + infrav1.GroupVersion.Group + "/" + h.key.Name }
+
+func (h *lxdHosts) read(ctx context.Context) (*infrav1.LXDHost, error) {
+	host := &infrav1.LXDHost{}
+	return host, h.client.Get(ctx, h.key, host)
+}
+
+// change patches the spec, and returns what it was before.
+func (h *lxdHosts) change(ctx context.Context, change func(*infrav1.LXDHostSpec)) (before infrav1.LXDHostSpec, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	host, err := h.read(ctx)
+	if err != nil {
+		return infrav1.LXDHostSpec{}, err
+	}
+	was := host.DeepCopy()
+	change(&host.Spec)
+	if host.Spec.Unschedulable == was.Spec.Unschedulable && host.Spec.Evacuate == was.Spec.Evacuate {
+		return was.Spec, nil
+	}
+	return was.Spec, h.client.Patch(ctx, host, client.MergeFrom(was))
+}
+
+func cordonHost(ctx context.Context, o options, s surroundings) int {
+	h, err := openHost(o)
+	if err == nil {
+		err = h.cordon(ctx, s)
+	}
+	return s.end(err)
+}
+
+// cordon keeps new VMs off the host, and says so in kubectl's words.
+func (h *lxdHosts) cordon(ctx context.Context, s surroundings) error {
+	before, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true })
+	if err != nil {
+		return err
+	}
+	s.say(h.title(), before.Unschedulable, "cordoned")
+	return nil
+}
+
+func uncordonHost(ctx context.Context, o options, s surroundings) int {
+	h, err := openHost(o)
+	if err != nil {
+		return s.end(err)
+	}
+	before, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable, spec.Evacuate = false, false })
+	if err == nil {
+		s.say(h.title(), !before.Cordoned(), "uncordoned")
+	}
+	return s.end(err)
+}
+
+// say says what was done, or that it was so already.
+func (s surroundings) say(what string, already bool, done string) {
+	if already {
+		done = "already " + done
+	}
+	fmt.Fprintf(s.out, "%s %s\n", what, done)
+}
+
+// end returns the exit code for an error, which it prints as kubectl does.
+func (s surroundings) end(err error) int {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return exitOK
+	case meta.IsNoMatchError(err):
+		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management cluster")
+	case errors.As(err, &status):
+		fmt.Fprintf(s.err, "Error from server (%s): %s\n", status.Status().Reason, status.Status().Message)
+	default:
+		fmt.Fprintf(s.err, "error: %v\n", err)
+	}
+	return exitFailed
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package evacuation empties the LXDHosts that people want empty: it has the Machines of the VMs on them replaced, a few
+// at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which puts nothing on such
+// a host.
+package evacuation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/patch"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Interval is the time between two rounds while a host is being emptied: control planes, and the room on other hosts,
+// wake nobody.
+const Interval = 15 * time.Second
+
+// Reconciler empties hosts. It looks at all of them in each round, one round after the other: so it never takes two
+// Machines of one control plane, and no room twice, whichever hosts they are on.
+type Reconciler struct {
+	Client client.Client
+	// APIReader asks the API server, before something is deleted.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	Recorder  events.EventRecorder
+	// Enabled is whether the manager may replace Machines.
+	Enabled bool
+	// Interval is the time between two rounds.
+	Interval time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// These rights are in a role of their own, which the chart grants with its value evacuation.enabled.
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machinesets;machinedeployments,verbs=get
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=delete
+// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes,verbs=patch
+
+// all is the one request: a round is about all hosts.
+var all = []reconcile.Request{{}}
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	options.MaxConcurrentReconciles = 1
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "evacuation")
+	err := capicontroller.NewControllerManagedBy(mgr, log).
+		Named("evacuation").
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+			return when(isConcerned(object.(*infrav1.LXDHost)))
+		})).
+		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
+		WithOptions(options).
+		Complete(ctx, r)
+	if err != nil {
+		return fmt.Errorf("setting up the evacuation controller: %w", err)
+	}
+	return nil
+}
+
+func when(concerned bool) []reconcile.Request {
+	if concerned {
+		return all
+	}
+	return nil
+}
+
+// isConcerned reports whether a host is to be emptied, or says so still.
+func isConcerned(host *infrav1.LXDHost) bool {
+	return host.Spec.Evacuate || host.Status.Evacuation != nil || conditions.Has(host, infrav1.EvacuatedCondition)
+}
+
+// whileEvacuating wakes the reconciler while a host is being emptied.
+func (r *Reconciler) whileEvacuating(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return all
+	}
+	return when(slices.ContainsFunc(list.Items, func(h infrav1.LXDHost) bool { return h.Spec.Evacuate }))
+}
+
+// Reconcile does one round.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	hosts := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, hosts); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	var evacuating []*evacuation
+	var errs []error
+	for i := range hosts.Items {
+		host := &hosts.Items[i]
+		switch {
+		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host):
+		case host.Spec.Evacuate:
+			evacuating = append(evacuating, &evacuation{host: host})
+		default:
+			errs = append(errs, r.store(ctx, host, func() {
+				host.Status.Evacuation = nil
+				conditions.Delete(host, infrav1.EvacuatedCondition)
+			}))
+		}
+	}
+	if len(evacuating) == 0 {
+		return ctrl.Result{}, kerrors.NewAggregate(errs)
+	}
+	slices.SortFunc(evacuating, func(a, b *evacuation) int { return strings.Compare(a.key(), b.key()) })
+	errs = append(errs, r.evacuate(ctx, evacuating))
+	return ctrl.Result{RequeueAfter: r.Interval}, kerrors.NewAggregate(errs)
+}
+
+// evacuation is a host that is to be emptied, in one round.
+type evacuation struct {
+	host *infrav1.LXDHost
+	vms  []*vm
+	// verdicts are about vms, in this order.
+	verdicts []verdict
+}
+
+func (e *evacuation) key() string { return client.ObjectKeyFromObject(e.host).String() }
+
+// evacuate looks at all hosts, then does what can be done, and stores what is left.
+func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) error {
+	now, err := r.newRound(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range evacuating {
+		e.vms = now.on(e.host)
+		errs = append(errs, r.judge(ctx, now, e))
+	}
+	for _, e := range evacuating {
+		errs = append(errs, r.proceed(ctx, now, e))
+		var left []infrav1.LXDEvacuationVM
+		for i, v := range e.vms {
+			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: e.verdicts[i].state, Message: e.verdicts[i].message})
+		}
+		was := conditions.IsTrue(e.host, infrav1.EvacuatedCondition)
+		err := r.store(ctx, e.host, func() { conclude(e.host, left, r.Enabled) })
+		if errs = append(errs, err); err == nil && !was && conditions.IsTrue(e.host, infrav1.EvacuatedCondition) {
+			r.Recorder.Eventf(e.host, nil, corev1.EventTypeNormal, infrav1.EvacuatedReason, "Evacuate", "no VM of a MaasMachine is left on the host")
+		}
+	}
+	return kerrors.NewAggregate(errs)
+}
+
+// judge decides about all VMs on a host. It changes nothing.
+func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error {
+	var errs []error
+	for _, v := range e.vms {
+		if !r.Enabled {
+			e.verdicts = append(e.verdicts, *held("the manager may not replace its Machine: set the chart's value %s to true", enabledValue))
+			continue
+		}
+		if err := r.look(ctx, v); err != nil {
+			errs = append(errs, err)
+			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %v", err))
+			continue
+		}
+		decided := decide(v, time.Now())
+		if decided.action == none && decided.state == infrav1.LXDVMLeaving && v.awaitsSuccessor() {
+			now.successors = append(now.successors, successor{maasMachine: v.maasMachine})
+		}
+		e.verdicts = append(e.verdicts, decided)
+	}
+	return kerrors.NewAggregate(errs)
+}
+
+// proceed does what was decided about the VMs on a host, one after the other.
+func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) error {
+	var errs []error
+	for i, v := range e.vms {
+		if e.verdicts[i].action == none {
+			continue
+		}
+		if cramped := r.roomFor(ctx, now, v); cramped != nil {
+			e.verdicts[i] = *cramped
+			continue
+		}
+		zones := v.zones()
+		done, err := r.act(ctx, e.host, v, e.verdicts[i])
+		if err != nil {
+			errs, done = append(errs, err), *waiting("it could not be replaced: %v", err)
+		}
+		if e.verdicts[i] = done; done.action != none {
+			now.successors = append(now.successors, successor{maasMachine: v.maasMachine, zone: zones[0]})
+		}
+	}
+	return kerrors.NewAggregate(errs)
+}
+
+// store patches the status as change leaves it. Others write other conditions of the same objects.
+func (r *Reconciler) store(ctx context.Context, host *infrav1.LXDHost, change func()) error {
+	helper, err := patch.NewHelper(host, r.Client)
+	if err != nil {
+		return fmt.Errorf("preparing to patch LXDHost %s: %w", host.Name, err)
+	}
+	change()
+	if err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{infrav1.EvacuatedCondition}}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patching LXDHost %s: %w", host.Name, err)
+	}
+	return nil
+}

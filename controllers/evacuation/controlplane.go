@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evacuation
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// controlPlane is what a control plane says of itself, by Cluster API's contract.
+type controlPlane struct {
+	// object is only for changing it.
+	object *unstructured.Unstructured
+	// observed: its status is about its spec.
+	observed   bool
+	conditions []metav1.Condition
+	// upToDate is how many Machines are as the spec wants them; -1 if it does not say.
+	upToDate int
+	// maxSurge is how many Machines may be made beyond spec.replicas during a rollout.
+	maxSurge string
+	// rolloutAfter is the time before which Machines were made that are to be replaced from then on.
+	rolloutAfter time.Time
+	// noRollout: this kind does not know spec.rollout.after.
+	noRollout bool
+}
+
+// rolloutAfterPath is where a KubeadmControlPlane has the time of a rollout.
+var rolloutAfterPath = []string{"spec", "rollout", "after"}
+
+// readOwner reads a control plane of any kind. What a kind does not have is taken for fine, except spec.replicas.
+func readOwner(object *unstructured.Unstructured) (*owner, error) {
+	replicas, found, err := unstructured.NestedInt64(object.Object, "spec", "replicas")
+	if err != nil || !found {
+		return nil, fmt.Errorf("%s %s has no spec.replicas", object.GetKind(), object.GetName())
+	}
+	said, _ := conditions.UnstructuredGetAll(object) // Without any it is not healthy.
+	cp := &controlPlane{object: object, observed: true, conditions: said, upToDate: -1, maxSurge: "1"}
+	if observed, found, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration"); found {
+		cp.observed = observed >= object.GetGeneration()
+	}
+	if n, found, _ := unstructured.NestedInt64(object.Object, "status", "upToDateReplicas"); found {
+		cp.upToDate = int(n)
+	}
+	if surge, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "rollout", "strategy", "rollingUpdate", "maxSurge"); found {
+		cp.maxSurge = fmt.Sprint(surge)
+	}
+	if text, found, _ := unstructured.NestedString(object.Object, rolloutAfterPath...); found {
+		cp.rolloutAfter, _ = time.Parse(time.RFC3339, text) // The API server accepts only a time.
+	}
+	o := &owner{
+		kind: object.GetKind(), name: object.GetName(), deleting: object.GetDeletionTimestamp() != nil, replicas: int(replicas), controlPlane: cp,
+	}
+	if annotations.HasPaused(object) {
+		o.paused = "its " + o.kind
+	}
+	return o, nil
+}
+
+// controlPlaneRules let one Machine of a control plane go at a time, and only from a healthy one: its successor is made
+// when it is gone.
+var controlPlaneRules = []rule{
+	func(v *vm, _ time.Time) *verdict {
+		for _, m := range v.owner.machines {
+			if !m.DeletionTimestamp.IsZero() {
+				return waiting("Machine %s of the same control plane is being deleted", m.Name)
+			}
+		}
+		return nil
+	},
+	replacement,
+	func(v *vm, _ time.Time) *verdict {
+		if n := len(v.owner.machines); n != v.owner.replicas {
+			return waiting("its %s %s has %d of %d Machines", v.owner.kind, v.owner.name, n, v.owner.replicas)
+		}
+		return nil
+	},
+	func(v *vm, _ time.Time) *verdict {
+		cp := v.owner.controlPlane
+		rolling := meansTrue(cp.conditions, clusterv1.RollingOutCondition) || (cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
+		switch {
+		case !cp.observed:
+			return waiting("its %s %s has changed, and its controller has not seen that yet", v.owner.kind, v.owner.name)
+		case rolling:
+			return waiting("its %s %s is being rolled out", v.owner.kind, v.owner.name)
+		}
+		return nil
+	},
+	func(v *vm, _ time.Time) *verdict {
+		for _, m := range v.owner.machines {
+			if why := sickness(m); why != "" && (m.Name != v.machine.Name || v.owner.replicas == 1) {
+				return waiting("Machine %s of the same control plane is not healthy: %s", m.Name, why)
+			}
+		}
+		if why := v.owner.controlPlane.sickness(sickness(v.machine) != ""); why != "" {
+			return waiting("its %s %s is not healthy: %s", v.owner.kind, v.owner.name, why)
+		}
+		return nil
+	},
+	alone,
+}
+
+// replacement says that the only Machine of a control plane is being replaced already, or will be when a person has said.
+func replacement(v *vm, now time.Time) *verdict {
+	after := v.owner.controlPlane.rolloutAfter
+	switch {
+	case v.owner.replicas != 1 || !v.machine.CreationTimestamp.Time.Before(after):
+		return nil
+	case after.After(now):
+		return held("its %s %s is to be rolled out only at %s: wait, or remove spec.rollout.after", v.owner.kind, v.owner.name, after.UTC().Format(time.RFC3339))
+	}
+	return leaving("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name)
+}
+
+// alone replaces the only Machine of a control plane by a new one first: without it there would be no cluster.
+func alone(v *vm, _ time.Time) *verdict {
+	cp := v.owner.controlPlane
+	remedy := fmt.Sprintf("scale %s %s to 3, or delete the cluster", v.owner.kind, v.owner.name)
+	switch {
+	case v.owner.replicas != 1:
+		return nil
+	case cp.noRollout:
+		return held("it is the only Machine of its control plane, and a %s has no spec.rollout.after, by which a new one is made first: %s", v.owner.kind, remedy)
+	case cp.maxSurge == "0" || cp.maxSurge == "0%":
+		return held("it is the only Machine of its control plane, and a new one can't be made first: set spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1",
+			v.owner.kind, v.owner.name)
+	}
+	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name)}
+}
+
+// machineHealth are the conditions of a control plane's Machine that must be True where it has them.
+var machineHealth = []string{
+	clusterv1.MachineNodeHealthyCondition, clusterv1.MachineHealthCheckSucceededCondition,
+	controlplanev1.KubeadmControlPlaneMachineAPIServerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineControllerManagerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineSchedulerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition,
+	clusterv1.AvailableCondition,
+}
+
+// sickness returns why a Machine of a control plane is not healthy; "" if it is.
+func sickness(m *clusterv1.Machine) string {
+	if !m.Status.NodeRef.IsDefined() {
+		return "it has no Node yet"
+	}
+	if !conditions.IsTrue(m, clusterv1.ReadyCondition) {
+		return "Ready is not True" + after(conditions.GetMessage(m, clusterv1.ReadyCondition))
+	}
+	for _, condition := range machineHealth {
+		if c := conditions.Get(m, condition); c != nil && c.Status != metav1.ConditionTrue {
+			return condition + " is not True" + after(c.Message)
+		}
+	}
+	return ""
+}
+
+// sickness returns why a control plane is not healthy; "" if it is. What it says of its parts includes a Machine that is
+// sick and may leave for that very reason.
+func (c *controlPlane) sickness(ofTheOneThatLeaves bool) string {
+	required := []string{clusterv1.AvailableCondition}
+	if !ofTheOneThatLeaves {
+		required = append(required, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition)
+	}
+	for _, condition := range required {
+		if said := find(c.conditions, condition); said != nil && said.Status != metav1.ConditionTrue {
+			return condition + " is not True" + after(said.Message)
+		}
+	}
+	if len(c.conditions) == 0 {
+		return "it has no conditions"
+	}
+	return ""
+}
+
+func meansTrue(of []metav1.Condition, condition string) bool {
+	c := find(of, condition)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+func find(of []metav1.Condition, condition string) *metav1.Condition {
+	for i := range of {
+		if of[i].Type == condition {
+			return &of[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evacuation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// successor is a VM that is to be placed, and has no place yet.
+type successor struct {
+	// maasMachine is its MaasMachine, or that of its predecessor while it has none.
+	maasMachine *infrav1.MaasMachine
+	// zone is where it will be; "" is that of maasMachine.
+	zone string
+}
+
+// roomFor returns nil if the successor of a VM can be placed now, on whatever host Cluster API's choice of the failure
+// domain allows: without one, the deletion would only lose a Machine. Otherwise it says why not.
+func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) *verdict {
+	err := r.findRoom(ctx, now, v)
+	var refused *lxd.LXDError
+	switch config := v.maasMachine.Spec.LXDConfig; {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && config != nil && config.VMHost != "":
+		return held("lxdConfig.vmHost pins it to the host %s: remove that from its MaasMachineTemplate", config.VMHost)
+	case errors.As(err, &refused):
+		return held("no other host has room for its successor (%s): make room, or add a host", report.Brief(err.Error()))
+	}
+	return waiting("it is not known whether its successor has room: %s", report.Brief(report.Explain(err).Message))
+}
+
+func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
+	maasCluster := &infrav1.MaasCluster{}
+	key := client.ObjectKey{Namespace: v.cluster.Namespace, Name: v.cluster.Spec.InfrastructureRef.Name}
+	if err := r.Client.Get(ctx, key, maasCluster); err != nil {
+		return fmt.Errorf("reading MaasCluster %s: %w", key, err)
+	}
+	s, err := r.Scopes.Cluster(ctx, v.cluster, maasCluster)
+	if err != nil {
+		return err
+	}
+	wanted := lxd.Wanted{Spec: scope.VMSpec(v.maasMachine.Namespace, v.maasMachine.Spec), Peers: now.peers(v.maasMachine)}
+	service := s.Machines.LXD()
+	hosts, err := service.GetAvailableLXDHosts(ctx, wanted.Spec)
+	if err != nil {
+		return err
+	}
+	hosts = service.Counted(hosts)
+	others := r.others(ctx, now, v.maasMachine)
+	for _, zone := range v.zones() {
+		wanted.Spec.Zone = zone
+		if err := lxd.Fits(hosts, others, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// others are the VMs that are to be placed as well, in the same MAAS.
+func (r *Reconciler) others(ctx context.Context, now *round, than *infrav1.MaasMachine) []lxd.Wanted {
+	home := now.homeOf(than)
+	var others []lxd.Wanted
+	for _, one := range now.successors {
+		m := one.maasMachine
+		if now.homeOf(m) != home {
+			continue
+		}
+		spec := scope.VMSpec(m.Namespace, m.Spec)
+		machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
+		if err == nil && machine != nil && machine.Spec.FailureDomain != "" {
+			spec.Zone = machine.Spec.FailureDomain
+		}
+		spec.Zone = cmp.Or(one.zone, spec.Zone)
+		others = append(others, lxd.Wanted{Spec: spec, Peers: now.peers(m)})
+	}
+	return others
+}
+
+// peers are the VMs that the successor of a machine is kept apart from: those of its cluster and role that stay.
+func (now *round) peers(of *infrav1.MaasMachine) []lxd.Peer {
+	var peers []lxd.Peer
+	for i := range now.maasMachines {
+		m := &now.maasMachines[i]
+		same := m.Namespace == of.Namespace && m.Labels[clusterv1.ClusterNameLabel] == of.Labels[clusterv1.ClusterNameLabel] &&
+			clusters.IsControlPlane(m) == clusters.IsControlPlane(of)
+		if same && m.UID != of.UID && m.DeletionTimestamp.IsZero() && (m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
+			peers = append(peers, lxd.Peer{VM: m.Name, Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
+		}
+	}
+	return peers
+}
+
+// zones are those that the successor of a VM may get. Control planes are spread over the failure domains that may have
+// one: it is one of those with the fewest Machines of its control plane; which, is not known.
+func (v *vm) zones() []string {
+	own := cmp.Or(v.machine.Spec.FailureDomain, v.maasMachine.Spec.FailureDomain)
+	if v.owner.controlPlane == nil {
+		return []string{own}
+	}
+	counts := map[string]int{}
+	for _, domain := range v.cluster.Status.FailureDomains {
+		if domain.ControlPlane != nil && *domain.ControlPlane {
+			counts[domain.Name] = 0
+		}
+	}
+	if len(counts) == 0 {
+		return []string{v.maasMachine.Spec.FailureDomain}
+	}
+	for _, m := range v.owner.machines {
+		// A control plane of one has both for a while.
+		if _, known := counts[m.Spec.FailureDomain]; known && (m.Name != v.machine.Name || v.owner.replicas == 1) {
+			counts[m.Spec.FailureDomain]++
+		}
+	}
+	var zones []string
+	fewest := -1
+	for zone, n := range counts {
+		switch {
+		case fewest < 0 || n < fewest:
+			fewest, zones = n, []string{zone}
+		case n == fewest:
+			zones = append(zones, zone)
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// awaitsSuccessor reports whether the successor of a VM that is leaving is not there yet.
+func (v *vm) awaitsSuccessor() bool {
+	if v.owner == nil || v.machine == nil {
+		return false
+	}
+	staying := 0
+	for _, m := range v.owner.machines {
+		if m.DeletionTimestamp.IsZero() {
+			staying++
+		}
+	}
+	if v.machine.DeletionTimestamp.IsZero() { // It is replaced by one that is made first.
+		staying--
+	}
+	return staying < v.owner.replicas
+}
+
+// homeOf returns the MAAS of a machine, as far as it is known.
+func (now *round) homeOf(m *infrav1.MaasMachine) string {
+	return now.homes[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}]
+}

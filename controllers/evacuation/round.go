@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evacuation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// round is what one look at all hosts has found.
+type round struct {
+	maasMachines []infrav1.MaasMachine
+	homes        map[client.ObjectKey]string // the MAAS of a Cluster, as far as it is known
+	// successors are VMs that are to be placed, and have no place yet.
+	successors []successor
+}
+
+// newRound reads the objects of this provider, from the cache: where a VM is does not change.
+func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
+	machines, maasClusters := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}
+	for _, list := range []client.ObjectList{machines, maasClusters} {
+		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing MaasMachines and MaasClusters: %w", err)
+		}
+	}
+	now := &round{maasMachines: machines.Items, homes: map[client.ObjectKey]string{}}
+	for i := range maasClusters.Items {
+		c := &maasClusters.Items[i]
+		where, _, _ := strings.Cut(c.Annotations[infrav1.MAASAnnotation], "#")
+		now.homes[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}] = where
+	}
+	for i := range now.maasMachines {
+		if m := &now.maasMachines[i]; isUnplaced(m) {
+			now.successors = append(now.successors, successor{maasMachine: m})
+		}
+	}
+	return now, nil
+}
+
+// isUnplaced reports whether a MaasMachine is to get a VM, and has no host for it yet.
+func isUnplaced(m *infrav1.MaasMachine) bool {
+	recorded, err := record.Of(m)
+	return m.Spec.IsLXD() && m.DeletionTimestamp.IsZero() && m.Status.LXDHost == "" && err == nil && len(recorded.Hosts) == 0
+}
+
+// on returns the VMs on a host, or that may be there, in order of their names.
+func (now *round) on(host *infrav1.LXDHost) []*vm {
+	var vms []*vm
+	for i := range now.maasMachines {
+		m := &now.maasMachines[i]
+		if !m.Spec.IsLXD() {
+			continue
+		}
+		recorded, err := record.Of(m)
+		switch {
+		case err != nil && m.Status.LXDHost == host.Name:
+			vms = append(vms, &vm{maasMachine: m, unreadable: err})
+		case slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return now.isRefTo(ref, host, m) }):
+			vms = append(vms, &vm{maasMachine: m, unsure: len(recorded.Hosts) > 1})
+		}
+	}
+	slices.SortFunc(vms, func(a, b *vm) int { return strings.Compare(a.key(), b.key()) })
+	return vms
+}
+
+// isRefTo reports whether what a machine recorded of the host of its VM is a host: by its name, or by its id in the
+// machine's MAAS.
+func (now *round) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
+	if ref == lxd.DirectRef(host.Namespace, host.Name) {
+		return true
+	}
+	vmHost := host.Spec.VMHost
+	if vmHost == nil || !lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
+		return false
+	}
+	return now.homeOf(m) == host.Annotations[infrav1.MAASAnnotation]
+}
+
+// look reads what Cluster API has for a VM from the API server: a cache may not have the latest deletion yet.
+func (r *Reconciler) look(ctx context.Context, v *vm) error {
+	if v.unreadable != nil || v.unsure {
+		return nil
+	}
+	v.machine, v.cluster, v.owner = nil, nil, nil
+	name := machineName(v.maasMachine)
+	machines := &clusterv1.MachineList{}
+	inCluster := client.MatchingLabels{clusterv1.ClusterNameLabel: v.maasMachine.Labels[clusterv1.ClusterNameLabel]}
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(v.maasMachine.Namespace), inCluster); err != nil {
+		return fmt.Errorf("listing Machines: %w", err)
+	}
+	for i := range machines.Items {
+		if machines.Items[i].Name == name {
+			v.machine = &machines.Items[i]
+		}
+	}
+	if v.machine == nil {
+		return nil
+	}
+	cluster := &clusterv1.Cluster{}
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: v.machine.Spec.ClusterName}, cluster); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	v.cluster = cluster
+	var err error
+	v.owner, err = r.ownerOf(ctx, v, machines.Items)
+	return err
+}
+
+// machineName returns the name of the Machine that owns a MaasMachine; "" if none does.
+func machineName(m *infrav1.MaasMachine) string {
+	for _, ref := range m.OwnerReferences {
+		if group, _ := schema.ParseGroupVersion(ref.APIVersion); ref.Kind == "Machine" && group.Group == clusterv1.GroupVersion.Group {
+			return ref.Name
+		}
+	}
+	return ""
+}
+
+// ownerOf returns what makes a successor for a VM's Machine; nil if nothing does that can be read.
+func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.Machine) (o *owner, err error) {
+	controller := metav1.GetControllerOf(v.machine)
+	if controller == nil {
+		return nil, nil
+	}
+	group, _ := schema.ParseGroupVersion(controller.APIVersion)
+	ref := v.cluster.Spec.ControlPlaneRef
+	same := func(m *clusterv1.Machine) bool {
+		return metav1.IsControlledBy(m, &metav1.ObjectMeta{UID: controller.UID})
+	}
+	switch {
+	case group.Group == clusterv1.GroupVersion.Group && controller.Kind == "MachineSet":
+		o, same, err = r.workersOf(ctx, v.machine.Namespace, controller.Name, same)
+	case group.Group == ref.APIGroup && controller.Kind == ref.Kind && controller.Name == ref.Name:
+		o, err = r.controlPlaneOf(ctx, v.machine.Namespace, ref)
+	}
+	if o == nil || err != nil {
+		return nil, err
+	}
+	for i := range inCluster {
+		if same(&inCluster[i]) {
+			o.machines = append(o.machines, &inCluster[i])
+		}
+	}
+	return o, nil
+}
+
+// controlPlaneOf reads a control plane. The provider may not read every kind.
+func (r *Reconciler) controlPlaneOf(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (*owner, error) {
+	object, err := r.getControlPlane(ctx, namespace, ref)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the control plane: %w", err)
+	}
+	return readOwner(object)
+}
+
+func (r *Reconciler) getControlPlane(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if err != nil {
+		return nil, err
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(mapping.GroupVersionKind)
+	return object, r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
+}
+
+// workersOf reads a MachineSet, and its MachineDeployment if it has one: that has other MachineSets, too. same reports
+// whether a Machine is one of them.
+func (r *Reconciler) workersOf(ctx context.Context, namespace, name string, of func(*clusterv1.Machine) bool) (o *owner, same func(*clusterv1.Machine) bool, err error) {
+	set := &clusterv1.MachineSet{}
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, set); err != nil {
+		return nil, nil, client.IgnoreNotFound(err)
+	}
+	o = &owner{kind: "MachineSet", name: name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &workers{}}
+	if annotations.HasPaused(set) {
+		o.paused = "its MachineSet"
+	}
+	controller := metav1.GetControllerOf(set)
+	if controller == nil || controller.Kind != "MachineDeployment" {
+		return o, of, nil
+	}
+	deployment := &clusterv1.MachineDeployment{}
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: controller.Name}, deployment); err != nil {
+		return nil, nil, client.IgnoreNotFound(err)
+	}
+	o.follow(deployment)
+	return o, func(m *clusterv1.Machine) bool {
+		return m.Labels[clusterv1.MachineDeploymentNameLabel] == deployment.Name
+	}, nil
+}
+
+// follow makes a MachineDeployment the owner.
+func (o *owner) follow(deployment *clusterv1.MachineDeployment) {
+	o.kind, o.name, o.replicas = "MachineDeployment", deployment.Name, int(ptr.Deref(deployment.Spec.Replicas, 0))
+	o.deleting = o.deleting || !deployment.DeletionTimestamp.IsZero()
+	if annotations.HasPaused(deployment) || ptr.Deref(deployment.Spec.Paused, false) {
+		o.paused = "its MachineDeployment"
+	}
+	strategy := deployment.Spec.Rollout.Strategy
+	if strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
+		return // Its rollouts wait for deletions like ours.
+	}
+	o.workers.rollingOut = conditions.IsTrue(deployment, clusterv1.RollingOutCondition)
+	if most := strategy.RollingUpdate.MaxUnavailable; most != nil {
+		// The API server accepts only a number or a percentage.
+		o.workers.maxUnavailable, _ = intstr.GetScaledValueFromIntOrPercent(most, o.replicas, false)
+	}
+}
