@@ -50,7 +50,8 @@ var unusedByInitializer = map[string]string{
 }
 
 // The rights of the chart's ServiceAccounts are enough for a cluster with all that the manager asks Kubernetes for and
-// for host clusters, with VM hosts of MAAS and without, and nothing is granted that these don't need. That they are enough for clusters of all kinds is
+// for host clusters, with VM hosts of MAAS and without, and nothing is granted that these don't need; so are those for
+// emptying hosts, where that is enabled. That they are enough for clusters of all kinds is
 // seen in e2e/flows and e2e/hosts. On the way, helm test proves good credentials, and refuses bad ones.
 func TestTheChartGrantsJustWhatIsUsed(t *testing.T) {
 	lxdtest.Require(t) // A host cluster alone needs all rights.
@@ -66,6 +67,7 @@ func TestTheChartGrantsJustWhatIsUsed(t *testing.T) {
 	})
 	uses := usesOf(t, log, manager)
 
+	t.Run("Evacuation", func(t *testing.T) { leadEvacuation(t, box, log) })
 	t.Run("OneNamespace", func(t *testing.T) {
 		upgrade(t, box, map[string]any{"watchNamespace": life.Namespace})
 		narrow := life.Begin(t, box, "narrow")
