@@ -201,5 +201,8 @@ func after(said string) string {
 	return ": " + report.Brief(said)
 }
 
+// isUnclear reports whether it is not certain that the VM is on the host.
+func (v *vm) isUnclear() bool { return v.unreadable != nil || v.unsure }
+
 // key is namespace/name of a VM's MaasMachine.
 func (v *vm) key() string { return client.ObjectKeyFromObject(v.maasMachine).String() }

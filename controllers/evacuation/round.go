@@ -97,7 +97,7 @@ func (now *round) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMach
 
 // look reads what Cluster API has for a VM from the API server: a cache may not have the latest deletion yet.
 func (r *Reconciler) look(ctx context.Context, v *vm) error {
-	if v.unreadable != nil || v.unsure {
+	if v.isUnclear() {
 		return nil
 	}
 	v.machine, v.cluster, v.owner = nil, nil, nil
