@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -30,18 +31,18 @@ func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objec
 }
 
 // Hosts returns the hosts of both kinds. A MAAS that no longer has VM hosts has none.
-func (b *both) Hosts(ctx context.Context) ([]Host, error) {
+func (b *both) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
 	objects, err := b.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	hosts, err := b.vmHosts.Hosts(ctx)
+	hosts, err := b.vmHosts.Hosts(ctx, maxAge)
 	gone := errors.Is(err, maas.Gone)
 	if err != nil && !gone {
 		return nil, err
 	}
 	describe(hosts, objects)
-	direct := b.direct.list(ctx, objects)
+	direct := b.direct.list(ctx, objects, maxAge)
 	if gone && len(direct) == 0 {
 		return nil, err
 	}

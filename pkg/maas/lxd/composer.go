@@ -18,8 +18,8 @@ import (
 
 // Composer creates and removes VMs on LXD hosts.
 type Composer interface {
-	// Hosts returns all LXD hosts. Host.SeenAt is the time of their figures.
-	Hosts(ctx context.Context) ([]Host, error)
+	// Hosts returns all LXD hosts. Host.SeenAt is the time of their figures, which are no older than maxAge.
+	Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error)
 	// Project returns the LXD project that VMs on a host are created in.
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: search for it by VMSpec.Hostname.

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// readingMaxAge is how old the figures of a host may be; reservations cover what happened since.
-	readingMaxAge = 30 * time.Second
 	// hostTimeout bounds the reading of one host: placement waits for it.
 	hostTimeout = 5 * time.Second
 	// directPrefix distinguishes the references to LXDHosts from those to VM hosts.
@@ -77,7 +75,7 @@ func (e *NotEnlistedError) Error() string {
 func (e *NotEnlistedError) Unwrap() error { return e.cause }
 
 // list returns the hosts among the objects. One that can't be read is not Reachable.
-func (d *direct) list(ctx context.Context, objects []HostObject) []Host {
+func (d *direct) list(ctx context.Context, objects []HostObject, maxAge time.Duration) []Host {
 	var hosts []Host
 	var wait sync.WaitGroup
 	for i := range objects {
@@ -89,7 +87,7 @@ func (d *direct) list(ctx context.Context, objects []HostObject) []Host {
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 			defer cancel()
-			if reading, err := d.read(ctx, hosts[i].Object); err == nil {
+			if reading, err := d.read(ctx, hosts[i].Object, maxAge); err == nil {
 				fill(&hosts[i], reading)
 			}
 		})
@@ -98,11 +96,11 @@ func (d *direct) list(ctx context.Context, objects []HostObject) []Host {
 	return hosts
 }
 
-func (d *direct) read(ctx context.Context, object *HostObject) (lxdhost.Reading, error) {
+func (d *direct) read(ctx context.Context, object *HostObject, maxAge time.Duration) (lxdhost.Reading, error) {
 	if object.Problem != nil {
 		return lxdhost.Reading{}, object.Problem
 	}
-	return d.servers.Read(ctx, object.Server, readingMaxAge)
+	return d.servers.Read(ctx, object.Server, maxAge)
 }
 
 // unread returns a host of which only its LXDHost is known.
@@ -156,12 +154,12 @@ func architecture(linux string) string {
 }
 
 // Hosts returns the LXDHosts whose VMs are made through LXD's own API, with LXD's figures.
-func (d *direct) Hosts(ctx context.Context) ([]Host, error) {
+func (d *direct) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	return d.list(ctx, objects), nil
+	return d.list(ctx, objects, maxAge), nil
 }
 
 // Project returns the project of the LXDHost.

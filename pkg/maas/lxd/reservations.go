@@ -63,6 +63,16 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	return host, nil
 }
 
+// survey is Survey with all reservations counted.
+func (r *Reservations) survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget()
+	near := countPeers(peers)
+	r.addReserved(near, peers, spec.Cluster)
+	return survey(r.count(hosts), &spec, near)
+}
+
 // forget drops the reservations that the figures include by now, whoever reads them.
 func (r *Reservations) forget() {
 	now := r.clock()

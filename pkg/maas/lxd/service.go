@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
@@ -31,7 +32,17 @@ func NewService(composer Composer, reservations *Reservations) *Service {
 
 // GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
-	hosts, err := s.composer.Hosts(ctx)
+	return s.hosts(ctx, spec, hostsMaxAge)
+}
+
+// KnownLXDHosts is GetAvailableLXDHosts for reports: the figures are as whoever read them last, unless that is longer ago
+// than reservations are kept.
+func (s *Service) KnownLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
+	return s.hosts(ctx, spec, figuresMaxAge)
+}
+
+func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error) {
+	hosts, err := s.composer.Hosts(ctx, maxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +79,12 @@ func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host
 // SelectOptimalHost chooses the host for a VM and reserves its room there, until ComposeVM or Cancel.
 func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	return s.reservations.place(hosts, spec, peers)
+}
+
+// Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved; see
+// Survey.
+func (s *Service) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+	return s.reservations.survey(hosts, spec, peers)
 }
 
 // Cancel returns the room that SelectOptimalHost reserved.

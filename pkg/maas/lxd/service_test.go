@@ -22,7 +22,9 @@ type hosts struct {
 	composed []string
 }
 
-func (h *hosts) Hosts(context.Context) ([]Host, error) { return append([]Host(nil), h.list...), nil }
+func (h *hosts) Hosts(context.Context, time.Duration) ([]Host, error) {
+	return append([]Host(nil), h.list...), nil
+}
 
 func (h *hosts) Project(_ context.Context, host Host) (string, error) {
 	project, found := h.projects[host.Name]

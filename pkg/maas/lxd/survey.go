@@ -18,11 +18,14 @@ const maxSurveyed = 1 << 20
 // Survey returns the room of each zone for more VMs of a spec beside the existing peers. Zones without a suitable host
 // are left out. It is pure.
 func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+	return survey(hosts, &spec, countPeers(peers))
+}
+
+func survey(hosts []Host, spec *VMSpec, near *neighbours) map[string]Room {
 	zones := map[string]Room{}
-	near := countPeers(peers)
 	for i := range hosts {
 		host := &hosts[i]
-		why := refuse(host, &spec, near)
+		why := refuse(host, spec, near)
 		if why != fits && !why.passes() {
 			continue
 		}
@@ -33,7 +36,7 @@ func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 		case spec.AntiAffinity == RequireApart:
 			room.VMs++
 		default:
-			room.VMs += roomFor(host, &spec)
+			room.VMs += roomFor(host, spec)
 		}
 		zones[host.Zone] = room
 	}

@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -91,4 +92,54 @@ func TestWhatTheSurveyCountsCanBePlaced(t *testing.T) {
 			t.Errorf("the room differs (-survey +placed):\n%s", diff)
 		}
 	})
+}
+
+// TestTheRoomIsWhatReservationsLeave reserves room for other VMs, and then for equal ones until nothing fits any more.
+func TestTheRoomIsWhatReservationsLeave(t *testing.T) {
+	forEachSeed(t, func(t *testing.T, r *rand.Rand) {
+		b := newBook(t, randomFleet(r)...)
+		s := NewService(&hosts{}, b.Reservations)
+		for i := range r.IntN(10) {
+			spec := randomSpec(r, b.hosts)
+			spec.Hostname, spec.Cluster = fmt.Sprint("other-", i), pick(r, "c", "other")
+			if _, err := s.SelectOptimalHost(b.hosts, spec, nil); err == nil && chance(r, 2) {
+				b.settle(spec.Hostname)
+			}
+		}
+		spec, peers := randomSpec(r, b.hosts), randomPeers(r, b.hosts)
+		room := s.Room(b.hosts, spec, peers)
+		for i := range math.MaxInt {
+			spec.Hostname = fmt.Sprint("vm-", i)
+			host, err := s.SelectOptimalHost(b.hosts, spec, peers)
+			if err != nil {
+				break
+			}
+			left := room[host.Zone]
+			left.VMs--
+			room[host.Zone] = left
+		}
+		for zone, left := range room {
+			if left.VMs != 0 {
+				t.Errorf("in zone %s %d more VMs fit than the survey says", zone, -left.VMs)
+			}
+		}
+	})
+}
+
+// BenchmarkRoom is for 100 templates on 100 hosts, with 20 VMs that are being made.
+func BenchmarkRoom(b *testing.B) {
+	fleet, peers := benchFleet()
+	fleet, peers = fleet[:100], peers[:100]
+	s := NewService(&hosts{}, NewReservations())
+	for i := range 20 {
+		if _, err := s.SelectOptimalHost(fleet, with(func(v *VMSpec) { v.Hostname = fmt.Sprint(i) }), peers); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range 100 {
+			s.Room(fleet, with(func(v *VMSpec) { v.Cores = 1 + i%8 }), peers)
+		}
+	}
 }

@@ -36,12 +36,12 @@ func newVMHosts(inventory *inventory.Inventory, refresher *HostRefresher) *vmHos
 }
 
 // Hosts returns MAAS's LXD VM hosts (GET vm-hosts/) with the state of their machines (GET machines/).
-func (v *vmHosts) Hosts(ctx context.Context) ([]Host, error) {
-	vmHosts, at, err := v.inventory.VMHosts(ctx, hostsMaxAge)
+func (v *vmHosts) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
+	vmHosts, at, err := v.inventory.VMHosts(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing VM hosts: %w", err)
 	}
-	machines, err := v.inventory.HostMachines(ctx, hostsMaxAge)
+	machines, err := v.inventory.HostMachines(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing the machines of VM hosts: %w", err)
 	}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+func TestSupply(t *testing.T) {
+	metal := func(name, zone string, status maas.Status, change ...func(*maas.Machine)) *maas.Machine {
+		m := &maas.Machine{SystemID: "id-" + name, Hostname: name, Zone: maas.Ref{Name: zone}, Pool: maas.Ref{Name: "p"}, Status: status, CPUCount: 8}
+		for _, c := range change {
+			c(m)
+		}
+		return m
+	}
+	machines := []*maas.Machine{
+		metal("ready", "a", maas.StatusReady), metal("cooling", "a", maas.StatusReady), metal("deployed", "a", maas.StatusDeployed),
+		metal("failed", "a", maas.StatusFailedDeployment), metal("broken", "a", maas.StatusBroken), metal("new", "a", maas.StatusNew),
+		metal("small", "a", maas.StatusReady, func(m *maas.Machine) { m.CPUCount = 2 }),
+		metal("vm", "a", maas.StatusReady, func(m *maas.Machine) { m.Pod = &maas.Ref{ID: 1} }),
+		metal("releasing", "b", maas.StatusReleasing),
+		metal("other", "c", maas.StatusReady, func(m *maas.Machine) { m.Pool.Name = "q" }),
+	}
+	skipped := []string{"cooling", "deployed"}
+	type supplies = map[string]Supply
+	for name, tc := range map[string]struct {
+		constraints maas.AllocateParams
+		want        supplies
+	}{
+		"by zone and state": {
+			maas.AllocateParams{MinCPU: 4, Pool: "p"},
+			supplies{"a": {Ready: 1, InUse: 1, Broken: 2, CoolingDown: 1}, "b": {InUse: 1}},
+		},
+		"of a zone":       {maas.AllocateParams{Zone: "b"}, supplies{"b": {InUse: 1}}},
+		"small ones, too": {maas.AllocateParams{Zone: "a"}, supplies{"a": {Ready: 2, InUse: 1, Broken: 2, CoolingDown: 1}}},
+		"a certain one":   {maas.AllocateParams{SystemID: "id-ready"}, supplies{"a": {Ready: 1}}},
+		"none":            {maas.AllocateParams{Tags: []string{"gpu"}}, supplies{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, supply(machines, tc.constraints, skipped)); diff != "" {
+				t.Errorf("the supply differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEveryStateIsCountedOnce fails for a state of MAAS that nobody has thought of.
+func TestEveryStateIsCountedOnce(t *testing.T) {
+	uncounted := map[maas.Status]bool{
+		maas.StatusNew: true, maas.StatusCommissioning: true, maas.StatusTesting: true, maas.StatusRetired: true,
+	}
+	for status := maas.StatusNew; status <= maas.StatusFailedTesting; status++ {
+		got := supply([]*maas.Machine{{Status: status}}, maas.AllocateParams{}, nil)[""]
+		n := got.Ready + got.InUse + got.Broken + got.CoolingDown
+		if want := map[bool]int{true: 0, false: 1}[uncounted[status]]; n != want {
+			t.Errorf("a machine in state %d is counted %d times, want %d", status, n, want)
+		}
+	}
+}
