@@ -75,6 +75,9 @@ type Options struct {
 	EvacuationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
+	// RoomDelay is how long changes of LXDHosts are gathered before the room for templates is counted again; 0 is
+	// maasmachinetemplate.DefaultDelay.
+	RoomDelay time.Duration
 	// Initializer configures the LXD initializer of host clusters.
 	Initializer maascluster.Initializer
 }
@@ -114,7 +117,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 			Clock: o.Clock, SettleTime: o.SettleTime, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: o.WatchFilter,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
-		&maasmachinetemplate.Reconciler{Client: mgr.GetClient(), Scopes: scopes, WatchFilter: o.WatchFilter},
+		&maasmachinetemplate.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay), WatchFilter: o.WatchFilter,
+		},
 		&lxdhost.Reconciler{
 			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
 			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,

@@ -46,7 +46,67 @@ type NodeInfo struct {
 	OperatingSystem string `json:"operatingSystem,omitempty"`
 }
 
-// MaasMachineTemplateStatus is what the cluster autoscaler needs to scale from zero.
+// MachineCounts are the machines in MAAS that match a template, by what can be done with them.
+type MachineCounts struct {
+	// ready machines can be allocated now.
+	// +optional
+	Ready int32 `json:"ready"`
+
+	// inUse are machines that somebody has, also while they are deployed or released.
+	// +optional
+	InUse int32 `json:"inUse"`
+
+	// broken are machines that failed, or that are marked as broken in MAAS.
+	// +optional
+	Broken int32 `json:"broken"`
+
+	// coolingDown are Ready in MAAS, and not allocated for a while because they failed recently.
+	// +optional
+	CoolingDown int32 `json:"coolingDown"`
+}
+
+// ZoneRoom is the room in one MAAS zone for machines of a template.
+type ZoneRoom struct {
+	// name of the zone.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Name string `json:"name"`
+
+	// fits is how many more machines of the template this zone can take now; 1000 stands for more, too.
+	// +optional
+	Fits int32 `json:"fits"`
+
+	// machines are those in MAAS that match the template. It is for bare metal alone.
+	// +optional
+	Machines *MachineCounts `json:"machines,omitempty"`
+}
+
+// TemplateRoom is the room for machines of a template.
+type TemplateRoom struct {
+	// fits is how many more machines of the template could be made now, if no other were: VMs that LXD hosts can take, or
+	// machines that are Ready in MAAS. 1000 stands for more, too.
+	// +optional
+	Fits int32 `json:"fits"`
+
+	// controlPlane: the control plane of the cluster makes its machines from this template.
+	// +optional
+	ControlPlane bool `json:"controlPlane,omitempty"`
+
+	// machines are those in MAAS that match the template. It is for bare metal alone.
+	// +optional
+	Machines *MachineCounts `json:"machines,omitempty"`
+
+	// zones is the room by MAAS zone. Those with no host, or machine, for the template are left out. For control planes, they
+	// are the cluster's failure domains.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Zones []ZoneRoom `json:"zones,omitempty"`
+}
+
+// MaasMachineTemplateStatus is what the cluster autoscaler needs to scale from zero, and the room for more machines.
 type MaasMachineTemplateStatus struct {
 	// capacity of a machine made from this template.
 	// +optional
@@ -55,6 +115,11 @@ type MaasMachineTemplateStatus struct {
 	// nodeInfo describes a node made from this template.
 	// +optional
 	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
+
+	// room is how many more machines of this template could be made. It is not set for templates that belong to no cluster.
+	// It follows the figures of LXDHosts within a minute, and MAAS's machines within about ten.
+	// +optional
+	Room *TemplateRoom `json:"room,omitempty"`
 }
 
 // MaasMachineTemplate is a template of MaasMachines. Its spec is immutable: make a new template, and point to it.
@@ -65,6 +130,7 @@ type MaasMachineTemplateStatus struct {
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.template.spec.image`,description="What is deployed"
 // +kubebuilder:printcolumn:name="CPU",type=integer,JSONPath=`.spec.template.spec.minCPU`,description="Least number of cores"
 // +kubebuilder:printcolumn:name="Memory",type=integer,JSONPath=`.spec.template.spec.minMemory`,description="Least memory in MB"
+// +kubebuilder:printcolumn:name="Fits",type=integer,JSONPath=`.status.room.fits`,description="How many more machines could be made now"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 type MaasMachineTemplate struct {
 	metav1.TypeMeta `json:",inline"`
@@ -76,7 +142,7 @@ type MaasMachineTemplate struct {
 	// +required
 	Spec MaasMachineTemplateSpec `json:"spec"`
 
-	// status is what the cluster autoscaler needs to scale from zero.
+	// status is what the cluster autoscaler needs to scale from zero, and the room for more machines.
 	// +optional
 	Status MaasMachineTemplateStatus `json:"status,omitempty,omitzero"`
 }

@@ -13,10 +13,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -46,8 +42,6 @@ const (
 	maxFailureDomains = 100
 )
 
-// The kinds whose MaasMachineTemplate is known before their first machine. The provider may not read others.
-// +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes;ck8scontrolplanes;microk8scontrolplanes,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
 
 // reconcileFailureDomains publishes the zones for machines, and which of them can take a control plane. On a *roomError
@@ -148,15 +142,9 @@ func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1
 	if err != nil && !errors.As(err, &refused) { // The machines report the error in the template.
 		return nil, err
 	}
-	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	peers, err := clusters.Peers(ctx, r.Client, s, true)
 	if err != nil {
 		return nil, err
-	}
-	var peers []lxd.Peer
-	for i := range machines {
-		if m := &machines[i]; clusters.IsControlPlane(m) && m.Status.LXDHost != "" {
-			peers = append(peers, lxd.Peer{VM: m.Name, Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
-		}
 	}
 	zones := map[string]zoneRoom{}
 	for zone, room := range lxd.Survey(hosts, vm, peers) {
@@ -248,13 +236,9 @@ func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.Failur
 	return domains
 }
 
-// controlPlaneSpec returns the template of the cluster's control planes: the one that the control plane names, or else
-// the one that its newest machine was made from. It returns nil if there is none to read.
+// controlPlaneSpec returns the template of the cluster's control planes, or nil if there is none to read.
 func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasMachineSpec, error) {
-	name, err := r.namedTemplate(ctx, cluster)
-	if err == nil && name == "" {
-		name, err = r.clonedTemplate(ctx, cluster)
-	}
+	name, err := clusters.ControlPlaneTemplate(ctx, r.Client, r.APIReader, cluster)
 	if err != nil || name == "" {
 		return nil, err
 	}
@@ -263,64 +247,6 @@ func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cl
 		return nil, client.IgnoreNotFound(err)
 	}
 	return &template.Spec.Template.Spec, nil
-}
-
-// namedTemplate returns the name of the MaasMachineTemplate that the control plane uses, or "" if it can't be read.
-func (r *Reconciler) namedTemplate(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	ref := cluster.Spec.ControlPlaneRef
-	if !ref.IsDefined() {
-		return "", nil
-	}
-	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if meta.IsNoMatchError(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("looking for the kind of the control plane: %w", err)
-	}
-	controlPlane := &unstructured.Unstructured{}
-	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, controlPlane)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the control plane: %w", err)
-	}
-	return infrastructureTemplate(controlPlane), nil
-}
-
-// clonedTemplate returns the name of the MaasMachineTemplate that the newest control-plane machine was made from
-// (Cluster API's annotation), or "".
-func (r *Reconciler) clonedTemplate(ctx context.Context, cluster *clusterv1.Cluster) (string, error) {
-	machines, err := clusters.Machines(ctx, r.Client, cluster.Namespace, cluster.Name)
-	if err != nil {
-		return "", err
-	}
-	name, newest := "", time.Time{}
-	for i := range machines {
-		m := &machines[i]
-		from := m.Annotations[clusterv1.TemplateClonedFromNameAnnotation]
-		if from != "" && clusters.IsControlPlane(m) && m.CreationTimestamp.After(newest) {
-			name, newest = from, m.CreationTimestamp.Time
-		}
-	}
-	return name, nil
-}
-
-// infrastructureTemplate returns the name of the MaasMachineTemplate that a control plane uses, or "": where Cluster
-// API's contract has it, in either version, and where providers have it who are older than the contract.
-func infrastructureTemplate(controlPlane *unstructured.Unstructured) string {
-	for _, path := range [][]string{
-		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
-		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"},
-	} {
-		ref, found, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
-		if found && ref["kind"] == "MaasMachineTemplate" {
-			return ref["name"]
-		}
-	}
-	return ""
 }
 
 // templateToCluster wakes the cluster of a template: its control planes may be made from it.

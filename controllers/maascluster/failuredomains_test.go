@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -158,30 +157,5 @@ func TestAboutRoundsRoom(t *testing.T) {
 		if got := about(n); got != text {
 			t.Errorf("%d is shown as %s, want %s", n, got, text)
 		}
-	}
-}
-
-func TestTheTemplateOfAControlPlaneIsFound(t *testing.T) {
-	ref := func(kind string) map[string]any { return map[string]any{"kind": kind, "name": "t"} }
-	in := func(machineTemplate map[string]any) map[string]any {
-		return map[string]any{"machineTemplate": machineTemplate}
-	}
-	for name, tc := range map[string]struct {
-		spec map[string]any
-		want string
-	}{
-		"v1beta2":              {in(map[string]any{"spec": map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}}), "t"},
-		"v1beta1":              {in(map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}), "t"},
-		"Canonical Kubernetes": {in(map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}), "t"},
-		"Talos, and older k3s": {map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}, "t"},
-		"another kind's":       {in(map[string]any{"infrastructureRef": ref("OtherMachineTemplate")}), ""},
-		"none":                 {map[string]any{}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			object := &unstructured.Unstructured{Object: map[string]any{"spec": tc.spec}}
-			if got := infrastructureTemplate(object); got != tc.want {
-				t.Errorf("the template is %q, want %q", got, tc.want)
-			}
-		})
 	}
 }

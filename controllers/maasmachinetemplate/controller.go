@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maasmachinetemplate reports the capacity of a template's machines in the status of MaasMachineTemplates.
+// Package maasmachinetemplate reports in the status of MaasMachineTemplates what a machine of the template has, and how
+// many more would fit.
 package maasmachinetemplate
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -39,10 +42,14 @@ const (
 )
 
 // Reconciler reports the capacity of a template's machines in its status. The cluster autoscaler reads it to scale from
-// zero, when there is no Node to read it from.
+// zero, when there is no Node to read it from. It also reports how many more machines would fit.
 type Reconciler struct {
 	Client client.Client
-	Scopes *scope.Factory
+	// APIReader reads control planes, of which the manager keeps no copies.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	// Delay is how long changes of LXDHosts are gathered before the room is counted again.
+	Delay time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 }
@@ -54,7 +61,9 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachinetemplate")
 	limited := workers.Limit(r, &options)
-	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).WithOptions(options).Complete(ctx, limited)
+	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).
+		Watches(&infrav1.LXDHost{}, r.whenHostsChange(), predicate.ResourceVersionChangedPredicate{}).
+		WithOptions(options).Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the MaasMachineTemplate controller: %w", err)
 	}
@@ -80,11 +89,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	spec := template.Spec.Template.Spec
 	status, result := templateStatus(template.Namespace, spec, offer{}), ctrl.Result{}
 	if cluster != nil {
-		found, err := r.offer(ctx, cluster, spec)
+		found, err := r.offer(ctx, cluster, template)
 		if err != nil {
 			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
 		status, result.RequeueAfter = templateStatus(template.Namespace, spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
+		status.Room = found.room
 	}
 	if equality.Semantic.DeepEqual(template.Status, status) {
 		return result, nil
@@ -97,14 +107,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, nil
 }
 
-// offer is the supply of MAAS for a template: machines for bare metal, VM hosts for VMs.
+// offer is what there is for a template: machines in MAAS for bare metal, LXD hosts for VMs, and the room for more.
 type offer struct {
 	machines []*maas.Machine
 	hosts    []lxd.Host
+	room     *infrav1.TemplateRoom
 }
 
 // offer reads it from MAAS; it is empty while the cluster is being deleted.
-func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec infrav1.MaasMachineSpec) (found offer, err error) {
+func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate) (offer, error) {
 	ref := cluster.Spec.InfrastructureRef
 	if ref.Kind != "MaasCluster" || !cluster.DeletionTimestamp.IsZero() {
 		return offer{}, nil
@@ -120,16 +131,50 @@ func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, spec
 	if err != nil {
 		return offer{}, err
 	}
-	if !spec.IsLXD() {
-		found.machines, err = clusters.BareMetal(ctx, s)
-		return found, err
+	controlPlane, err := clusters.ControlPlaneTemplate(ctx, r.Client, r.APIReader, cluster)
+	if err != nil {
+		return offer{}, err
 	}
-	found.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, scope.VMSpec(cluster.Namespace, spec))
+	find := r.findMachines
+	if template.Spec.Template.Spec.IsLXD() {
+		find = r.findHosts
+	}
+	return find(ctx, s, template, controlPlane == template.Name)
+}
+
+// findMachines finds the machines for bare metal.
+func (r *Reconciler) findMachines(ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool) (found offer, err error) {
+	if found.machines, err = clusters.BareMetal(ctx, s); err != nil {
+		return offer{}, err
+	}
+	supply := s.Machines.Supply(found.machines, scope.Constraints(template.Spec.Template.Spec))
+	if controlPlane {
+		keepFailureDomains(supply, s.MaasCluster)
+	}
+	found.room = metalRoom(supply)
+	found.room.ControlPlane = controlPlane
+	return found, nil
+}
+
+// findHosts finds the hosts for VMs.
+func (r *Reconciler) findHosts(ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool) (found offer, err error) {
+	vm := s.TemplateVM(template.Spec.Template.Spec, controlPlane)
+	found.hosts, err = s.Machines.LXD().KnownLXDHosts(ctx, vm)
 	var refused *lxd.LXDError
-	if errors.As(err, &refused) || errors.Is(err, maas.Gone) { // The machines report the error.
-		return offer{}, nil
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, maas.Gone) { // The machines report the error.
+		return offer{}, err
 	}
-	return found, err
+	peers, err := clusters.Peers(ctx, r.Client, s, controlPlane)
+	if err != nil {
+		return offer{}, err
+	}
+	rooms := s.Machines.LXD().Room(found.hosts, vm, peers)
+	if controlPlane {
+		keepFailureDomains(rooms, s.MaasCluster)
+	}
+	found.room = vmRoom(rooms)
+	found.room.ControlPlane = controlPlane
+	return found, nil
 }
 
 // templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal

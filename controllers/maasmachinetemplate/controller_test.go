@@ -90,7 +90,7 @@ func TestTemplateStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := templateStatus("default", tc.spec, offer{tc.machines, []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
+			got := templateStatus("default", tc.spec, offer{machines: tc.machines, hosts: []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
 			if diff := cmp.Diff(tc.want, sizes(got)); diff != "" {
 				t.Errorf("the capacity differs (-want +got):\n%s", diff)
 			}

@@ -93,10 +93,17 @@ func (m *Machine) Marks() lxdhost.Marks {
 
 // VMSpec returns the spec of the machine's VM.
 func (m *Machine) VMSpec() lxd.VMSpec {
-	vm := VMSpec(m.MaasMachine.Namespace, m.MaasMachine.Spec)
-	vm.Hostname, vm.Cluster, vm.Zone = m.Identity().Hostname, m.OwnerID(), m.FailureDomain()
+	vm := m.TemplateVM(m.MaasMachine.Spec, m.IsControlPlane())
+	vm.Hostname, vm.Zone = m.Identity().Hostname, m.FailureDomain()
 	vm.Marks = m.Marks()
-	if m.IsControlPlane() { // Control planes are kept apart from each other, but not from workers.
+	return vm
+}
+
+// TemplateVM returns the spec of the cluster's VMs with a spec, without the parts of a single machine.
+func (c *Cluster) TemplateVM(spec infrav1.MaasMachineSpec, controlPlane bool) lxd.VMSpec {
+	vm := VMSpec(c.MaasCluster.Namespace, spec)
+	vm.Cluster = c.OwnerID()
+	if controlPlane { // Control planes are kept apart from each other, but not from workers.
 		vm.Cluster += "/control-plane"
 	}
 	return vm

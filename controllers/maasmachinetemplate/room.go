@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachinetemplate
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+const (
+	// DefaultDelay is a good Reconciler.Delay. The figures of LXDHosts are read twice a minute.
+	DefaultDelay = 15 * time.Second
+	// delayJitter spreads the templates: up to this part of the delay is added to it.
+	delayJitter = 1.0
+	// maxFits is the largest number in the status; one host more is of no interest then.
+	maxFits = 1000
+	// maxZones is the largest number of zones in the status.
+	maxZones = 100
+)
+
+// vmRoom returns the room for VMs.
+func vmRoom(zones map[string]lxd.Room) *infrav1.TemplateRoom {
+	room := &infrav1.TemplateRoom{}
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(zones)) {
+		total += zones[name].VMs
+		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].VMs)})
+	}
+	room.Fits, room.Zones = atMost(total), room.Zones[:min(len(room.Zones), maxZones)]
+	return room
+}
+
+// metalRoom returns the room for bare metal.
+func metalRoom(zones map[string]machine.Supply) *infrav1.TemplateRoom {
+	room := &infrav1.TemplateRoom{}
+	var total machine.Supply
+	for _, name := range slices.Sorted(maps.Keys(zones)) {
+		total.Add(zones[name])
+		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].Ready), Machines: machineCounts(zones[name])})
+	}
+	room.Fits, room.Machines, room.Zones = atMost(total.Ready), machineCounts(total), room.Zones[:min(len(room.Zones), maxZones)]
+	return room
+}
+
+func machineCounts(s machine.Supply) *infrav1.MachineCounts {
+	return &infrav1.MachineCounts{Ready: atMost(s.Ready), InUse: atMost(s.InUse), Broken: atMost(s.Broken), CoolingDown: atMost(s.CoolingDown)}
+}
+
+func atMost(n int) int32 { return int32(min(n, maxFits)) }
+
+// keepFailureDomains drops the zones that the cluster puts no control planes into.
+func keepFailureDomains[T any](zones map[string]T, cluster *infrav1.MaasCluster) {
+	if wanted := cluster.Spec.FailureDomains; len(wanted) > 0 {
+		maps.DeleteFunc(zones, func(zone string, _ T) bool { return !slices.Contains(wanted, zone) })
+	}
+}
+
+// whenHostsChange counts the room of all templates of VMs again, once for the changes of many hosts.
+func (r *Reconciler) whenHostsChange() handler.EventHandler {
+	enqueue := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, key := range r.vmTemplates(ctx) {
+			queue.AddAfter(reconcile.Request{NamespacedName: key}, wait.Jitter(r.Delay, delayJitter))
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, q)
+		},
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, q)
+		},
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, q)
+		},
+	}
+}
+
+// vmTemplates returns the templates of VMs that belong to a cluster.
+func (r *Reconciler) vmTemplates(ctx context.Context) (keys []types.NamespacedName) {
+	list := &infrav1.MaasMachineTemplateList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MaasMachineTemplates whose room changed")
+		return nil
+	}
+	for i := range list.Items {
+		if t := &list.Items[i]; t.Spec.Template.Spec.IsLXD() && len(t.OwnerReferences) > 0 {
+			keys = append(keys, client.ObjectKeyFromObject(t))
+		}
+	}
+	return keys
+}
