@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectmetrics counts MaasMachines and MaasClusters by their conditions, for Prometheus.
+// Package objectmetrics counts MaasMachines and MaasClusters by their conditions, for Prometheus, and shows the room that
+// LXDHosts and MaasMachineTemplates have in their status.
 package objectmetrics
 
 import (
@@ -33,7 +34,8 @@ var (
 		[]string{"condition", "status", "reason"}, nil)
 )
 
-// Collector counts MaasMachines and MaasClusters by their conditions on each scrape.
+// Collector counts MaasMachines and MaasClusters by their conditions on each scrape, and reads the room of LXDHosts and
+// MaasMachineTemplates.
 type Collector struct {
 	// Reader is the manager's cache.
 	Reader client.Reader
@@ -49,7 +51,7 @@ type Collector struct {
 
 // Describe implements prometheus.Collector.
 func (m *Collector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{machinesMetric, machinesSinceMetric, clustersMetric} {
+	for _, d := range append([]*prometheus.Desc{machinesMetric, machinesSinceMetric, clustersMetric}, roomMetrics...) {
 		descriptions <- d
 	}
 }
@@ -63,7 +65,7 @@ func (m *Collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	for _, collect := range []func(context.Context, chan<- prometheus.Metric) error{m.collectMachines, m.collectClusters} {
+	for _, collect := range []func(context.Context, chan<- prometheus.Metric) error{m.collectMachines, m.collectClusters, m.collectHosts, m.collectTemplates} {
 		if err := collect(ctx, metrics); err != nil {
 			m.Logger.Error(err, "Objects could not be counted for metrics")
 		}

@@ -151,3 +151,34 @@ func TestOnlyTheLeaderCountsAndOnlyItsObjects(t *testing.T) {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }
+
+func TestTheRoomOfHostsAndTemplatesIsShown(t *testing.T) {
+	host := &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "lxd-a"}, Spec: infrav1.LXDHostSpec{Zone: "a", ResourcePool: "default"},
+		Status: infrav1.LXDHostStatus{
+			Capacity: &infrav1.LXDResources{Cores: 8, Memory: 2, Disk: 3}, Free: &infrav1.LXDResources{Cores: 5},
+			Conditions: []metav1.Condition{{Type: infrav1.SchedulableCondition, Status: metav1.ConditionTrue, Reason: infrav1.ReadyReason}},
+		},
+	}
+	template := &infrav1.MaasMachineTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cp", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Cluster", Name: "c", UID: "1"}}},
+		Status:     infrav1.MaasMachineTemplateStatus{Room: &infrav1.TemplateRoom{Fits: 7, ControlPlane: true, Zones: []infrav1.ZoneRoom{{Name: "a", Fits: 7}, {Name: "b"}}}},
+	}
+	template.Spec.Template.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
+	unknown := &infrav1.MaasMachineTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-a-class"}}
+	of := "host=system/lxd-a,pool=default,resource=%s,schedulable=true,zone=a"
+	want := []string{
+		"capmaas_lxd_host_capacity{" + fmt.Sprintf(of, "cores") + "} 8",
+		"capmaas_lxd_host_capacity{" + fmt.Sprintf(of, "disk_bytes") + "} 3000000000",
+		"capmaas_lxd_host_capacity{" + fmt.Sprintf(of, "memory_bytes") + "} 2097152",
+		"capmaas_lxd_host_free{" + fmt.Sprintf(of, "cores") + "} 5",
+		"capmaas_lxd_host_free{" + fmt.Sprintf(of, "disk_bytes") + "} 0",
+		"capmaas_lxd_host_free{" + fmt.Sprintf(of, "memory_bytes") + "} 0",
+		"capmaas_template_fits{cluster=default/c,mode=lxd,role=control-plane,template=default/cp} 7",
+		"capmaas_template_zone_fits{cluster=default/c,mode=lxd,role=control-plane,template=default/cp,zone=a} 7",
+		"capmaas_template_zone_fits{cluster=default/c,mode=lxd,role=control-plane,template=default/cp,zone=b} 0",
+	}
+	if diff := cmp.Diff(want, metricsOf(t, true, "", host, template, unknown)); diff != "" {
+		t.Errorf("the metrics differ (-want +got):\n%s", diff)
+	}
+}
