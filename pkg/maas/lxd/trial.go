@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+// Trial places VMs as a Service does, one after the other, and makes none. Its reservations are its own. It is not safe
+// for concurrent use.
+type Trial struct {
+	reservations *Reservations
+}
+
+// NewTrial returns a Trial in which nothing was placed yet.
+func NewTrial() *Trial { return &Trial{reservations: NewReservations()} }
+
+// Place chooses the host for a VM beside its peers, and takes the room. VMs that were placed before are peers already. The
+// error is an *LXDError with the reason for each host.
+func (t *Trial) Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
+	return t.reservations.place(hosts, spec, peers)
+}
+
+// Room returns the room of each zone for more VMs of a spec; see Survey.
+func (t *Trial) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+	return t.reservations.survey(hosts, spec, peers)
+}
+
+// Remove gives the room of a VM back: of one that was placed before, or of one that the figures of a host include.
+func (t *Trial) Remove(vm string, on HostKey, storagePool string, had Resources) {
+	held := t.reservations.byVM
+	if _, placed := held[vm]; placed {
+		delete(held, vm)
+		return
+	}
+	held["without "+vm] = reservation{on: on, pool: storagePool, taken: Resources{-had.Cores, -had.Memory, -had.Disk}}
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan finds out where machines would go, and whether they fit, before anything is made. It is pure: what it
+// knows of hosts and machines is given to it. VMs are placed by the code that places real ones.
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// Action is what a step does.
+type Action string
+
+// The actions. They are part of the output of capmaasctl.
+const (
+	Create Action = "create"
+	Delete Action = "delete"
+	Keep   Action = "keep" // the machine stays; the reason says why
+)
+
+// Step is one machine that is made or deleted. The JSON names are part of the output of capmaasctl.
+type Step struct {
+	Number  int    `json:"number"`
+	Action  Action `json:"action"`
+	Cluster string `json:"cluster"` // namespace/name
+	Owner   string `json:"owner"`   // what makes the machine, such as KubeadmControlPlane/name
+	Machine string `json:"machine"` // a new one has no name yet: #1 is the first
+	// Host is the LXD host, or the bare-metal machine that MAAS would allocate.
+	Host string `json:"host,omitempty"`
+	Zone string `json:"zone,omitempty"`
+	// Fits: the step can be done when its turn has come.
+	Fits bool `json:"fits"`
+	// Reason is why it can't.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Source is what machines are made from: a template, as its cluster sees MAAS.
+type Source struct {
+	// VM is the spec of VMs; nil for bare metal. VM.Cluster names the VMs that it is spread among.
+	VM *lxd.VMSpec
+	// Hosts are the hosts on which the VMs may be placed, unless Refused says why there are none.
+	Hosts   []lxd.Host
+	Refused error
+	// Constraints choose among Metal, the machines that MAAS can allocate now, or once they are released.
+	Constraints maas.AllocateParams
+	Metal       []*maas.Machine
+}
+
+// Machine is one that is there, or that was made before in the simulation.
+type Machine struct {
+	Name, Cluster, Owner string
+	// Zone is where it is.
+	Zone string
+	// VM is its VM's hostname in MAAS, Host the name of its host and On its key; they are empty for bare metal.
+	VM, Host    string
+	On          lxd.HostKey
+	StoragePool string
+	Has         lxd.Resources
+	// SystemID is that of bare metal.
+	SystemID string
+	// Among names the machines that it is spread among, as VMSpec.Cluster does.
+	Among string
+	// Order is the order of age: the oldest machine is the first to go.
+	Order int
+}
+
+// Simulation is what there is while machines are made and deleted one after the other.
+type Simulation struct {
+	trial    *lxd.Trial
+	machines []Machine
+	inUse    map[string]bool // bare metal, by system id
+	steps    []Step
+	made     int
+}
+
+// New returns a simulation that begins with the machines that are there.
+func New(machines []Machine) *Simulation {
+	s := &Simulation{trial: lxd.NewTrial(), machines: slices.Clone(machines), inUse: map[string]bool{}}
+	for i := range s.machines {
+		if id := s.machines[i].SystemID; id != "" {
+			s.inUse[id] = true
+		}
+	}
+	return s
+}
+
+// Steps returns what was done so far.
+func (s *Simulation) Steps() []Step { return s.steps }
+
+// Fits reports whether everything so far could be done.
+func (s *Simulation) Fits() bool {
+	return !slices.ContainsFunc(s.steps, func(step Step) bool { return !step.Fits })
+}
+
+func (s *Simulation) add(step Step) {
+	step.Number = len(s.steps) + 1
+	s.steps = append(s.steps, step)
+}
+
+// of returns the machines that are there and that an owner makes, the oldest first.
+func (s *Simulation) of(cluster, owner string) []Machine {
+	var of []Machine
+	for _, m := range s.machines {
+		if m.Cluster == cluster && m.Owner == owner {
+			of = append(of, m)
+		}
+	}
+	slices.SortStableFunc(of, func(a, b Machine) int { return cmp.Compare(a.Order, b.Order) })
+	return of
+}
+
+// peers are the machines that a VM is spread among.
+func (s *Simulation) peers(among string) []lxd.Peer {
+	var peers []lxd.Peer
+	for i := range s.machines {
+		if m := &s.machines[i]; m.Among == among && (m.Host != "" || m.Zone != "") {
+			peers = append(peers, lxd.Peer{VM: m.VM, Host: m.Host, Zone: m.Zone})
+		}
+	}
+	return peers
+}
+
+// attempt makes a machine of a group where it fits. The step is not added if it does not.
+func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
+	zone := s.zone(g)
+	m := s.next(g)
+	step = Step{Action: Create, Cluster: g.Cluster, Owner: g.Owner, Machine: m.Name, Zone: zone}
+	if err := s.place(&m, &g.Source, zone); err != nil {
+		step.Reason = err.Error()
+		return step, false
+	}
+	step.Fits, step.Zone, step.Host = true, m.Zone, m.Host
+	if m.SystemID != "" {
+		step.Host = hostname(&g.Source, m.SystemID)
+	}
+	s.made++
+	s.machines = append(s.machines, m)
+	s.add(step)
+	return step, true
+}
+
+// next returns the next new machine of a group, which has no place yet.
+func (s *Simulation) next(g *Group) Machine {
+	n := s.made + 1
+	return Machine{Name: fmt.Sprintf("#%d", n), Cluster: g.Cluster, Owner: g.Owner, Order: newest + n, Among: g.Among}
+}
+
+// probe returns why the next machine of a group fits nowhere; "" if it does.
+func (s *Simulation) probe(g *Group) string {
+	m := s.next(g)
+	if err := s.place(&m, &g.Source, s.zone(g)); err != nil {
+		return err.Error()
+	}
+	s.free(&m)
+	return ""
+}
+
+// free returns the room of a machine.
+func (s *Simulation) free(m *Machine) {
+	if m.On != "" {
+		s.trial.Remove(m.VM, m.On, m.StoragePool, m.Has)
+	}
+	delete(s.inUse, m.SystemID)
+}
+
+// newest is greater than the Order of any machine that was there from the beginning.
+const newest = 1 << 30
+
+func hostname(source *Source, systemID string) string {
+	at := slices.IndexFunc(source.Metal, func(m *maas.Machine) bool { return m.SystemID == systemID })
+	return source.Metal[at].Hostname
+}
+
+// errNoMachine is the reason where no bare metal is left.
+var errNoMachine = errors.New("MAAS has no machine left that is Ready and fits")
+
+// place finds the place for a machine.
+func (s *Simulation) place(m *Machine, source *Source, zone string) error {
+	if source.VM == nil {
+		return s.allocate(m, source, zone)
+	}
+	if source.Refused != nil {
+		return source.Refused
+	}
+	spec := *source.VM
+	spec.Hostname, spec.Zone = m.Cluster+" "+m.Name, cmp.Or(zone, spec.Zone)
+	host, err := s.trial.Place(source.Hosts, spec, s.peers(spec.Cluster))
+	if err != nil {
+		return err
+	}
+	m.VM, m.Host, m.On, m.Zone, m.StoragePool, m.Has = spec.Hostname, host.Name, host.Key(), host.Zone, spec.StoragePool, spec.Resources
+	return nil
+}
+
+// allocate takes what MAAS would: of the machines that fit the one with the least sum of cores and GiB of memory.
+func (s *Simulation) allocate(m *Machine, source *Source, zone string) error {
+	constraints := source.Constraints
+	constraints.Zone = cmp.Or(zone, constraints.Zone)
+	var best *maas.Machine
+	for _, candidate := range source.Metal {
+		if s.inUse[candidate.SystemID] || machine.Misfit(candidate, constraints) != "" {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(cost(candidate), cost(best)), cmp.Compare(candidate.SystemID, best.SystemID)) < 0 {
+			best = candidate
+		}
+	}
+	if best == nil {
+		return errNoMachine
+	}
+	s.inUse[best.SystemID] = true
+	m.SystemID, m.Zone = best.SystemID, best.Zone.Name
+	return nil
+}
+
+func cost(m *maas.Machine) float64 { return float64(m.CPUCount) + float64(m.Memory)/1024 }
+
+// remove deletes a machine, whose room is free then.
+func (s *Simulation) remove(m Machine) {
+	s.machines = slices.DeleteFunc(s.machines, func(other Machine) bool { return other.Name == m.Name && other.Cluster == m.Cluster })
+	s.free(&m)
+	s.add(Step{Action: Delete, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: true})
+}
+
+// keep adds that a machine stays. fits: that is as it should be.
+func (s *Simulation) keep(m Machine, fits bool, reason string) {
+	s.add(Step{Action: Keep, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: fits, Reason: reason})
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// Group are the machines that one control plane, or one MachineDeployment, makes.
+type Group struct {
+	Cluster, Owner string
+	ControlPlane   bool
+	// Among names the machines that these are spread among, as VMSpec.Cluster does.
+	Among    string
+	Replicas int
+	// MaxSurge is how many machines more there may be during a rollout, MaxUnavailable how many fewer.
+	MaxSurge, MaxUnavailable int
+	// Source is what new machines are made from.
+	Source Source
+	// FailureDomains are the zones that Cluster API chooses from for control planes.
+	FailureDomains []string
+	// Zone is where all the machines go; "" is anywhere, or by FailureDomains.
+	Zone string
+	// OnDelete: machines are replaced only when somebody deletes them.
+	OnDelete bool
+	// Held is why nothing is done with the machines, such as that the cluster is paused; "" if there is no reason.
+	Held string
+}
+
+// Scale makes the machines that a group lacks, and reports whether they fit. Of several that don't, the first is a step.
+func (s *Simulation) Scale(g *Group) bool {
+	for len(s.of(g.Cluster, g.Owner)) < g.Replicas {
+		if step, fits := s.attempt(g); !fits {
+			s.add(step)
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	onDelete = "its strategy is OnDelete: it is replaced when its Machine is deleted"
+	noLeeway = "neither maxSurge nor maxUnavailable lets it be replaced"
+)
+
+// Roll replaces all machines of a group as Cluster API does, and reports whether that comes to its end. A group that
+// lacks machines gets them.
+func (s *Simulation) Roll(g *Group) bool {
+	old := s.of(g.Cluster, g.Owner)
+	if g.OnDelete || g.Held != "" {
+		for _, m := range old {
+			s.keep(m, g.Held == "", cmp.Or(g.Held, onDelete))
+		}
+		return g.Held == ""
+	}
+	made := 0
+	var refused *Step // The machine that there is no room for, until another one goes.
+	for len(old) > 0 || made < g.Replicas {
+		if refused == nil && made < g.Replicas && len(old)+made < g.Replicas+g.MaxSurge {
+			if step, fits := s.attempt(g); fits {
+				made++
+			} else {
+				refused = &step
+			}
+			continue
+		}
+		if len(old) == 0 || !g.mayGo(len(old), made, refused != nil) {
+			if refused == nil {
+				s.keep(old[0], false, noLeeway)
+			} else {
+				s.add(*refused)
+			}
+			return false
+		}
+		at := g.first(old)
+		s.remove(old[at])
+		old, refused = slices.Delete(old, at, at+1), nil
+	}
+	return true
+}
+
+// mayGo reports whether an old machine may be deleted now: a control plane deletes none while it waits for a new one.
+func (g *Group) mayGo(old, made int, waits bool) bool {
+	if g.ControlPlane {
+		return !waits
+	}
+	return old+made-1 >= g.Replicas-g.MaxUnavailable
+}
+
+// first returns which of the old machines goes first: of a control plane one of the zone with the most of them, and the
+// oldest of those.
+func (g *Group) first(old []Machine) int {
+	if !g.ControlPlane {
+		return 0
+	}
+	inZone := map[string]int{}
+	for i := range old {
+		inZone[old[i].Zone]++
+	}
+	best := 0
+	for i := range old {
+		if cmp.Or(inZone[old[i].Zone]-inZone[old[best].Zone], cmp.Compare(old[best].Order, old[i].Order)) > 0 {
+			best = i
+		}
+	}
+	return best
+}
+
+// zone returns where the next machine of a group goes: a control plane to the zone with the fewest new ones, then with
+// the fewest at all. Cluster API takes any of those that are equal, and this the first by name.
+func (s *Simulation) zone(g *Group) string {
+	able := s.able(g)
+	if g.Zone != "" || !g.ControlPlane || len(able) == 0 {
+		return g.Zone
+	}
+	fresh, all := map[string]int{}, map[string]int{}
+	for _, m := range s.of(g.Cluster, g.Owner) {
+		all[m.Zone]++
+		if m.Order > newest {
+			fresh[m.Zone]++
+		}
+	}
+	return slices.MinFunc(able, func(a, b string) int {
+		return cmp.Or(cmp.Compare(fresh[a], fresh[b]), cmp.Compare(all[a], all[b]), cmp.Compare(a, b))
+	})
+}
+
+// able returns the failure domains that can take a machine of the group.
+func (s *Simulation) able(g *Group) []string {
+	fits := func(zone string) bool {
+		return slices.ContainsFunc(g.Source.Metal, func(m *maas.Machine) bool {
+			return m.Zone.Name == zone && machine.Misfit(m, g.Source.Constraints) == ""
+		})
+	}
+	if g.Source.VM != nil {
+		room := s.trial.Room(g.Source.Hosts, *g.Source.VM, s.peers(g.Source.VM.Cluster))
+		fits = func(zone string) bool { return room[zone].VMs > 0 }
+	}
+	return slices.DeleteFunc(slices.Clone(g.FailureDomains), func(zone string) bool { return !fits(zone) })
+}
+
+// Drain replaces the machines of a group that are on a host, which takes no VMs any more. A control plane is deleted
+// before its successor is made, unless it is the only one: Cluster API makes none while one is being deleted. The
+// successor of a worker is made while it is drained.
+func (s *Simulation) Drain(g *Group, leaves func(Machine) bool) (ok bool) {
+	ok = true
+	for _, m := range s.of(g.Cluster, g.Owner) {
+		if !leaves(m) {
+			continue
+		}
+		if g.Held != "" {
+			s.keep(m, false, g.Held)
+			ok = false
+			continue
+		}
+		ok = s.replace(g, m) && ok
+	}
+	return ok
+}
+
+func (s *Simulation) replace(g *Group, m Machine) bool {
+	before := g.ControlPlane && g.Replicas > 1
+	if reason := s.probe(g); before && reason != "" {
+		s.keep(m, false, reason)
+		return false
+	}
+	if before {
+		s.remove(m)
+	}
+	if step, fits := s.attempt(g); !fits {
+		s.add(step)
+		return false
+	}
+	if !before {
+		s.remove(m)
+	}
+	return true
+}
