@@ -19,9 +19,9 @@ type command struct {
 	about    string
 	canApply bool
 	// The groups of flags that it takes.
-	needsLXD, needsMAAS, needsVMHost bool
-	// takesHost: it is about the LXDHost that is named on the command line.
-	takesHost bool
+	needsLXD, needsMAAS, needsVMHost, needsPlan bool
+	// operand is what the command is about, such as CLUSTER; "": it takes none.
+	operand string
 	// A command has check if it is a check, find if it searches, and rewrite or act if it does neither; these return the
 	// exit code.
 	check   func(context.Context, options) checks
@@ -31,12 +31,7 @@ type command struct {
 }
 
 // names returns how many arguments it has beside its flags.
-func (c command) names() int {
-	if c.takesHost {
-		return 1
-	}
-	return 0
-}
+func (c command) names() int { return len(strings.Fields(c.operand)) }
 
 // isCheck reports whether the command is called with the word check.
 func (c command) isCheck() bool { return c.check != nil }
@@ -51,10 +46,10 @@ func (c command) title() string {
 
 // arguments returns what is typed after that, beside flags.
 func (c command) arguments() string {
-	if c.takesHost {
-		return " NAME"
+	if c.operand == "" {
+		return ""
 	}
-	return ""
+	return " " + c.operand
 }
 
 var commands = []command{{
@@ -74,17 +69,28 @@ var commands = []command{{
 	about: "Lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with the\n" +
 		"proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.",
 }, {
+	name: "plan upgrade", operand: "CLUSTER", needsMAAS: true, needsPlan: true, find: planUpgrade,
+	about: "Shows what the upgrade of a cluster to a version of Kubernetes would do: which machine is replaced when, where each new one\n" +
+		"goes, and whether it fits. It changes nothing.",
+}, {
+	name: "plan drain", operand: "HOST", needsMAAS: true, needsPlan: true, find: planDrain,
+	about: "Shows where the VMs on an LXDHost would go if it were emptied, and which can't leave it. It changes nothing.",
+}, {
+	name: "plan", needsMAAS: true, needsPlan: true, find: planManifests,
+	about: "Shows which machines manifests would make, such as those that clusterctl generate prints, where each goes, and whether it fits.\n" +
+		"It changes nothing.",
+}, {
 	name: "convert", rewrite: convertManifests,
 	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
 		"All else in them stays byte for byte. What has no equivalent is reported on standard error; then nothing is written without --allow-loss.",
 }, {
-	name: "host cordon", takesHost: true, act: cordonHost,
+	name: "host cordon", operand: "NAME", act: cordonHost,
 	about: "Keeps new VMs off an LXDHost (spec.unschedulable). Those that run there stay.",
 }, {
-	name: "host uncordon", takesHost: true, act: uncordonHost,
+	name: "host uncordon", operand: "NAME", act: uncordonHost,
 	about: "Lets VMs be placed on an LXDHost again, and stops emptying it (spec.unschedulable, spec.evacuate).",
 }, {
-	name: "host drain", takesHost: true, act: drainHost,
+	name: "host drain", operand: "NAME", act: drainHost,
 	about: "Empties an LXDHost (spec.unschedulable, spec.evacuate), and waits until no VM is left: the manager has the Machines there replaced, never\n" +
 		"two of one control plane at a time. An interrupt ends only the waiting. It needs the chart's value evacuation.enabled.",
 }}
@@ -136,7 +142,7 @@ func overview(program string) string {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
 	for _, c := range commands {
-		fmt.Fprintf(&text, "  %s %-18s [flags]", program, c.title()+c.arguments())
+		fmt.Fprintf(&text, "  %s %-20s [flags]", program, c.title()+c.arguments())
 		if c.isCheck() {
 			fmt.Fprintf(&text, "   also: %s [flags]", c.program)
 		}
@@ -163,9 +169,11 @@ func (c command) flags(o *options) *pflag.FlagSet {
 	case c.rewrite != nil:
 		o.addConvertFlags(flags)
 		return flags
-	case c.takesHost:
+	case c.act != nil:
 		o.addHostFlags(flags, c.name == "host drain")
 		return flags
+	case c.needsPlan:
+		o.addPlanFlags(flags, c)
 	case c.find != nil:
 		o.addOrphanFlags(flags)
 	case c.canApply:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
@@ -47,6 +48,9 @@ type options struct {
 	remove     bool // --delete
 	yes        bool
 	vouched    []string
+
+	subject   types.NamespacedName // the operand
+	toVersion string               // --version
 
 	manifests []string // --filename
 	converted string   // --output of convert
@@ -105,7 +109,7 @@ func (o *options) addCommonFlags(fs *pflag.FlagSet) {
 func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if c.takesHost {
+	if c.act != nil {
 		return o.completeHost(flags, s)
 	}
 	if outputs[o.output] == nil {
@@ -123,7 +127,10 @@ func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []str
 	if c.rewrite != nil {
 		problems = append(problems, o.completeConvert()...)
 	}
-	if c.find != nil {
+	switch {
+	case c.needsPlan:
+		problems = append(problems, o.completePlan(c.command, flags.Args(), s)...)
+	case c.find != nil:
 		problems = append(problems, o.completeOrphans(s)...)
 	}
 	if !c.needsVMHost {

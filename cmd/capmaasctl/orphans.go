@@ -66,6 +66,20 @@ type audit struct {
 }
 
 func newAudit(ctx context.Context, o options) (*audit, error) {
+	kubernetes, err := kubernetesClient(o)
+	if err != nil {
+		return nil, err
+	}
+	region, err := maas.NewClient(o.maas)
+	if err != nil {
+		return nil, err
+	}
+	management, err := orphanaudit.ManagementID(ctx, kubernetes)
+	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
+}
+
+// kubernetesClient returns a client for the management cluster.
+func kubernetesClient(o options) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -76,12 +90,7 @@ func newAudit(ctx context.Context, o options) (*audit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reaching the management cluster: %w", err)
 	}
-	region, err := maas.NewClient(o.maas)
-	if err != nil {
-		return nil, err
-	}
-	management, err := orphanaudit.ManagementID(ctx, kubernetes)
-	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
+	return kubernetes, nil
 }
 
 // claims reads Kubernetes.

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -65,12 +66,13 @@ func newKubernetes(t *testing.T) kubernetes {
 	_, err = envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
 		filepath.Join("..", "..", "charts", "capmaas", "files", "crds"),
 		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
+		filepath.Join(strings.TrimSpace(string(module)), "controlplane", "kubeadm", "config", "crd", "bases"),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -47,6 +47,8 @@ type ManagerCredentials struct {
 	// Namespaces are those whose MaasClusters may use them: whoever may create MaasClusters there can take any machine
 	// with them, and, through a host cluster, read them. Empty: all.
 	Namespaces []string
+	// Given are used instead of those in Dir, if it is not nil: a program may have them from its user.
+	Given *maas.Config
 }
 
 // config returns the credentials for a MaasCluster in a namespace.
@@ -62,6 +64,9 @@ func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
 
 // Read reads the credentials. *CredentialsError: there are none.
 func (m ManagerCredentials) Read() (maas.Config, error) {
+	if m.Given != nil {
+		return *m.Given, nil
+	}
 	var errs []error
 	read := func(name string, optional bool) []byte {
 		content, err := os.ReadFile(filepath.Join(m.Dir, name))

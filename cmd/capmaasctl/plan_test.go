@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const planRegion = `
+users: [{name: root, admin: true, keys: ["` + adminKey + `"]}]
+zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
+domains: [{name: maas.test}]
+subnets: [{cidr: 10.10.0.0/24, dhcp: true}]
+images: [{name: ubuntu/jammy}]
+machines: [{names: [metal-a], zone: zone-a, cores: 8, memory: 16384, disks: [100]}]
+vm_hosts:
+  - {name: lxd-a, zone: zone-a, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}
+  - {name: lxd-b, zone: zone-b, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}
+  - {name: lxd-c, zone: zone-c, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}
+timings: {compose: 0s, vm_host_sync: 24h, power_poll: 24h}
+`
+
+// planManifest is a cluster in a namespace, with control planes of a number of cores in VMs, and a number of workers.
+const planManifest = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: c1, namespace: %[1]s}
+spec:
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: c1}
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: cp}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasCluster
+metadata: {name: c1, namespace: %[1]s}
+spec: {dnsDomain: maas.test}
+---
+apiVersion: controlplane.cluster.x-k8s.io/v1beta2
+kind: KubeadmControlPlane
+metadata: {name: cp, namespace: %[1]s}
+spec:
+  replicas: 3
+  version: v1.35.0
+  kubeadmConfigSpec: {format: cloud-config}
+  machineTemplate: {spec: {infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachineTemplate, name: cp}}}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasMachineTemplate
+metadata: {name: cp, namespace: %[1]s}
+spec: {template: {spec: {provisioningMode: lxd, image: ubuntu/jammy, minCPU: %[2]d, minMemory: 4096}}}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineDeployment
+metadata: {name: md, namespace: %[1]s}
+spec:
+  clusterName: c1
+  replicas: %[3]d
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      clusterName: c1
+      version: v1.35.0
+      bootstrap: {dataSecretName: none}
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachineTemplate, name: md}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: MaasMachineTemplate
+metadata: {name: md, namespace: %[1]s}
+spec: {template: {spec: {provisioningMode: bare-metal, image: ubuntu/jammy, minCPU: 2}}}
+`
+
+// planBed is a MAAS, and a namespace of a management cluster.
+type planBed struct {
+	bed
+	kubernetes
+	t         *testing.T
+	namespace string
+	dir       string
+}
+
+func newPlanBed(t *testing.T, k kubernetes) *planBed {
+	t.Helper()
+	b := &planBed{bed: newBed(t, planRegion, simulator.Options{TimeScale: 2000, Seed: seeds.Add(1)}), kubernetes: k, t: t, dir: t.TempDir()}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "plan-"}}
+	b.must(k.client.Create(t.Context(), namespace))
+	b.namespace = namespace.Name
+	t.Cleanup(func() { // To the next test it would be in that one's MAAS.
+		for _, kind := range []client.Object{&infrav1.MaasMachine{}, &infrav1.LXDHost{}} {
+			if err := k.client.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(b.namespace)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return b
+}
+
+func (b *planBed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// plan runs the command, and checks that it changes nothing in MAAS.
+func (b *planBed) plan(code int, args ...string) planReport {
+	b.t.Helper()
+	before := b.State()
+	args = append([]string{"capmaasctl", "plan"}, args...)
+	got := call(b.t, "", nil, append(args, "--kubeconfig="+b.kubeconfig, "--maas-endpoint="+b.url, "--maas-api-key="+adminKey, "--namespace="+b.namespace, "-o", "json")...)
+	var r planReport
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != code {
+		b.t.Fatalf("exit code %d, want %d: %v\n%s%s", got.code, code, err, got.stdout, got.err)
+	}
+	if !bytes.Equal(before, b.State()) {
+		b.t.Error("the plan changed something in MAAS")
+	}
+	return r
+}
+
+// lines are the steps in short.
+func lines(r planReport) (text []string) {
+	for _, step := range r.Steps {
+		owner, _, _ := strings.Cut(step.Owner, "/")
+		text = append(text, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %t", step.Action, owner, step.Machine, step.Host, step.Fits)))
+	}
+	return text
+}
+
+func (b *planBed) manifest(cores, workers int) string {
+	b.t.Helper()
+	file := filepath.Join(b.dir, "cluster.yaml")
+	b.must(os.WriteFile(file, fmt.Appendf(nil, planManifest, b.namespace, cores, workers), 0o600))
+	return file
+}
+
+func (b *planBed) apply(file string) {
+	b.t.Helper()
+	content, err := os.ReadFile(file)
+	b.must(err)
+	objects, err := planner.Decode(bytes.NewReader(content), "")
+	b.must(err)
+	for _, object := range objects {
+		b.must(b.kubernetes.client.Create(b.t.Context(), object))
+	}
+}
+
+// controlPlanes makes three VMs, one on each host, and their objects.
+func (b *planBed) controlPlanes(cores int) {
+	b.t.Helper()
+	maasClient := b.bed.client(b.t)
+	hosts, err := maasClient.ListVMHosts(b.t.Context())
+	b.must(err)
+	slices.SortFunc(hosts, func(x, y maas.VMHost) int { return strings.Compare(x.Name, y.Name) })
+	for i, host := range hosts {
+		name := fmt.Sprintf("cp-%d", i)
+		id, err := maasClient.Compose(b.t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
+			Hostname: b.namespace + name, Cores: cores, Memory: 4096, Storage: "root:20", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
+		})
+		b.must(err)
+		m := &infrav1.MaasMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: b.namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: "c1", clusterv1.MachineControlPlaneLabel: ""}},
+			Spec:       infrav1.MaasMachineSpec{Image: "ubuntu/jammy", ProvisioningMode: infrav1.ProvisioningModeLXD, MinCPU: int32(cores), MinMemory: 4096, SystemID: id},
+		}
+		b.must(b.kubernetes.client.Create(b.t.Context(), m))
+		before := m.DeepCopy()
+		m.Status.LXDHost, m.Status.FailureDomain = host.Name, host.Zone.Name
+		b.must(b.kubernetes.client.Status().Patch(b.t.Context(), m, client.MergeFrom(before)))
+		b.must(b.kubernetes.client.Create(b.t.Context(), &infrav1.LXDHost{
+			ObjectMeta: metav1.ObjectMeta{Name: host.Name, Namespace: b.namespace},
+			Spec:       infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(host.ID), SystemID: host.Host.SystemID}, AllowedNamespaces: []string{infrav1.AllNamespaces}},
+		}))
+	}
+}
+
+func TestPlan(t *testing.T) {
+	k := newKubernetes(t)
+	t.Run("a new cluster", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		want := []string{
+			"create KubeadmControlPlane #1 lxd-a true", "create KubeadmControlPlane #2 lxd-b true", "create KubeadmControlPlane #3 lxd-c true",
+			"create MachineDeployment #4 metal-a true",
+		}
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", b.manifest(4, 1)))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+		r := b.plan(exitFailed, "-f", b.manifest(4, 2))
+		last := r.Steps[len(r.Steps)-1]
+		if len(r.Steps) != 5 || last.Fits || last.Reason == "" || last.Action != plan.Create {
+			t.Errorf("of two workers both fit on one machine: %+v", r.Steps)
+		}
+		if r := b.plan(exitFailed, "-f", b.manifest(9, 0)); len(r.Steps) != 1 || !strings.Contains(r.Steps[0].Reason, "too small") {
+			t.Errorf("a control plane larger than each host: %+v", r.Steps)
+		}
+	})
+	t.Run("an upgrade", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.apply(b.manifest(4, 0))
+		b.controlPlanes(4)
+		want := []string{
+			"create KubeadmControlPlane #1 lxd-a true", "delete KubeadmControlPlane cp-0 lxd-a true",
+			"create KubeadmControlPlane #2 lxd-b true", "delete KubeadmControlPlane cp-1 lxd-b true",
+			"create KubeadmControlPlane #3 lxd-c true", "delete KubeadmControlPlane cp-2 lxd-c true",
+		}
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "upgrade", "c1", "--version=v1.36.0"))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--version=v1.35.0"); len(r.Steps) != 0 {
+			t.Errorf("it has that version, and the plan is %+v", r.Steps)
+		}
+		if r := b.plan(exitFailed, "upgrade", "other", "--version=v1.35.0"); r.Problem == "" || r.Remedy == "" {
+			t.Errorf("there is no such cluster, and the report is %+v", r)
+		}
+	})
+	t.Run("an upgrade without room", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.apply(b.manifest(5, 0))
+		b.controlPlanes(5)
+		if diff := cmp.Diff([]string{"create KubeadmControlPlane #1  false"}, lines(b.plan(exitFailed, "upgrade", "c1", "--version=v1.36.0"))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a drain", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.apply(b.manifest(4, 0))
+		b.controlPlanes(4)
+		want := []string{"delete KubeadmControlPlane cp-1 lxd-b true", "create KubeadmControlPlane #1 lxd-a true"}
+		r := b.plan(exitOK, "drain", "lxd-b")
+		if diff := cmp.Diff(want, lines(r)); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+		b.must(b.kubernetes.client.DeleteAllOf(t.Context(), &infrav1.LXDHost{}, client.InNamespace(b.namespace)))
+		if r := b.plan(exitFailed, "drain", "lxd-b"); r.Problem == "" {
+			t.Errorf("there is no such host, and the report is %+v", r)
+		}
+	})
+}
+
+func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
+	good := []string{"--kubeconfig=" + filepath.Join(t.TempDir(), "none"), "--maas-endpoint=http://127.0.0.1:1/MAAS", "--maas-api-key=" + goodKey}
+	for name, args := range map[string][]string{
+		"no manifests":         {"plan"},
+		"no cluster":           {"plan", "upgrade", "--version=v1.36.0"},
+		"no version":           {"plan", "upgrade", "c1"},
+		"a version without v":  {"plan", "upgrade", "c1", "--version=1.36.0"},
+		"two clusters":         {"plan", "upgrade", "c1", "c2", "--version=v1.36.0"},
+		"no host":              {"plan", "drain"},
+		"a host with no name":  {"plan", "drain", "default/"},
+		"no such kubeconfig":   {"plan", "drain", "lxd-a"},
+		"an operand of a file": {"plan", "-f", "a.yaml", "c1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := call(t, "", nil, append(append([]string{"capmaasctl"}, args...), good...)...); got.code != exitUsage || got.stdout != "" {
+				t.Errorf("exit code %d, want %d: %s", got.code, exitUsage, got.stdout)
+			}
+		})
+	}
+}
+
+func TestThePlanAsText(t *testing.T) {
+	r := &planReport{Command: "plan", Steps: []plan.Step{
+		{Number: 1, Action: plan.Create, Cluster: "default/c1", Owner: "MachineDeployment/md", Machine: "#1", Host: "lxd-a", Zone: "zone-a", Fits: true},
+		{Number: 2, Action: plan.Create, Cluster: "default/c1", Owner: "MachineDeployment/md", Machine: "#2", Reason: "1 VM host(s): 1 out of cores (lxd-a)"},
+	}}
+	r.sumUp()
+	var text bytes.Buffer
+	if err := r.text(&text); err != nil {
+		t.Fatal(err)
+	}
+	want := `STEP  ACTION  CLUSTER     OWNER                 MACHINE  HOST   ZONE    FITS
+1     create  default/c1  MachineDeployment/md  #1       lxd-a  zone-a  yes
+2     create  default/c1  MachineDeployment/md  #2       -      -       no
+
+2: 1 VM host(s): 1 out of cores (lxd-a)
+It does not fit: 1 machine(s) created, 0 deleted, then it waits. Nothing was changed.
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" || r.good() {
+		t.Errorf("good is %t, and the text differs (-want +got):\n%s", r.good(), diff)
+	}
+}

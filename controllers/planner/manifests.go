@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+)
+
+// bufferSize is how much of a manifest is looked at to tell YAML from JSON.
+const bufferSize = 4096
+
+// Decode reads manifests. Objects without a namespace get one.
+func Decode(from io.Reader, namespace string) ([]*unstructured.Unstructured, error) {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(from, bufferSize)
+	var list []*unstructured.Unstructured
+	for {
+		var raw runtime.RawExtension
+		err := decoder.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, problem("the manifests are no YAML: %v", err)
+		}
+		if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+			continue // Between two lines ---.
+		}
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON(raw.Raw); err != nil {
+			return nil, problem("the manifests have something that is no object: %v", err)
+		}
+		object.SetNamespace(cmp.Or(object.GetNamespace(), namespace))
+		list = append(list, object)
+	}
+}
+
+// Apply plans what manifests would do: a cluster as clusterctl prints it, or parts of one that is there.
+func (p *Planner) Apply(ctx context.Context, manifests []*unstructured.Unstructured) (*plan.Simulation, error) {
+	given := &objects{list: manifests}
+	keys, err := clusterKeys(given)
+	if err != nil {
+		return nil, err
+	}
+	var views []*view
+	var machines []plan.Machine
+	for _, key := range keys {
+		v, err := p.viewOf(ctx, key, given)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+		machines = append(machines, v.machines...)
+	}
+	s := plan.New(machines)
+	for _, v := range views {
+		if err := p.apply(ctx, s, v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// clusterKeys returns the clusters that manifests are about, in their order.
+func clusterKeys(given *objects) (keys []client.ObjectKey, err error) {
+	add := func(namespace, name string) {
+		if key := (client.ObjectKey{Namespace: namespace, Name: name}); name != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, u := range given.list {
+		switch u.GetKind() {
+		case "Cluster":
+			add(u.GetNamespace(), u.GetName())
+		case machineDeployment:
+			add(u.GetNamespace(), owner{u, false}.text("spec", "clusterName"))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, problem("the manifests have neither a Cluster nor a MachineDeployment")
+	}
+	return keys, nil
+}
+
+// apply plans it for one cluster.
+func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error {
+	owners, err := p.owners(ctx, v)
+	if err != nil {
+		return err
+	}
+	for _, o := range owners {
+		if v.objects.find(o.GetKind(), client.ObjectKeyFromObject(o)) == nil {
+			continue // It stays as it is.
+		}
+		g, err := p.group(ctx, v, o)
+		if err != nil {
+			return err
+		}
+		replaced, err := p.replaces(ctx, o)
+		if err != nil {
+			return err
+		}
+		do := s.Scale
+		if replaced {
+			do = s.Roll
+		}
+		if !do(g) && o.controlPlane {
+			return nil // The workers wait for the control plane.
+		}
+	}
+	return nil
+}
+
+// replaces reports whether the machines that an owner has are replaced: they come from another template or have another
+// version.
+func (p *Planner) replaces(ctx context.Context, o owner) (bool, error) {
+	before := owner{&unstructured.Unstructured{}, o.controlPlane}
+	before.SetGroupVersionKind(o.GroupVersionKind())
+	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", o.name(), err)
+	}
+	return before.template() != o.template() || before.version() != o.version(), nil
+}

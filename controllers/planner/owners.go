@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	machineDeployment = "MachineDeployment"
+	// builtInZone exists in every MAAS, and holds what was not put elsewhere.
+	builtInZone = "default"
+	// pendingRetry is how soon MAAS is asked again while it lists its machines.
+	pendingRetry = 500 * time.Millisecond
+	// zonesMaxAge is the maximum age of the list of zones.
+	zonesMaxAge = time.Minute
+)
+
+// owner is a control plane or a MachineDeployment. It is read without its type: control planes are of several kinds, and
+// manifests of several versions.
+type owner struct {
+	*unstructured.Unstructured
+	controlPlane bool
+}
+
+func (o owner) name() string { return o.GetKind() + "/" + o.GetName() }
+
+func (o owner) text(path ...string) string {
+	text, _, _ := unstructured.NestedString(o.Object, path...)
+	return text
+}
+
+func (o owner) version() string {
+	if o.controlPlane {
+		return o.text("spec", "version")
+	}
+	return o.text("spec", "template", "spec", "version")
+}
+
+func (o owner) template() string {
+	if o.controlPlane {
+		return clusters.InfrastructureTemplate(o.Unstructured)
+	}
+	if o.text("spec", "template", "spec", "infrastructureRef", "kind") != "MaasMachineTemplate" {
+		return ""
+	}
+	return o.text("spec", "template", "spec", "infrastructureRef", "name")
+}
+
+func (o owner) replicas() int {
+	replicas, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
+	if !found {
+		return 1
+	}
+	return int(replicas)
+}
+
+// strategy returns a field of the rollout's strategy, which is at a different place in each version and kind.
+func (o owner) strategy(path ...string) any {
+	for _, at := range [][]string{{"spec", "rollout", "strategy"}, {"spec", "rolloutStrategy"}, {"spec", "strategy"}} {
+		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, append(at, path...)...); found {
+			return value
+		}
+	}
+	return nil
+}
+
+// leeway returns maxSurge or maxUnavailable as a number of machines.
+func (o owner) leeway(field string, byDefault int, roundUp bool) int {
+	value := intstr.FromInt(byDefault)
+	switch given := o.strategy("rollingUpdate", field).(type) {
+	case int64:
+		value = intstr.FromInt(int(given))
+	case string:
+		value = intstr.Parse(given)
+	}
+	number, err := intstr.GetScaledValueFromIntOrPercent(&value, o.replicas(), roundUp)
+	if err != nil {
+		return byDefault
+	}
+	return number
+}
+
+// owners returns what makes the machines of a cluster: its control plane, and then its MachineDeployments by name.
+func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
+	var owners []owner
+	ref := v.Cluster.Cluster.Spec.ControlPlaneRef
+	if ref.IsDefined() {
+		controlPlane, err := p.controlPlane(ctx, v, ref)
+		if err != nil {
+			return nil, err
+		}
+		owners = append(owners, owner{controlPlane, true})
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(clusterv1.GroupVersion.WithKind(machineDeployment + "List"))
+	if err := p.Client.List(ctx, list, client.InNamespace(v.Cluster.Cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing MachineDeployments: %w", err)
+	}
+	byName := map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		byName[list.Items[i].GetName()] = &list.Items[i]
+	}
+	for _, u := range v.objects.list {
+		if u.GetKind() == machineDeployment && u.GetNamespace() == v.Cluster.Cluster.Namespace {
+			byName[u.GetName()] = u
+		}
+	}
+	var workers []owner
+	for _, u := range byName {
+		if o := (owner{u, false}); o.text("spec", "clusterName") == v.Cluster.Cluster.Name {
+			workers = append(workers, o)
+		}
+	}
+	slices.SortFunc(workers, func(a, b owner) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return append(owners, workers...), nil
+}
+
+func (p *Planner) controlPlane(ctx context.Context, v *view, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+	key := client.ObjectKey{Namespace: v.Cluster.Cluster.Namespace, Name: ref.Name}
+	if given := v.objects.find(ref.Kind, key); given != nil {
+		return given, nil
+	}
+	mapping, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if err != nil {
+		return nil, fmt.Errorf("looking for the kind %s of the control plane: %w", ref.Kind, err)
+	}
+	controlPlane := &unstructured.Unstructured{}
+	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
+	if err := p.Client.Get(ctx, key, controlPlane); err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", ref.Kind, key, err)
+	}
+	return controlPlane, nil
+}
+
+// group returns the machines of an owner, as the simulation knows them.
+func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, error) {
+	name := o.template()
+	if name == "" {
+		return nil, problem("%s of cluster %s names no MaasMachineTemplate", o.name(), v.name())
+	}
+	template := &infrav1.MaasMachineTemplate{}
+	if err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, template); err != nil {
+		return nil, err
+	}
+	spec := template.Spec.Template.Spec
+	vm := v.TemplateVM(spec, o.controlPlane)
+	g := &plan.Group{
+		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Among: vm.Cluster, Replicas: o.replicas(), MaxSurge: o.leeway("maxSurge", 1, true),
+		OnDelete: o.strategy("type") == "OnDelete",
+	}
+	if !o.controlPlane {
+		g.MaxUnavailable, g.Zone = o.leeway("maxUnavailable", 0, false), o.text("spec", "template", "spec", "failureDomain")
+	}
+	if paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused"); paused || annotations.IsPaused(v.Cluster.Cluster, o) {
+		g.Held = "it is paused: Cluster API replaces nothing"
+	}
+	var err error
+	if g.Source, err = v.source(ctx, spec, vm); err != nil {
+		return nil, err
+	}
+	if o.controlPlane {
+		g.FailureDomains, err = failureDomains(ctx, v.Cluster)
+	}
+	return g, err
+}
+
+// source returns what machines of a spec are made from.
+func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec) (source plan.Source, err error) {
+	if !spec.IsLXD() {
+		source.Constraints = scope.Constraints(spec)
+		source.Metal, err = metal(ctx, v)
+		return source, err
+	}
+	source.VM = &vm
+	hosts, err := v.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
+	if isRefusal(err) {
+		source.Refused, err = err, nil
+	}
+	source.Hosts = v.allowed(hosts)
+	return source, err
+}
+
+// isRefusal reports whether an error is why no VM can be made, however often it is tried.
+func isRefusal(err error) bool {
+	var refused *lxd.LXDError
+	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
+}
+
+// metal returns the machines that MAAS can allocate now, or once the cluster gives them back.
+func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
+	var all []*maas.Machine
+	err := wait.PollUntilContextCancel(ctx, pendingRetry, true, func(ctx context.Context) (done bool, err error) {
+		all, err = clusters.BareMetal(ctx, v.Cluster)
+		if errors.Is(err, inventory.ErrPending) {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m *maas.Machine) bool {
+		ours := slices.ContainsFunc(v.machines, func(known plan.Machine) bool { return known.SystemID == m.SystemID })
+		return m.Status != maas.StatusReady && !ours
+	}), nil
+}
+
+// failureDomains returns the zones that Cluster API chooses from for control planes: those that the MaasCluster publishes,
+// or will.
+func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err error) {
+	for _, domain := range s.MaasCluster.Status.FailureDomains {
+		zones = append(zones, domain.Name)
+	}
+	if len(zones) > 0 {
+		return zones, nil
+	}
+	if wanted := s.MaasCluster.Spec.FailureDomains; len(wanted) > 0 {
+		return wanted, nil
+	}
+	all, err := s.Inventory.Zones(ctx, zonesMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing MAAS's zones: %w", err)
+	}
+	for _, zone := range all {
+		if zone.Name != builtInZone || len(all) == 1 {
+			zones = append(zones, zone.Name)
+		}
+	}
+	return zones, nil
+}
+
+func decode(from *unstructured.Unstructured, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, into); err != nil {
+		return problem("%s %s is not as its kind should be: %v", from.GetKind(), from.GetName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package planner reads a management cluster and its MAASes, and plans what an upgrade, new manifests or the emptying of
+// a host would do. It changes nothing.
+package planner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Planner plans. It reads Kubernetes as its client may, and MAAS as the manager does.
+type Planner struct {
+	Client client.Client
+	Scopes *scope.Factory
+}
+
+// Error is a problem with what is to be planned, for the person who asked.
+type Error struct{ Problem string }
+
+// Error returns the problem.
+func (e *Error) Error() string { return e.Problem }
+
+func problem(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+
+// Upgrade plans the rollout of a Kubernetes version: the control plane first, then one MachineDeployment after the other.
+// What has the version already stays.
+func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version string) (*plan.Simulation, error) {
+	v, err := p.view(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	owners, err := p.owners(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	s := plan.New(v.machines)
+	for _, o := range owners {
+		if o.version() == version {
+			continue
+		}
+		g, err := p.group(ctx, v, o)
+		if err != nil {
+			return nil, err
+		}
+		if !s.Roll(g) {
+			break // Cluster API goes on with the workers when the control plane is done, and with one after the other.
+		}
+	}
+	return s, nil
+}
+
+// Drain plans how the VMs on a host go to other hosts, those of all clusters.
+func (p *Planner) Drain(ctx context.Context, host client.ObjectKey) (*plan.Simulation, error) {
+	object := &infrav1.LXDHost{}
+	if err := p.Client.Get(ctx, host, object); err != nil {
+		return nil, fmt.Errorf("reading LXDHost %s: %w", host, err)
+	}
+	keys, err := p.withVMs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var views []*view
+	var machines []plan.Machine
+	for _, key := range keys {
+		v, err := p.view(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if v.drains(host) {
+			views = append(views, v)
+			machines = append(machines, v.machines...)
+		}
+	}
+	s := plan.New(machines)
+	for _, v := range views {
+		if err := p.drain(ctx, s, v); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// withVMs returns the clusters that have VMs on hosts. Others need not be readable.
+func (p *Planner) withVMs(ctx context.Context) (keys []client.ObjectKey, err error) {
+	list := &infrav1.MaasMachineList{}
+	if err := p.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing MaasMachines: %w", err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}
+		if m.Status.LXDHost != "" && key.Name != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) })
+	return keys, nil
+}
+
+// drain plans it for one cluster.
+func (p *Planner) drain(ctx context.Context, s *plan.Simulation, v *view) error {
+	leaves := func(m plan.Machine) bool { return m.On != "" && m.On == v.drained }
+	owners, err := p.owners(ctx, v)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, o := range owners {
+		g, err := p.group(ctx, v, o)
+		if err != nil {
+			return err
+		}
+		known = append(known, g.Owner)
+		s.Drain(g, leaves)
+	}
+	for _, m := range v.machines {
+		if leaves(m) && !slices.Contains(known, m.Owner) {
+			known = append(known, m.Owner)
+			s.Drain(&plan.Group{Cluster: m.Cluster, Owner: m.Owner, Held: "no control plane, and no MachineDeployment, makes another one instead of it"}, leaves)
+		}
+	}
+	return nil
+}
+
+// view is a cluster, with what is known of its MAAS.
+type view struct {
+	*scope.Cluster
+	objects  *objects
+	machines []plan.Machine
+	hosts    []lxd.Host
+	drained  lxd.HostKey // the host that takes no VMs
+}
+
+func (v *view) name() string { return v.Cluster.Cluster.Namespace + "/" + v.Cluster.Cluster.Name }
+
+// drains marks a host as one that is emptied, and reports whether VMs of the cluster are there.
+func (v *view) drains(host client.ObjectKey) bool {
+	for i := range v.hosts {
+		if o := v.hosts[i].Object; o != nil && o.Namespace == host.Namespace && o.Name == host.Name {
+			v.drained = v.hosts[i].Key()
+		}
+	}
+	return v.drained != "" && slices.ContainsFunc(v.machines, func(m plan.Machine) bool { return m.On == v.drained })
+}
+
+// allowed returns the hosts without those that are emptied, which stay in the list to be named in a refusal.
+func (v *view) allowed(hosts []lxd.Host) []lxd.Host {
+	for i := range hosts {
+		if hosts[i].Key() == v.drained {
+			object := *hosts[i].Object
+			object.Unschedulable = true
+			hosts[i].Object = &object
+		}
+	}
+	return hosts
+}
+
+// view reads a cluster that is there.
+func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, error) {
+	return p.viewOf(ctx, key, &objects{})
+}
+
+// viewOf reads a cluster that is there, or that is in manifests.
+func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objects) (*view, error) {
+	cluster := &clusterv1.Cluster{}
+	if err := p.get(ctx, given, "Cluster", key, cluster); err != nil {
+		return nil, err
+	}
+	ref := cluster.Spec.InfrastructureRef
+	if ref.Kind != "MaasCluster" {
+		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key, cmp.Or(ref.Kind, "ClusterClass's"))
+	}
+	maasCluster := &infrav1.MaasCluster{}
+	if err := p.get(ctx, given, "MaasCluster", client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, maasCluster); err != nil {
+		return nil, err
+	}
+	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" { // It is not there yet: any will do.
+		metav1.SetMetaDataAnnotation(&maasCluster.ObjectMeta, infrav1.OwnerIDAnnotation, "new/"+key.String())
+	}
+	s, err := p.Scopes.Cluster(ctx, cluster, maasCluster)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", key, err)
+	}
+	v := &view{Cluster: s, objects: given}
+	if v.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, lxd.VMSpec{}); err != nil && !isRefusal(err) {
+		return nil, fmt.Errorf("reading the hosts of cluster %s: %w", key, err)
+	}
+	return v, p.readMachines(ctx, v)
+}
+
+// readMachines reads the machines of a cluster, the oldest first.
+func (p *Planner) readMachines(ctx context.Context, v *view) error {
+	list := &infrav1.MaasMachineList{}
+	if err := p.Client.List(ctx, list, client.InNamespace(v.Cluster.Cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: v.Cluster.Cluster.Name}); err != nil {
+		return fmt.Errorf("listing the MaasMachines of cluster %s: %w", v.name(), err)
+	}
+	slices.SortFunc(list.Items, func(a, b infrav1.MaasMachine) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for i := range list.Items {
+		m := v.machineOf(&list.Items[i], i)
+		if m.Host != "" || m.SystemID != "" { // Otherwise it has no place yet, and the plan finds one for it.
+			v.machines = append(v.machines, m)
+		}
+	}
+	return nil
+}
+
+// machineOf returns a machine as the simulation knows it.
+func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
+	_, isControlPlane := m.Labels[clusterv1.MachineControlPlaneLabel]
+	vm := v.TemplateVM(m.Spec, isControlPlane)
+	known := plan.Machine{
+		Name: m.Name, Cluster: v.name(), Owner: ownerOf(m, v.Cluster.Cluster), Zone: m.Status.FailureDomain, Among: vm.Cluster, Order: order,
+	}
+	if !m.Spec.IsLXD() {
+		known.SystemID = m.Spec.SystemID
+		return known
+	}
+	known.VM, known.Host, known.StoragePool, known.Has = m.Name, m.Status.LXDHost, vm.StoragePool, vm.Resources
+	if usage := m.Status.VMResourceUsage; usage != nil {
+		known.Has = lxd.Resources{Cores: int(usage.AllocatedCores), Memory: int(usage.AllocatedMemory), Disk: int(usage.AllocatedDisk)}
+	}
+	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
+	if known.Host != "" && at >= 0 {
+		known.On = v.hosts[at].Key()
+	}
+	return known
+}
+
+// ownerOf returns what makes a machine.
+func ownerOf(m *infrav1.MaasMachine, cluster *clusterv1.Cluster) string {
+	labels := m.Labels
+	if _, isControlPlane := labels[clusterv1.MachineControlPlaneLabel]; isControlPlane {
+		return cluster.Spec.ControlPlaneRef.Kind + "/" + cluster.Spec.ControlPlaneRef.Name
+	}
+	if name := labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
+		return machineDeployment + "/" + name
+	}
+	if name := labels[clusterv1.MachineSetNameLabel]; name != "" {
+		return "MachineSet/" + name
+	}
+	return "Machine/" + m.Name
+}
+
+// get reads an object from the manifests, or from Kubernetes.
+func (p *Planner) get(ctx context.Context, given *objects, kind string, key client.ObjectKey, into client.Object) error {
+	if found := given.find(kind, key); found != nil {
+		return decode(found, into)
+	}
+	if err := p.Client.Get(ctx, key, into); err != nil {
+		return fmt.Errorf("reading %s %s: %w", kind, key, err)
+	}
+	return nil
+}
+
+// objects are those of manifests.
+type objects struct{ list []*unstructured.Unstructured }
+
+func (o *objects) find(kind string, key client.ObjectKey) *unstructured.Unstructured {
+	at := slices.IndexFunc(o.list, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == kind && u.GetName() == key.Name && u.GetNamespace() == key.Namespace
+	})
+	if at < 0 {
+		return nil
+	}
+	return o.list[at]
+}
