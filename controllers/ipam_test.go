@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
@@ -365,15 +366,15 @@ func TestCallsForAnAddress(t *testing.T) {
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.61"))
 	metal := infrav1.MaasMachineSpec{}
 	for i, tc := range []struct {
-		what          string
-		spec          infrav1.MaasMachineSpec
-		calls, delete int
+		what string
+		spec infrav1.MaasMachineSpec
+		most plan.Calls // of which capmaasctl plan tells
 	}{
-		{"VM without", vm, 5, 4},
-		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), 6, 4},
-		{"VM from a pool", fromPool(vm, "pool"), 6, 4},
-		{"bare metal without", metal, 4, 2},
-		{"bare metal from a pool", fromPool(metal, "pool"), 5, 4},
+		{"VM without", vm, plan.CallsForVM},
+		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), plan.CallsForVMWithAddress},
+		{"VM from a pool", fromPool(vm, "pool"), plan.CallsForVMWithAddress},
+		{"bare metal without", metal, plan.CallsForMetal},
+		{"bare metal from a pool", fromPool(metal, "pool"), plan.CallsForMetalWithAddress},
 	} {
 		w.maas.ResetCalls()
 		m := w.newMachine(fmt.Sprintf("m-%d", i), false, tc.spec)
@@ -388,11 +389,11 @@ func TestCallsForAnAddress(t *testing.T) {
 		w.delete(m)
 		deletion := w.callsFor()
 		t.Logf("%s: %d calls, %d lists of subnets; %d to delete it", tc.what, len(calls), subnets, len(deletion))
-		if len(deletion) > tc.delete {
-			t.Errorf("%s: %d calls to delete it, want at most %d:\n%s", tc.what, len(deletion), tc.delete, strings.Join(deletion, "\n"))
+		if len(deletion) > tc.most.Delete {
+			t.Errorf("%s: %d calls to delete it, want at most %d:\n%s", tc.what, len(deletion), tc.most.Delete, strings.Join(deletion, "\n"))
 		}
-		if len(calls) > tc.calls || subnets > 1 {
-			t.Errorf("%s: %d calls, want at most %d, and %d lists of subnets:\n%s", tc.what, len(calls), tc.calls, subnets, strings.Join(calls, "\n"))
+		if len(calls) > tc.most.Create || subnets > 1 {
+			t.Errorf("%s: %d calls, want at most %d, and %d lists of subnets:\n%s", tc.what, len(calls), tc.most.Create, subnets, strings.Join(calls, "\n"))
 		}
 	}
 }

@@ -19,6 +19,8 @@ type planReport struct {
 	Command string      `json:"command"`
 	Fits    bool        `json:"fits"`
 	Steps   []plan.Step `json:"steps"`
+	// Calls is how many calls to MAAS it takes at most; 0 if that is not known of each step.
+	Calls int `json:"calls,omitempty"`
 	// Problem is why there is no plan, and Remedy what to do.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
@@ -40,13 +42,18 @@ func (r *planReport) failed(err error) {
 // sumUp sets what follows from the rest.
 func (r *planReport) sumUp() {
 	counts := map[plan.Action]int{}
-	refused := 0
+	refused, unknown := 0, false
 	for _, step := range r.Steps {
 		if step.Fits {
 			counts[step.Action]++
+			r.Calls += step.Calls
+			unknown = unknown || (step.Calls == 0 && step.Action != plan.Keep)
 		} else {
 			refused++
 		}
+	}
+	if unknown {
+		r.Calls = 0
 	}
 	r.Fits = r.Problem == "" && refused == 0
 	switch {
@@ -92,6 +99,9 @@ func (r *planReport) text(w io.Writer) error {
 	}
 	if r.Remedy != "" {
 		fmt.Fprintf(w, "  -> %s\n", r.Remedy)
+	}
+	if r.Calls > 0 {
+		fmt.Fprintf(w, "It takes at most %d calls to MAAS, beside the lists that all machines share.\n", r.Calls)
 	}
 	_, err := fmt.Fprintln(w, r.Summary)
 	return err

@@ -203,6 +203,9 @@ func TestPlan(t *testing.T) {
 		if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", b.manifest(4, 1)))); diff != "" {
 			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
+		if r := b.plan(exitOK, "-f", b.manifest(4, 1)); r.Calls != 3*plan.CallsForVM.Create+plan.CallsForMetal.Create {
+			t.Errorf("it takes %d calls", r.Calls)
+		}
 		r := b.plan(exitFailed, "-f", b.manifest(4, 2))
 		last := r.Steps[len(r.Steps)-1]
 		if len(r.Steps) != 5 || last.Fits || last.Reason == "" || last.Action != plan.Create {

@@ -189,6 +189,7 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 
 // source returns what machines of a spec are made from.
 func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec) (source plan.Source, err error) {
+	source.Calls = callsFor(spec)
 	if !spec.IsLXD() {
 		source.Constraints = scope.Constraints(spec)
 		source.Metal, err = metal(ctx, v)
@@ -201,6 +202,20 @@ func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.
 	}
 	source.Hosts = v.allowed(hosts)
 	return source, err
+}
+
+// callsFor returns how many calls to MAAS a machine of a spec takes.
+func callsFor(spec infrav1.MaasMachineSpec) plan.Calls {
+	hasAddress := spec.StaticIP != "" || spec.StaticIPPoolRef != nil
+	switch {
+	case spec.IsLXD() && hasAddress:
+		return plan.CallsForVMWithAddress
+	case spec.IsLXD():
+		return plan.CallsForVM
+	case hasAddress:
+		return plan.CallsForMetalWithAddress
+	}
+	return plan.CallsForMetal
 }
 
 // isRefusal reports whether an error is why no VM can be made, however often it is tried.

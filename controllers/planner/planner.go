@@ -228,7 +228,7 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 		Name: m.Name, Cluster: v.name(), Owner: ownerOf(m, v.Cluster.Cluster), Zone: m.Status.FailureDomain, Among: vm.Cluster, Order: order,
 	}
 	if !m.Spec.IsLXD() {
-		known.SystemID = m.Spec.SystemID
+		known.SystemID, known.DeleteCalls = m.Spec.SystemID, callsFor(m.Spec).Delete
 		return known
 	}
 	known.VM, known.Host, known.StoragePool, known.Has = m.Name, m.Status.LXDHost, vm.StoragePool, vm.Resources
@@ -238,6 +238,9 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
 	if known.Host != "" && at >= 0 {
 		known.On = v.hosts[at].Key()
+		if !v.hosts[at].IsDirect() {
+			known.DeleteCalls = callsFor(m.Spec).Delete
+		}
 	}
 	return known
 }

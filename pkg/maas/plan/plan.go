@@ -39,6 +39,8 @@ type Step struct {
 	Fits bool `json:"fits"`
 	// Reason is why it can't.
 	Reason string `json:"reason,omitempty"`
+	// Calls is how many calls to MAAS the step takes at most; 0 if that is not known. See Calls.
+	Calls int `json:"calls,omitempty"`
 }
 
 // Source is what machines are made from: a template, as its cluster sees MAAS.
@@ -51,6 +53,8 @@ type Source struct {
 	// Constraints choose among Metal, the machines that MAAS can allocate now, or once they are released.
 	Constraints maas.AllocateParams
 	Metal       []*maas.Machine
+	// Calls are those for one machine, unless it is a VM that is made through LXD's own API.
+	Calls Calls
 }
 
 // Machine is one that is there, or that was made before in the simulation.
@@ -69,6 +73,10 @@ type Machine struct {
 	Among string
 	// Order is the order of age: the oldest machine is the first to go.
 	Order int
+	// DeleteCalls is how many calls to MAAS its deletion takes at most; 0 if that is not known.
+	DeleteCalls int
+
+	direct bool // its VM is made through LXD's own API
 }
 
 // Simulation is what there is while machines are made and deleted one after the other.
@@ -137,6 +145,9 @@ func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
 		return step, false
 	}
 	step.Fits, step.Zone, step.Host = true, m.Zone, m.Host
+	if !m.direct {
+		step.Calls, m.DeleteCalls = g.Source.Calls.Create, g.Source.Calls.Delete
+	}
 	if m.SystemID != "" {
 		step.Host = hostname(&g.Source, m.SystemID)
 	}
@@ -196,6 +207,7 @@ func (s *Simulation) place(m *Machine, source *Source, zone string) error {
 		return err
 	}
 	m.VM, m.Host, m.On, m.Zone, m.StoragePool, m.Has = spec.Hostname, host.Name, host.Key(), host.Zone, spec.StoragePool, spec.Resources
+	m.direct = host.IsDirect()
 	return nil
 }
 
@@ -226,7 +238,7 @@ func cost(m *maas.Machine) float64 { return float64(m.CPUCount) + float64(m.Memo
 func (s *Simulation) remove(m Machine) {
 	s.machines = slices.DeleteFunc(s.machines, func(other Machine) bool { return other.Name == m.Name && other.Cluster == m.Cluster })
 	s.free(&m)
-	s.add(Step{Action: Delete, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: true})
+	s.add(Step{Action: Delete, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: true, Calls: m.DeleteCalls})
 }
 
 // keep adds that a machine stays. fits: that is as it should be.

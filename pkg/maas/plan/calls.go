@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+// Calls are how many calls to MAAS a machine takes at most, beside the lists that all machines share and the DNS record of
+// the cluster's endpoint. 0 is not known.
+type Calls struct{ Create, Delete int }
+
+// What a machine takes. A test of the manager counts the calls.
+var (
+	CallsForVM               = Calls{Create: 5, Delete: 4}
+	CallsForVMWithAddress    = Calls{Create: 6, Delete: 4} // with a static address, from the spec or a pool
+	CallsForMetal            = Calls{Create: 4, Delete: 2}
+	CallsForMetalWithAddress = Calls{Create: 5, Delete: 4}
+)
