@@ -5,13 +5,10 @@ package lxdhost
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +74,7 @@ func newBed(t *testing.T) *bed {
 	}
 	b.between = startProxy(t, b.direct)
 	b.options = b.direct
-	b.options.Address, b.options.ServerCertificate, b.options.Dial = b.between.address, b.between.certificate, nil
+	b.options.Address, b.options.ServerCertificate, b.options.Dial = b.between.Address, b.between.Certificate, nil
 	b.host = b.connect(b.options)
 	return b
 }
@@ -185,12 +182,11 @@ func newKeys(t *testing.T) lxdnode.Keys {
 }
 
 // middleware is put between a client and LXD.
-type middleware func(lxd http.Handler) http.Handler
+type middleware = lxdtest.Middleware
 
-// proxy is an HTTPS server that leads to LXD, through whatever a test puts in between.
+// proxy leads to LXD, through whatever a test puts in between.
 type proxy struct {
-	address     string
-	certificate []byte
+	lxdtest.Proxy
 
 	mu     sync.Mutex
 	change middleware
@@ -203,24 +199,10 @@ func startProxy(t *testing.T, upstream Options) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onward := newTransport(upstream.Dial, secure)
-	forward := &httputil.ReverseProxy{
-		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "https", upstream.Address },
-		Transport:    onward,
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		ErrorLog:     log.New(io.Discard, "", 0),
-	}
 	p := &proxy{}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.with(forward, r).ServeHTTP(w, r) }))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-		onward.inner.CloseIdleConnections()
+	p.Proxy = lxdtest.StartProxy(t, newTransport(upstream.Dial, secure).inner, upstream.Address, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.with(lxd, r).ServeHTTP(w, r) })
 	})
-	p.address = server.Listener.Addr().String()
-	p.certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return p
 }
 

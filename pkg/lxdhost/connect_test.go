@@ -28,7 +28,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 		"nothing":             {change: func(*Options) {}},
 		"straight to LXD":     {change: func(o *Options) { *o = b.direct }},
 		"another pin":         {change: func(o *Options) { o.ServerCertificate = other.Certificate }, want: KindPin},
-		"a pin of LXD's name": {change: func(o *Options) { *o = b.direct; o.ServerCertificate = b.between.certificate }, want: KindPin},
+		"a pin of LXD's name": {change: func(o *Options) { *o = b.direct; o.ServerCertificate = b.between.Certificate }, want: KindPin},
 		"no pin":              {change: func(o *Options) { o.ServerCertificate = nil }, want: KindInvalid},
 		"an unknown client": {change: func(o *Options) {
 			*o = b.direct
