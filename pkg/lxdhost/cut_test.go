@@ -3,6 +3,8 @@
 package lxdhost
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -152,6 +154,55 @@ func TestAnOperationThatCannotBeFollowed(t *testing.T) {
 
 func refusedWait(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusInternalServerError, "no such thing")
+}
+
+// LXD may do later what it gave no proper answer to: a caller that takes it for refused would do it again elsewhere.
+func TestAnOutcomeThatIsNotKnownIsNoRefusal(t *testing.T) {
+	b := newBed(t)
+	garbage := func(_ http.Handler, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("not JSON")) }
+	accepted := func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		_ = json.NewEncoder(w).Encode(api.ResponseRaw{Type: api.AsyncResponse, Metadata: api.Operation{ID: "later"}})
+	}
+	for name, answers := range map[string]struct{ request, wait interference }{
+		"no answer of LXD's form":      {garbage, nil},
+		"a page":                       {page, nil},
+		"no operation":                 {done, nil},
+		"an operation that is refused": {accepted, refusedWait},
+		"no operation of LXD's form":   {accepted, garbage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := b.in(t)
+			b.between.set(func(lxd http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case isWrite(r):
+						answers.request(lxd, w, r)
+					case isWait(r):
+						answers.wait(lxd, w, r)
+					default:
+						lxd.ServeHTTP(w, r)
+					}
+				})
+			})
+			defer b.between.set(nil)
+			_, err := b.host.Create(t.Context(), spec("later"))
+			wantKind(t, err, KindUnreachable)
+			var failed *Error
+			if !errors.As(err, &failed) || !failed.Sent {
+				t.Errorf("it says that nothing was sent: %v", err)
+			}
+		})
+	}
+}
+
+func page(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusBadGateway)
+	_, _ = w.Write([]byte("<html>Bad Gateway</html>"))
+}
+
+func done(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(api.ResponseRaw{Type: api.SyncResponse, StatusCode: http.StatusOK})
 }
 
 // Another client is faster, at the worst moment: between the look and the change.

@@ -19,8 +19,8 @@ func (s *session) url(path ...string) *api.URL {
 	return api.NewURL().Path(append([]string{"1.0"}, path...)...).Project(s.project)
 }
 
-// run sends a request that starts an operation, and waits until that is over. Only an api.StatusError of a refusal and an
-// *errOperation prove that it had no effect.
+// run sends a request that starts an operation, and waits until that is over. Only an api.StatusError and an *errOperation
+// prove that it had no effect.
 //
 // LXD's own client would listen to events for it, and forget the result's code.
 func (s *session) run(method string, target *api.URL, body any) error {
@@ -30,14 +30,27 @@ func (s *session) run(method string, target *api.URL, body any) error {
 // runIfMatch is run, if the target still has the ETag. LXD ignores that but for PUT and PATCH of the instance itself.
 func (s *session) runIfMatch(method string, target *api.URL, body any, etag string) error {
 	started, _, err := s.client.RawQuery(method, target.String(), body, etag)
-	if err != nil {
+	if _, refused := api.StatusErrorMatch(err); refused {
 		return err
+	}
+	if err != nil {
+		return uncertain(err)
 	}
 	operation, err := started.MetadataAsOperation()
 	if err != nil {
-		return err
+		return uncertain(err)
 	}
 	return s.wait(operation.ID)
+}
+
+// uncertain is the error of a request that LXD may have done, or may do later, whatever it answered: Unreachable, unless
+// it was not sent.
+func uncertain(err error) error {
+	known := classify(err)
+	if known.Kind == KindPin {
+		return err
+	}
+	return problem(KindUnreachable, "%s", known.Problem)
 }
 
 // wait waits for an operation. LXD returns 200 whatever came of it, and 404 some seconds after its end.
@@ -52,12 +65,12 @@ func (s *session) wait(id string) error {
 		return problem(KindUnreachable, "LXD has forgotten the operation %s", id)
 	}
 	if err != nil {
-		return err
+		return uncertain(err)
 	}
 	operation, err := response.MetadataAsOperation()
 	switch {
 	case err != nil:
-		return err
+		return uncertain(err)
 	case !operation.StatusCode.IsFinal():
 		return problem(KindUnfinished, "LXD accepted it, and the operation %s is still %s", id, operation.Status)
 	case operation.StatusCode != api.Success || operation.Err != "":
