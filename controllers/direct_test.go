@@ -13,7 +13,10 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -236,6 +239,43 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	}
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// The Secret that says which MAAS an LXDHost is for is gone while a VM is deleted: the LXDHost is there, and so the VM is
+// not given up.
+func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "of-the-host", Namespace: w.namespace},
+		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "admin:token:secret"},
+	}
+	again := secret.DeepCopy()
+	w.create(secret)
+	w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = secret.Name })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	if err := errors.Join(w.client.Delete(t.Context(), secret), w.client.Delete(t.Context(), m)); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(m, "waits", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
+	})
+	if got := server.VMs(t); len(got) != 1 {
+		t.Errorf("LXD has %v", got)
+	}
+	if _, there := w.maas.Machine(m.Spec.SystemID); !there {
+		t.Error("MAAS does not have the machine any more")
+	}
+	w.create(again)
+	w.await(m.Name+" is gone", m, w.hostGone(m))
+	if got := server.VMs(t); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
+	}
+	w.deleteCluster(cluster)
 }
 
 // LXD does not respond when a VM is deleted, the VM boots, and another user takes the machine that MAAS adds. The VM is

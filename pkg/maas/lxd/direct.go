@@ -414,14 +414,16 @@ func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, erro
 	return nil, nil
 }
 
-// object returns the LXDHost of a reference; nil if it is gone.
+// object returns the LXDHost of a reference; nil if it is gone. One that can't be used for this MAAS now may have the VM all
+// the same.
 func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
 	for i := range objects {
-		if objects[i].Direct && d.HostRef(Host{Object: &objects[i]}) == ref {
+		mayHave := objects[i].Direct || objects[i].Problem != nil
+		if mayHave && d.HostRef(Host{Object: &objects[i]}) == ref {
 			return &objects[i], nil
 		}
 	}

@@ -34,8 +34,8 @@ type HostObject struct {
 	// Allows reports whether MaasMachines of a namespace may be placed on the host.
 	Allows func(namespace string) bool
 
-	// Server is how LXD is reached, unless Problem says why that is not known. This and the rest is for hosts whose VMs
-	// are made through LXD's own API.
+	// Server is how LXD is reached, unless Problem says why that is not known, or why the host is not Direct for this MAAS.
+	// This and the rest is for hosts whose VMs are made through LXD's own API.
 	Server  lxdhost.Options
 	Problem error
 

@@ -62,7 +62,8 @@ type hostObjects struct {
 	config  maas.Config
 }
 
-// HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API for this MAAS.
+// HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API. The Problem of those that
+// are for another MAAS says so: some may have been for this one.
 func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error) {
 	list := &infrav1.LXDHostList{}
 	if err := h.factory.Client.List(ctx, list); err != nil {
@@ -73,22 +74,30 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 		host := &list.Items[i]
 		object := h.factory.hostObject(ctx, host)
 		if object.Direct {
-			config, err := h.factory.LXDHostMAAS(ctx, host)
-			object.Direct = err == nil && config.Where() == h.config.Where() && IsOfMAAS(host, config)
-			if object.Direct && config.ID() != h.config.ID() {
-				// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
-				object.Allows = func(namespace string) bool { return namespace == host.Namespace }
-			}
+			h.admit(ctx, host, &object)
 		}
 		if !IsOfMAAS(host, h.config) {
 			object.VMHostID = 0
 		}
-		if !object.Direct && object.VMHost == "" {
-			continue // Its own condition tells why.
-		}
 		objects = append(objects, object)
 	}
 	return objects, nil
+}
+
+// admit decides whether a host is for this MAAS, and for whom.
+func (h *hostObjects) admit(ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject) {
+	config, err := h.factory.LXDHostMAAS(ctx, host)
+	if err == nil && (config.Where() != h.config.Where() || !IsOfMAAS(host, config)) {
+		err = fmt.Errorf("it is for the MAAS at %s", config.Where())
+	}
+	if err != nil {
+		object.Direct, object.Problem = false, &CredentialsError{Source: "LXDHost " + host.Name, cause: err}
+		return
+	}
+	if config.ID() != h.config.ID() {
+		// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
+		object.Allows = func(namespace string) bool { return namespace == host.Namespace }
+	}
 }
 
 // IsOfMAAS reports whether a host can be one of this MAAS: a former VM host is one of the MAAS that it was in.
