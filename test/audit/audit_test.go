@@ -404,6 +404,15 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 		"a VM that was composed, and nothing else": {kind: Leaked,
 			do:   func(b *bed) { b.become(b.compose(maas.Hostname("other", owner)), maas.StatusReady) },
 			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
+		"a VM that was enlisted, and nothing else": {kind: Leaked,
+			do: func(b *bed) {
+				b.post(adminKey, "machines/", "", url.Values{
+					"hostname": {maas.Hostname("other", owner)}, "architecture": {"amd64/generic"}, "mac_addresses": {"00:16:3e:00:00:01"},
+					"power_type": {maas.PowerTypeLXD}, "power_parameters_power_address": {"https://10.77.0.7:8443"},
+					"power_parameters_instance_name": {"other"}, "commission": {"false"},
+				})
+			},
+			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
 		"a machine with our annotations alone": {kind: Leaked,
 			do: func(b *bed) {
 				m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}}))(b.T)

@@ -66,7 +66,8 @@ func (m marks) on(snapshot simulator.MachineSnapshot) string {
 		}
 		return ""
 	}
-	if snapshot.VMHost != "" && m.name(snapshot.Hostname) {
+	isVM := snapshot.VMHost != "" || snapshot.PowerType == maas.PowerTypeLXD
+	if isVM && m.name(snapshot.Hostname) {
 		return "its hostname"
 	}
 	return ""
