@@ -23,6 +23,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // secret is one with credentials, as Kubernetes has it.
@@ -107,6 +108,39 @@ func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 	if calls() == 0 {
 		t.Error("MAAS was never changed")
 	}
+}
+
+// So do those of an LXDHost: nobody could delete its VMs without them, and a namespace that is being deleted gets no new
+// Secret.
+func TestTheSecretsOfAnLXDHostGoLast(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	before := w.maas.State()
+	ofMAAS := w.another("of-the-host")
+	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = ofMAAS.Name })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	ofLXD := w.secret(host.Spec.CredentialsRef.Name)
+	for _, secret := range []*corev1.Secret{ofMAAS, ofLXD} {
+		w.eventually(secret, "held", func() bool { return isHeld(secret) })
+	}
+	for _, o := range []client.Object{ofMAAS, ofLXD, host, w.cluster, cluster, m} {
+		if err := w.client.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []client.Object{m, cluster, host, ofMAAS, ofLXD} {
+		w.await(o.GetName()+" is gone", o, func(ctx context.Context) bool {
+			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(o), o))
+		})
+	}
+	if got := server.VMs(t); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
+	}
+	w.unchanged(before)
 }
 
 // A Secret is free when no MaasCluster names it any more: the MaasCluster names another Secret, or is gone.

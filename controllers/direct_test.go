@@ -23,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
@@ -241,8 +242,8 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	w.unchanged(before)
 }
 
-// The Secret that says which MAAS an LXDHost is for is gone while a VM is deleted: the LXDHost is there, and so the VM is
-// not given up.
+// The Secret that says which MAAS an LXDHost is for names another one while a VM is deleted: the LXDHost is there, and so
+// the VM is not given up.
 func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
@@ -251,17 +252,24 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "of-the-host", Namespace: w.namespace},
 		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "admin:token:secret"},
 	}
-	again := secret.DeepCopy()
 	w.create(secret)
 	w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = secret.Name })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	m := w.newMachine("cp-0", true, vm)
 	w.deployed(m)
-	if err := errors.Join(w.client.Delete(t.Context(), secret), w.client.Delete(t.Context(), m)); err != nil {
+	name := func(endpoint string) {
+		t.Helper()
+		patch := client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, `{"stringData": {"endpoint": %q}}`, endpoint))
+		if err := w.client.Patch(t.Context(), secret, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name("http://" + refused.Port(t) + "/MAAS")
+	if err := w.client.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(m, "waits", func() bool {
+	w.eventually(m, "waiting", func() bool {
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
 	})
 	if got := server.VMs(t); len(got) != 1 {
@@ -270,7 +278,7 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	if _, there := w.maas.Machine(m.Spec.SystemID); !there {
 		t.Error("MAAS does not have the machine any more")
 	}
-	w.create(again)
+	name(w.maasURL)
 	w.await(m.Name+" is gone", m, w.hostGone(m))
 	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)

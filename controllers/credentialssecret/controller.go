@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentialssecret keeps Secrets with MAAS credentials while a MaasCluster names them.
+// Package credentialssecret keeps Secrets with credentials while a MaasCluster or an LXDHost names them.
 package credentialssecret
 
 import (
@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,9 +29,9 @@ import (
 // secretsPage is how many Secrets one call lists. There may be many thousands.
 const secretsPage = 500
 
-// Reconciler removes the finalizer from Secrets with credentials that no MaasCluster names any more. The MaasCluster's
-// reconciler adds it, because it must be there before MAAS is changed, and must not be added for clusters that are
-// paused or that another manager reconciles.
+// Reconciler removes the finalizer from Secrets with credentials that no MaasCluster or LXDHost names any more. The
+// MaasCluster's reconciler adds it, because it must be there before MAAS is changed, and must not be added for clusters
+// that are paused or that another manager reconciles. For LXDHosts it is added here, once they work.
 type Reconciler struct {
 	Client client.Client
 	// APIReader reads Secrets: the cache has only those with the label of a cluster.
@@ -46,7 +47,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "credentialssecret")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("credentialssecret").
-		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(namedSecret), namesItNoMore).
+		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), namesItNoMore).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), needsItOrNamesItNoMore).
 		WatchesRawSource(source.Func(r.enqueueHeld)).
 		WithOptions(options).
 		Complete(ctx, r)
@@ -60,26 +62,47 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 // Secret that it named before.
 var namesItNoMore = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(named(e.ObjectOld), named(e.ObjectNew)) },
+}
+
+// needsItOrNamesItNoMore also handles those after which an LXDHost needs its Secrets.
+var needsItOrNamesItNoMore = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return needs(e.Object) },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := credentialsKey(e.ObjectOld), credentialsKey(e.ObjectNew)
-		return before != after
+		return namesItNoMore.Update(e) || needs(e.ObjectNew) && !needs(e.ObjectOld)
 	},
 }
 
-// credentialsKey returns the Secret that a MaasCluster names, or nothing.
-func credentialsKey(object client.Object) client.ObjectKey {
-	maasCluster, ok := object.(*infrav1.MaasCluster)
-	if !ok || maasCluster.Spec.CredentialsRef == nil {
-		return client.ObjectKey{}
+// named are the Secrets that a MaasCluster or an LXDHost names.
+func named(object client.Object) (keys []client.ObjectKey) {
+	var refs []*infrav1.LocalObjectReference
+	switch o := object.(type) {
+	case *infrav1.MaasCluster:
+		refs = append(refs, o.Spec.CredentialsRef)
+	case *infrav1.LXDHost:
+		refs = append(refs, o.Spec.CredentialsRef, o.Spec.MAASCredentialsRef)
 	}
-	return client.ObjectKey{Namespace: maasCluster.Namespace, Name: maasCluster.Spec.CredentialsRef.Name}
+	for _, ref := range refs {
+		if ref != nil {
+			keys = append(keys, client.ObjectKey{Namespace: object.GetNamespace(), Name: ref.Name})
+		}
+	}
+	return keys
 }
 
-func namedSecret(_ context.Context, object client.Object) []reconcile.Request {
-	if key := credentialsKey(object); key != (client.ObjectKey{}) {
-		return []reconcile.Request{{NamespacedName: key}}
+// needs reports whether the VMs of an LXDHost can't be deleted without its Secrets. Those of host clusters are kept by
+// the MaasMachine that owns the LXDHost.
+func needs(object client.Object) bool {
+	host, ok := object.(*infrav1.LXDHost)
+	return ok && controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && metav1.GetControllerOf(host) == nil &&
+		conditions.IsTrue(host, infrav1.TrustedCondition)
+}
+
+func enqueueNamed(_ context.Context, object client.Object) (requests []reconcile.Request) {
+	for _, key := range named(object) {
+		requests = append(requests, reconcile.Request{NamespacedName: key})
 	}
-	return nil
+	return requests
 }
 
 // enqueueHeld enqueues all Secrets with the finalizer when the manager starts: the last MaasCluster that named one may
@@ -105,10 +128,16 @@ func (r *Reconciler) enqueueHeld(
 	}
 }
 
-// Reconcile frees one Secret, unless a MaasCluster names it.
+// Reconcile frees one Secret, unless it is named, and keeps one that an LXDHost needs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if used, err := r.isUsed(ctx, req.NamespacedName); err != nil || used {
+	used, needed, err := r.use(ctx, req.NamespacedName)
+	switch {
+	case err != nil:
 		return ctrl.Result{}, err
+	case needed:
+		return ctrl.Result{}, client.IgnoreNotFound(hold(ctx, r.Client, r.APIReader, req.NamespacedName))
+	case used:
+		return ctrl.Result{}, nil
 	}
 	secret, err := secretMetadata(ctx, r.APIReader, req.NamespacedName)
 	if err == nil {
@@ -118,29 +147,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	// A MaasCluster created meanwhile may have seen the finalizer that is gone now.
-	if used, err := r.isUsed(ctx, req.NamespacedName); err != nil || !used {
+	if used, _, err := r.use(ctx, req.NamespacedName); err != nil || !used {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(patchFinalizers(ctx, r.Client, secret, controllerutil.AddFinalizer))
 }
 
-// isUsed reports whether a MaasCluster names a Secret. A MaasCluster also counts if it is paused, is another manager's,
-// or is being deleted.
-func (r *Reconciler) isUsed(ctx context.Context, key client.ObjectKey) (bool, error) {
-	list := &infrav1.MaasClusterList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("looking for MaasClusters that use Secret %s: %w", key.Name, err)
+// use reports whether a MaasCluster or an LXDHost names a Secret, and whether an LXDHost needs it. An object also counts if
+// it is paused, is another manager's, or is being deleted.
+func (r *Reconciler) use(ctx context.Context, key client.ObjectKey) (used, needed bool, err error) {
+	clusters, hosts := &infrav1.MaasClusterList{}, &infrav1.LXDHostList{}
+	for _, all := range []client.ObjectList{clusters, hosts} {
+		if err := r.Client.List(ctx, all, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return false, false, fmt.Errorf("looking for what uses Secret %s: %w", key.Name, err)
+		}
 	}
-	return slices.ContainsFunc(list.Items, func(c infrav1.MaasCluster) bool { return credentialsKey(&c) == key }), nil
+	used = slices.ContainsFunc(clusters.Items, func(c infrav1.MaasCluster) bool { return names(&c, key) })
+	for i := range hosts.Items {
+		if host := &hosts.Items[i]; names(host, key) {
+			used, needed = true, needed || needs(host)
+		}
+	}
+	return used, needed, nil
+}
+
+func names(object client.Object, key client.ObjectKey) bool {
+	return slices.Contains(named(object), key)
 }
 
 // Hold keeps the Secret of a cluster while the MaasCluster exists, even if its namespace is deleted. The reader does
 // not cache.
 func Hold(ctx context.Context, c client.Client, reader client.Reader, maasCluster *infrav1.MaasCluster) error {
-	key := credentialsKey(maasCluster)
-	if key == (client.ObjectKey{}) {
-		return nil
+	for _, key := range named(maasCluster) {
+		if err := hold(ctx, c, reader, key); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func hold(ctx context.Context, c client.Client, reader client.Reader, key client.ObjectKey) error {
 	secret, err := secretMetadata(ctx, reader, key)
 	if err != nil {
 		return err
