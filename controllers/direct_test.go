@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -283,6 +284,37 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
 	}
+	w.deleteCluster(cluster)
+}
+
+// Two LXDHosts lead to the same LXD, and the first try of a VM failed on one of them: the VM that its machine runs in is no
+// spare one.
+func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.addLXDHost(server, "host-b", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	before := server.VMs(t)
+	one, other := w.namespace+"/host-a", w.namespace+"/host-b"
+	both := strings.Replace(m.Annotations[infrav1.RecordAnnotation], `"lxdhost:`+one+`"`, `"lxdhost:`+one+`","lxdhost:`+other+`"`, 1)
+	patch := client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, infrav1.RecordAnnotation, both))
+	if err := w.client.Patch(t.Context(), m, patch); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(m.Annotations[infrav1.RecordAnnotation], other) {
+		t.Fatalf("the record is %s", m.Annotations[infrav1.RecordAnnotation])
+	}
+	w.eventually(m, "searched for", func() bool { return !strings.Contains(m.Annotations[infrav1.RecordAnnotation], other) })
+	if diff := cmp.Diff(before, server.VMs(t)); diff != "" {
+		t.Errorf("LXD has (- before, + after):\n%s", diff)
+	}
+	w.deployed(m)
+	w.delete(m)
 	w.deleteCluster(cluster)
 }
 

@@ -364,6 +364,9 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 	if err != nil {
 		return notFound(object, err), nil
 	}
+	if own, err := d.isOwn(ctx, object, vm); err != nil || own {
+		return Presence{State: Gone, Host: object.Name}, err
+	}
 	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{found.MAC.String()}})
 	if err != nil {
 		return Presence{}, fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
@@ -375,6 +378,19 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 	}
 	vm.SystemID, vm.Host = "", object.Name
 	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
+}
+
+// isOwn reports whether a VM that was found on a host is the one that its machine runs in: two LXDHosts may lead to the
+// same LXD.
+func (d *direct) isOwn(ctx context.Context, object *HostObject, vm VM) (bool, error) {
+	if vm.SystemID == "" {
+		return false, nil
+	}
+	runsOn, err := d.HostOf(ctx, &maas.Machine{SystemID: vm.SystemID})
+	if err != nil || runsOn == nil {
+		return false, err
+	}
+	return runsOn.Key() == object.serverKey(), nil
 }
 
 // notFound returns what an error of LXD says of a VM.
