@@ -13,12 +13,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-)
-
-// The marks of a VM in LXD.
-const (
-	ownerKey   = "user.capmaas.owner"
-	machineKey = "user.capmaas.machine"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // checkHeld waits until each VM that is being deleted on a host which nobody has prepared says what it waits for. As long
@@ -78,10 +73,10 @@ func (r *round) checkAdopted(c *cluster) {
 				return false, "", err
 			}
 			config := there[m.Status.Hostname].Config
-			if config[machineKey] == m.Status.Hostname && config[ownerKey] == id {
+			if config[directhost.MachineMark] == m.Status.Hostname && config[directhost.OwnerMark] == id {
 				continue
 			}
-			return false, fmt.Sprintf("%s on %s has owner %q and machine %q", m.Status.Hostname, m.Status.LXDHost, config[ownerKey], config[machineKey]), nil
+			return false, fmt.Sprintf("%s on %s has owner %q and machine %q", m.Status.Hostname, m.Status.LXDHost, config[directhost.OwnerMark], config[directhost.MachineMark]), nil
 		}
 		return true, "", nil
 	})

@@ -28,6 +28,9 @@ var lxdPowerPauses = []time.Duration{
 	200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond,
 }
 
+// LXDUserAgent is what MAAS calls itself in its calls to LXD: pylxd sends them with this library.
+const LXDUserAgent = "python-requests/2.25.1"
+
 // lxdTrusted is LXD's word for a client whose certificate it knows.
 const lxdTrusted = "trusted"
 
@@ -135,7 +138,7 @@ func (h *lxdHost) connect(fn func(*lxdSession) error) error {
 		}
 	}()
 	server, err := lxd.ConnectLXDWithContext(ctx, h.address, &lxd.ConnectionArgs{
-		TLSClientCert: h.certificate, TLSClientKey: h.privateKey, InsecureSkipVerify: true,
+		TLSClientCert: h.certificate, TLSClientKey: h.privateKey, InsecureSkipVerify: true, UserAgent: LXDUserAgent,
 		TransportWrapper: func(made *http.Transport) lxd.HTTPTransporter {
 			transport = made
 			return dialled(made, h.sim.opts.Dial)

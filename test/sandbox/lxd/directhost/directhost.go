@@ -4,6 +4,10 @@
 package directhost
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -20,7 +24,7 @@ import (
 )
 
 const (
-	// Project is the LXD project of the VMs.
+	// Project is the LXD project of the VMs, unless In names another.
 	Project = lxdnode.DefaultProject
 	// Bridge is the bridge of the VMs.
 	Bridge = "br0"
@@ -33,11 +37,12 @@ const (
 
 // Host is a real LXD that is prepared for VMs of ours, and reached through a port of this computer.
 type Host struct {
-	// Address of LXD's HTTPS API, and Keys that it trusts for Project.
+	// Address of LXD's HTTPS API, and Keys that it trusts for the project.
 	Address string
 	Keys    lxdnode.Keys
 	Daemon  *lxd.Daemon
 
+	project     string
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
 	certificate string
@@ -54,19 +59,7 @@ func Start(t testing.TB) *Host {
 func StartAt(t testing.TB, address netip.Prefix) *Host {
 	t.Helper()
 	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge, Address: address})
-	h := &Host{t: t, Daemon: daemon}
-	node, err := lxdnode.Connect(t.Context(), daemon.Socket())
-	h.must(err)
-	report, err := node.Prepare(t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: Project, ListenAddress: listen})
-	h.must(err)
-	if !report.Ready() {
-		t.Fatalf("LXD is %+v", report)
-	}
-	h.Keys, err = lxdnode.NewKeys(user)
-	h.must(err)
-	_, err = node.Trust(t.Context(), user, Project, h.Keys.Certificate)
-	h.must(err)
-	h.client = lxdtest.Connect(t, daemon.Socket()).UseProject(Project)
+	h := (&Host{t: t, Daemon: daemon}).In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)
 	h.certificate = server.Environment.Certificate
@@ -74,11 +67,49 @@ func StartAt(t testing.TB, address netip.Prefix) *Host {
 	return h
 }
 
+// In returns the host with another project of the LXD, which has keys of its own.
+func (h *Host) In(project string) *Host {
+	h.t.Helper()
+	node, err := lxdnode.Connect(h.t.Context(), h.Daemon.Socket())
+	h.must(err)
+	report, err := node.Prepare(h.t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: project, ListenAddress: listen})
+	h.must(err)
+	if !report.Ready() {
+		h.t.Fatalf("LXD is %+v", report)
+	}
+	other := *h
+	other.project = project
+	other.Keys, err = lxdnode.NewKeys(user)
+	h.must(err)
+	_, err = node.Trust(h.t.Context(), user+"-"+project, project, other.Keys.Certificate)
+	h.must(err)
+	other.client = lxdtest.Connect(h.t, h.Daemon.Socket()).UseProject(project)
+	return &other
+}
+
 func (h *Host) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// Behind returns the host as it is reached through a proxy with something in between, until the test ends: for LXDHosts
+// that lead there, and for the MAAS that switches their VMs.
+func (h *Host) Behind(t testing.TB, between lxdtest.Middleware) *Host {
+	t.Helper()
+	keys, err := tls.X509KeyPair(h.Keys.Certificate, h.Keys.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onward := &http.Transport{
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{keys}, InsecureSkipVerify: true}, // LXD's is self-signed
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return h.Daemon.Dial(ctx, "tcp", listen) },
+	}
+	proxy := lxdtest.StartProxy(t, onward, listen, between)
+	behind := *h
+	behind.Address, behind.certificate = proxy.Address, string(proxy.Certificate)
+	return &behind
 }
 
 // VMs are those in LXD, by name, with their state.
@@ -104,7 +135,7 @@ func (h *Host) Objects(key client.ObjectKey, zone string) (*infrav1.LXDHost, *co
 	return &infrav1.LXDHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec: infrav1.LXDHostSpec{
-			Address: h.Address, ServerCertificate: h.certificate, Zone: zone, Project: Project, NetworkBridge: Bridge,
+			Address: h.Address, ServerCertificate: h.certificate, Zone: zone, Project: h.project, NetworkBridge: Bridge,
 			CredentialsRef: &infrav1.LocalObjectReference{Name: secret.Name},
 		},
 	}, secret

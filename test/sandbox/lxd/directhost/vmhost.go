@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/canonical/lxd/shared/api"
 	"github.com/juju/gomaasapi/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,54 +58,6 @@ func (h *Host) Prepare(ctx context.Context, kube client.Client, key client.Objec
 	spec.Project, spec.NetworkBridge = wanted.Spec.Project, wanted.Spec.NetworkBridge
 	if err := kube.Patch(ctx, host, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("preparing LXDHost %s: %w", key, err)
-	}
-	return nil
-}
-
-// Instances are all in LXD, whatever made them, by name.
-func (h *Host) Instances() (map[string]api.Instance, error) {
-	list, err := h.client.GetInstances(api.InstanceTypeAny)
-	if err != nil {
-		return nil, fmt.Errorf("listing the instances: %w", err)
-	}
-	all := map[string]api.Instance{}
-	for _, one := range list {
-		all[one.Name] = one
-	}
-	return all, nil
-}
-
-// Replace deletes a VM, and makes an empty one of that name with another MAC address.
-func (h *Host) Replace(name, mac string) error {
-	found, etag, err := h.client.GetInstance(name)
-	if err != nil {
-		return fmt.Errorf("replacing VM %s: %w", name, err)
-	}
-	stop := api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}
-	if operation, err := h.client.UpdateInstanceState(name, stop, etag); err == nil {
-		_ = operation.Wait() // It may be stopped already.
-	}
-	operation, err := h.client.DeleteInstance(name)
-	if err == nil {
-		err = operation.Wait()
-	}
-	if err != nil {
-		return fmt.Errorf("replacing VM %s: %w", name, err)
-	}
-	request := api.InstancesPost{Name: name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone}, InstancePut: found.Writable()}
-	request.Config = nil
-	request.Devices = found.ExpandedDevices
-	for _, device := range request.Devices {
-		if device["type"] == "nic" {
-			device["hwaddr"] = mac
-		}
-	}
-	operation, err = h.client.CreateInstance(request)
-	if err == nil {
-		err = operation.Wait()
-	}
-	if err != nil {
-		return fmt.Errorf("replacing VM %s: %w", name, err)
 	}
 	return nil
 }

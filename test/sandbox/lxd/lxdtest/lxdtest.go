@@ -19,14 +19,29 @@ const RequireVariable = "CAPMAAS_REQUIRE_LXD"
 // Require skips a test where real daemons can't run, and fails it where RequireVariable is set.
 func Require(t testing.TB) {
 	t.Helper()
-	err := lxd.Missing()
-	if err == nil {
-		return
+	if err := missing(t); err != nil {
+		t.Skip(err)
 	}
-	if os.Getenv(RequireVariable) != "" {
+}
+
+// Possible reports whether real daemons can run, for a test that can do without. It fails the test if they can't where
+// RequireVariable is set.
+func Possible(t testing.TB) bool {
+	t.Helper()
+	err := missing(t)
+	if err != nil {
+		t.Logf("without LXD: %v", err)
+	}
+	return err == nil
+}
+
+func missing(t testing.TB) error {
+	t.Helper()
+	err := lxd.Missing()
+	if err != nil && os.Getenv(RequireVariable) != "" {
 		t.Fatalf("%s is set, but: %v", RequireVariable, err)
 	}
-	t.Skip(err)
+	return err
 }
 
 // Start runs a daemon until the test ends, or skips the test as Require does.

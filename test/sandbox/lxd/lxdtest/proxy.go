@@ -3,13 +3,15 @@
 package lxdtest
 
 import (
-	"encoding/pem"
+	"crypto/tls"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"testing"
+
+	"github.com/canonical/lxd/shared"
 )
 
 // Middleware is put between a client and LXD. It cuts a connection by panicking with http.ErrAbortHandler.
@@ -31,7 +33,16 @@ func StartProxy(t testing.TB, onward *http.Transport, address string, between Mi
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:     log.New(io.Discard, "", 0),
 	})
+	certificate, key, err := shared.GenerateMemCert(false, shared.CertOptions{}) // An LXD is known by it: each has another.
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := httptest.NewUnstartedServer(forward)
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(func() {
@@ -39,8 +50,5 @@ func StartProxy(t testing.TB, onward *http.Transport, address string, between Mi
 		server.Close()
 		onward.CloseIdleConnections()
 	})
-	return Proxy{
-		Address:     server.Listener.Addr().String(),
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
+	return Proxy{Address: server.Listener.Addr().String(), Certificate: certificate}
 }
