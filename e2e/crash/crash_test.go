@@ -5,6 +5,7 @@ package crash_test
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,30 +33,34 @@ func TestBareMetalTurnsUpAfterManagerDied(t *testing.T) {
 	turnsUpLate(t, bareMetalWithAddress, point{stage: creation, method: http.MethodPost, endpoint: "machines/", op: "allocate", n: 1}, "agent_name")
 }
 
+// detach makes the call during which the manager died take effect when its successor has searched for the machine.
+func (k *killer) detach(t *testing.T, isSearch func(point) bool) {
+	searched := make(chan struct{})
+	found := sync.OnceFunc(func() { close(searched) })
+	k.detached = func() {
+		timeout := time.NewTimer(searchTimeout)
+		defer timeout.Stop()
+		select {
+		case <-searched:
+		case <-timeout.C:
+			t.Error("the manager's successor does not search for the machine")
+		}
+	}
+	k.answered = func(at point) {
+		if isSearch(at) {
+			found()
+		}
+	}
+}
+
 // turnsUpLate kills the manager in the call that acquires a machine. MAAS continues with the call when the successor
 // has searched for the machine.
 func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string) {
 	t.Helper()
 	const address = "10.77.0.60"
-	searched := make(chan struct{})
-	k := &killer{
-		manager: box.Manager, stage: creation, target: acquisition, phase: simulator.Before,
-		detached: func() {
-			timeout := time.NewTimer(searchTimeout)
-			defer timeout.Stop()
-			select {
-			case <-searched:
-			case <-timeout.C:
-				t.Error("the manager's successor does not search for the machine")
-			}
-		},
-		answered: func(at point) {
-			// The first search is the predecessor's.
-			if at.stage == creation && at.by == searchedBy && at.n == 2 {
-				close(searched)
-			}
-		},
-	}
+	k := &killer{manager: box.Manager, stage: creation, target: acquisition, phase: simulator.Before}
+	// The first search is the predecessor's.
+	k.detach(t, func(at point) bool { return at.stage == creation && at.by == searchedBy && at.n == 2 })
 	l := life.Begin(t, box, "late")
 	box.MAAS.SetHook(k.hook)
 	defer box.MAAS.SetHook(nil)

@@ -19,18 +19,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// directHost is the name of the LXDHost in each walker's namespace. All are the same LXD.
+// directHost is the name of the LXDHost in each walker's namespace. All are the same LXD, each behind a proxy of its own.
 const directHost = "direct"
 
 // startLXD runs a real LXD, and returns nil where it can't run: the other kinds of lives need none.
 func startLXD(t *testing.T) *directhost.Host {
 	t.Helper()
-	can := false
-	t.Run("LXD runs here", func(t *testing.T) {
-		lxdtest.Require(t)
-		can = true
-	})
-	if !can {
+	if !lxdtest.Possible(t) {
 		return nil
 	}
 	return directhost.Start(t)
@@ -49,7 +44,7 @@ func addDirectHosts(t *testing.T, walkers []*walker, server *directhost.Host) {
 	}
 	for _, w := range walkers {
 		w.lxd = server
-		host, secret := server.Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
+		host, secret := server.Behind(t, w.board.between(w.user)).Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
 		host.Spec.ResourcePool = "capi"
 		// All walkers have VMs there at once.
 		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}

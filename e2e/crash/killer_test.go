@@ -46,7 +46,7 @@ func (p point) writes() bool { return p.method != http.MethodGet }
 // awaited reports whether a manager waits for the effect of its predecessor's call.
 func (p point) awaited() bool {
 	switch p.call() {
-	case "compose", "allocate", "POST machines/", "mark_broken":
+	case "compose", "allocate", makeVM, "POST machines/", "mark_broken":
 		return true
 	}
 	return false
@@ -80,9 +80,9 @@ type killer struct {
 	manager *sandbox.Manager
 	target  point // zero: none
 	phase   simulator.Phase
-	// detached makes MAAS continue with the call during which the manager died, once it returns.
+	// detached makes MAAS, or LXD, continue with the call during which the manager died, once it returns.
 	detached func()
-	// answered is called for each call to which MAAS has responded.
+	// answered is called for each call to which there is a response.
 	answered func(point)
 
 	mutex  sync.Mutex
@@ -96,7 +96,7 @@ type killer struct {
 
 var errKilled = errors.New("the manager was killed")
 
-// hook is called in each call to MAAS.
+// hook is called in each call to MAAS, and to LXD.
 func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 	at, due := k.record(call, phase)
 	if phase == simulator.After && k.answered != nil {
@@ -170,6 +170,7 @@ func listedBy(call simulator.Call) string {
 type switchboard struct {
 	mutex   sync.Mutex
 	killers map[string]*killer // by user
+	toLXD   int                // the number of the last call to LXD
 }
 
 func (s *switchboard) hook(call simulator.Call, phase simulator.Phase) error {

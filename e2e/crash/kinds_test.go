@@ -42,7 +42,7 @@ var (
 		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 1, minMemory: 2048, minDiskSize: 8, " +
 			"lxdConfig: {vmHost: " + directHost + "}",
 		calls: []string{
-			"POST machines/", "set_workload_annotations", "POST nodes/{id}/blockdevices/", "mark_broken", "mark_fixed",
+			makeVM, switchVM, deleteVM, "POST machines/", "set_workload_annotations", "POST nodes/{id}/blockdevices/", "mark_broken", "mark_fixed",
 			"set_storage_layout", "allocate", "deploy", "DELETE machines/{id}/",
 		},
 	}
