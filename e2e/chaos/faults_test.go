@@ -10,10 +10,12 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // spell is a time in which every call has the same fault.
@@ -177,6 +179,9 @@ func what(call simulator.Call) string {
 }
 
 func stalls(call simulator.Call) bool {
+	if strings.HasPrefix(call.Endpoint, directhost.CallPrefix) {
+		return false
+	}
 	return slices.Contains(stallable, call.Op) || slices.Contains(stallable, call.Method) || slices.Contains(stallable, call.Endpoint)
 }
 

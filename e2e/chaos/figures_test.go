@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 )
@@ -38,12 +39,15 @@ func (f *figures) add(what string, n int) {
 
 // record counts changes of machines in MAAS.
 func (f *figures) record(m simulator.MachineSnapshot, change simulator.Change) {
+	isVM := m.VMHost != "" || m.PowerType == maas.PowerTypeLXD
 	switch {
 	case change.Kind == simulator.ChangeCreated && m.VMHost != "":
 		f.add("VMs created", 1)
+	case change.Kind == simulator.ChangeCreated && isVM:
+		f.add("VMs enlisted", 1)
 	case change.Kind == simulator.ChangeDeleted:
 		f.add("VMs deleted", 1)
-	case change.Kind != simulator.ChangeStatus || m.VMHost != "":
+	case change.Kind != simulator.ChangeStatus || isVM:
 	case change.From == "Ready":
 		f.add("bare metal taken", 1)
 	case change.To == "Ready":

@@ -26,9 +26,11 @@ type member struct {
 	Name, Cluster string
 	ControlPlane  bool
 	VM            bool
-	StaticIP      string
-	Commission    bool
-	Erase         string
+	// Direct means that the VM is made through LXD's own API.
+	Direct     bool
+	StaticIP   string
+	Commission bool
+	Erase      string
 	// Fails is the operation that the next machine to do it fails, if not empty.
 	Fails string
 	// Cut is when the machine is deleted, in whatever state; 0 lets it be provisioned.
@@ -36,6 +38,9 @@ type member struct {
 	// Stays means that it is deleted with its cluster.
 	Stays bool
 }
+
+// canBeDirect means that there are direct hosts.
+var canBeDirect bool
 
 // mostStatic is how many static addresses there are.
 const mostStatic = 500
@@ -62,6 +67,7 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	if failing := []string{"deploy", "deploy", "power", "commission", "test", "release", "erase"}; roll.IntN(8) == 0 {
 		m.Fails = failing[roll.IntN(len(failing))]
 	}
+	m.Direct = m.VM && canBeDirect && roll.IntN(3) == 0
 	return m
 }
 
@@ -71,7 +77,7 @@ func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) 
 	m := newMember(roll, cluster, number, serial)
 	m.ControlPlane, m.Cut, m.Stays = true, 0, true
 	if does == madeOwner {
-		m.VM, m.Erase, m.Name = true, "", m.Name+".anchor"
+		m.VM, m.Direct, m.Erase, m.Name = true, false, "", m.Name+".anchor"
 	}
 	return m
 }
@@ -82,6 +88,9 @@ func (m member) plain() sandbox.PlainMachine {
 		mode = "lxd"
 	}
 	spec := "image: u-2204-k8s-1.35, resourcePool: capi, minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
+	if m.Direct {
+		spec = "image: u-2204-k8s-1.35, resourcePool: " + directPool + ", minCPU: 1, minMemory: 2048, minDiskSize: 8, provisioningMode: " + mode
+	}
 	if m.StaticIP != "" {
 		spec += ", staticIP: " + m.StaticIP
 	}

@@ -26,13 +26,14 @@ users:
   - {name: plain, keys: ["` + plainKey + `"]}
   - {name: ` + lesserUser + `, keys: ["` + seesLess + `"]}
 zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
-pools: [{name: capi}, {name: others}]
+pools: [{name: capi}, {name: others}, {name: ` + directPool + `}]
 domains: [{name: maas.sim, default: true}]
 subnets:
   - {cidr: 10.77.0.0/22, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
      reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.255}]}
-# MAAS would note that it can't ask a host that is away for the power of others' VMs.
-timings: {power_poll: 24h}
+# MAAS would note that it can't ask a host that is away for the power of others' VMs. A VM in a real LXD starts no sooner
+# because MAAS's time passes faster.
+timings: {power_poll: 24h, commission: 100m}
 images: [{name: ubuntu/jammy}, {name: u-2204-k8s-1.35, uploaded: true}]
 machines:
   - {names: [theirs-1, theirs-2, theirs-3, theirs-4], zone: zone-a, pool: others, cores: 8, memory: 16384, disks: [100]}
@@ -67,6 +68,8 @@ type size struct {
 	// the effect of its request.
 	stalls int
 	settle time.Duration
+	// direct is how many LXDHosts each LXD has: one that failed is skipped for minutes.
+	direct int
 	// limit bounds all waiting for one thing.
 	limit time.Duration
 	seed  int64
@@ -74,8 +77,8 @@ type size struct {
 
 // The short attack is for each change, with a seed that always finds the same; the full one is for finding more.
 var (
-	short = size{name: "short", clusters: 10, atOnce: 5, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
-	full  = size{name: "full", clusters: 100, atOnce: 15, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
+	short = size{name: "short", clusters: 10, atOnce: 5, direct: 4, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
+	full  = size{name: "full", clusters: 100, atOnce: 15, direct: 10, stalls: 12, settle: 45 * time.Second, limit: 10 * time.Minute}
 )
 
 // chosen is the size and the seed that the environment asks for.

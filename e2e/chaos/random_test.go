@@ -40,6 +40,7 @@ type assault struct {
 	view      *view
 	figures   *figures
 	thieves   *thieves
+	direct    *directHosts
 }
 
 // Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts forget what
@@ -49,7 +50,12 @@ func TestNothingIsLostWhateverFails(t *testing.T) {
 	if err := others(t.Context(), box); err != nil {
 		t.Fatal(err)
 	}
+	hosts := startDirectHosts(t)
+	canBeDirect = len(hosts.hosts) > 0
 	a := begin(t)
+	a.direct = hosts
+	hosts.attackWith(a)
+	t.Cleanup(hosts.calm)
 	t.Cleanup(func() {
 		faults, total := a.weather.figures()
 		t.Logf("%s: %s", attack.replay(), a.figures.line(faults, total))
@@ -68,7 +74,7 @@ func begin(t *testing.T) *assault {
 		t.Fatal(err)
 	}
 	lossy := newLossyHosts(box.MAAS, hosts)
-	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS)}
+	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS), direct: noDirectHosts()}
 	a.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: func(m simulator.MachineSnapshot) bool {
 		return m.Status == "Ready" && m.Pool == "capi" && m.VMHost == ""
 	}})
@@ -154,6 +160,7 @@ func (a *assault) lead(ctx context.Context, name string, number int) {
 	a.t.Logf("%s came and went in %s", name, time.Since(began).Round(time.Second))
 	findings, err := a.auditor.Gone(ctx, audit.Who{Namespace: namespace, Cluster: name})
 	a.report("when "+name+" was gone", findings, err)
+	a.agreeInLXD(ctx, "when "+name+" was gone", name)
 }
 
 func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) error {
@@ -220,6 +227,7 @@ func (a *assault) meet(ctx context.Context, key client.ObjectKey) error {
 		return err
 	}
 	a.endpoints.begin(key.Name, cluster.Spec.ControlPlaneEndpoint.Host)
+	a.direct.learn(key.Name, cluster.Annotations[infrav1.OwnerIDAnnotation])
 	return a.auditor.Learn(ctx)
 }
 
@@ -298,6 +306,12 @@ func (a *assault) agree(ctx context.Context, when, cluster string) {
 	a.auditUntil(ctx, when, func(ctx context.Context) ([]audit.Finding, error) {
 		return a.auditor.Steady(ctx, audit.Who{Namespace: namespace, Cluster: cluster})
 	})
+	a.agreeInLXD(ctx, when, cluster)
+}
+
+// agreeInLXD is agree for the direct hosts and Kubernetes.
+func (a *assault) agreeInLXD(ctx context.Context, when, cluster string) {
+	a.auditUntil(ctx, when, func(ctx context.Context) ([]audit.Finding, error) { return a.direct.findings(ctx, cluster) })
 }
 
 // auditUntil audits until there are no findings, or the time is over.
@@ -321,7 +335,10 @@ func (a *assault) checkEnd(ctx context.Context) {
 	box.MAAS.ClearFaults()
 	box.MAAS.SetHook(nil)
 	a.thieves.stay.Wait()
+	a.direct.calm()
 	a.auditUntil(ctx, "at the end", func(ctx context.Context) ([]audit.Finding, error) { return a.auditor.Gone(ctx, audit.Who{}) })
+	findings, err := a.direct.remains()
+	a.report("at the end", findings, err)
 }
 
 // report fails the test for each new finding.

@@ -98,7 +98,7 @@ func (t *thieves) hook(call simulator.Call, phase simulator.Phase) {
 // target is the machine that a call is about, and how often it is taken.
 func (t *thieves) target(call simulator.Call, phase simulator.Phase) (systemID string, share int) {
 	switch {
-	case phase == simulator.After && isCompose(call):
+	case phase == simulator.After && (isCompose(call) || call.Op == "mark_fixed"):
 		return call.SystemID, ofMade
 	case phase == simulator.After || call.Method != http.MethodGet:
 		return "", 0
@@ -163,7 +163,7 @@ func (t *thieves) take(systemID string) {
 		return
 	}
 	deploys := number/len(t.people)%2 == 0
-	t.a.figures.add(fmt.Sprintf("machines that a thief took (VM %t, deployed %t)", m.Pod != nil, deploys), 1)
+	t.a.figures.add(fmt.Sprintf("machines that a thief took (VM %t, on a direct host %t, deployed %t)", m.Pod != nil || isDirect(m), isDirect(m), deploys), 1)
 	if err := t.settleIn(ctx, thief, m, deploys); err != nil {
 		t.a.t.Error(err)
 	}
@@ -226,12 +226,22 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		box.MAAS.DeleteVM(m.Pod.Name, m.Hostname)
 		return
 	}
+	if isDirect(m) {
+		if err := t.leaveDirect(ctx, m); err != nil {
+			t.a.t.Errorf("a thief deletes %s: %v", m.SystemID, err)
+		}
+		return
+	}
 	if _, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
 		t.a.t.Errorf("a thief releases %s: %v", m.SystemID, err)
 		return
 	}
 	err = sandbox.WaitFor(ctx, "a thief's machine to be released", func() (bool, string, error) {
 		now, _ := box.MAAS.Machine(m.SystemID)
+		if now.Status == "Releasing failed" { // The hardware was to fail for another machine.
+			_, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{})
+			return false, now.Status, err
+		}
 		return !strings.HasSuffix(now.Status, "eleasing") || now.Owner == "", now.Status, nil
 	})
 	if err != nil {
