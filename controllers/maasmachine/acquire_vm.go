@@ -30,6 +30,11 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err != nil {
 		return proceed, err
 	}
+	for i := range hosts {
+		if slices.Contains(l.record.Hosts, placer.HostRef(hosts[i])) {
+			spec.MayBeOn = append(spec.MayBeOn, hosts[i])
+		}
+	}
 	peers, err := r.peers(ctx, l)
 	if err != nil {
 		return proceed, err

@@ -159,6 +159,9 @@ type VMSpec struct {
 	Devices []Device
 	// Commission makes MAAS commission the VM before it is Ready.
 	Commission bool
+	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD, which
+	// starts only one of them.
+	MayBeOn []Host
 }
 
 // Device is a network interface, on a bridge of the host or on a subnet (CIDR).

@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,6 +75,12 @@ func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
 func (o *HostObject) serverKey() HostKey {
 	sum := sha256.Sum256(o.Server.ServerCertificate)
 	return HostKey("LXD " + hex.EncodeToString(sum[:]) + " project " + o.Server.Project)
+}
+
+// isOtherProjectOf reports whether two hosts are projects of one LXD.
+func (h *Host) isOtherProjectOf(other Host) bool {
+	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project &&
+		bytes.Equal(h.Object.Server.ServerCertificate, other.Object.Server.ServerCertificate)
 }
 
 // describe gives VM hosts their LXDHosts.

@@ -136,6 +136,9 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	},
 	// The machine is not running.
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
+	func(h *Host, s *VMSpec) reason {
+		return when(slices.ContainsFunc(s.MayBeOn, h.isOtherProjectOf), "an LXD that may have the VM in another project", "")
+	},
 	// It would probably fail again, and delay other VMs. A pinned VM has no other host to try.
 	func(h *Host, s *VMSpec) reason {
 		return when(!h.CooldownUntil.IsZero() && s.HostName == "", coolingDown, h.FailedTo)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
 // placed returns the host for a VM beside its peers.
@@ -33,6 +35,11 @@ func host(name, zone string, change ...func(*Host)) Host {
 func of(object HostObject) func(*Host) {
 	object.Allows = func(namespace string) bool { return namespace == small.Namespace }
 	return func(h *Host) { h.Object = &object }
+}
+
+// project makes a host a project of an LXD.
+func project(certificate, name string) func(*Host) {
+	return of(HostObject{Direct: true, Server: lxdhost.Options{ServerCertificate: []byte(certificate), Project: name}})
 }
 
 func used(cores, memory int) func(*Host) {
@@ -98,7 +105,12 @@ func TestPlaceChooses(t *testing.T) {
 			host("a2", "a", func(h *Host) { h.Machine = &HostMachine{State: "Broken"} }),
 			host("a3", "a", func(h *Host) { h.Machine = &HostMachine{} }),
 		}, small, nil, "a3"},
-		"a host that is not cordoned":            {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"})), host("a2", "a", of(HostObject{VMHost: "2"}))}, small, nil, "a2"},
+		"a host that is not cordoned": {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"})), host("a2", "a", of(HostObject{VMHost: "2"}))}, small, nil, "a2"},
+		"no other project of an LXD that may have the VM": {[]Host{
+			host("a1", "a", project("lxd-1", "one"), used(8, 0)), host("a2", "a", project("lxd-1", "two")), host("a3", "a", project("lxd-2", "two"), used(4, 0)),
+		}, with(func(s *VMSpec) { s.MayBeOn = []Host{host("a1", "a", project("lxd-1", "one"))} }), nil, "a3"},
+		"the host itself that may have the VM": {[]Host{host("a1", "a", project("lxd-1", "one")), host("a2", "a", project("lxd-1", "two"))},
+			with(func(s *VMSpec) { s.MayBeOn = []Host{host("a1", "a", project("lxd-1", "one"))} }), nil, "a1"},
 		"no host whose resources MAAS lacks yet": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false }), a2}, small, nil, "a2"},
 	} {
 		t.Run(name, func(t *testing.T) {
