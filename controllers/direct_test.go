@@ -287,6 +287,41 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// A VM that MAAS did not add is deleted before another one is made elsewhere, and its host does not respond to that: it is
+// not forgotten.
+func TestAVMThatCouldNotBeDeletedIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	first := directhost.Start(t)
+	second := first.In("second")
+	var cut sync.Once
+	behind := first.Behind(t, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete {
+				cut.Do(func() { panic(http.ErrAbortHandler) })
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	})
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(behind, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "machines/", NoOp: true, Status: http.StatusServiceUnavailable, First: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "made in LXD", func() bool { return len(first.VMs(t)) == 1 })
+	w.addLXDHost(second, "host-b", "zone-a")
+	w.deployed(m)
+	if left, got := first.VMs(t), second.VMs(t); len(left) != 0 || len(got) != 1 {
+		t.Errorf("the first LXDHost has %v, and the second %v", left, got)
+	}
+	w.delete(m)
+	w.unchanged(before)
+	w.deleteCluster(cluster)
+}
+
 // Two LXDHosts lead to the same LXD, and the first try of a VM failed on one of them: the VM that its machine runs in is no
 // spare one.
 func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {

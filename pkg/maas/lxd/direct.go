@@ -263,14 +263,15 @@ func macAddresses(wanted lxdhost.Spec, spec VMSpec) []string {
 }
 
 // Decompose deletes the VM on its host, and then its machine in MAAS, which would not switch it off (DELETE
-// machines/{id}/). If the host does not respond, the machine is deleted all the same: Find shows what is left.
+// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left.
 func (d *direct) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
 	object, err := d.object(ctx, vm.HostRef)
 	if err != nil {
 		return err
 	}
 	if object != nil {
-		if err := d.deleteInstance(ctx, object, vm); err != nil && !lost(err) {
+		// Without a machine there is nothing else to delete.
+		if err := d.deleteInstance(ctx, object, vm); err != nil && (vm.SystemID == "" || !lost(err)) {
 			return err
 		}
 	}
