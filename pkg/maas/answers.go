@@ -34,6 +34,8 @@ func complete(out any) bool {
 		return all(*out, func(s Subnet) bool { return s.ID > 0 && s.CIDR != "" })
 	case *[]Domain:
 		return all(*out, func(d Domain) bool { return d.Name != "" })
+	case *[]Image:
+		return all(*out, func(i Image) bool { return i.Name != "" && i.Architecture != "" })
 	case *IPAddress:
 		return out.IP != ""
 	case *User:

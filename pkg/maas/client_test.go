@@ -243,6 +243,13 @@ func TestRequests(t *testing.T) {
 			},
 			request{"GET", "/MAAS/api/2.0/machines/", url.Values{"id": {"a"}, "agent_name": {"x"}, "not_agent_name": {"y", "z"}}, url.Values{}},
 		},
+		"images": {
+			func() error {
+				_, err := client.ListImages(ctx)
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/boot-resources/", url.Values{}, url.Values{}},
+		},
 		"allocate": {
 			func() error {
 				_, err := client.AllocateMachine(ctx, Unrecorded("a test"), AllocateParams{

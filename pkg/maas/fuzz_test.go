@@ -82,6 +82,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Version(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.WhoAmI(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListImages(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -142,6 +143,10 @@ func checkUsable(t *testing.T, got any) {
 	case []Ref:
 		if slices.ContainsFunc(got, func(r Ref) bool { return r.Name == "" }) {
 			t.Errorf("something without a name: %+v", got)
+		}
+	case []Image:
+		if got == nil || slices.ContainsFunc(got, func(i Image) bool { return i.Name == "" }) {
+			t.Errorf("no list of images, or one without a name: %+v", got)
 		}
 	case string: // system id or version
 		if got == "" {
