@@ -115,7 +115,7 @@ func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 func TestTheSecretsOfAnLXDHostGoLast(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts)
+	w := newWorld(t, withLXDHosts, func(w *world) { w.hostInterval = readOften })
 	before := w.maas.State()
 	ofMAAS := w.another("of-the-host")
 	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = ofMAAS.Name })

@@ -212,6 +212,10 @@ func TestHostsAreEvacuated(t *testing.T) {
 		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 		w.eventUp(host, infrav1.EvacuatedReason)
 	}
+	w.await("the last successor is made", a, func(ctx context.Context) bool {
+		p.step(ctx)
+		return p.made >= 5
+	})
 	if p.most != 1 || p.fewest != 2 || p.made != 5 {
 		t.Errorf("at most %d Machines were being deleted at once, at least %d were healthy, %d were made", p.most, p.fewest, p.made)
 	}

@@ -141,8 +141,9 @@ func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 	}
 	allowed := map[string][]string{}
 	for _, o := range objects {
+		isOffered := o.Direct || o.VMHost != "" // Not one that is for another MAAS.
 		for _, namespace := range []string{"ours", "theirs", "third"} {
-			if o.Allows(namespace) {
+			if isOffered && o.Allows(namespace) {
 				allowed[o.Namespace] = append(allowed[o.Namespace], namespace)
 			}
 		}
