@@ -126,7 +126,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),
-			Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
+			Clock: o.Clock, Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
 		},
 		&maasmachine.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,

@@ -24,16 +24,16 @@ const sendWithin = 5 * time.Second
 // act does what was decided for a VM, if it is decided once more.
 func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, decided verdict) (verdict, error) {
 	// Not the monotonic clock, which stands still while the machine is suspended.
-	began := time.Now().Round(0)
+	began := r.Clock.Now().Round(0)
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
 	if err := r.look(ctx, v); err != nil {
 		return verdict{}, err
 	}
-	if again := decide(v, time.Now()); again.action != decided.action {
+	if again := decide(v, r.Clock.Now()); again.action != decided.action {
 		return again, nil
 	}
-	if time.Now().Round(0).Sub(began) > sendWithin {
+	if r.Clock.Now().Round(0).Sub(began) > sendWithin {
 		return *waiting("the API server takes too long"), nil
 	}
 	var err error
@@ -50,7 +50,7 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 	case err != nil:
 		return verdict{}, fmt.Errorf("replacing Machine %s: %w", client.ObjectKeyFromObject(v.machine), err)
 	case v.owner.controlPlane != nil && v.owner.controlPlane.noRollout:
-		return decide(v, time.Now()), nil
+		return decide(v, r.Clock.Now()), nil
 	}
 	r.Recorder.Eventf(v.maasMachine, host, corev1.EventTypeNormal, "Evacuating", "Evacuate", "it leaves LXDHost %s: %s", host.Name, decided.message)
 	ctrl.LoggerFrom(ctx).Info("A VM leaves its host", "lxdHost", client.ObjectKeyFromObject(host), "maasMachine", v.key(), "message", decided.message)
@@ -62,7 +62,7 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 func (r *Reconciler) rollOut(ctx context.Context, v *vm) error {
 	cp := v.owner.controlPlane
 	before := cp.object.DeepCopy()
-	if err := unstructured.SetNestedField(cp.object.Object, time.Now().UTC().Format(time.RFC3339), rolloutAfterPath...); err != nil {
+	if err := unstructured.SetNestedField(cp.object.Object, r.Clock.Now().UTC().Format(time.RFC3339), rolloutAfterPath...); err != nil {
 		return fmt.Errorf("setting spec.rollout.after: %w", err)
 	}
 	err := r.Client.Patch(ctx, cp.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -43,6 +44,7 @@ type Reconciler struct {
 	APIReader client.Reader
 	Scopes    *scope.Factory
 	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
 	// Enabled is whether the manager may replace Machines.
 	Enabled bool
 	// Interval is the time between two rounds.
@@ -177,7 +179,7 @@ func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error
 			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %v", err))
 			continue
 		}
-		decided := decide(v, time.Now())
+		decided := decide(v, r.Clock.Now())
 		if decided.action == none && decided.state == infrav1.LXDVMLeaving && v.awaitsSuccessor() {
 			now.successors = append(now.successors, successor{maasMachine: v.maasMachine})
 		}
