@@ -153,14 +153,14 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 }
 
 // hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS; if MAAS has no VM hosts, whether it
-// has an LXDHost.
+// has an LXDHost, or its initializer is about to take the node out of service.
 func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.MaasMachine) (bool, error), error) {
 	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
 	switch {
 	case errors.Is(err, maas.Gone):
 		return func(m *infrav1.MaasMachine) (bool, error) {
 			host, err := clusters.LXDHost(ctx, r.Client, m)
-			return host != nil, err
+			return host != nil || isRetiring(m), err
 		}, nil
 	case err != nil:
 		return nil, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
@@ -169,6 +169,12 @@ func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.Ma
 		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
 		return named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0, nil
 	}, nil
+}
+
+// isRetiring reports whether the node of a machine that is being deleted is not out of service yet.
+func isRetiring(m *infrav1.MaasMachine) bool {
+	recorded, err := record.Of(m)
+	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !recorded.In(retired, releasing, diskErasing)
 }
 
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
