@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -160,5 +161,46 @@ func TestRightSecretForAWrongKey(t *testing.T) {
 				t.Errorf("%s, %d: %q does not say what is wrong", name, status, e.Message)
 			}
 		}
+	}
+}
+
+// forgetful closes the connection of the second request without a response, and accepts each nonce once.
+func forgetful(t *testing.T) *Client {
+	t.Helper()
+	var mu sync.Mutex
+	count, used := 0, map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		signature := r.Header.Get("Authorization")
+		count++
+		switch {
+		case used[signature]:
+			http.Error(w, "Authorization Error: 'Nonce already used'", http.StatusUnauthorized)
+		case count == 2:
+			used[signature] = true
+			panic(http.ErrAbortHandler)
+		default:
+			fmt.Fprint(w, `[]`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := NewClient(Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:" + fuzzSecret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestKeyIsNotToBlameForACallSentTwice(t *testing.T) {
+	client := forgetful(t)
+	if err := read(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(t.Context(), client); !errors.Is(err, errSentTwice) || !errors.Is(err, Unavailable) {
+		t.Errorf("the error is %v, want one that can be retried", err)
+	}
+	if err := read(t.Context(), client); err != nil {
+		t.Errorf("the next call: %v", err)
 	}
 }

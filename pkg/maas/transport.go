@@ -23,6 +23,9 @@ const (
 // errTooLate is for a call whose send deadline has passed.
 var errTooLate = errors.New("this process was paused between recording the call and sending it; the call was not sent")
 
+// errSentTwice is for a call that MAAS got twice, of which the second response is worthless.
+var errSentTwice = errors.New("the connection broke after MAAS got the call, and MAAS accepts a signature only once")
+
 // newTransport makes the connections of one client.
 func newTransport(tlsConfig *tls.Config) *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -48,6 +51,7 @@ type exchange struct {
 
 	mu        sync.Mutex
 	connected bool // there was a connection to send the request on
+	again     bool // there was another one, because the first broke
 	late      bool // the send deadline had passed
 }
 
@@ -79,6 +83,10 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 			err = errTooLate
 		}
 		return nil, err
+	}
+	if response.StatusCode == http.StatusUnauthorized && e.sentAgain() {
+		// Go sends a GET again when a kept connection breaks, with the same OAuth nonce: the key is not to blame.
+		return nil, errors.Join(errSentTwice, response.Body.Close())
 	}
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		// The connection would be ours from here on, and no timeout would bound reading from it.
@@ -119,7 +127,7 @@ func (e *exchange) gotConn(info httptrace.GotConnInfo) {
 		e.cancel(errTooLate)
 	}
 	if !e.late {
-		e.connected = true
+		e.again, e.connected = e.connected, true
 		return
 	}
 	// HTTP/2 checks the context again before it writes. HTTP/1 may not; there, no other request has the connection.
@@ -133,4 +141,11 @@ func (e *exchange) sent() (connected, late bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.connected, e.late
+}
+
+// sentAgain reports whether the request may have been sent twice.
+func (e *exchange) sentAgain() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.again
 }
