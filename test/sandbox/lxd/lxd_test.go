@@ -228,9 +228,9 @@ func expectState(t *testing.T, project lxdclient.InstanceServer, want string) {
 	}
 }
 
-func TestRunsVirtualMachines(t *testing.T) {
-	d := lxdtest.Start(t, lxd.Options{})
-	server := connect(t, d)
+// requireVMs skips a test where LXD can't run virtual machines.
+func requireVMs(t *testing.T, server lxdclient.InstanceServer) {
+	t.Helper()
 	settings, _, err := server.GetServer()
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +241,12 @@ func TestRunsVirtualMachines(t *testing.T) {
 		}
 		t.Skipf("no virtual machines here: the drivers are %q", settings.Environment.Driver)
 	}
+}
+
+func TestRunsVirtualMachines(t *testing.T) {
+	d := lxdtest.Start(t, lxd.Options{})
+	server := connect(t, d)
+	requireVMs(t, server)
 	makePool(t, server)
 	project := makeProject(t, server)
 	makeMachine(t, project)
@@ -264,6 +270,44 @@ func TestRunsVirtualMachines(t *testing.T) {
 	setState(t, project, "stop", "Stopped")
 	operation, err := project.DeleteInstance("vm")
 	lxdtest.Finish(t, operation, err)
+}
+
+// servesConfigDrive reports whether a process serves the config drive of a VM of a daemon.
+func servesConfigDrive(d *lxd.Daemon) bool {
+	lists, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+	return slices.ContainsFunc(lists, func(list string) bool {
+		arguments, _ := os.ReadFile(list) // It may have ended.
+		return bytes.Contains(arguments, []byte(d.Dir()+"/devices/"))
+	})
+}
+
+func TestStartsAVMThatItWasStartingWhenItDied(t *testing.T) {
+	d := lxdtest.Start(t, lxd.Options{})
+	server := connect(t, d)
+	requireVMs(t, server)
+	makePool(t, server)
+	project := makeProject(t, server)
+	makeMachine(t, project)
+	if _, err := project.UpdateInstanceState("vm", api.InstanceStatePut{Action: "start", Timeout: -1}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return servesConfigDrive(d), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	project = connect(t, d).UseProject("maas")
+	state, _, err := project.GetInstanceState("vm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Status != "Running" { // else LXD was faster than its death
+		setState(t, project, "start", "Running")
+	}
+	setState(t, project, "stop", "Stopped")
 }
 
 func TestKeepsWhatItHadWhilePoweredOff(t *testing.T) {
