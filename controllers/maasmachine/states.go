@@ -34,7 +34,11 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 		v = v.Overdue(limit)
 	}
 	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.Message)
-	if v.Then != states.Moving && conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+	known := conditions.GetReason(m, infrav1.MachineDeployedCondition)
+	if v.Then == states.Replace {
+		known = m.Status.FailureReason // An outage of MAAS changes the condition for a while.
+	}
+	if v.Then != states.Moving && known != v.Reason {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.Reason, "Observe", "%s", message)
 	}
 	notDeployed(m, v.Reason, "%s", message)

@@ -54,3 +54,18 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		}
 	}
 }
+
+// A machine that is gone for good is news once, also when MAAS was away meanwhile.
+func TestReplacementIsOneEvent(t *testing.T) {
+	recorder := events.NewFakeRecorder(10)
+	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Now()), Recorder: recorder}
+	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{ProviderID: "maas://zone-a/abc123"}}
+	l := lifeOf(t, m)
+	for range 2 {
+		r.reportState(l, states.Vanished)
+		markDeployedUnknown(m, report.Problem{Reason: infrav1.MAASUnavailableReason})
+	}
+	if n := len(recorder.Events); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+}
