@@ -91,10 +91,8 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if dropped {
 			call.Status = 0
+			s.ended(call)
 		}
-		s.calls.end(call)
-		s.log.V(1).Info("Call", "number", call.Number, "method", call.Method, "path", call.Path, "op", call.Op,
-			"systemID", call.SystemID, "status", call.Status)
 	}()
 	fault.wait(s)
 	if fault.dropsBefore() || s.runHook(call, Before) != nil {
@@ -110,7 +108,14 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	out = fault.spoil(out)
 	dropped = false
+	s.ended(call) // Who has the response may ask for the calls.
 	out.send(w, fault.cutsBody())
+}
+
+func (s *Simulator) ended(call Call) {
+	s.calls.end(call)
+	s.log.V(1).Info("Call", "number", call.Number, "method", call.Method, "path", call.Path, "op", call.Op,
+		"systemID", call.SystemID, "status", call.Status)
 }
 
 // resolve returns the endpoint and sets the operation.
