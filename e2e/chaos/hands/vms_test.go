@@ -183,13 +183,13 @@ func takeHostname(b *bed) {
 
 func takeAddressOfVM(b *bed) {
 	vm := b.vm("a")
-	vm.StaticIP = "10.77.1.240" // MAAS reserves none for people in a reserved range, and gives the first ones of the others to machines.
+	vm.StaticIP = "10.77.1.20" // MAAS reserves none for people in a reserved range, and gives those near the ends of the others to machines.
 	b.takeAddress(vm)
 }
 
 func takeAddressOfMetal(b *bed) {
 	metal := b.metal("a")
-	metal.StaticIP = "10.77.1.241"
+	metal.StaticIP = "10.77.1.21"
 	b.takeAddress(metal)
 }
 
