@@ -19,33 +19,9 @@ import (
 // topology is a Cluster of the ClusterClass capmaas, as JSON.
 func topology(t *testing.T, name string, controlPlanes, workers int, variables map[string]any) string {
 	t.Helper()
-	values := []any{
-		map[string]any{"name": "dnsDomain", "value": dnsDomain},
-		map[string]any{"name": "image", "value": image},
-	}
-	for _, variable := range slices.Sorted(maps.Keys(variables)) {
-		values = append(values, map[string]any{"name": variable, "value": variables[variable]})
-	}
-	machineDeployment := map[string]any{"class": "default-worker", "name": "md-0", "replicas": workers}
-	manifest, err := json.Marshal(map[string]any{
-		"apiVersion": clusterv1.GroupVersion.String(), "kind": "Cluster",
-		"metadata": map[string]any{"name": name, "namespace": life.Namespace},
-		"spec": map[string]any{
-			"clusterNetwork": map[string]any{
-				"pods": map[string]any{"cidrBlocks": []string{"10.244.0.0/16"}}, "services": map[string]any{"cidrBlocks": []string{"10.96.0.0/12"}},
-			},
-			"topology": map[string]any{
-				"classRef": map[string]any{"name": "capmaas"}, "version": kubernetesVersion,
-				"controlPlane": map[string]any{"replicas": controlPlanes},
-				"workers":      map[string]any{"machineDeployments": []any{machineDeployment}},
-				"variables":    values,
-			},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(manifest)
+	with := map[string]any{"dnsDomain": dnsDomain, "image": image}
+	maps.Copy(with, variables)
+	return life.Topology(t, name, kubernetesVersion, controlPlanes, workers, with)
 }
 
 // lxd opts a topology into LXD control planes.

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drains_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+)
+
+// pool has all VM hosts.
+const pool = "capi"
+
+// betweenDeaths is the most by which the time between two deaths of the manager is longer than its lease.
+const betweenDeaths = 20 * time.Second
+
+// TestHostsAreEmptiedInRandomOrder: each host is empty when that was asked for, no cluster has ever more than one control
+// plane less than it should have, or none, and nothing is left over.
+func TestHostsAreEmptiedInRandomOrder(t *testing.T) {
+	t.Logf("again: %s", attack.replay())
+	dice := rand.New(rand.NewPCG(uint64(attack.seed), 0))
+	if attack.real {
+		startHosts(t)
+	}
+	auditor, err := audit.Open(box.MAAS, box.Client, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer auditor.Close()
+
+	a := &assault{lives: startClusters(t), auditor: auditor, dice: dice}
+	watched := watch(t, a.lives)
+	for range attack.rounds {
+		names := hostNames()
+		dice.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			a.drain(t, name)
+		}
+	}
+	watched.end()
+	t.Logf("the manager died %d times; %d VMs left hosts", a.deaths, a.left)
+	for _, l := range a.lives {
+		l.Delete()
+	}
+	findings, err := auditor.Gone(t.Context(), audit.Who{})
+	report(t, "when the clusters were gone", findings, err)
+}
+
+func report(t *testing.T, when string, findings []audit.Finding, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("the audit %s: %v", when, err)
+	}
+	for _, finding := range findings {
+		t.Errorf("%s: %s", when, finding)
+	}
+}
+
+// assault is the attack on the clusters.
+type assault struct {
+	lives        []*life.Life
+	auditor      *audit.Auditor
+	dice         *rand.Rand
+	deaths, left int
+}
+
+// drain empties a host, and returns it into service.
+func (a *assault) drain(t *testing.T, name string) {
+	t.Helper()
+	had := vmsOn(t, name)
+	began := time.Now()
+	host := lxdHost(t, name)
+	change(t, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
+	l := a.lives[0]
+	next := time.Now().Add(a.pause() - lease)
+	l.Wait("host "+name+" to be empty", func() (bool, string, error) {
+		if time.Now().After(next) {
+			next = time.Now().Add(a.pause())
+			a.deaths++
+			if err := box.Manager.Kill(); err != nil {
+				return false, "", err
+			}
+		}
+		err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host)
+		return conditions.IsTrue(host, infrav1.EvacuatedCondition), conditions.GetMessage(host, infrav1.EvacuatedCondition), err
+	})
+	if there := vmsOn(t, name); len(there) > 0 {
+		t.Errorf("%s is Evacuated, and has %s", name, strings.Join(there, ", "))
+	}
+	t.Logf("%s was emptied of %d VMs in %v", name, len(had), time.Since(began).Round(time.Second))
+	a.left += len(had)
+	change(t, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	l.Wait("host "+name+" to take VMs again", func() (bool, string, error) {
+		err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host)
+		return conditions.IsTrue(host, infrav1.SchedulableCondition), conditions.GetMessage(host, infrav1.SchedulableCondition), err
+	})
+	for i, l := range a.lives {
+		l.Available(attack.clusters[i].controlPlanes + attack.clusters[i].workers)
+	}
+	findings, err := a.auditor.Steady(t.Context(), audit.Who{})
+	report(t, "after the drain of "+name, findings, err)
+}
+
+// pause is the time from one death of the manager to the next.
+func (a *assault) pause() time.Duration {
+	return lease + time.Duration(a.dice.Int64N(int64(betweenDeaths)))
+}
+
+// lxdHost is the LXDHost of a VM host.
+func lxdHost(t *testing.T, name string) *infrav1.LXDHost {
+	t.Helper()
+	host := &infrav1.LXDHost{}
+	if err := box.Client.Get(t.Context(), client.ObjectKey{Namespace: sandbox.Namespace, Name: name}, host); err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+// hostNames are the VM hosts of MAAS, which are named like their LXDHosts.
+func hostNames() (names []string) {
+	for _, host := range box.MAAS.VMHosts() {
+		names = append(names, host.Name)
+	}
+	return names
+}
+
+// vmsOn are the VMs that really are on a host.
+func vmsOn(t *testing.T, name string) (vms []string) {
+	t.Helper()
+	for _, host := range box.MAAS.VMHosts() {
+		if host.Name == name && host.Unreachable {
+			t.Errorf("%s does not respond", name)
+		}
+		for _, vm := range host.VMs {
+			if host.Name == name {
+				vms = append(vms, vm.Name)
+			}
+		}
+	}
+	return vms
+}
+
+// change changes the spec of an LXDHost.
+func change(t *testing.T, host *infrav1.LXDHost, how func(*infrav1.LXDHostSpec)) {
+	t.Helper()
+	before := host.DeepCopy()
+	how(&host.Spec)
+	if err := box.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startHosts runs three real LXDs, and makes VM hosts of them. Any two have room for all VMs.
+func startHosts(t *testing.T) {
+	t.Helper()
+	lxdtest.Require(t)
+	for i, zone := range []string{"a", "b", "c"} {
+		address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(180 + i)}), 24)
+		as := directhost.VMHost{Name: "lxd-" + zone, Zone: "zone-" + zone, Pool: pool, OverCommit: 10}
+		if err := directhost.StartAt(t, address).RegisterAsVMHost(box.MAASURL, box.MAASAPIKey, as); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// small is the size of all VMs: the computer that runs the test is small, too.
+var small = map[string]any{"minCPU": 1, "minMemory": 2048, "minDiskSize": 8}
+
+// startClusters creates the clusters, and returns when all are available.
+func startClusters(t *testing.T) []*life.Life {
+	t.Helper()
+	var names []string
+	for i := range attack.clusters {
+		names = append(names, fmt.Sprintf("fleet-%d", i))
+	}
+	lives := life.Several(t, box, names...)
+	for i, l := range lives {
+		l.Create(life.Topology(t, l.Key.Name, "v1.35.0", attack.clusters[i].controlPlanes, attack.clusters[i].workers, map[string]any{
+			"dnsDomain": "maas.sim", "image": "u-2204-k8s-1.35", "lxdConfig": map[string]any{},
+			"workerMode": "lxd", "workerLXDConfig": map[string]any{}, "controlPlane": small, "worker": small,
+		}))
+	}
+	for i, l := range lives {
+		l.Available(attack.clusters[i].controlPlanes + attack.clusters[i].workers)
+	}
+	return lives
+}
