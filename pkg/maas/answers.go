@@ -36,6 +36,12 @@ func complete(out any) bool {
 		return all(*out, func(d Domain) bool { return d.Name != "" })
 	case *[]Image:
 		return all(*out, func(i Image) bool { return i.Name != "" && i.Architecture != "" })
+	case *Tag:
+		return out.complete()
+	case *[]Tag:
+		return all(*out, Tag.complete)
+	case *tagged:
+		return out.Added != nil && out.Removed != nil
 	case *IPAddress:
 		return out.IP != ""
 	case *User:
@@ -54,6 +60,11 @@ func all[T any](list []T, ok func(T) bool) bool {
 func (m *Machine) complete() bool { return m != nil && isSystemID(m.SystemID) }
 
 func (h VMHost) complete() bool { return h.ID > 0 && h.Name != "" }
+
+// MAAS takes no other names. They become parts of paths.
+func (t Tag) complete() bool {
+	return t.Name != "" && !slices.ContainsFunc([]byte(t.Name), func(c byte) bool { return c != '-' && c != '_' && !isSystemID(string(c)) })
+}
 
 func (r DNSResource) complete() bool { return r.ID > 0 && r.FQDN != "" }
 

@@ -221,7 +221,7 @@ func TestRequests(t *testing.T) {
 		if r.Method == http.MethodGet {
 			fmt.Fprint(w, "[]")
 		} else {
-			fmt.Fprint(w, `{"system_id": "abc", "id": 1, "fqdn": "a.maas"}`)
+			fmt.Fprint(w, `{"system_id": "abc", "id": 1, "fqdn": "a.maas", "name": "a", "added": 1, "removed": 0}`)
 		}
 	})
 	ctx := t.Context()
@@ -338,6 +338,38 @@ func TestRequests(t *testing.T) {
 			},
 			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"set_storage_layout"}}, url.Values{"storage_layout": {"flat"}}},
 		},
+		"create a tag": {
+			func() error {
+				return client.CreateTag(ctx, Unrecorded("a test"), Tag{Name: "bad", Comment: "it smokes"})
+			},
+			request{"POST", "/MAAS/api/2.0/tags/", url.Values{}, url.Values{"name": {"bad"}, "comment": {"it smokes"}}},
+		},
+		"comment a tag": {
+			func() error {
+				return client.CommentTag(ctx, Unrecorded("a test"), Tag{Name: "bad", Comment: "it smokes"})
+			},
+			request{"PUT", "/MAAS/api/2.0/tags/bad/", url.Values{}, url.Values{"comment": {"it smokes"}}},
+		},
+		"delete a tag": {
+			func() error { return client.DeleteTag(ctx, Unrecorded("a test"), "bad") },
+			request{"DELETE", "/MAAS/api/2.0/tags/bad/", url.Values{}, url.Values{}},
+		},
+		"list tags": {
+			func() error { _, err := client.ListTags(ctx); return err },
+			request{"GET", "/MAAS/api/2.0/tags/", url.Values{}, url.Values{}},
+		},
+		"machines of a tag": {
+			func() error { _, err := client.TaggedMachines(ctx, "bad"); return err },
+			request{"GET", "/MAAS/api/2.0/tags/bad/", url.Values{"op": {"machines"}}, url.Values{}},
+		},
+		"tag a machine": {
+			func() error { return client.TagMachine(ctx, Unrecorded("a test"), "bad", "abc") },
+			request{"POST", "/MAAS/api/2.0/tags/bad/", url.Values{"op": {"update_nodes"}}, url.Values{"add": {"abc"}}},
+		},
+		"untag machines": {
+			func() error { return client.UntagMachines(ctx, Unrecorded("a test"), "bad", []string{"abc", "def"}) },
+			request{"POST", "/MAAS/api/2.0/tags/bad/", url.Values{"op": {"update_nodes"}}, url.Values{"remove": {"abc", "def"}}},
+		},
 		"a plain create has no op": {
 			func() error {
 				_, err := client.CreateDNSResource(ctx, Unrecorded("a test"), "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)
@@ -356,6 +388,14 @@ func TestRequests(t *testing.T) {
 				t.Errorf("the request differs (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// MAAS passes over machines that it does not have.
+func TestTagMachineThatMAASDoesNotHave(t *testing.T) {
+	client := serve(t, answer(200, "application/json", `{"added": 0, "removed": 0}`))
+	if err := client.TagMachine(t.Context(), Unrecorded("a test"), "bad", "abc"); !errors.Is(err, NotFound) {
+		t.Errorf("the error is %v, want %s", err, NotFound)
 	}
 }
 

@@ -83,6 +83,23 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Version(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.WhoAmI(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListImages(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListTags(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.TaggedMachines(ctx, "bad")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.CreateTag(ctx, Unrecorded("a test"), Tag{Name: "bad"})
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.CommentTag(ctx, Unrecorded("a test"), Tag{Name: "bad"})
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.DeleteTag(ctx, Unrecorded("a test"), "bad")
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.TagMachine(ctx, Unrecorded("a test"), "bad", "abc123")
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.UntagMachines(ctx, Unrecorded("a test"), "bad", []string{"abc123"})
+	},
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -143,6 +160,10 @@ func checkUsable(t *testing.T, got any) {
 	case []Ref:
 		if slices.ContainsFunc(got, func(r Ref) bool { return r.Name == "" }) {
 			t.Errorf("something without a name: %+v", got)
+		}
+	case []Tag:
+		if got == nil || slices.ContainsFunc(got, func(tag Tag) bool { return tag.Name == "" || strings.ContainsAny(tag.Name, "/?#.%{} ") }) {
+			t.Errorf("no list of tags, or one without a usable name: %+v", got)
 		}
 	case []Image:
 		if got == nil || slices.ContainsFunc(got, func(i Image) bool { return i.Name == "" }) {

@@ -269,7 +269,7 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 }
 
 // notOf returns the constraint for a machine with an interface that belongs to none of these. It is the only way to
-// exclude machines from an allocation: MAAS's forms lack not_system_id, and tags would change the machines. Names with
+// exclude machines from an allocation by what only we know of them: MAAS's forms lack not_system_id. Names with
 // the characters of constraints are left out; MAAS has none.
 func notOf(hostnames []string) string {
 	var pairs []string

@@ -3,13 +3,18 @@
 package simulator
 
 import (
+	"net/http"
 	"regexp"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // tagName is the pattern of names of tags.
 var tagName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
+// maxTagName is the length of the longest name of a tag.
+const maxTagName = 256
 
 func renderTag(t *tag) object {
 	return object{
@@ -43,9 +48,28 @@ func (rq *request) readTag() (any, error) {
 	return renderTag(t), nil
 }
 
+// mayEditTags refuses users who are no administrators (api/tags.py). From 3.8 on, a user needs the entitlement.
+func (rq *request) mayEditTags() error {
+	switch {
+	case rq.user.admin:
+		return nil
+	case rq.version.atLeast(8):
+		return forbidden("User does not have permission to perform this operation. The user should have permission 'can_edit_global_entities'")
+	}
+	return forbidden("")
+}
+
+// tagToEdit returns the tag of the path. Who may not edit tags does not learn whether there is one.
+func (rq *request) tagToEdit() (*tag, error) {
+	if err := rq.mayEditTags(); err != nil {
+		return nil, err
+	}
+	return rq.tagFor()
+}
+
 func (rq *request) createTag() (any, error) {
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.mayEditTags(); err != nil {
+		return nil, err
 	}
 	t := &tag{}
 	if err := rq.editTag(t); err != nil {
@@ -56,10 +80,15 @@ func (rq *request) createTag() (any, error) {
 }
 
 func (rq *request) editTag(t *tag) error {
-	name := orDefault(rq.data.get("name"), t.name)
+	name := t.name
+	if rq.data.has("name") {
+		name = strings.TrimSpace(rq.data.get("name"))
+	}
 	switch other := rq.tagByName(name); {
 	case name == "":
 		return invalidField("name", "This field is required.")
+	case len(name) > maxTagName:
+		return invalidField("name", "Ensure this value has at most %d characters (it has %d).", maxTagName, len(name))
 	case !tagName.MatchString(name):
 		return invalidField("name", "Enter a valid value.")
 	case other != nil && other != t:
@@ -68,19 +97,16 @@ func (rq *request) editTag(t *tag) error {
 	t.name = name
 	for key, to := range map[string]*string{"comment": &t.comment, "definition": &t.definition, "kernel_opts": &t.kernelOpts} {
 		if rq.data.has(key) {
-			*to = rq.data.get(key)
+			*to = strings.TrimSpace(rq.data.get(key)) // As Django's forms do.
 		}
 	}
 	return nil
 }
 
 func (rq *request) updateTag() (any, error) {
-	t, err := rq.tagFor()
+	t, err := rq.tagToEdit()
 	if err != nil {
 		return nil, err
-	}
-	if !rq.user.admin {
-		return nil, forbidden("")
 	}
 	if err := rq.editTag(t); err != nil {
 		return nil, err
@@ -89,12 +115,9 @@ func (rq *request) updateTag() (any, error) {
 }
 
 func (rq *request) deleteTag() (any, error) {
-	t, err := rq.tagFor()
+	t, err := rq.tagToEdit()
 	if err != nil {
 		return nil, err
-	}
-	if !rq.user.admin {
-		return nil, forbidden("")
 	}
 	for _, m := range rq.db.machines {
 		m.tags = slices.DeleteFunc(m.tags, func(o *tag) bool { return o == t })
@@ -117,14 +140,28 @@ func (rq *request) tagMachines() (any, error) {
 	return out, nil
 }
 
-// updateTagNodes adds the tag to machines and removes it from others.
-func (rq *request) updateTagNodes() (any, error) {
+// tagForNodes returns the tag of update_nodes. Up to 3.4 rack controllers may change it, too, and so everybody learns
+// whether there is one.
+func (rq *request) tagForNodes() (*tag, error) {
+	if rq.version.atLeast(5) {
+		return rq.tagToEdit()
+	}
 	t, err := rq.tagFor()
+	if err == nil && !rq.user.admin {
+		return nil, forbidden("Must be a superuser or supply a rack_controller")
+	}
+	return t, err
+}
+
+// updateTagNodes adds the tag to machines and removes it from others, whoever has them. It passes over ids that no
+// machine has.
+func (rq *request) updateTagNodes() (any, error) {
+	t, err := rq.tagForNodes()
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("Must be a superuser or supply a rack_controller")
+	if given := rq.data.get("definition"); rq.data.has("definition") && given != t.definition {
+		return nil, textError(http.StatusConflict, "Definition supplied '%s' doesn't match current definition '%s'", given, t.definition)
 	}
 	added, removed := 0, 0
 	for _, m := range rq.db.machines {

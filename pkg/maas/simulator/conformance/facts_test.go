@@ -30,6 +30,10 @@ type facts struct {
 	dnsDeleteFreesAddresses bool
 	// brokenKeepsOwner: a machine that is marked broken while it commissions stays its owner's.
 	brokenKeepsOwner bool
+	// tagPermission: a refusal of a change of tags names the missing permission.
+	tagPermission bool
+	// tagsOfRacks: rack controllers may change which machines have a tag, so everybody learns whether there is such a tag.
+	tagsOfRacks bool
 }
 
 // factsOf returns what to expect of a version such as "3.6.5".
@@ -51,6 +55,8 @@ func factsOf(version string) (facts, error) {
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
 		brokenKeepsOwner:        from(3, 5, 0),
+		tagPermission:           from(3, 8, 0),
+		tagsOfRacks:             !from(3, 5, 0),
 	}
 	if from(3, 5, 0) {
 		f.machineKeys["error_description"] = "s"

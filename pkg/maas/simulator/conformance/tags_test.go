@@ -3,7 +3,9 @@
 package conformance
 
 import (
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +36,97 @@ func TestDuplicateTagIsRefused(t *testing.T) {
 func TestTagWithABadNameIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.create(t, "tags/", "name", "a b").refusesField(t, "name", "Enter a valid value.")
+		m.create(t, "tags/", "name", strings.Repeat("x", 257)).refusesField(t, "name", "Ensure this value has at most 256 characters (it has 257).")
+		m.create(t, "tags/", "comment", "nameless").refusesField(t, "name", "This field is required.")
+	})
+}
+
+// A field that the request does not have keeps its value (APIEditMixin in maasserver/forms/__init__.py).
+func TestCommentOfATagIsChanged(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		name := uniqueName()
+		m.deleteAfter(t, "tags/"+name+"/")
+		m.create(t, "tags/", "name", name, "comment", "before", "kernel_opts", "nomodeset").object(t)
+		changed := m.put(t, "tags/"+name+"/", "comment", " after: a=b; c, d ").object(t)
+		if changed.str("comment") != "after: a=b; c, d" || changed.str("name") != name || changed.str("kernel_opts") != "nomodeset" {
+			t.Errorf("%v, want only another comment", changed)
+		}
+		m.put(t, "tags/nosuch-"+name+"/", "comment", "x").refuses(t, http.StatusNotFound, "No Tag matches the given query.")
+	})
+}
+
+func TestMissingTagIsNotFound(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		path := "tags/" + uniqueName() + "/"
+		for _, got := range []*answer{
+			m.get(t, path), m.get(t, path, "op", "machines"), m.delete(t, path), m.op(t, path, "update_nodes", "add", m.newMachine(t).str("system_id")),
+		} {
+			got.refuses(t, http.StatusNotFound, "No Tag matches the given query.")
+		}
+	})
+}
+
+// Everybody may read tags, and only administrators change them and which machines have them (TagsHandler and TagHandler in
+// maasserver/api/tags.py).
+func TestTagsAreChangedByAdministrators(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		plain, machine := m.asPlainUser(t), m.newMachine(t)
+		tag := m.newTag(t, machine)
+		path, missing := "tags/"+tag+"/", "tags/"+uniqueName()+"/"
+		refuses := func(got *answer) {
+			t.Helper()
+			if m.facts.tagPermission {
+				got.refuses(t, http.StatusForbidden, "can_edit_global_entities")
+				return
+			}
+			got.refusesSilently(t, http.StatusForbidden)
+		}
+		refuses(plain.create(t, "tags/", "name", uniqueName()))
+		for _, path := range []string{path, missing} {
+			refuses(plain.put(t, path, "comment", "mine"))
+			refuses(plain.delete(t, path))
+		}
+		for path, status := range map[string]int{path: http.StatusForbidden, missing: http.StatusNotFound} {
+			got := plain.op(t, path, "update_nodes", "remove", machine.str("system_id"))
+			if m.facts.tagsOfRacks {
+				got.refuses(t, status)
+				continue
+			}
+			refuses(got)
+		}
+		if ids := systemIDs(plain.get(t, path, "op", "machines").list(t)); !cmp.Equal(ids, systemIDs([]object{machine})) {
+			t.Errorf("machines of the tag: %v, want %s", ids, machine.str("system_id"))
+		}
+		if !has(plain.get(t, "tags/").list(t), "name", tag) {
+			t.Errorf("tags/ does not list %s", tag)
+		}
+	})
+}
+
+func TestUpdateNodesPassesOverUnknownMachines(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine, path := m.newMachine(t).str("system_id"), "tags/"+m.newTag(t)+"/"
+		for range 2 { // Again, and it is no error.
+			got := m.op(t, path, "update_nodes", "add", machine, "add", "nosuch").object(t)
+			if got.num("added") != 1 || got.num("removed") != 0 {
+				t.Errorf("%v, want 1 added and 0 removed", got)
+			}
+		}
+		m.op(t, path, "update_nodes", "add", machine, "definition", "//node").refuses(t, http.StatusConflict, "doesn't match current definition")
+	})
+}
+
+// not_tags excludes machines that have any of the tags, and a tag that does not exist excludes none
+// (maasserver/node_constraint_filter_forms.py: NODE_EXCLUDES).
+func TestAllocateWithoutTaggedMachines(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		machine, missing := m.vm(t), uniqueName()
+		tag := m.newTag(t, machine)
+		constraints := []string{"system_id", machine.str("system_id"), "dry_run", "true", "not_tags", missing}
+		if got := m.allocate(t, constraints...).object(t); got.str("system_id") != machine.str("system_id") {
+			t.Errorf("allocated %s, want %s", got.str("system_id"), machine.str("system_id"))
+		}
+		m.allocate(t, append(constraints, "not_tags", tag)...).refuses(t, http.StatusConflict)
 	})
 }
 
