@@ -145,6 +145,12 @@ func (k *keyed[K, T]) drop(key K) {
 	delete(k.values, key)
 }
 
+func (k *keyed[K, T]) dropAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.values = nil
+}
+
 // vmHostList is MAAS's response to a request for its VM hosts: a list, or that it has no VM hosts any more.
 type vmHostList struct {
 	hosts []maas.VMHost
@@ -224,6 +230,30 @@ func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.D
 func (i *Inventory) Images(ctx context.Context, maxAge time.Duration) ([]maas.Image, error) {
 	images, _, err := i.images.get(ctx, maxAge, i.client.ListImages)
 	return images, err
+}
+
+// Tags returns MAAS's tags.
+func (i *Inventory) Tags(ctx context.Context, maxAge time.Duration) ([]maas.Tag, error) {
+	tags, _, err := i.tags.get(ctx, maxAge, i.client.ListTags)
+	return tags, err
+}
+
+// Tagged returns the machines that have a tag; none if there is no such tag.
+func (i *Inventory) Tagged(ctx context.Context, tag string, maxAge time.Duration) ([]*maas.Machine, error) {
+	machines, _, err := i.tagged.at(tag).get(ctx, maxAge, func(ctx context.Context) ([]*maas.Machine, error) {
+		machines, err := i.client.TaggedMachines(ctx, tag)
+		if errors.Is(err, maas.NotFound) {
+			return nil, nil
+		}
+		return machines, err
+	})
+	return machines, err
+}
+
+// ForgetTags makes the next Tags and Tagged ask MAAS: a call has changed them.
+func (i *Inventory) ForgetTags() {
+	i.tags.drop()
+	i.tagged.dropAll()
 }
 
 // VMHostProject returns the LXD project that MAAS uses on a VM host.

@@ -81,6 +81,8 @@ type Inventory struct {
 	images   cached[[]maas.Image]
 	projects keyed[int, string]
 	records  keyed[string, *maas.DNSResource]
+	tags     cached[[]maas.Tag]
+	tagged   keyed[string, []*maas.Machine]
 }
 
 // source is the part of the client that polls use.

@@ -10,15 +10,11 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
-// cooldowns are for machines in the pool. MAAS's allocate takes the smallest machine that fits, so it would return the
-// same one again and again. The image may have been bad, and not the machine: then a pool that failed as a whole is
-// used again soon enough. A failed attempt takes MAAS half an hour at least.
-var cooldowns = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Remembered: 24 * time.Hour}
-
-// failures are the bare-metal machines that failed. They are forgotten with the process; MaasMachines that failed
-// report them again.
+// failures are the bare-metal machines that failed, and that MAAS does not let us quarantine. They are forgotten with the
+// process; MaasMachines that failed report them again.
 type failures struct {
 	cooldowns *cooldown.Cooldowns[string] // by system id
 	mu        sync.Mutex
@@ -41,18 +37,19 @@ type CoolingDown struct {
 }
 
 func newFailures() *failures {
-	return &failures{cooldowns: cooldown.New[string](cooldowns), machines: map[string]*failure{}}
+	return &failures{cooldowns: cooldown.New[string](quarantine.Limits), machines: map[string]*failure{}}
 }
 
-// SetClock sets the clock for cooldowns and exclusions, for tests.
+// SetClock sets the clock for quarantines, cooldowns and exclusions, for tests.
 func (s *Service) SetClock(now func() time.Time) {
+	s.Quarantine.SetClock(now)
 	s.failures.cooldowns.SetClock(now)
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
 	s.exclusions.clock = now
 }
 
-// Failed records that a machine failed. seenBy is the UID of the MaasMachine that has it: repeated reports of one
+// Failed records here that a machine failed: MAAS does not let us quarantine it. seenBy is the UID of the MaasMachine that has it: repeated reports of one
 // MaasMachine count as one failure. The machine cools down from then on, and for a while after BackInPool.
 func (s *Service) Failed(m *maas.Machine, seenBy string) {
 	f := s.failures
@@ -86,10 +83,10 @@ func (s *Service) ClearFailures(systemID string) {
 	s.failures.cooldowns.Clear(systemID)
 }
 
-// IsCoolingDown reports whether a machine failed recently.
-func (s *Service) IsCoolingDown(systemID string) bool {
-	_, cooling := s.failures.cooldowns.Get(systemID)
-	return cooling
+// FailedRecently reports whether a machine is quarantined, or cools down.
+func (s *Service) FailedRecently(m *maas.Machine) bool {
+	_, cooling := s.failures.cooldowns.Get(m.SystemID)
+	return cooling || quarantine.Has(m)
 }
 
 // CoolingDown returns the machines in the pool that failed recently and that might fit, in the order in which they are

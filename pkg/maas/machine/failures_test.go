@@ -16,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -122,14 +123,14 @@ func TestAMachineThatFailedIsNotAllocatedWhileItIsLeftAlone(t *testing.T) {
 	p.took("metal-a", maas.AllocateParams{})
 	failed := p.fail("metal-a", "m1")
 	p.took("metal-b", maas.AllocateParams{})
-	p.now = p.now.Add(cooldowns.First - time.Second)
+	p.now = p.now.Add(quarantine.Limits.First - time.Second)
 	p.took("metal-b", maas.AllocateParams{})
-	if !p.IsCoolingDown(failed.SystemID) {
+	if !p.FailedRecently(failed) {
 		t.Error("it is not known to be left alone")
 	}
 	p.now = p.now.Add(time.Second)
 	p.took("metal-a", maas.AllocateParams{})
-	if p.IsCoolingDown(failed.SystemID) {
+	if p.FailedRecently(failed) {
 		t.Error("it is still known to be left alone")
 	}
 }
@@ -140,7 +141,7 @@ func TestWithoutAnotherMachineNoneFits(t *testing.T) {
 	if m, err := p.allocate(maas.AllocateParams{}); !errors.Is(err, maas.Conflict) {
 		t.Fatalf("allocated %+v: %v, want %s", m, err, maas.Conflict)
 	}
-	until := p.now.Add(cooldowns.First)
+	until := p.now.Add(quarantine.Limits.First)
 	want := []CoolingDown{{a.SystemID, "metal-a", 1, until}, {b.SystemID, "metal-b", 1, until}}
 	if a.SystemID > b.SystemID {
 		want[0], want[1] = want[1], want[0]
@@ -175,6 +176,28 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 	p.now = p.now.Add(excludedFor)
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(time.Second)
+	p.took("metal-a", maas.AllocateParams{})
+}
+
+// Another manager has quarantined it, and this one has not heard of that.
+func TestAQuarantinedMachineIsNotAllocated(t *testing.T) {
+	p := newPool(t)
+	p.took("metal-a", maas.AllocateParams{})
+	all, err := p.client.ListMachines(t.Context(), maas.MachineFilter{Hostnames: []string{"metal-a"}})
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	other := NewService(inventory.New(p.client, inventory.Options{}), nil)
+	if _, err := other.Quarantine.Put(t.Context(), maas.Unrecorded("a test"), all[0].SystemID, quarantine.Cause{By: "m1"}); err != nil {
+		t.Fatal(err)
+	}
+	p.took("metal-b", maas.AllocateParams{NotTags: []string{"virtual"}})
+	if m, err := p.allocate(maas.AllocateParams{SystemID: all[0].SystemID}); !errors.Is(err, maas.Conflict) {
+		t.Errorf("allocated %+v, %v; want %s", m, err, maas.Conflict)
+	}
+	if err := other.Quarantine.Lift(t.Context(), maas.Unrecorded("a test"), all[0].SystemID); err != nil {
+		t.Fatal(err)
+	}
 	p.took("metal-a", maas.AllocateParams{})
 }
 
@@ -215,12 +238,12 @@ func TestEachFurtherFailureDoublesThePause(t *testing.T) {
 	if diff := cmp.Diff([]time.Duration{10 * minute, 20 * minute, 40 * minute, 80 * minute, 120 * minute, 120 * minute}, got); diff != "" {
 		t.Errorf("the pauses differ (-want +got):\n%s", diff)
 	}
-	now = now.Add(cooldowns.Remembered + time.Second)
+	now = now.Add(quarantine.Limits.Remembered + time.Second)
 	s.Failed(m, "m7")
 	if list := all(s); len(list) != 1 || list[0].Failures != 1 {
 		t.Errorf("a day later a failure is one of several: %+v", list)
 	}
-	now = now.Add(cooldowns.First + cooldowns.Remembered + time.Second)
+	now = now.Add(quarantine.Limits.First + quarantine.Limits.Remembered + time.Second)
 	if list := all(s); len(list) != 0 || len(s.failures.machines) != 0 {
 		t.Errorf("it is never forgotten: %+v, %+v", list, s.failures.machines)
 	}
@@ -246,14 +269,14 @@ func TestThePauseBeginsInThePool(t *testing.T) {
 	back := now
 	for range 3 { // For example until its network is restored.
 		s.BackInPool(m.SystemID)
-		if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(cooldowns.First)) {
+		if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(quarantine.Limits.First)) {
 			t.Errorf("back at %v: %+v", back, list)
 		}
 		now = now.Add(time.Second)
 	}
 	s.BackInPool("unknown")
 	if len(s.failures.machines) != 1 {
-		t.Errorf("a machine that did not fail is cooldowns.Remembered: %+v", s.failures.machines)
+		t.Errorf("a machine that did not fail is remembered: %+v", s.failures.machines)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 const (
@@ -28,6 +30,7 @@ const (
 // Service does the steps for the machines of one MAAS.
 type Service struct {
 	*ownership.Prover
+	Quarantine *quarantine.Service
 	inventory  *inventory.Inventory
 	lxd        *lxd.Service
 	failures   *failures
@@ -37,7 +40,10 @@ type Service struct {
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
-	return &Service{Prover: ownership.NewProver(inventory), inventory: inventory, lxd: lxd, failures: newFailures(), exclusions: exclusions{clock: time.Now}}
+	return &Service{
+		Prover: ownership.NewProver(inventory), Quarantine: quarantine.NewService(inventory), inventory: inventory, lxd: lxd,
+		failures: newFailures(), exclusions: exclusions{clock: time.Now},
+	}
 }
 
 // LXD places and composes VMs.
@@ -78,11 +84,12 @@ func (e *ComposedInsteadError) Error() string {
 	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
 }
 
-// Allocate takes a bare-metal machine that neither cools down after a failure nor is excluded. maas.Conflict: none
-// fits. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
+// Allocate takes a bare-metal machine that is neither quarantined nor excluded, nor cools down. maas.Conflict: none fits.
+// MAAS itself leaves out what any manager has quarantined by then. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	constraints.NotHostnames = s.notAllocated()
+	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.Tag)
 	constraints.AgentName, constraints.Comment = id.AgentName, comment
 	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, constraints)
 	if err != nil {

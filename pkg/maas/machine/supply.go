@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 // Supply counts machines that meet constraints, by what can be done with them. Others, such as new ones, are in none.
@@ -16,7 +17,7 @@ type Supply struct {
 	InUse int
 	// Broken are those that failed, or that somebody marked as broken in MAAS.
 	Broken int
-	// CoolingDown are Ready, and not allocated for a while: they failed recently, or still have an address that was theirs.
+	// CoolingDown are Ready, and not allocated for a while: they are quarantined, or still have an address that was theirs.
 	CoolingDown int
 }
 
@@ -54,7 +55,7 @@ func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped [
 		zone := zones[m.Zone.Name]
 		_, skip := slices.BinarySearch(skipped, m.Hostname)
 		switch {
-		case m.Status == maas.StatusReady && skip:
+		case m.Status == maas.StatusReady && (skip || quarantine.Has(m)):
 			zone.CoolingDown++
 		case m.Status == maas.StatusReady:
 			zone.Ready++

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 func TestSupply(t *testing.T) {
@@ -20,6 +21,7 @@ func TestSupply(t *testing.T) {
 	}
 	machines := []*maas.Machine{
 		metal("ready", "a", maas.StatusReady), metal("cooling", "a", maas.StatusReady), metal("deployed", "a", maas.StatusDeployed),
+		metal("quarantined", "a", maas.StatusReady, func(m *maas.Machine) { m.Tags = []string{quarantine.Tag} }),
 		metal("failed", "a", maas.StatusFailedDeployment), metal("broken", "a", maas.StatusBroken), metal("new", "a", maas.StatusNew),
 		metal("small", "a", maas.StatusReady, func(m *maas.Machine) { m.CPUCount = 2 }),
 		metal("vm", "a", maas.StatusReady, func(m *maas.Machine) { m.Pod = &maas.Ref{ID: 1} }),
@@ -34,10 +36,10 @@ func TestSupply(t *testing.T) {
 	}{
 		"by zone and state": {
 			maas.AllocateParams{MinCPU: 4, Pool: "p"},
-			supplies{"a": {Ready: 1, InUse: 1, Broken: 2, CoolingDown: 1}, "b": {InUse: 1}},
+			supplies{"a": {Ready: 1, InUse: 1, Broken: 2, CoolingDown: 2}, "b": {InUse: 1}},
 		},
 		"of a zone":       {maas.AllocateParams{Zone: "b"}, supplies{"b": {InUse: 1}}},
-		"small ones, too": {maas.AllocateParams{Zone: "a"}, supplies{"a": {Ready: 2, InUse: 1, Broken: 2, CoolingDown: 1}}},
+		"small ones, too": {maas.AllocateParams{Zone: "a"}, supplies{"a": {Ready: 2, InUse: 1, Broken: 2, CoolingDown: 2}}},
 		"a certain one":   {maas.AllocateParams{SystemID: "id-ready"}, supplies{"a": {Ready: 1}}},
 		"none":            {maas.AllocateParams{Tags: []string{"gpu"}}, supplies{}},
 	} {

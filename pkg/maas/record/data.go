@@ -27,7 +27,20 @@ type Data struct {
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
 	// Release is the last attempt to release the machine. The status shows it.
 	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
+	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
+	// put into quarantine again.
+	Quarantine QuarantineState `json:"quarantine,omitempty"`
 }
+
+// QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.
+type QuarantineState string
+
+const (
+	// Quarantined: MAAS has put it into quarantine.
+	Quarantined QuarantineState = "done"
+	// QuarantineRefused: the API key may not quarantine machines. This process leaves the machine alone as long as it runs.
+	QuarantineRefused QuarantineState = "refused"
+)
 
 // Pending is a recorded call whose outcome is not known.
 type Pending struct {

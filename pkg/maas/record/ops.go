@@ -33,6 +33,8 @@ const (
 	Abort    Op = "abort"
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"
+
+	Quarantine Op = "quarantine"
 )
 
 // acquires reports whether the operation may give the object something.
@@ -50,6 +52,9 @@ const (
 	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
 	// the host is deleted.
 	CloseVMHost Repeatable = "a VM host's id is never given again"
+	// TendQuarantines changes notes on quarantined machines, which are about tags that no machine has, and takes the tag
+	// of a quarantine off machines when it is over, or when they were deployed.
+	TendQuarantines Repeatable = "a late one ends a quarantine early, at worst"
 )
 
 // Permit allows the call at any time.

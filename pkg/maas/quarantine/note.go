@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quarantine
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
+)
+
+const (
+	// Tag keeps the machines that have it from being allocated, whoever put it on them.
+	Tag = "capmaas-quarantine"
+	// about is the comment of Tag.
+	about = "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that failed, and take it off when the time in the " +
+		"comment of the tag " + notePrefix + "SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"
+	// notePrefix and a system id are the name of the tag whose comment is the machine's Note. No machine has that tag.
+	notePrefix = Tag + "-"
+)
+
+// Limits bound how long machines are left alone once they are back in the pool. MAAS's allocate takes the smallest
+// machine that fits, so it would return the same one again and again. The image may have been bad, and not the machine:
+// then a pool that failed as a whole is used again soon enough. A failed attempt takes MAAS half an hour at least.
+var Limits = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Remembered: 24 * time.Hour}
+
+// heldAtMost ends the quarantine of a machine that nobody gives back to the pool, or whose manager is gone.
+const heldAtMost = 24 * time.Hour
+
+// Note says why a machine is quarantined, and until when. Managers share it through MAAS: it is the comment of a tag.
+type Note struct {
+	Since time.Time
+	// Until is when a manager lifts the quarantine; if it is zero, a person does.
+	Until time.Time
+	// Pause is how long the quarantine lasts once the machine is back in the pool; 0: it is, and Until is the end.
+	Pause time.Duration
+	// Failures is how often the machine failed in a row; 0: a person quarantined it.
+	Failures int
+	// By is who had the machine: the UID of a MaasMachine. It has no spaces.
+	By string
+	// Why is one line for people.
+	Why string
+}
+
+// Cause is why a machine is to be quarantined.
+type Cause struct {
+	// By is the UID of the MaasMachine that has the machine: repeated reports of one MaasMachine count as one failure.
+	By string
+	// Why is one line for people.
+	Why string
+}
+
+// why comes last: the text may contain anything.
+const why = "why="
+
+func oneLine(reason string) string { return text.OneLine(reason, len(reason)) }
+
+// String returns the comment for a note. It holds whole seconds.
+func (n Note) String() string {
+	words := []string{"Quarantined"}
+	word := func(key, value string) { words = append(words, key+"="+value) }
+	if !n.Since.IsZero() {
+		word("since", n.Since.UTC().Format(time.RFC3339))
+	}
+	if !n.Until.IsZero() {
+		word("until", n.Until.UTC().Format(time.RFC3339))
+	}
+	if n.Pause > 0 {
+		word("pause", n.Pause.String())
+	}
+	if n.Failures > 0 {
+		word("failures", strconv.Itoa(n.Failures))
+	}
+	if n.By != "" {
+		word("by", n.By)
+	}
+	return strings.Join(append(words, why+oneLine(n.Why)), " ")
+}
+
+// Parse reads the comment of a note's tag. People may have edited it: what can't be read is left out. Without a
+// readable end, only a person lifts the quarantine.
+func Parse(comment string) Note {
+	head, reason, _ := strings.Cut(comment, why)
+	n := Note{Why: oneLine(reason)}
+	for word := range strings.FieldsSeq(head) {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "since":
+			n.Since = parseTime(value)
+		case "until":
+			n.Until = parseTime(value)
+		case "pause":
+			n.Pause, _ = time.ParseDuration(value)
+			n.Pause = max(0, n.Pause)
+		case "failures":
+			n.Failures, _ = strconv.Atoi(value)
+			n.Failures = max(0, n.Failures)
+		case "by":
+			n.By = value
+		}
+	}
+	return n
+}
+
+// parseTime returns zero for what is no time. Years with more than four digits can't be written again.
+func parseTime(value string) time.Time {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}
+	}
+	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9998 {
+		return time.Time{}
+	}
+	return at.Truncate(time.Second)
+}
+
+// after returns the note for a failure, given the machine's last note; the zero Note is none.
+func after(last Note, c Cause, now time.Time) Note {
+	if last.By == c.By && last.Pause > 0 && !last.isOver(now) {
+		return last
+	}
+	failures := 1
+	if last.Failures > 0 && !last.isForgotten(now) {
+		failures = last.Failures + 1
+	}
+	return Note{
+		Since: now, Until: now.Add(heldAtMost), Pause: maas.Doubled(Limits.First, Limits.Longest, failures), Failures: failures, By: c.By, Why: c.Why,
+	}
+}
+
+// inPool returns the note of a machine that is back in the pool: from now on the pause counts.
+func (n Note) inPool(now time.Time) Note {
+	n.Until, n.Pause = now.Add(n.Pause), 0
+	return n
+}
+
+// isOver reports whether a manager may lift the quarantine.
+func (n Note) isOver(now time.Time) bool { return !n.Until.IsZero() && !now.Before(n.Until) }
+
+// isForgotten reports whether a further failure would be the first one again.
+func (n Note) isForgotten(now time.Time) bool {
+	end := n.Until
+	if n.Since.After(end) {
+		end = n.Since
+	}
+	return now.Sub(end) > Limits.Remembered
+}
+
+// Ends says when the quarantine ends, for people.
+func (n Note) Ends() string {
+	switch {
+	case n.Until.IsZero():
+		return "until it is lifted"
+	case n.Pause > 0:
+		return fmt.Sprintf("until %s after its release", n.Pause)
+	}
+	return "until " + n.Until.UTC().Format(time.RFC3339)
+}
+
+// Has reports whether a machine is quarantined.
+func Has(m *maas.Machine) bool { return slices.Contains(m.Tags, Tag) }
+
+func noteName(systemID string) string { return notePrefix + systemID }
+
+// notes returns the notes among MAAS's tags, by system id.
+func notes(tags []maas.Tag) map[string]Note {
+	found := map[string]Note{}
+	for _, tag := range tags {
+		if id, is := strings.CutPrefix(tag.Name, notePrefix); is && id != "" {
+			found[id] = Parse(tag.Comment)
+		}
+	}
+	return found
+}

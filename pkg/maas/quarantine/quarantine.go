@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quarantine keeps bare-metal machines that failed from being allocated, by a tag in MAAS. So all managers of
+// that MAAS know of it, also after a restart, and people see it and can lift it.
+package quarantine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+// Service quarantines machines of one MAAS.
+type Service struct {
+	inventory *inventory.Inventory
+
+	mu    sync.Mutex
+	clock func() time.Time
+}
+
+// NewService makes a service.
+func NewService(inventory *inventory.Inventory) *Service {
+	return &Service{inventory: inventory, clock: time.Now}
+}
+
+// SetClock sets the clock, for tests.
+func (s *Service) SetClock(now func() time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = now
+}
+
+// Machine is a quarantined machine, as far as MAAS shows it to this identity.
+type Machine struct {
+	*maas.Machine
+	Note
+}
+
+// List returns the quarantined machines, no older than maxAge, in the order in which they are free again.
+func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, error) {
+	machines, err := s.inventory.Tagged(ctx, Tag, maxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
+	}
+	if len(machines) == 0 {
+		return nil, nil
+	}
+	tags, err := s.inventory.Tags(ctx, maxAge)
+	if err != nil {
+		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
+	}
+	known := notes(tags)
+	list := make([]Machine, 0, len(machines))
+	for _, m := range machines {
+		list = append(list, Machine{m, known[m.SystemID]})
+	}
+	slices.SortFunc(list, func(a, b Machine) int {
+		return cmp.Or(cmp.Compare(endless(a.Note), endless(b.Note)), a.Until.Compare(b.Until), cmp.Compare(a.SystemID, b.SystemID))
+	})
+	return list, nil
+}
+
+// endless sorts quarantines without an end last.
+func endless(n Note) int {
+	if n.Until.IsZero() {
+		return 1
+	}
+	return 0
+}
+
+// Put quarantines a machine that failed, for a while after it is back in the pool. The caller has proven that the
+// machine is ours. maas.Forbidden: the key's user is no administrator.
+//
+// The note comes first: whoever sees the tag knows its end.
+func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, c Cause) (Note, error) {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return Note{}, err
+	}
+	note := after(notes(tags)[systemID], c, s.now())
+	return note, s.put(ctx, permit, tags, systemID, note)
+}
+
+// PutByHand quarantines a machine because a person says so. It ends after the time, or, if that is 0, when a person
+// lifts it.
+func (s *Service) PutByHand(ctx context.Context, permit maas.Permit, systemID, why string, lasts time.Duration) (Note, error) {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return Note{}, err
+	}
+	note := Note{Since: s.now(), Why: why}
+	if lasts > 0 {
+		note.Until = note.Since.Add(lasts)
+	}
+	return note, s.put(ctx, permit, tags, systemID, note)
+}
+
+func (s *Service) put(ctx context.Context, permit maas.Permit, tags []maas.Tag, systemID string, note Note) error {
+	for _, tag := range []maas.Tag{{Name: noteName(systemID), Comment: note.String()}, {Name: Tag, Comment: about}} {
+		if err := s.ensure(ctx, permit, tags, tag); err != nil {
+			return fmt.Errorf("noting in MAAS why machine %s is quarantined: %w", systemID, err)
+		}
+	}
+	defer s.inventory.ForgetTags()
+	if err := s.inventory.Client().TagMachine(ctx, permit, Tag, systemID); err != nil {
+		return fmt.Errorf("quarantining machine %s: %w", systemID, err)
+	}
+	return nil
+}
+
+// ensure makes a tag exist with its comment. The comment of Tag stays as people may have changed it.
+func (s *Service) ensure(ctx context.Context, permit maas.Permit, tags []maas.Tag, tag maas.Tag) error {
+	i := slices.IndexFunc(tags, func(other maas.Tag) bool { return other.Name == tag.Name })
+	switch {
+	case i >= 0 && (tag.Name == Tag || tags[i].Comment == tag.Comment):
+		return nil
+	case i >= 0:
+		return s.inventory.Client().CommentTag(ctx, permit, tag)
+	}
+	err := s.inventory.Client().CreateTag(ctx, permit, tag)
+	if maas.InvalidField(err, "name") { // Another manager has just created it.
+		return s.inventory.Client().CommentTag(ctx, permit, tag)
+	}
+	return err
+}
+
+// Lift ends the quarantine of machines, and forgets their failures. It is no error if they are in none.
+func (s *Service) Lift(ctx context.Context, permit maas.Permit, systemIDs ...string) error {
+	if err := s.untag(ctx, permit, systemIDs); err != nil {
+		return err
+	}
+	for _, id := range systemIDs {
+		if err := s.inventory.Client().DeleteTag(ctx, permit, noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
+			return fmt.Errorf("forgetting why machine %s was quarantined: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// untag takes the tag off machines. The notes stay.
+func (s *Service) untag(ctx context.Context, permit maas.Permit, systemIDs []string) error {
+	defer s.inventory.ForgetTags()
+	err := s.inventory.Client().UntagMachines(ctx, permit, Tag, systemIDs)
+	if err != nil && !errors.Is(err, maas.NotFound) { // Without the tag, no machine has it.
+		return fmt.Errorf("lifting the quarantine of %d machine(s): %w", len(systemIDs), err)
+	}
+	return nil
+}
+
+// Succeeded lifts the quarantine of a machine that was deployed, and forgets its failures. What people quarantined
+// stays. Notes are read from the inventory, no older than maxAge: mostly there is none.
+func (s *Service) Succeeded(ctx context.Context, permit maas.Permit, systemID string, maxAge time.Duration) error {
+	tags, err := s.inventory.Tags(ctx, maxAge)
+	if err != nil {
+		return fmt.Errorf("reading why machines are in quarantine: %w", err)
+	}
+	if notes(tags)[systemID].Failures == 0 {
+		return nil
+	}
+	return s.Lift(ctx, permit, systemID)
+}
+
+const (
+	// maxLifted and maxChanged bound what one Tend does: machines in one call, and notes with a call each. The next one
+	// does the rest.
+	maxLifted  = 100
+	maxChanged = 20
+)
+
+// Tend lets the pause of machines begin that are back in the pool, lifts the quarantines that are over, and deletes
+// notes that nobody needs any more. It returns the system ids of the machines that it lifted. Several managers may do so
+// at the same time. It asks MAAS once while there is nothing to do.
+func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string, err error) {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, now := notes(tags), s.now()
+	maps.DeleteFunc(known, func(_ string, n Note) bool { return n.Pause == 0 && !n.isOver(now) && !n.isForgotten(now) })
+	if len(known) == 0 {
+		return nil, nil
+	}
+	machines, err := s.inventory.Tagged(ctx, Tag, 0)
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
+	}
+	var back []string
+	for _, m := range machines {
+		switch note := known[m.SystemID]; {
+		case note.isOver(now):
+			lifted = append(lifted, m.SystemID)
+		case note.Pause > 0 && isInPool(m):
+			back = append(back, m.SystemID)
+		}
+	}
+	if err := s.beginPauses(ctx, permit, known, back); err != nil {
+		return nil, err
+	}
+	if lifted = lifted[:min(len(lifted), maxLifted)]; len(lifted) > 0 {
+		if err := s.untag(ctx, permit, lifted); err != nil {
+			return nil, err
+		}
+	}
+	maps.DeleteFunc(known, func(id string, n Note) bool {
+		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
+	})
+	return lifted, s.forget(ctx, permit, slices.Sorted(maps.Keys(known)))
+}
+
+// isInPool reports whether a machine could be allocated if it were not quarantined.
+func isInPool(m *maas.Machine) bool { return m.Owner == "" && m.Status == maas.StatusReady }
+
+// beginPauses notes the ends of the quarantines of machines that are back in the pool.
+func (s *Service) beginPauses(ctx context.Context, permit maas.Permit, known map[string]Note, systemIDs []string) error {
+	defer s.inventory.ForgetTags()
+	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
+		err := s.inventory.Client().CommentTag(ctx, permit, maas.Tag{Name: noteName(id), Comment: known[id].inPool(s.now()).String()})
+		if err != nil && !errors.Is(err, maas.NotFound) {
+			return fmt.Errorf("noting in MAAS until when machine %s is quarantined: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// forget deletes notes of machines that are in no quarantine.
+func (s *Service) forget(ctx context.Context, permit maas.Permit, systemIDs []string) error {
+	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
+		if err := s.inventory.Client().DeleteTag(ctx, permit, noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
+			return fmt.Errorf("deleting an old note on machine %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// tags reads MAAS's tags now.
+func (s *Service) tags(ctx context.Context) ([]maas.Tag, error) {
+	tags, err := s.inventory.Tags(ctx, 0)
+	if err != nil {
+		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
+	}
+	return tags, nil
+}
+
+// now is in whole seconds, as notes are.
+func (s *Service) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock().UTC().Truncate(time.Second)
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quarantine
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const region = `
+users:
+  - {name: admin, admin: true, keys: ["admin:token:secret"]}
+  - {name: plain, keys: ["plain:token:secret"]}
+tags: [{name: virtual, comment: people's}]
+machines:
+  - {names: [metal-a], cores: 4, memory: 8192, disks: [100], tags: [virtual]}
+  - {names: [metal-b], cores: 8, memory: 16384, disks: [100]}
+`
+
+const (
+	adminKey = "admin:token:secret"
+	plainKey = "plain:token:secret"
+)
+
+// bed is a MAAS with two machines, and a clock.
+type bed struct {
+	t    *testing.T
+	maas *simulator.Simulator
+	url  string
+	a, b string // system ids
+	now  time.Time
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(parsed, simulator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	b := &bed{t: t, maas: sim, url: server.URL + "/MAAS", now: now}
+	for _, m := range sim.Machines() {
+		*map[string]*string{"metal-a": &b.a, "metal-b": &b.b}[m.Hostname] = m.SystemID
+	}
+	return b
+}
+
+// manager is a service as a manager has it that has just started.
+func (b *bed) manager(key string) *Service {
+	b.t.Helper()
+	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(client.Close)
+	s := NewService(inventory.New(client, inventory.Options{}))
+	s.SetClock(func() time.Time { return b.now })
+	return s
+}
+
+func (b *bed) put(s *Service, systemID, by string) {
+	b.t.Helper()
+	if _, err := s.Put(b.t.Context(), aTest, systemID, Cause{By: by, Why: "it failed"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// inPool puts a machine that is in the pool into quarantine, and lets its pause begin.
+func (b *bed) inPool(s *Service, systemID, by string) {
+	b.t.Helper()
+	b.put(s, systemID, by)
+	b.lifts(s)
+}
+
+// allocate takes a machine for a user.
+func (b *bed) allocate(systemID string) *maas.Machine {
+	b.t.Helper()
+	m, err := b.manager(adminKey).inventory.Client().AllocateMachine(b.t.Context(), aTest, maas.AllocateParams{SystemID: systemID})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m
+}
+
+func (b *bed) release(systemID string) {
+	b.t.Helper()
+	if _, err := b.manager(adminKey).inventory.Client().ReleaseMachine(b.t.Context(), aTest, systemID, maas.ReleaseParams{}); err != nil {
+		b.t.Fatal(err)
+	}
+	if m, _ := b.maas.Machine(systemID); m.Status != "Ready" {
+		b.t.Fatalf("it is %s, want Ready: it was off", m.Status)
+	}
+}
+
+// lifts checks what one round lifts.
+func (b *bed) lifts(s *Service, want ...string) {
+	b.t.Helper()
+	lifted, err := s.Tend(b.t.Context(), aTest)
+	slices.Sort(want)
+	if err != nil || !slices.Equal(lifted, want) {
+		b.t.Errorf("lifted %v, %v; want %v", lifted, err, want)
+	}
+}
+
+// has checks the quarantined machines and their notes, as a manager sees them.
+func (b *bed) has(s *Service, want map[string]Note) {
+	b.t.Helper()
+	list, err := s.List(b.t.Context(), 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got := map[string]Note{}
+	for _, m := range list {
+		got[m.SystemID] = m.Note
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Errorf("in quarantine are others (-want +got):\n%s", diff)
+	}
+}
+
+func (b *bed) tags(systemID string) []string {
+	m, _ := b.maas.Machine(systemID)
+	return m.Tags
+}
+
+// noteTags are the notes that MAAS has.
+func (b *bed) noteTags() (names []string) {
+	b.t.Helper()
+	tags, err := b.manager(adminKey).tags(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, tag := range tags {
+		if strings.HasPrefix(tag.Name, notePrefix) {
+			names = append(names, tag.Name)
+		}
+	}
+	return names
+}
+
+func (b *bed) calls() int { return len(b.maas.Calls().Log) }
+
+var aTest = maas.Unrecorded("a test")
+
+type noted = map[string]Note
+
+func TestAQuarantineIsSharedAndEnds(t *testing.T) {
+	b := newBed(t)
+	first, second := b.manager(adminKey), b.manager(adminKey)
+	b.has(first, noted{})
+	b.allocate(b.a)
+	b.put(first, b.a, "m1")
+	held := Note{Since: now, Until: now.Add(heldAtMost), Pause: Limits.First, Failures: 1, By: "m1", Why: "it failed"}
+	b.has(second, noted{b.a: held})
+	b.now = now.Add(time.Hour) // A machine that is not back in the pool stays quarantined.
+	b.lifts(second)
+	b.put(first, b.a, "m1")
+	b.has(second, noted{b.a: held})
+
+	b.release(b.a)
+	b.lifts(second) // Whoever sees it first.
+	ends := held
+	ends.Until, ends.Pause = b.now.Add(Limits.First), 0
+	b.has(first, noted{b.a: ends})
+	b.now = b.now.Add(time.Minute)
+	b.lifts(first)
+	b.has(first, noted{b.a: ends})
+
+	b.now = ends.Until.Add(-time.Second)
+	b.lifts(first)
+	b.now = ends.Until
+	b.lifts(first, b.a)
+	b.lifts(second)
+	b.has(second, noted{})
+	if tags := b.tags(b.a); !slices.Equal(tags, []string{"virtual"}) {
+		t.Errorf("the machine has the tags %v, want what it had", tags)
+	}
+	b.put(second, b.a, "m2")
+	b.has(first, noted{b.a: {Since: b.now, Until: b.now.Add(heldAtMost), Pause: 2 * Limits.First, Failures: 2, By: "m2", Why: "it failed"}})
+}
+
+func TestAQuarantineOfAMachineThatNobodyGivesBackEnds(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	b.allocate(b.a)
+	b.put(s, b.a, "m1")
+	b.now = now.Add(heldAtMost - time.Second)
+	b.lifts(s)
+	b.now = now.Add(heldAtMost)
+	b.lifts(s, b.a)
+}
+
+func TestNotesAreForgotten(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	b.inPool(s, b.a, "m1")
+	b.now = now.Add(Limits.First)
+	b.lifts(s, b.a)
+	b.now = b.now.Add(Limits.Remembered)
+	b.lifts(s)
+	if names := b.noteTags(); len(names) != 1 {
+		t.Errorf("MAAS has the notes %v, want that of the failure", names)
+	}
+	b.now = b.now.Add(time.Second)
+	b.lifts(s)
+	if names := b.noteTags(); len(names) != 0 {
+		t.Errorf("MAAS has the notes %v, want none", names)
+	}
+}
+
+// A person takes the tag off, or deletes it for all machines, and puts it on others.
+func TestPeopleLiftQuarantinesAndMakeThem(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	client := s.inventory.Client()
+	b.put(s, b.a, "m1")
+	if err := client.UntagMachines(t.Context(), aTest, Tag, []string{b.a}); err != nil {
+		t.Fatal(err)
+	}
+	b.lifts(s)
+	b.has(s, noted{})
+	if err := client.TagMachine(t.Context(), aTest, Tag, b.b); err != nil {
+		t.Fatal(err)
+	}
+	b.now = now.Add(1000 * time.Hour)
+	b.lifts(s)
+	if err := s.Succeeded(t.Context(), aTest, b.b, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.has(s, noted{b.b: {}})
+	if err := client.DeleteTag(t.Context(), aTest, Tag); err != nil {
+		t.Fatal(err)
+	}
+	b.has(s, noted{})
+	b.put(s, b.a, "m2")
+	if !slices.Contains(b.tags(b.a), Tag) {
+		t.Errorf("it has the tags %v", b.tags(b.a))
+	}
+}
+
+func TestByHand(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	for _, tc := range []struct {
+		lasts time.Duration
+		want  Note
+	}{{0, Note{Since: now, Why: "the fan smokes"}}, {time.Hour, Note{Since: now, Until: now.Add(time.Hour), Why: "the fan smokes"}}} {
+		if _, err := s.PutByHand(t.Context(), aTest, b.a, tc.want.Why, tc.lasts); err != nil {
+			t.Fatal(err)
+		}
+		b.has(s, noted{b.a: tc.want})
+		if err := s.Succeeded(t.Context(), aTest, b.a, 0); err != nil { // It is deployed, and not meant to be allocated again.
+			t.Fatal(err)
+		}
+		b.has(s, noted{b.a: tc.want})
+	}
+	for range 2 {
+		if err := s.Lift(t.Context(), aTest, b.a); err != nil {
+			t.Fatal(err)
+		}
+		b.has(s, noted{})
+	}
+	if names := b.noteTags(); len(names) != 0 {
+		t.Errorf("MAAS has the notes %v", names)
+	}
+}
+
+func TestADeployedMachineIsForgiven(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	b.put(s, b.a, "m1")
+	b.put(s, b.b, "m2")
+	if err := s.Succeeded(t.Context(), aTest, b.a, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.List(t.Context(), 0)
+	if err != nil || len(list) != 1 || list[0].SystemID != b.b {
+		t.Errorf("in quarantine: %+v, %v; want only the other", list, err)
+	}
+	b.put(s, b.a, "m3")
+	if list, err := s.List(t.Context(), 0); err != nil || len(list) != 2 || list[0].Failures+list[1].Failures != 2 {
+		t.Errorf("in quarantine: %+v, %v; want both for their first failure", list, err)
+	}
+}
+
+// A user who is no administrator sees quarantines, and changes nothing.
+func TestAPlainUser(t *testing.T) {
+	b := newBed(t)
+	admin, plain := b.manager(adminKey), b.manager(plainKey)
+	b.inPool(admin, b.a, "m1")
+	before := b.maas.State()
+	b.now = now.Add(Limits.First)
+	_, putErr := plain.Put(t.Context(), aTest, b.b, Cause{By: "m2"})
+	_, liftErr := plain.Tend(t.Context(), aTest)
+	for what, err := range map[string]error{
+		"put": putErr, "lift": plain.Lift(t.Context(), aTest, b.a), "lift expired": liftErr,
+		"succeeded": plain.Succeeded(t.Context(), aTest, b.a, 0),
+	} {
+		if !errors.Is(err, maas.Forbidden) {
+			t.Errorf("%s: %v, want %s", what, err, maas.Forbidden)
+		}
+	}
+	if after := b.maas.State(); string(after) != string(before) {
+		t.Error("MAAS was changed")
+	}
+	if list, err := plain.List(t.Context(), 0); err != nil || len(list) != 1 || list[0].Failures != 1 {
+		t.Errorf("a plain user sees %+v, %v", list, err)
+	}
+}
+
+// Whatever call fails or is lost, the same once more completes it.
+func TestPutCanBeInterruptedAnywhere(t *testing.T) {
+	for call, fault := range map[string]simulator.Fault{
+		"reading":     {Method: http.MethodGet, Endpoint: "tags/", First: 1},
+		"noting":      {Method: http.MethodPost, Endpoint: "tags/", First: 1},
+		"making":      {Method: http.MethodPost, Endpoint: "tags/", Every: 2, First: 1},
+		"quarantined": {Op: "update_nodes", First: 1},
+	} {
+		for name, lose := range map[string]func(*simulator.Fault){
+			"request": func(f *simulator.Fault) { f.DropBefore = true }, "response": func(f *simulator.Fault) { f.DropAfter = true },
+		} {
+			t.Run(call+", its "+name+" lost", func(t *testing.T) {
+				b := newBed(t)
+				s, lost := b.manager(adminKey), fault
+				lose(&lost)
+				if _, err := b.maas.AddFault(lost); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Put(t.Context(), aTest, b.a, Cause{By: "m1", Why: "it failed"}); !errors.Is(err, maas.Unavailable) {
+					t.Fatalf("the error is %v, want %s", err, maas.Unavailable)
+				}
+				b.now = now.Add(time.Second)
+				b.put(b.manager(adminKey), b.a, "m1")
+				list, err := s.List(t.Context(), 0)
+				if err != nil || len(list) != 1 || list[0].Failures != 1 || list[0].Pause != Limits.First {
+					t.Errorf("in quarantine: %+v, %v", list, err)
+				}
+			})
+		}
+	}
+}
+
+// However many are over, a round is a few calls.
+func TestRoundsAreShort(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	before := b.calls()
+	b.lifts(s)
+	if n := b.calls() - before; n != 1 {
+		t.Errorf("%d calls while no machine is in quarantine, want 1", n)
+	}
+	for _, id := range []string{b.a, b.b} {
+		b.inPool(s, id, "m1")
+	}
+	before = b.calls()
+	b.lifts(s)
+	if n := b.calls() - before; n != 1 {
+		t.Errorf("%d calls while none is over, want 1", n)
+	}
+	b.now = now.Add(Limits.First)
+	before = b.calls()
+	b.lifts(s, b.a, b.b)
+	if n := b.calls() - before; n != 3 {
+		t.Errorf("%d calls for two that are over, want 3", n)
+	}
+}
