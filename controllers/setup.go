@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachinetemplate"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -69,6 +71,10 @@ type Options struct {
 	VMHostUnreachableTimeout time.Duration
 	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
 	OrphanAuditInterval time.Duration
+	// QuarantineInterval is the time between two looks at which quarantines are over; 0 is quarantine.Interval.
+	QuarantineInterval time.Duration
+	// Quarantined is set to the number of machines in quarantine; nil: nobody reads it.
+	Quarantined prometheus.Gauge
 	// Evacuation is whether the manager may replace the Machines of VMs on hosts that are to be emptied.
 	Evacuation bool
 	// EvacuationInterval is the time between two looks at such hosts; 0 is evacuation.Interval.
@@ -97,6 +103,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials, ManagementID: o.ManagementID}
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
+	}
+	keeper := &quarantine.Keeper{Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval), Quarantined: o.Quarantined}
+	if keeper.Quarantined == nil {
+		keeper.Quarantined = quarantine.NewMetric()
+	}
+	if err := mgr.Add(keeper); err != nil {
+		return nil, fmt.Errorf("adding the keeper of quarantines: %w", err)
 	}
 	if o.LXDHostInterval <= 0 {
 		o.LXDHostInterval = DefaultLXDHostInterval

@@ -260,7 +260,8 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
-		Evacuation: w.evacuation, EvacuationInterval: readOften,
+		QuarantineInterval: readOften,
+		Evacuation:         w.evacuation, EvacuationInterval: readOften,
 		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {

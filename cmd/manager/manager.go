@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -92,7 +93,8 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 	}
 	metrics.Registry.MustRegister(maas.Collectors()...)
 	metrics.Registry.MustRegister(lxdhost.Collectors()...)
-	metrics.Registry.MustRegister(&objectmetrics.Collector{
+	opts.reconcile.Quarantined = quarantine.NewMetric()
+	metrics.Registry.MustRegister(opts.reconcile.Quarantined, &objectmetrics.Collector{
 		Reader: mgr.GetCache(), Leading: mgr.Elected(), Logger: mgr.GetLogger().WithName("metrics"),
 		Namespace: opts.reconcile.Namespace, WatchFilter: opts.reconcile.WatchFilter,
 	})

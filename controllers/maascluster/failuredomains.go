@@ -26,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -164,7 +165,7 @@ func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) m
 			continue
 		}
 		all[m.Zone.Name]++
-		if m.Status == maas.StatusReady {
+		if m.Status == maas.StatusReady && !quarantine.Has(m) {
 			free[m.Zone.Name]++
 		}
 	}

@@ -5,15 +5,12 @@ package maasmachine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -56,34 +53,11 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	case instead != nil:
 		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
 	case errors.Is(err, maas.Conflict):
-		return noMachine(l, err, l.Machines.CoolingDown(constraints)), nil
+		return r.noMachine(ctx, l, err, constraints), nil
 	case err != nil:
 		return proceed, err
 	}
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
-}
-
-// noMachine reports that MAAS has no machine that fits, and which machines are skipped. Another one may become free
-// meanwhile.
-func noMachine(l *life, err error, cooling []machine.CoolingDown) outcome {
-	after, message := report.CapacityRetry, maas.Message(err)
-	if len(cooling) > 0 {
-		after = min(after, max(cooling[0].Until.Sub(l.clock.Now()), time.Second))
-		message = fmt.Sprintf("skipped after recent failures: %s. MAAS says: %s", coolingList(cooling), message)
-	}
-	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
-	return waitAtMost(after)
-}
-
-// maxNamedCooling is how many of the skipped machines a condition names.
-const maxNamedCooling = 5
-
-func coolingList(cooling []machine.CoolingDown) string {
-	var names []string
-	for _, m := range cooling {
-		names = append(names, fmt.Sprintf("%s (%s, failures: %d) until %s", m.Hostname, m.SystemID, m.Failures, timestamp(m.Until)))
-	}
-	return text.List(names, maxNamedCooling)
 }
 
 // fit checks that a machine of choice meets the spec, before it is claimed.

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -23,13 +23,13 @@ import (
 
 // readiness waits until MAAS has finished preparing the machine, and stops at unusable states. Deployed and deploying
 // machines pass.
-func (r *Reconciler) readiness(_ context.Context, l *life) (outcome, error) {
+func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	r.report(l)
 	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
 		return proceed, nil
 	}
 	if v := r.assess(l); v.Then != states.Deploy {
-		return r.reportFailure(l, v), nil
+		return r.reportFailure(ctx, l, v)
 	}
 	l.record.Enter("", r.Clock.Now())
 	return proceed, nil
@@ -39,24 +39,9 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 	return states.Assess(l.maas, wasProvisioned(l.MaasMachine), l.IsLXD())
 }
 
-// reportFailure reports why a machine that MAAS has does not run, and records a failure of it.
-func (r *Reconciler) reportFailure(l *life, v states.Assessment) outcome {
-	out := r.reportState(l, v)
-	r.recordFailure(l)
-	return out
-}
-
-var (
-	// failedStates are the states of a machine that would likely fail again.
-	failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment)
-)
-
-// recordFailure records the failure of a bare-metal machine, so that it is not allocated again next. A failed VM is
-// deleted.
-func (r *Reconciler) recordFailure(l *life) {
-	if !l.IsLXD() && (failedStates.Has(l.maas.Status) || (l.maas.Status.Moving() && r.isOverdue(l))) {
-		l.Machines.Failed(l.maas, string(l.MaasMachine.UID))
-	}
+// reportFailure reports why a machine that MAAS has does not run, and quarantines it if it failed.
+func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assessment) (outcome, error) {
+	return r.reportState(l, v), r.recordFailure(ctx, l, quarantine.Machine)
 }
 
 // proofLasts is how long a proof stays valid.
@@ -150,17 +135,16 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	m := l.MaasMachine
 	r.report(l)
 	if v := r.assess(l); v.Then != states.Runs {
-		return r.reportFailure(l, v), nil
+		return r.reportFailure(ctx, l, v)
 	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
 	}
 	if len(addresses) == 0 {
-		return r.reportFailure(l, states.NoAddress), nil
+		return r.reportFailure(ctx, l, states.NoAddress)
 	}
 	l.record.Enter("", r.Clock.Now())
-	l.Machines.ClearFailures(l.maas.SystemID)
 	m.Status.Addresses = addresses
 	recordAutomaticAddress(l)
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
@@ -168,6 +152,7 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 		m.Spec.ProviderID = l.ProviderID(l.maas)
 	}
 	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
+		r.forgive(ctx, l)
 		m.Status.Initialization.Provisioned = ptr.To(true)
 		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas.SystemID, addresses[0].Address)
 	}

@@ -16,6 +16,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -168,7 +169,9 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	r.recordFailure(l) // Before the release changes its state and phase.
+	if err := r.recordFailure(ctx, l, quarantine.Proven); err != nil { // Before the release changes its state and phase.
+		return err
+	}
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
 	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
 		// The annotations prove that it is ours if MAAS removes the agent name and does not release it.

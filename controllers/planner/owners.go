@@ -25,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -224,7 +225,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
 }
 
-// metal returns the machines that MAAS can allocate now, or once the cluster gives them back.
+// metal returns the machines that MAAS can allocate now, or once the cluster gives them back. Quarantined ones stay out.
 func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
 	var all []*maas.Machine
 	err := wait.PollUntilContextCancel(ctx, pendingRetry, true, func(ctx context.Context) (done bool, err error) {
@@ -239,7 +240,7 @@ func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(m *maas.Machine) bool {
 		ours := slices.ContainsFunc(v.machines, func(known plan.Machine) bool { return known.SystemID == m.SystemID })
-		return m.Status != maas.StatusReady && !ours
+		return quarantine.Has(m) || m.Status != maas.StatusReady && !ours
 	}), nil
 }
 

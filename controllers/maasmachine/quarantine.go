@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// failedStates are the states of a machine that would likely fail again.
+var failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment,
+	maas.StatusFailedDiskErasing, maas.StatusReleasingFailed)
+
+// whyFailed returns why the machine would likely fail again, or "".
+func (r *Reconciler) whyFailed(l *life) string {
+	switch {
+	case l.IsLXD(): // A failed VM is deleted.
+		return ""
+	case failedStates.Has(l.maas.Status):
+		return l.maas.StatusName
+	case l.maas.Status.Moving() && r.isOverdue(l):
+		return l.maas.StatusName + " for too long"
+	}
+	return ""
+}
+
+// toQuarantine is quarantine.Machine, or quarantine.Proven.
+type toQuarantine func(context.Context, *record.Record, *scope.Machine, *maas.Machine, string) error
+
+// recordFailure quarantines a machine that failed, so that neither this nor another manager allocates it next. What
+// MAAS refuses stops nothing; the error is of Kubernetes.
+func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantine) error {
+	why := r.whyFailed(l)
+	if why == "" {
+		return nil
+	}
+	before := l.record.Quarantine
+	err := put(ctx, l.record, l.Machine, l.maas, why)
+	var answer *maas.Error
+	var notOurs *quarantine.NotOursError
+	var undecided *ownership.UndecidedError
+	switch {
+	case err == nil && before != l.record.Quarantine:
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
+			"machine %s (%s) failed, and is not allocated for a while: it has the tag %s in MAAS", l.maas.Hostname, l.maas.SystemID, inmaas.Tag)
+	case errors.Is(err, maas.Forbidden):
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
+			"machine %s (%s) failed, and only this manager leaves it alone for a while: the API key is not an administrator's, so MAAS refuses to tag the machine",
+			l.maas.Hostname, l.maas.SystemID)
+	case errors.As(err, &notOurs): // The condition says so.
+	case errors.As(err, &answer), errors.As(err, &undecided):
+		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", l.maas.SystemID, "error", text.Lines(err))
+	default:
+		return err
+	}
+	return nil
+}
+
+// notesMaxAge is the maximum age of what is known of earlier failures of a machine that was deployed. The Keeper reads
+// it as often.
+const notesMaxAge = 5 * time.Minute
+
+// forgive ends the quarantine of a machine that was deployed.
+func (r *Reconciler) forgive(ctx context.Context, l *life) {
+	l.Machines.ClearFailures(l.maas.SystemID)
+	l.record.Quarantine = ""
+	err := l.Machines.Quarantine.Succeeded(ctx, record.TendQuarantines.Permit(), l.maas.SystemID, notesMaxAge)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Failed to forget earlier failures of a machine that was deployed", "systemID", l.maas.SystemID, "error", text.Lines(err))
+	}
+}
+
+// noMachine reports that MAAS has no machine that fits, and which machines are skipped. Another one may become free
+// meanwhile.
+func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams) outcome {
+	quarantined, err := l.Machines.Quarantine.List(ctx, report.CapacityRetry)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("Failed to list the machines in quarantine", "error", text.Lines(err))
+	}
+	after, message := report.CapacityRetry, maas.Message(refusal)
+	if names, first := skipped(quarantined, l.Machines.CoolingDown(constraints), constraints); len(names) > 0 {
+		if !first.IsZero() {
+			after = min(after, max(first.Sub(r.Clock.Now()), time.Second))
+		}
+		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped after failures: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
+	}
+	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
+	return waitAtMost(after)
+}
+
+const (
+	// maxSkipped is how many of the skipped machines a condition names.
+	maxSkipped = 5
+	// maxWhy bounds why a machine is in quarantine, which people may have written, in bytes.
+	maxWhy = 100
+)
+
+// skipped describes the machines in the pool that fit and are not allocated for a while, and returns when the first of
+// them may be.
+func skipped(quarantined []inmaas.Machine, cooling []machine.CoolingDown, constraints maas.AllocateParams) (names []string, first time.Time) {
+	sooner := func(at time.Time) {
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	for _, q := range quarantined {
+		if q.Status != maas.StatusReady || !machine.Fits(q.Machine, constraints) {
+			continue
+		}
+		name := fmt.Sprintf("%s (%s) is quarantined %s", q.Hostname, q.SystemID, q.Ends())
+		if q.Failures > 0 {
+			name += fmt.Sprintf(", failures: %d", q.Failures)
+		}
+		if q.Why != "" {
+			name += ", " + text.OneLine(q.Why, maxWhy)
+		}
+		names = append(names, name+fmt.Sprintf("; lift it with: capmaasctl machines lift %s", q.Hostname))
+		sooner(q.Until)
+	}
+	for _, m := range cooling {
+		names = append(names, fmt.Sprintf("%s (%s), failures: %d, until %s", m.Hostname, m.SystemID, m.Failures, timestamp(m.Until)))
+		sooner(m.Until)
+	}
+	return names, first
+}

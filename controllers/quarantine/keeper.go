@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quarantine
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// Interval is a good Keeper.Interval.
+	Interval = time.Minute
+	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
+	jitter = 0.2
+)
+
+// Keeper ends quarantines in each MAAS that is used when their time is over, whoever began them, and counts them. Of
+// each MAAS it asks for one list in a round, however many identities are used there; for two if machines are in
+// quarantine.
+type Keeper struct {
+	Scopes *scope.Factory
+	// Interval is the time between two rounds.
+	Interval time.Duration
+	// Quarantined is set to the number of machines in quarantine.
+	Quarantined prometheus.Gauge
+
+	// Of Start's goroutine.
+	counts   map[string]int    // by MAAS
+	problems map[string]string // by MAAS: why the last round failed
+}
+
+// NewMetric makes the metric of the Keeper.
+func NewMetric() prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "capmaas_quarantined_machines",
+		Help: "Machines that have the tag capmaas-quarantine in a MAAS that is used, and are not allocated.",
+	})
+}
+
+// NeedLeaderElection makes only the leader end quarantines.
+func (k *Keeper) NeedLeaderElection() bool { return true }
+
+// Start ends quarantines until the context ends.
+func (k *Keeper) Start(ctx context.Context) error {
+	ctx = ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithName("quarantine"))
+	wait.JitterUntilWithContext(ctx, k.Round, k.Interval, jitter, true)
+	return nil
+}
+
+// Round looks at every MAAS once. What fails is done in the next round.
+func (k *Keeper) Round(ctx context.Context) {
+	byMAAS := map[string][]*scope.Region{}
+	for _, region := range k.Scopes.Regions() {
+		byMAAS[region.Where()] = append(byMAAS[region.Where()], region)
+	}
+	counts, problems, total := map[string]int{}, map[string]string{}, 0
+	for where, regions := range byMAAS {
+		n, err := k.look(ctx, regions)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			problems[where] = err.Error()
+			if k.problems[where] != problems[where] {
+				ctrl.LoggerFrom(ctx).Info("Failed to end quarantines; trying again", "maas", where, "error", problems[where])
+			}
+		}
+		if n == unknown {
+			n = k.counts[where]
+		}
+		counts[where] = n
+		total += n
+	}
+	k.counts, k.problems = counts, problems
+	k.Quarantined.Set(float64(total))
+}
+
+// unknown is how many machines are in quarantine if MAAS does not tell.
+const unknown = -1
+
+// look ends the quarantines in one MAAS with the first identity that may do so, and returns how many are left.
+func (k *Keeper) look(ctx context.Context, regions []*scope.Region) (left int, err error) {
+	for _, region := range regions {
+		if left, err = k.tend(ctx, region); err == nil {
+			break
+		}
+	}
+	return left, err
+}
+
+func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err error) {
+	service := region.Machines.Quarantine
+	lifted, err := service.Tend(ctx, record.TendQuarantines.Permit())
+	if len(lifted) > 0 {
+		ctrl.LoggerFrom(ctx).Info("Lifted quarantines whose time is over", "maas", region.Where(), "systemIDs", lifted)
+	}
+	list, listErr := service.List(ctx, k.Interval)
+	if listErr != nil {
+		return unknown, listErr
+	}
+	return len(list), err
+}

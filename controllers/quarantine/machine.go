@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quarantine keeps bare-metal machines that failed from being allocated, for a while and for all managers of
+// their MAAS: Machine puts one into quarantine, and the Keeper ends that.
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// NotOursError is for a machine that is not proven to be ours. It is not quarantined.
+type NotOursError struct{ SystemID string }
+
+// Error names the machine.
+func (e *NotOursError) Error() string {
+	return fmt.Sprintf("machine %s is not ours, and is not quarantined", e.SystemID)
+}
+
+// Machine puts the bare-metal machine of a MaasMachine into quarantine, after it has proven that the machine is ours.
+// why is one line for people, such as "failed to deploy". It does so once for each MaasMachine: if a person lifts the
+// quarantine, that stays so. It does nothing for VMs, which are deleted.
+//
+// rec is the MaasMachine's record; the caller closes it. If MAAS refuses, this process leaves the machine alone as long
+// as it runs; the error is then maas.Forbidden the first time, and nil later. After any other error, the same call
+// again completes it.
+func Machine(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.Machine, why string) error {
+	if s.IsLXD() || rec.Quarantine == record.Quarantined {
+		return nil
+	}
+	ours, err := s.Machines.IsOurs(ctx, s.Identity(), m)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		return &NotOursError{m.SystemID}
+	}
+	return Proven(ctx, rec, s, m, why)
+}
+
+// Proven is Machine for a caller who has just proven that the machine is ours.
+func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.Machine, why string) error {
+	if s.IsLXD() || rec.Quarantine == record.Quarantined {
+		return nil
+	}
+	by := string(s.MaasMachine.UID)
+	if rec.Quarantine == record.QuarantineRefused {
+		s.Machines.Failed(m, by)
+		return nil
+	}
+	cause := quarantine.Cause{By: by, Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
+	err := rec.Call(ctx, record.Quarantine, func(ctx context.Context, permit maas.Permit) error {
+		_, err := s.Machines.Quarantine.Put(ctx, permit, m.SystemID, cause)
+		if err == nil {
+			rec.Quarantine = record.Quarantined
+		}
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	s.Machines.Failed(m, by)
+	if errors.Is(err, maas.Forbidden) {
+		rec.Quarantine = record.QuarantineRefused
+	}
+	return err
+}
