@@ -80,6 +80,16 @@ var commands = []command{{
 	about: "Shows which machines manifests would make, such as those that clusterctl generate prints, where each goes, and whether it fits.\n" +
 		"It changes nothing.",
 }, {
+	name: "machines quarantine", operand: "NAME", needsMAAS: true, act: quarantineMachine,
+	about: "Keeps a bare-metal machine of MAAS from being allocated, by its hostname or system id: it gets the tag capmaas-quarantine in MAAS.\n" +
+		"Whoever has the machine keeps it. It needs an administrator's key.",
+}, {
+	name: "machines lift", operand: "NAME", needsMAAS: true, act: liftMachine,
+	about: "Lets a machine be allocated again, and forgets its failures. It needs an administrator's key.",
+}, {
+	name: "machines list", needsMAAS: true, act: listQuarantined,
+	about: "Lists the machines that are not allocated because they have the tag capmaas-quarantine in MAAS: since and until when, and why.",
+}, {
 	name: "convert", rewrite: convertManifests,
 	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
 		"All else in them stays byte for byte. What has no equivalent is reported on standard error; then nothing is written without --allow-loss.",
@@ -156,6 +166,10 @@ func overview(program string) string {
 func (c command) flags(o *options) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(c.program, pflag.ContinueOnError)
 	flags.SortFlags = false
+	if c.act != nil && c.needsMAAS {
+		o.addMachineFlags(flags, c)
+		return flags
+	}
 	if c.needsLXD {
 		o.addLXDFlags(flags)
 	}

@@ -2,8 +2,8 @@
 
 // Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself
 // are as the provider needs them, prints the remedy if not, and repairs a node with --apply. It also finds machines
-// that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; and it
-// cordons LXDHosts, and empties them.
+// that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; it
+// cordons LXDHosts, and empties them; and it keeps machines of MAAS from being allocated.
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main
@@ -27,8 +27,8 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; what was planned fits; the host is as asked
-	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; something does not fit; the host is not as asked
+	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; what was planned fits; the host or machine is as asked
+	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; something does not fit; the host or machine is not as asked
 	exitUsage  = 2 // wrong usage; nothing was checked
 )
 

@@ -42,7 +42,9 @@ type options struct {
 	kubeconfig string
 	context    string // of the kubeconfig
 	namespace  string
-	object     string // the name on the command line
+	object     string        // the name on the command line
+	lasts      time.Duration // --for
+	why        string
 	kubernetes *rest.Config
 	settleTime time.Duration
 	remove     bool // --delete
@@ -109,7 +111,10 @@ func (o *options) addCommonFlags(fs *pflag.FlagSet) {
 func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []string {
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if c.act != nil {
+	switch {
+	case c.act != nil && c.needsMAAS:
+		return o.completeMachines(flags, s)
+	case c.act != nil:
 		return o.completeHost(flags, s)
 	}
 	if outputs[o.output] == nil {
