@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -49,6 +50,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -419,9 +421,12 @@ func (w *world) machines() string {
 	return text.String()
 }
 
-// unchanged checks that MAAS is as it was.
+// unchanged checks that MAAS is as it was, but for quarantines, which it ends.
 func (w *world) unchanged(before []byte) {
 	w.t.Helper()
+	for _, name := range quarantineTag.FindAllSubmatch(w.maas.State(), -1) {
+		w.maasCall(http.MethodDelete, "tags/"+string(name[1])+"/", nil)
+	}
 	if after := w.maas.State(); !bytes.Equal(withoutIDs(before), withoutIDs(after)) {
 		w.t.Errorf("something is left in MAAS:\n%s", lineDiff(before, after))
 	}
@@ -431,6 +436,9 @@ func (w *world) unchanged(before []byte) {
 func withoutIDs(state []byte) []byte { return idLine.ReplaceAll(state, nil) }
 
 var idLine = regexp.MustCompile(`(?m)^\s*"id": [0-9]+,?$`)
+
+// quarantineTag finds the tags that quarantines leave in MAAS.
+var quarantineTag = regexp.MustCompile(`"name": "(` + quarantine.Tag + `[^"]*)"`)
 
 func lineDiff(before, after []byte) string {
 	left, right := strings.Split(string(before), "\n"), strings.Split(string(after), "\n")

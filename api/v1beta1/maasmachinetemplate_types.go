@@ -60,7 +60,7 @@ type MachineCounts struct {
 	// +optional
 	Broken int32 `json:"broken"`
 
-	// coolingDown are Ready in MAAS, and not allocated for a while because they failed recently.
+	// coolingDown are Ready in MAAS, and not allocated for a while: they failed recently, and are in quarantine.
 	// +optional
 	CoolingDown int32 `json:"coolingDown"`
 }

@@ -5,15 +5,18 @@ package maasmachine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -41,7 +44,13 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 
 // reportFailure reports why a machine that MAAS has does not run, and quarantines it if it failed.
 func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assessment) (outcome, error) {
-	return r.reportState(l, v), r.recordFailure(ctx, l, quarantine.Machine)
+	out := r.reportState(l, v)
+	err := r.recordFailure(ctx, l, quarantine.Machine)
+	if errors.Is(err, maas.Unavailable) { // The state is what users must know.
+		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID, "error", text.Lines(err))
+		return waitAtMost(report.UnknownRetry), nil
+	}
+	return out, err
 }
 
 // proofLasts is how long a proof stays valid.

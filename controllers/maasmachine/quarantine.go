@@ -45,7 +45,7 @@ func (r *Reconciler) whyFailed(l *life) string {
 type toQuarantine func(context.Context, *record.Record, *scope.Machine, *maas.Machine, string) error
 
 // recordFailure quarantines a machine that failed, so that neither this nor another manager allocates it next. What
-// MAAS refuses stops nothing; the error is of Kubernetes.
+// MAAS refuses stops nothing. The error is of Kubernetes, or maas.Unavailable: then the same again may succeed.
 func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantine) error {
 	why := r.whyFailed(l)
 	if why == "" {
@@ -65,12 +65,26 @@ func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantin
 			"machine %s (%s) failed, and only this manager leaves it alone for a while: the API key is not an administrator's, so MAAS refuses to tag the machine",
 			l.maas.Hostname, l.maas.SystemID)
 	case errors.As(err, &notOurs): // The condition says so.
+	case errors.Is(err, maas.Unavailable):
+		return err
 	case errors.As(err, &answer), errors.As(err, &undecided):
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", l.maas.SystemID, "error", text.Lines(err))
 	default:
 		return err
 	}
 	return nil
+}
+
+// recordLastFailure is recordFailure before the release of a machine that is proven to be ours, after which it may be
+// somebody else's. If MAAS does not answer twice, the machine is released without a quarantine.
+func (r *Reconciler) recordLastFailure(ctx context.Context, l *life) error {
+	again := l.record.IsPending(record.Quarantine)
+	err := r.recordFailure(ctx, l, quarantine.Proven)
+	if again && errors.Is(err, maas.Unavailable) {
+		ctrl.LoggerFrom(ctx).Info("Releasing a machine that failed without a quarantine", "systemID", l.maas.SystemID, "error", text.Lines(err))
+		return nil
+	}
+	return err
 }
 
 // notesMaxAge is the maximum age of what is known of earlier failures of a machine that was deployed. The Keeper reads

@@ -16,7 +16,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -169,7 +168,7 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	if err := r.recordFailure(ctx, l, quarantine.Proven); err != nil { // Before the release changes its state and phase.
+	if err := r.recordLastFailure(ctx, l); err != nil { // Before the release changes its state and phase.
 		return err
 	}
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone

@@ -22,6 +22,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/monitoring"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -40,7 +41,7 @@ func managerMetrics(t *testing.T) map[string][]string {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(maas.Collectors()...)
 	registry.MustRegister(lxdhost.Collectors()...)
-	registry.MustRegister(libraries, orphanaudit.NewMetric(), &objectmetrics.Collector{})
+	registry.MustRegister(libraries, orphanaudit.NewMetric(), quarantine.NewMetric(), &objectmetrics.Collector{})
 	return monitoring.Described(registry)
 }
 

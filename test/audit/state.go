@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 )
 
 // maasState is the contents of MAAS and of the VM hosts.
@@ -42,8 +44,15 @@ func readState(region Region) (*maasState, error) {
 		Addresses []json.RawMessage `json:"ip_addresses"`
 	}
 	s := &maasState{
-		began: time.Now(), raw: region.State(), snapshots: region.Machines(), hosts: region.VMHosts(),
+		began: time.Now(), snapshots: region.Machines(), hosts: region.VMHosts(),
 		machines: map[string]maasMachine{}, records: map[string]string{}, reserved: map[string]string{}, sections: map[string]string{},
+	}
+	var err error
+	if s.raw, err = ledger.WithoutQuarantines(region.State()); err != nil {
+		return nil, err
+	}
+	for i := range s.snapshots {
+		s.snapshots[i].Tags = slices.DeleteFunc(slices.Clone(s.snapshots[i].Tags), ledger.IsQuarantine)
 	}
 	sections := map[string]json.RawMessage{}
 	for _, into := range []any{&state, &sections} {

@@ -17,8 +17,15 @@ const maxShown = 1000
 
 // Remains returns the differences in MAAS between two of its States: a line for each object that was added, removed or
 // changed, with the changed fields. Nothing means that both are equal byte for byte, except for the subnets that MAAS
-// makes for the pods of VM hosts, and keeps.
+// makes for the pods of VM hosts, and keeps; and for quarantines, which outlast what made them.
 func Remains(before, after []byte) ([]string, error) {
+	for _, state := range []*[]byte{&before, &after} {
+		cleaned, err := WithoutQuarantines(*state)
+		if err != nil {
+			return nil, err
+		}
+		*state = cleaned
+	}
 	if bytes.Equal(before, after) {
 		return nil, nil
 	}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// inQuarantine reports whether a machine has the tag in MAAS.
+func (w *world) inQuarantine(systemID string) bool {
+	m, _ := w.maas.Machine(systemID)
+	return slices.Contains(m.Tags, quarantine.Tag)
+}
+
+// failedOne makes a MaasMachine whose deployment fails, and returns it and the machine.
+func (w *world) failedOne(name string) (m *infrav1.MaasMachine, systemID string) {
+	w.t.Helper()
+	w.failNext("deploy")
+	m = w.newMachine(name, false, infrav1.MaasMachineSpec{})
+	w.assessed(m, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
+	return m, m.Spec.SystemID
+}
+
+// restart ends the manager and starts another one, which remembers nothing.
+func (w *world) restart() {
+	w.t.Helper()
+	w.stopManager()
+	w.startManager(newScheme(w.t))
+}
+
+// released waits until a machine is back in the pool.
+func (w *world) released(systemID string) {
+	w.t.Helper()
+	w.await("the machine is in the pool", nil, func(context.Context) bool {
+		m, _ := w.maas.Machine(systemID)
+		return m.Status == "Ready"
+	})
+}
+
+func TestAnotherManagerLeavesAFailedMachineAloneUntilItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	first, failed := w.failedOne("first")
+	w.await("it is quarantined", first, func(context.Context) bool { return w.inQuarantine(failed) })
+	w.delete(first)
+	w.restart()
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.deployed(second)
+	if second.Spec.SystemID == failed {
+		t.Fatal("the machine that failed was picked again, and there was another")
+	}
+	third := w.newMachine("third", false, infrav1.MaasMachineSpec{})
+	w.eventually(third, "told which machine is quarantined", func() bool {
+		message := conditions.GetMessage(third, infrav1.MachineDeployedCondition)
+		return strings.Contains(message, failed) && strings.Contains(message, "capmaasctl machines lift") && !strings.Contains(message, "after its release")
+	})
+	_, clock := w.machineService(cluster)
+	at := until(t, conditions.GetMessage(third, infrav1.MachineDeployedCondition))
+	if at.Before(clock.now()) || at.After(clock.now().Add(quarantine.Limits.First+time.Minute)) {
+		t.Errorf("at %v it is quarantined until %v", clock.now(), at)
+	}
+	w.restart()
+	_, clock = w.machineService(cluster)
+	clock.pass(quarantine.Limits.First)
+	w.await("a manager lifts it", third, func(context.Context) bool { return !w.inQuarantine(failed) })
+	w.poke(third)
+	w.deployed(third)
+	if third.Spec.SystemID != failed {
+		t.Errorf("it is on %s", third.Spec.SystemID)
+	}
+}
+
+func TestAPersonLiftsAQuarantine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	first, failed := w.failedOne("first")
+	w.await("it is quarantined", first, func(context.Context) bool { return w.inQuarantine(failed) })
+	w.eventually(first, "recorded", func() bool { return recorded(t, first).Quarantine == record.Quarantined })
+	w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"remove": {failed}})
+	w.poke(first)
+	w.delete(first)
+	w.released(failed)
+	if w.inQuarantine(failed) {
+		t.Error("it was quarantined again")
+	}
+}
+
+// A key that is no administrator's: the failure stays in the manager's memory, and nothing else is different.
+func TestAKeyThatMayNotQuarantine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden}); err != nil {
+		t.Fatal(err)
+	}
+	first, failed := w.failedOne("first")
+	w.eventually(first, "refused", func() bool { return recorded(t, first).Quarantine == record.QuarantineRefused })
+	w.await("an event says so", first, func(ctx context.Context) bool {
+		list := &eventsv1.EventList{}
+		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Reason == "QuarantineRefused" && e.Type == corev1.EventTypeWarning && e.Regarding.Name == first.Name
+		})
+	})
+	w.delete(first)
+	if w.inQuarantine(failed) {
+		t.Fatal("it is quarantined")
+	}
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.deployed(second)
+	if second.Spec.SystemID == failed {
+		t.Error("the machine that failed was picked again, and there was another")
+	}
+}
+
+// The manager dies, or MAAS is gone, between the failure and the tag: the next reconcile completes it.
+func TestAQuarantineThatWasInterrupted(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]simulator.Fault{
+		"the request is lost":  {Op: "update_nodes", DropBefore: true, First: 1},
+		"the response is lost": {Op: "update_nodes", DropAfter: true, First: 1},
+		"before its note":      {Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			if _, err := w.maas.AddFault(fault); err != nil {
+				t.Fatal(err)
+			}
+			first, failed := w.failedOne("first")
+			w.restart()
+			w.delete(first)
+			w.released(failed)
+			if !w.inQuarantine(failed) {
+				t.Errorf("it is not quarantined; its record was %+v", recorded(t, first))
+			}
+		})
+	}
+}
+
+// A machine that another user has by the time it fails is theirs, and is not quarantined.
+func TestAMachineThatIsNotOursIsNotQuarantined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	theirs := m.Spec.SystemID
+	w.maasCall(http.MethodPost, "machines/"+theirs+"/?op=release", nil)
+	w.released(theirs)
+	w.allocateAs("juju", theirs)
+	w.failNext("deploy")
+	w.maasCall(http.MethodPost, "machines/"+theirs+"/?op=deploy", url.Values{"distro_series": {"ubuntu/jammy"}})
+	w.await("it failed", m, func(context.Context) bool {
+		seen, _ := w.maas.Machine(theirs)
+		return seen.Status == "Failed deployment"
+	})
+	w.poke(m)
+	w.delete(m)
+	if w.inQuarantine(theirs) {
+		t.Error("a machine of another user is quarantined")
+	}
+}
+
+func TestAQuarantinedMachineIsNoRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
+	for _, m := range w.maas.Machines() {
+		if m.Hostname == "metal-a" {
+			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
+		}
+	}
+	w.provisioned(w.newCluster())
+	template := w.template("metal", infrav1.MaasMachineSpec{})
+	w.eventually(template, "counted", func() bool { return template.Status.Room != nil && template.Status.Room.Machines != nil })
+	if room := template.Status.Room; room.Fits != 1 || room.Machines.CoolingDown != 1 || room.Machines.Ready != 1 {
+		t.Errorf("the room is %+v, %+v", room, room.Machines)
+	}
+}
