@@ -46,6 +46,8 @@ func complete(out any) bool {
 		return out.IP != ""
 	case *User:
 		return out.Username != ""
+	case *powerAnswer:
+		return out.State != ""
 	case *versionAnswer:
 		return out.Version != ""
 	}

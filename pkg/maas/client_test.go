@@ -286,6 +286,13 @@ func TestRequests(t *testing.T) {
 			func() error { return client.DeleteMachine(ctx, Unrecorded("a test"), "abc") },
 			request{"DELETE", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{}},
 		},
+		"power on": {
+			func() error {
+				_, err := client.PowerOnMachine(ctx, Unrecorded("a test"), "abc", "why")
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"power_on"}}, url.Values{"comment": {"why"}}},
+		},
 		"compose": {
 			func() error {
 				_, err := client.Compose(ctx, Unrecorded("a test"), 7, ComposeParams{Hostname: "h", Cores: 2, Memory: 4096, Storage: "root:20", ZoneID: 3, SkipCommissioning: true})
@@ -418,6 +425,22 @@ func TestTLSIsVerified(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 		})
+	}
+}
+
+// A response without a state is none: the machine's power is not known then.
+func TestQueryPower(t *testing.T) {
+	for body, want := range map[string]string{`{"state": "off"}`: PowerOff, `{"state": ""}`: "", `{}`: "", `null`: ""} {
+		client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet || r.URL.Path != "/MAAS/api/2.0/machines/abc/" || r.URL.Query().Get("op") != "query_power_state" {
+				t.Errorf("the request is %s %s", r.Method, r.URL)
+			}
+			fmt.Fprint(w, body)
+		})
+		got, err := client.QueryPower(t.Context(), "abc")
+		if got != want || errors.Is(err, Unavailable) != (want == "") {
+			t.Errorf("the power of %s is %q, %v; want %q", body, got, err, want)
+		}
 	}
 }
 

@@ -100,6 +100,10 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) {
 		return nil, c.UntagMachines(ctx, Unrecorded("a test"), "bad", []string{"abc123"})
 	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.PowerOnMachine(ctx, Unrecorded("a test"), "abc123", ""))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.QueryPower(ctx, "abc123")) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

@@ -51,11 +51,14 @@ func (s Status) Moving() bool {
 	return false
 }
 
-// Values of Machine.PowerState, as last seen by MAAS. Others are error and unknown: MAAS can't read the power; if power
-// is managed by hand, that is always so.
+// Values of Machine.PowerState, as last seen by MAAS.
 const (
 	PowerOn  = "on"
 	PowerOff = "off"
+	// PowerError: MAAS could not read the power.
+	PowerError = "error"
+	// PowerUnknown: MAAS has not read the power, or can't because it is managed by hand.
+	PowerUnknown = "unknown"
 )
 
 // Ref names a zone, a resource pool or a VM host.
@@ -385,6 +388,28 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 	form := url.Values{}
 	set(form, "comment", comment)
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit}, systemID)
+}
+
+// PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC that
+// is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment. Conflict:
+// nobody has acquired the machine.
+func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
+	form := url.Values{}
+	set(form, "comment", comment)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: form, slow: true, permit: permit}, systemID)
+}
+
+// QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/ op=query_power_state):
+// PowerOn, PowerOff, PowerError, or PowerUnknown.
+func (c *Client) QueryPower(ctx context.Context, systemID string) (string, error) {
+	var power powerAnswer
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "query_power_state", slow: true}, &power)
+	return power.State, err
+}
+
+// powerAnswer is the response to op=query_power_state.
+type powerAnswer struct {
+	State string `json:"state"`
 }
 
 // SetWorkloadAnnotations sets annotations that MAAS shows to users (POST machines/{id}/ op=set_workload_annotations).

@@ -30,6 +30,7 @@ const (
 	Deploy   Op = "deploy"
 	Annotate Op = "annotate"
 	PowerOff Op = "power-off"
+	PowerOn  Op = "power-on"
 	Abort    Op = "abort"
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"

@@ -44,6 +44,9 @@ func TestPowerOffAndOn(t *testing.T) {
 			if after.str("status_name") != "Deployed" {
 				t.Errorf("%s when the power is %s, want Deployed", after.str("status_name"), state)
 			}
+			if got := m.get(t, machinePath(vm.str("system_id")), "op", "query_power_state").object(t).str("state"); got != state {
+				t.Errorf("the power that is queried is %s, want %s", got, state)
+			}
 		}
 	})
 }
@@ -180,6 +183,7 @@ func TestLockForbidsChanges(t *testing.T) {
 		m.delete(t, path).refusesSilently(t, http.StatusForbidden)
 		m.put(t, path, "description", "x").refusesSilently(t, http.StatusForbidden)
 		m.machineOp(t, machine, "power_off").refusesSilently(t, http.StatusForbidden)
+		m.machineOp(t, machine, "power_on").refusesSilently(t, http.StatusForbidden)
 		m.machineOp(t, machine, "set_workload_annotations", "a", "b").refusesSilently(t, http.StatusForbidden)
 		m.machineOp(t, machine, "lock").refuses(t, http.StatusConflict, "Machine is already locked")
 	})
