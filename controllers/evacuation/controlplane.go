@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
 
 // controlPlane is what a control plane says of itself, by Cluster API's contract.
@@ -85,7 +86,7 @@ var controlPlaneRules = []rule{
 	},
 	func(v *vm, _ time.Time) *verdict {
 		cp := v.owner.controlPlane
-		rolling := meansTrue(cp.conditions, clusterv1.RollingOutCondition) || (cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
+		rolling := meta.IsStatusConditionTrue(cp.conditions, clusterv1.RollingOutCondition) || (cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
 		switch {
 		case !cp.observed:
 			return waiting("its %s %s has changed, and its controller has not seen that yet", v.owner.kind, v.owner.name)
@@ -96,11 +97,11 @@ var controlPlaneRules = []rule{
 	},
 	func(v *vm, _ time.Time) *verdict {
 		for _, m := range v.owner.machines {
-			if why := sickness(m); why != "" && (m.Name != v.machine.Name || v.owner.replicas == 1) {
+			if why := controlplane.MachineSickness(m); why != "" && (m.Name != v.machine.Name || v.owner.replicas == 1) {
 				return waiting("Machine %s of the same control plane is not healthy: %s", m.Name, why)
 			}
 		}
-		if why := v.owner.controlPlane.sickness(sickness(v.machine) != ""); why != "" {
+		if why := controlplane.Sickness(v.owner.controlPlane.conditions, controlplane.MachineSickness(v.machine) != ""); why != "" {
 			return waiting("its %s %s is not healthy: %s", v.owner.kind, v.owner.name, why)
 		}
 		return nil
@@ -134,63 +135,4 @@ func alone(v *vm, _ time.Time) *verdict {
 			v.owner.kind, v.owner.name)
 	}
 	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name)}
-}
-
-// machineHealth are the conditions of a control plane's Machine that must be True where it has them.
-var machineHealth = []string{
-	clusterv1.MachineNodeHealthyCondition, clusterv1.MachineHealthCheckSucceededCondition,
-	controlplanev1.KubeadmControlPlaneMachineAPIServerPodHealthyCondition,
-	controlplanev1.KubeadmControlPlaneMachineControllerManagerPodHealthyCondition,
-	controlplanev1.KubeadmControlPlaneMachineSchedulerPodHealthyCondition,
-	controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition,
-	controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition,
-	clusterv1.AvailableCondition,
-}
-
-// sickness returns why a Machine of a control plane is not healthy; "" if it is.
-func sickness(m *clusterv1.Machine) string {
-	if !m.Status.NodeRef.IsDefined() {
-		return "it has no Node yet"
-	}
-	if !conditions.IsTrue(m, clusterv1.ReadyCondition) {
-		return "Ready is not True" + after(conditions.GetMessage(m, clusterv1.ReadyCondition))
-	}
-	for _, condition := range machineHealth {
-		if c := conditions.Get(m, condition); c != nil && c.Status != metav1.ConditionTrue {
-			return condition + " is not True" + after(c.Message)
-		}
-	}
-	return ""
-}
-
-// sickness returns why a control plane is not healthy; "" if it is. What it says of its parts includes a Machine that is
-// sick and may leave for that very reason.
-func (c *controlPlane) sickness(ofTheOneThatLeaves bool) string {
-	required := []string{clusterv1.AvailableCondition}
-	if !ofTheOneThatLeaves {
-		required = append(required, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition)
-	}
-	for _, condition := range required {
-		if said := find(c.conditions, condition); said != nil && said.Status != metav1.ConditionTrue {
-			return condition + " is not True" + after(said.Message)
-		}
-	}
-	if len(c.conditions) == 0 {
-		return "it has no conditions"
-	}
-	return ""
-}
-
-func meansTrue(of []metav1.Condition, condition string) bool {
-	c := find(of, condition)
-	return c != nil && c.Status == metav1.ConditionTrue
-}
-
-func find(of []metav1.Condition, condition string) *metav1.Condition {
-	for i := range of {
-		if of[i].Type == condition {
-			return &of[i]
-		}
-	}
-	return nil
 }

@@ -114,9 +114,9 @@ var common = []rule{
 	func(v *vm, _ time.Time) *verdict {
 		switch {
 		case v.machine != nil && !v.machine.DeletionTimestamp.IsZero():
-			return leaving("its Machine is being deleted%s", after(conditions.GetMessage(v.machine, clusterv1.DeletingCondition)))
+			return leaving("its Machine is being deleted%s", report.After(conditions.GetMessage(v.machine, clusterv1.DeletingCondition)))
 		case !v.maasMachine.DeletionTimestamp.IsZero():
-			return leaving("its VM is being deleted%s", after(conditions.GetMessage(v.maasMachine, infrav1.ReadyCondition)))
+			return leaving("its VM is being deleted%s", report.After(conditions.GetMessage(v.maasMachine, infrav1.ReadyCondition)))
 		}
 		return nil
 	},
@@ -191,14 +191,6 @@ var workerRules = []rule{
 // isAvailable reports whether a Machine counts for its MachineDeployment.
 func isAvailable(m *clusterv1.Machine) bool {
 	return m.DeletionTimestamp.IsZero() && conditions.IsTrue(m, clusterv1.AvailableCondition)
-}
-
-// after returns what others say, as the end of a message; "" if they say nothing.
-func after(said string) string {
-	if said == "" {
-		return ""
-	}
-	return ": " + report.Brief(said)
 }
 
 // isUnclear reports whether it is not certain that the VM is on the host.

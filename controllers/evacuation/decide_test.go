@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
 
 var (
@@ -27,7 +29,7 @@ var (
 func newMachine(name string) *clusterv1.Machine {
 	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: before}}
 	m.Status.NodeRef.Name = name
-	for _, condition := range append([]string{clusterv1.ReadyCondition}, machineHealth...) {
+	for _, condition := range append([]string{clusterv1.ReadyCondition}, controlplane.MachineHealth...) {
 		say(m, condition, metav1.ConditionTrue)
 	}
 	return m
@@ -90,7 +92,7 @@ func is(condition string, status metav1.ConditionStatus) func(*clusterv1.Machine
 
 // says changes a condition of the control plane.
 func says(condition string, status metav1.ConditionStatus) func(*vm) {
-	return func(v *vm) { find(v.owner.controlPlane.conditions, condition).Status = status }
+	return func(v *vm) { meta.FindStatusCondition(v.owner.controlPlane.conditions, condition).Status = status }
 }
 
 func TestDecide(t *testing.T) {
@@ -212,7 +214,7 @@ func TestReadOwner(t *testing.T) {
 			if err != nil || o.replicas != 3 || o.kind != "KubeadmControlPlane" || o.name != "cp" {
 				t.Fatalf("it is %+v, %v", o, err)
 			}
-			if meansTrue(o.controlPlane.conditions, "Available") != (name == "all of it") {
+			if meta.IsStatusConditionTrue(o.controlPlane.conditions, "Available") != (name == "all of it") {
 				t.Errorf("its conditions are %v", o.controlPlane.conditions)
 			}
 			got := *o.controlPlane

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -22,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -165,7 +165,7 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 
 // controlPlaneOf reads a control plane. The provider may not read every kind.
 func (r *Reconciler) controlPlaneOf(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (*owner, error) {
-	object, err := r.getControlPlane(ctx, namespace, ref)
+	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, namespace, ref)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -173,16 +173,6 @@ func (r *Reconciler) controlPlaneOf(ctx context.Context, namespace string, ref c
 		return nil, fmt.Errorf("reading the control plane: %w", err)
 	}
 	return readOwner(object)
-}
-
-func (r *Reconciler) getControlPlane(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
-	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if err != nil {
-		return nil, err
-	}
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(mapping.GroupVersionKind)
-	return object, r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
 }
 
 // workersOf reads a MachineSet, and its MachineDeployment if it has one: that has other MachineSets, too. same reports

@@ -185,16 +185,19 @@ func (c call) outcome(caller context.Context, err *Error) outcome {
 	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTooLong)):
 		return unclear // MAAS may still respond to other calls.
 	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
-		errors.Is(err, context.DeadlineExceeded), c.method == http.MethodGet && err.Status >= http.StatusInternalServerError:
+		errors.Is(err, context.DeadlineExceeded), c.isPlainRead() && err.Status >= http.StatusInternalServerError:
 		return silent // A MAAS that can't even be read is of no use: its database may be down.
 	case err.Status != http.StatusServiceUnavailable && (err.Kind != Unavailable || err.Status >= 300):
 		return responded
-	case c.method == http.MethodGet:
+	case c.isPlainRead():
 		return silent
 	}
 	// MAAS returns 503 for a VM host or a rack controller that it can't reach; a proxy returns it for MAAS itself.
 	return unclear
 }
+
+// isPlainRead reports whether MAAS alone responds to the call, and no BMC, VM host or rack controller behind it.
+func (c call) isPlainRead() bool { return c.method == http.MethodGet && !c.slow }
 
 // Doubled returns the backoff after a number of failures in a row: first after one, doubled by each further one, at
 // most limit.

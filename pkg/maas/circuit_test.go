@@ -159,11 +159,17 @@ func TestWhatMAASSaysIsAnAnswer(t *testing.T) {
 		_, err := c.RefreshVMHost(ctx, 1)
 		return err
 	}
+	power := func(ctx context.Context, c *Client) error {
+		_, err := c.QueryPower(ctx, "abc")
+		return err
+	}
 	for name, tc := range map[string]struct {
 		answer http.RoundTripper
 		call   func(context.Context, *Client) error
 	}{
 		"400":                      {says(400, ""), read},
+		"500 to a look at a BMC":   {says(500, ""), power},
+		"503 to a look at a BMC":   {says(503, "Failed talking to node's BMC"), power},
 		"401":                      {says(401, ""), read},
 		"403":                      {says(403, ""), read},
 		"404":                      {says(404, ""), read},

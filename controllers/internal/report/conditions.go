@@ -81,6 +81,14 @@ const maxForeign = 512
 // that fits a condition. With a message that is too long, Kubernetes would refuse the whole status.
 func Brief(foreign string) string { return text.OneLine(foreign, maxForeign) }
 
+// After returns a text of another program as the end of a message; "" if there is none.
+func After(foreign string) string {
+	if foreign == "" {
+		return ""
+	}
+	return ": " + Brief(foreign)
+}
+
 func deletionMessage(of conditions.Getter, types []string) string {
 	for _, condition := range types {
 		if c := conditions.Get(of, condition); c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {

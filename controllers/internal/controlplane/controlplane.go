@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controlplane says whether a control plane and its Machines are healthy, by what Cluster API says of them.
+package controlplane
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+)
+
+// Get reads a control plane of any kind. The provider may not read every kind.
+func Get(ctx context.Context, mapper meta.RESTMapper, reader client.Reader, namespace string, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	if err != nil {
+		return nil, err
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(mapping.GroupVersionKind)
+	return object, reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
+}
+
+// MachineHealth are the conditions of a control plane's Machine that must be True where it has them.
+var MachineHealth = []string{
+	clusterv1.MachineNodeHealthyCondition, clusterv1.MachineHealthCheckSucceededCondition,
+	controlplanev1.KubeadmControlPlaneMachineAPIServerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineControllerManagerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineSchedulerPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdPodHealthyCondition,
+	controlplanev1.KubeadmControlPlaneMachineEtcdMemberHealthyCondition,
+	clusterv1.AvailableCondition,
+}
+
+// MachineSickness returns why a Machine of a control plane is not healthy; "" if it is.
+func MachineSickness(m *clusterv1.Machine) string {
+	if !m.Status.NodeRef.IsDefined() {
+		return "it has no Node yet"
+	}
+	if !conditions.IsTrue(m, clusterv1.ReadyCondition) {
+		return "Ready is not True" + report.After(conditions.GetMessage(m, clusterv1.ReadyCondition))
+	}
+	for _, condition := range MachineHealth {
+		if c := conditions.Get(m, condition); c != nil && c.Status != metav1.ConditionTrue {
+			return condition + " is not True" + report.After(c.Message)
+		}
+	}
+	return ""
+}
+
+// Sickness returns why a control plane with these conditions is not healthy; "" if it is. What it says of its parts
+// includes a Machine that is sick and is dealt with for that very reason.
+func Sickness(said []metav1.Condition, ofTheOneDealtWith bool) string {
+	required := []string{clusterv1.AvailableCondition}
+	if !ofTheOneDealtWith {
+		required = append(required, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition)
+	}
+	for _, condition := range required {
+		if c := meta.FindStatusCondition(said, condition); c != nil && c.Status != metav1.ConditionTrue {
+			return condition + " is not True" + report.After(c.Message)
+		}
+	}
+	if len(said) == 0 {
+		return "it has no conditions"
+	}
+	return ""
+}
+
+// Quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do without
+// it. "" if they can. others are all other Machines of the control plane; down reports whether one is switched off on
+// purpose. A Machine without others has no quorum to keep.
+func Quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) string {
+	healthy, why := 0, ""
+	for _, m := range others {
+		switch sick := MachineSickness(m); {
+		case !m.DeletionTimestamp.IsZero():
+			return fmt.Sprintf("Machine %s of the same control plane is being deleted", m.Name)
+		case down(m):
+			why = fmt.Sprintf("Machine %s is being switched off and on", m.Name)
+		case sick != "":
+			why = fmt.Sprintf("Machine %s is not healthy: %s", m.Name, sick)
+		default:
+			healthy++
+		}
+	}
+	all := len(others) + 1
+	if len(others) == 0 || healthy > all/2 {
+		return ""
+	}
+	return fmt.Sprintf("only %d of %d Machines of the control plane would be left, and %d are needed%s", healthy, all, all/2+1, report.After(why))
+}
