@@ -27,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachinetemplate"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -79,6 +80,8 @@ type Options struct {
 	Evacuation bool
 	// EvacuationInterval is the time between two looks at such hosts; 0 is evacuation.Interval.
 	EvacuationInterval time.Duration
+	// RemediationInterval is the time between two looks at a machine that is being remedied; 0 is remediation.Interval.
+	RemediationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
 	// RoomDelay is how long changes of LXDHosts are gathered before the room for templates is counted again; 0 is
@@ -140,6 +143,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),
 			Clock: o.Clock, Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
+		},
+		&remediation.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maasremediation-controller"),
+			Clock: o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), SettleTime: o.SettleTime, WatchFilter: o.WatchFilter,
 		},
 		&maasmachine.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,

@@ -143,10 +143,11 @@ type world struct {
 	scopes          *scope.Factory // the manager's
 	// commissionTimeout and deployTimeout are the manager's; 0 is none.
 	commissionTimeout, deployTimeout time.Duration
-	hostTimeout                      time.Duration // the manager's
-	hostInterval                     time.Duration // the manager's; 0 is an hour
-	settleTime                       time.Duration // the manager's; 0 is half a second
-	evacuation                       bool          // the manager may evacuate hosts
+	hostTimeout                      time.Duration      // the manager's
+	hostInterval                     time.Duration      // the manager's; 0 is an hour
+	settleTime                       time.Duration      // the manager's; 0 is half a second
+	evacuation                       bool               // the manager may evacuate hosts
+	clock                            clock.PassiveClock // the manager's; nil is the real one
 	stopManager                      func()
 	nudged                           *rate.Sometimes
 }
@@ -258,12 +259,12 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 	options := Options{
 		Namespace: w.namespace, Concurrency: 4, ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
 		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
-		Clock:       clock.RealClock{},
+		Clock:       cmp.Or[clock.PassiveClock](w.clock, clock.RealClock{}),
 		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
-		QuarantineInterval: readOften,
-		Evacuation:         w.evacuation, EvacuationInterval: readOften,
+		QuarantineInterval: readOften, RemediationInterval: readOften,
+		Evacuation: w.evacuation, EvacuationInterval: readOften,
 		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {

@@ -61,6 +61,15 @@ const (
 	EvacuatedCondition = "Evacuated"
 )
 
+// Conditions of a MaasRemediation. All have positive polarity.
+const (
+	// PowerCycledCondition is true once the machine was switched off and on.
+	PowerCycledCondition = "PowerCycled"
+
+	// HandedOverCondition is true once Cluster API was told to replace the Machine.
+	HandedOverCondition = "HandedOver"
+)
+
 // Reasons that several conditions share.
 const (
 	// ReadyReason: it is as desired.
@@ -390,4 +399,40 @@ const (
 
 	// HostNotRunningReason: the machine of the VM host is not deployed in MAAS, or off.
 	HostNotRunningReason = "HostNotRunning"
+)
+
+// Reasons of the conditions of a MaasRemediation.
+const (
+	// MachineHealthyReason: the Machine is healthy. Nothing is done.
+	MachineHealthyReason = "MachineHealthy"
+
+	// RemediationHeldReason: nothing is done until a person, or MAAS, is done with the machine; the message has the reason.
+	RemediationHeldReason = "RemediationHeld"
+
+	// WaitingForQuorumReason: the other Machines of the control plane could not do without this one.
+	WaitingForQuorumReason = "WaitingForQuorum"
+
+	// LeavingEndpointReason: the control plane leaves the API endpoint's DNS record before it is switched off.
+	LeavingEndpointReason = "LeavingEndpoint"
+
+	// PoweringOffReason: the machine is being switched off.
+	PoweringOffReason = "PoweringOff"
+
+	// PoweringOnReason: the machine is being switched on.
+	PoweringOnReason = "PoweringOn"
+
+	// PowerCycledReason: the machine was switched off and on.
+	PowerCycledReason = "PowerCycled"
+
+	// PowerCycleFailedReason: MAAS could not switch the machine off or on.
+	PowerCycleFailedReason = "PowerCycleFailed"
+
+	// PowerCycleOmittedReason: the machine is not switched off and on, because that can't help; the message has the reason.
+	PowerCycleOmittedReason = "PowerCycleOmitted"
+
+	// WaitingForNodeReason: the machine was switched off and on, and its Node may still become healthy.
+	WaitingForNodeReason = "WaitingForNode"
+
+	// HandedOverReason: Cluster API was told to replace the Machine.
+	HandedOverReason = "HandedOver"
 )

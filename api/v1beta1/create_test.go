@@ -174,6 +174,14 @@ var badLXDHosts = []badObject{
 	{"a VM host with credentials alone", "{vmHost: {id: 1}, credentialsRef: {name: lxd}}", ".credentialsRef", []string{"address and serverCertificate"}},
 }
 
+var badRemediations = []badObject{
+	{"negative number of tries", "{powerCycle: {tries: -1}}", ".powerCycle.tries", []string{"greater than or equal to 0"}},
+	{"too many tries", "{powerCycle: {tries: 6}}", ".powerCycle.tries", []string{"less than or equal to 5"}},
+	{"no time to start", "{powerCycle: {timeoutSeconds: 5}}", ".powerCycle.timeoutSeconds", []string{"greater than or equal to 60"}},
+	{"more than a day", "{powerCycle: {timeoutSeconds: 86401}}", ".powerCycle.timeoutSeconds", []string{"less than or equal to 86400"}},
+	{"a time with a unit", "{powerCycle: {timeoutSeconds: 15m}}", ".powerCycle.timeoutSeconds", []string{"integer"}},
+}
+
 func TestBadObjectsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		kind  string
@@ -186,6 +194,8 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		{"MaasCluster", "spec", nil, [][]badObject{badClusters}},
 		{"MaasClusterTemplate", "spec.template.spec", inTemplate, [][]badObject{badClusters}},
 		{"LXDHost", "spec", nil, [][]badObject{badLXDHosts}},
+		{"MaasRemediation", "spec", nil, [][]badObject{badRemediations}},
+		{"MaasRemediationTemplate", "spec.template.spec", inTemplate, [][]badObject{badRemediations}},
 	} {
 		for _, bad := range tt.cases {
 			for _, c := range bad {
@@ -219,6 +229,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 		"MaasMachineTemplate": inTemplate("{image: i, lxdconfig: {}}"),
 		"MaasCluster":         "{dnsDomain: maas, zones: [a]}",
 		"MaasClusterTemplate": inTemplate("{dnsDomain: maas, identityRef: {name: a}}"),
+		"MaasRemediation":     "{powerCycle: {retries: 2}}",
 		"LXDHost":             "{" + directHost + ", cordoned: true}",
 	} {
 		t.Run(kind, func(t *testing.T) {

@@ -19,8 +19,8 @@ func readCRDs(t *testing.T) []apiextensionsv1.CustomResourceDefinition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(paths) != 5 {
-		t.Fatalf("got %d CRDs in %s, want 5", len(paths), crds)
+	if len(paths) != 7 {
+		t.Fatalf("got %d CRDs in %s, want 7", len(paths), crds)
 	}
 	var read []apiextensionsv1.CustomResourceDefinition
 	for _, path := range paths {

@@ -30,6 +30,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&MaasClusterTemplate{}, &MaasClusterTemplateList{},
 		&MaasMachine{}, &MaasMachineList{},
 		&MaasMachineTemplate{}, &MaasMachineTemplateList{},
+		&MaasRemediation{}, &MaasRemediationList{},
+		&MaasRemediationTemplate{}, &MaasRemediationTemplateList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -11,9 +11,9 @@ import (
 // MachineFinalizer is removed from a MaasMachine once its machine is back in MAAS's pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// RecordAnnotation on a MaasMachine or a MaasCluster is what the provider needs to continue after an interruption at
-// any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase, which VM hosts may have
-// its VM, and the progress of removing it there. It is written before MAAS is asked for anything. Don't edit it: what
+// RecordAnnotation on a MaasMachine, a MaasCluster or a MaasRemediation is what the provider needs to continue after an
+// interruption at any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase, which VM
+// hosts may have its VM, the progress of removing it there, and that of its remediation. It is written before MAAS is asked for anything. Don't edit it: what
 // is in MAAS and not in the record is lost.
 const RecordAnnotation = "capmaas.io/record"
 

@@ -105,6 +105,12 @@ lxdConfig:
 	"a host cluster with defaults": "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {}}",
 }
 
+var goodRemediations = map[string]string{
+	"with defaults":     "{}",
+	"replace at once":   "{powerCycle: {tries: 0}}",
+	"restart with care": "{powerCycle: {tries: 5, timeoutSeconds: 86400}}",
+}
+
 // samples are all objects that must be accepted, by kind.
 func samples() map[string][]map[string]string {
 	wrapped := func(specs map[string]string) map[string]string {
@@ -119,6 +125,9 @@ func samples() map[string][]map[string]string {
 		"MaasMachineTemplate": {wrapped(goodMachines)},
 		"MaasCluster":         {goodClusters},
 		"MaasClusterTemplate": {wrapped(goodClusters)},
+		"MaasRemediation":     {goodRemediations},
+
+		"MaasRemediationTemplate": {wrapped(goodRemediations)},
 	}
 }
 

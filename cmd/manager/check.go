@@ -73,7 +73,7 @@ func unexpected(args []string) error {
 
 // needed are the kinds that the manager works with, by API version.
 var needed = map[string][]string{
-	infrav1.GroupVersion.String():   {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate"},
+	infrav1.GroupVersion.String():   {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate", "MaasRemediation", "MaasRemediationTemplate"},
 	clusterv1.GroupVersion.String(): {"Cluster", "Machine"},
 }
 

@@ -91,6 +91,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.allClusters), objects.IgnoreUnlessCordoned).
+		Watches(&infrav1.MaasRemediation{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), objects.IgnoreUnlessSwitched).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
 		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).

@@ -152,8 +152,8 @@ func checkCRDs(t *testing.T, box *sandbox.Sandbox) {
 		client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas"}); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) != 5 {
-		t.Errorf("clusterctl knows %d of our kinds, want 5", len(list.Items))
+	if len(list.Items) != 7 {
+		t.Errorf("clusterctl knows %d of our kinds, want 7", len(list.Items))
 	}
 }
 

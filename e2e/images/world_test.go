@@ -66,7 +66,7 @@ func serveMAAS(t *testing.T) *httptest.Server {
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	served := map[string][]string{
-		infrav1.GroupVersion.String():   {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate"},
+		infrav1.GroupVersion.String():   {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate", "MaasRemediation", "MaasRemediationTemplate"},
 		clusterv1.GroupVersion.String(): {"Cluster", "Machine"},
 	}
 	mux := http.NewServeMux()

@@ -252,8 +252,8 @@ func TestCRDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(paths) != 5 || len(rendered) != 5 {
-		t.Fatalf("got %d generated and %d rendered CRDs, want 5", len(paths), len(rendered))
+	if len(paths) != 7 || len(rendered) != 7 {
+		t.Fatalf("got %d generated and %d rendered CRDs, want 7", len(paths), len(rendered))
 	}
 	for _, path := range paths {
 		content, err := os.ReadFile(path)

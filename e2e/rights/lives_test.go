@@ -39,9 +39,10 @@ const (
 
 // leadOwn runs a cluster that needs all rights of the manager except those for its Nodes: it has its own credentials,
 // and one VM that boots into nothing, with an address of a pool. Meanwhile the manager's process ends, so that the next
-// one takes the lease over, VMs are lost, and LXDHosts are changed.
+// one takes the lease over, the VM is given up, VMs are lost, and LXDHosts are changed.
 func leadOwn(l *life.Life) {
 	makeOwn(l)
+	giveUp(l)
 	loseVMs(l)
 	changeLXDHosts(l)
 	removeOwn(l)
@@ -71,6 +72,28 @@ func makeOwn(l *life.Life) {
 		done := conditions.IsTrue(cluster, infrav1.ReadyCondition) && conditions.IsTrue(machine, infrav1.ReadyCondition)
 		return done, sandbox.Conditions(append(cluster.Status.Conditions, machine.Status.Conditions...)), nil
 	})
+}
+
+// giveUp has the VM remedied. A restart would not help what was never a Node: its Machine is handed over to its owner.
+func giveUp(l *life.Life) {
+	l.Helper()
+	machine := &clusterv1.Machine{}
+	if err := l.Box.Client.Get(l.Context(), l.Key, machine); err != nil {
+		l.Fatal(err)
+	}
+	remediation := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: machine.Name, OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: machine.Name, UID: machine.UID},
+	}}}
+	if err := l.Box.Client.Create(l.Context(), remediation); err != nil {
+		l.Fatal(err)
+	}
+	l.Wait("the Machine to be handed over", func() (bool, string, error) {
+		err := l.Box.Client.Get(l.Context(), client.ObjectKeyFromObject(remediation), remediation)
+		return conditions.IsTrue(remediation, infrav1.HandedOverCondition), sandbox.Conditions(remediation.Status.Conditions), err
+	})
+	if err := l.Box.Client.Delete(l.Context(), remediation); err != nil {
+		l.Error(err)
+	}
 }
 
 func removeOwn(l *life.Life) {

@@ -4,6 +4,7 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,7 +29,11 @@ func PublishEndpoint(ctx context.Context, c client.Client, clock clock.PassiveCl
 		if err != nil {
 			return nil, err
 		}
-		return endpointAddresses(ctx, c, s.Cluster, machines, current, clock.Now()), nil
+		away, err := switchedOff(ctx, c, s.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		return endpointAddresses(ctx, c, s.Cluster, machines, away, current, clock.Now()), nil
 	})
 }
 
@@ -37,8 +42,10 @@ func PublishEndpoint(ctx context.Context, c client.Client, clock clock.PassiveCl
 const EndpointHold = 5 * time.Minute
 
 // endpointAddresses returns the addresses that the record should hold, given those that it holds. It keeps an address
-// as it is while the facts about it are unknown.
-func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine, current []string, now time.Time) []string {
+// as it is while the facts about it are unknown. away are the remediations whose machines clients are not sent to.
+func endpointAddresses(
+	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine, away []infrav1.MaasRemediation, current []string, now time.Time,
+) []string {
 	var desired, others []string
 	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
 	for i := range machines {
@@ -60,7 +67,7 @@ func endpointAddresses(ctx context.Context, c client.Client, cluster *clusterv1.
 		}
 		address := EndpointAddress(m)
 		switch {
-		case address == "" || beingDeleted(machine) || stoppedFor(m, now) >= EndpointHold:
+		case address == "" || beingDeleted(machine) || isAway(machine, away) || stoppedFor(m, now) >= EndpointHold:
 		case slices.Contains(current, address):
 			desired = append(desired, address)
 		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
@@ -107,6 +114,26 @@ func EndpointRetry(machines []infrav1.MaasMachine, now time.Time) (after time.Du
 // MaasMachine is deleted.
 func beingDeleted(machine *clusterv1.Machine) bool {
 	return machine != nil && !machine.DeletionTimestamp.IsZero()
+}
+
+// switchedOff returns the MaasRemediations that switch a machine off, or have: clients are not sent to it before, and until
+// its Machine is healthy again or replaced.
+func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) ([]infrav1.MaasRemediation, error) {
+	list := &infrav1.MaasRemediationList{}
+	if err := c.List(ctx, list, client.InNamespace(cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing MaasRemediations: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(r infrav1.MaasRemediation) bool {
+		recorded, err := record.Of(&r)
+		return err != nil || recorded.Remediation == nil || recorded.Remediation.PowerCycles == 0 || !r.DeletionTimestamp.IsZero()
+	}), nil
+}
+
+// isAway reports whether one of these MaasRemediations is the Machine's.
+func isAway(machine *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
+	return machine != nil && slices.ContainsFunc(remediations, func(r infrav1.MaasRemediation) bool {
+		return util.IsOwnedByObject(&r, machine, clusterv1.GroupVersion.WithKind("Machine").GroupKind())
+	})
 }
 
 // joined reports whether the control plane is a Node of its cluster.

@@ -4,6 +4,7 @@ package clusters
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // member is a control plane of TestWhoIsInTheEndpoint. Its address is 10.0.0.NAME.
@@ -31,6 +33,26 @@ type member struct {
 	stopped time.Duration
 	// unread: MAAS can't be asked.
 	unread bool
+	// remedied is how often its remediation has switched it off; remediation: it has one.
+	remedied            int32
+	remediation, healed bool
+}
+
+// remedy returns the member's remediation. That of one that is healed is being deleted.
+func (m member) remedy(t *testing.T) *infrav1.MaasRemediation {
+	t.Helper()
+	text, err := json.Marshal(record.Data{Remediation: &infrav1.RemediationProgress{PowerCycles: m.remedied}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{
+		Name: m.name, Namespace: "ns", Annotations: map[string]string{infrav1.RecordAnnotation: string(text)}, Finalizers: []string{infrav1.RemediationFinalizer},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name}},
+	}}
+	if m.healed {
+		r.DeletionTimestamp = ptr.To(metav1.Now())
+	}
+	return r
 }
 
 func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
@@ -97,6 +119,15 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 			members: []member{{name: "1", joined: true, draining: true}}, current: []string{"10.0.0.1"}},
 		"one that never joined does not come in": {
 			members: []member{{name: "1", joined: true, draining: true}, {name: "2"}}, current: []string{"10.0.0.1"}},
+		"one that is switched off leaves before": {
+			members: []member{{name: "1", joined: true, remediation: true, remedied: 1}, {name: "2", joined: true}},
+			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.2"}},
+		"one whose remediation has not begun stays": {
+			members: []member{{name: "1", joined: true, remediation: true}, {name: "2", joined: true}},
+			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
+		"one that a power cycle has helped comes back": {
+			members: []member{{name: "1", joined: true, remediation: true, remedied: 1, healed: true}, {name: "2", joined: true}},
+			current: []string{"10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
 		"the first one, before the cluster is initialized": {
 			uninitialized: true, members: []member{{name: "1"}}, want: []string{"10.0.0.1"}},
 		"after a move others joined already": {
@@ -112,10 +143,17 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 			for _, m := range tc.members {
 				machine, maasMachine := m.objects()
 				builder, machines = builder.WithObjects(machine), append(machines, maasMachine)
+				if m.remediation {
+					builder = builder.WithObjects(m.remedy(t))
+				}
 			}
-			cluster := &clusterv1.Cluster{}
+			c, cluster := builder.Build(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+			away, err := switchedOff(t.Context(), c, cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(!tc.uninitialized)
-			if got := endpointAddresses(t.Context(), builder.Build(), cluster, machines, tc.current, time.Now()); !slices.Equal(got, tc.want) {
+			if got := endpointAddresses(t.Context(), c, cluster, machines, away, tc.current, time.Now()); !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}
 		})
@@ -130,7 +168,7 @@ func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
 	}).Build()
 	_, machine := member{name: "1", joined: true}.objects()
 	current := []string{"10.0.0.1", "10.0.0.2"}
-	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, current, time.Now()); !slices.Equal(got, current) {
+	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, nil, current, time.Now()); !slices.Equal(got, current) {
 		t.Errorf("the record should hold %v, want %v still", got, current)
 	}
 }
@@ -190,7 +228,7 @@ func TestEndpointAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(tc.initialized)
-			got := endpointAddresses(t.Context(), c, cluster, tc.machines, tc.current, time.Now())
+			got := endpointAddresses(t.Context(), c, cluster, tc.machines, nil, tc.current, time.Now())
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}

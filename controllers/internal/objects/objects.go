@@ -155,6 +155,16 @@ var IgnoreUnlessCordoned = predicate.Funcs{
 	},
 }
 
+// IgnoreUnlessSwitched drops all of MaasRemediations but changes of whether their machines are in the endpoint.
+var IgnoreUnlessSwitched = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*infrav1.MaasRemediation), e.ObjectNew.(*infrav1.MaasRemediation)
+		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || before.Status.PowerCycles != after.Status.PowerCycles
+	},
+}
+
 // withoutBookkeeping returns an object without our own annotations and the fields that change with each write.
 func withoutBookkeeping(object client.Object) client.Object {
 	object = object.DeepCopyObject().(client.Object)

@@ -30,6 +30,8 @@ type Data struct {
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
 	// put into quarantine again.
 	Quarantine QuarantineState `json:"quarantine,omitempty"`
+	// Remediation is how far a MaasRemediation is. The status shows it.
+	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
 }
 
 // QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// comment is what MAAS shows as the reason for switching a machine.
+const comment = "remediation by Cluster API"
+
+// decideWithin is how old a look at a control plane may be when a machine of it is switched off: a manager that was
+// stopped meanwhile does not know what another one has begun.
+const decideWithin = 5 * time.Second
+
+// start begins a power cycle, or the replacement.
+func (r *Reconciler) start(ctx context.Context, s *subject) (ctrl.Result, error) {
+	f := r.said(s)
+	if v := withoutMAAS(f); v != nil {
+		return r.follow(ctx, s, *v)
+	}
+	f, err := r.lookAtMachine(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !s.isControlPlane() || unfit(f) != nil {
+		return r.follow(ctx, s, start(f))
+	}
+	r.quorum.Lock() // Until it is stored that this one begins.
+	defer r.quorum.Unlock()
+	looked := r.Clock.Now()
+	if f.quorum, err = r.quorumWithout(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if r.Clock.Since(looked) > decideWithin {
+		return ctrl.Result{RequeueAfter: r.Interval}, nil
+	}
+	return r.follow(ctx, s, start(f))
+}
+
+// leaveEndpoint takes a control plane out of the endpoint's DNS record. It is the first reconcile that has the step from
+// the cache, where the endpoint's record is made from.
+func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (ctrl.Result, error) {
+	sm, err := r.scope(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, sm.Cluster); err != nil {
+		return ctrl.Result{}, fmt.Errorf("removing the machine from the API endpoint: %w", err)
+	}
+	return r.follow(ctx, s, begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", s.maasMachine.Spec.SystemID))
+}
+
+// switchPower switches the machine off or on, and goes on when it is.
+func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, error) {
+	f, err := r.lookAtMachine(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if v := unfit(f); v != nil {
+		return r.follow(ctx, s, *v)
+	}
+	rec, err := record.Open(r.Client, s.maasMachine)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	power, err := r.power(ctx, s, f.machine.SystemID)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	v, ask := switching(s.progress(), f.machine.SystemID, power, r.settling.Left(rec, r.SettleTime), r.Clock.Now())
+	if !ask {
+		return r.follow(ctx, s, v)
+	}
+	s.say(v)
+	return ctrl.Result{RequeueAfter: r.Interval}, r.ask(ctx, s, rec)
+}
+
+// power returns the power of a machine. A BMC that does not respond is an error of its own, not of MAAS, which was read
+// just before.
+func (r *Reconciler) power(ctx context.Context, s *subject, systemID string) (string, error) {
+	power, err := s.inMAAS.Inventory.Client().QueryPower(ctx, systemID)
+	if errors.Is(err, maas.Unavailable) && !maas.NotSent(err) {
+		ctrl.LoggerFrom(ctx).Info("MAAS can't read the machine's power", "error", maas.Message(err))
+		return maas.PowerError, nil
+	}
+	return power, err
+}
+
+// ask asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that takes over does
+// not begin to count anew.
+func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) error {
+	before := s.progress()
+	counted := before
+	counted.Requests++
+	counted.Requested = ptr.To(metav1.NewTime(r.Clock.Now()).Rfc3339Copy())
+	if err := s.write(ctx, counted); err != nil {
+		return err
+	}
+	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
+	if before.Step == infrav1.RemediationPowerOn {
+		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
+	}
+	request := func(ctx context.Context, permit maas.Permit) error {
+		_, err := s.inMAAS.Inventory.Change(s.maasMachine.Spec.SystemID, func(*maas.Client) (*maas.Machine, error) {
+			return do(ctx, permit, s.maasMachine.Spec.SystemID, comment)
+		})
+		return err
+	}
+	var err error
+	if s.inMAAS.IsLXD() {
+		err = request(ctx, record.ChangeVM.Permit())
+	} else {
+		err = rec.Call(ctx, op, request)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy), errors.Is(err, maas.Unauthorized):
+		s.record.Remediation = &before // MAAS has not tried.
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("MAAS can't switch the machine", "operation", op, "error", maas.Message(err))
+	report.SetFalse(s.remediation, infrav1.PowerCycledCondition, conditions.GetReason(s.remediation, infrav1.PowerCycledCondition),
+		"MAAS could not switch machine %s: %s", s.maasMachine.Spec.SystemID, maas.Message(err))
+	return nil
+}
+
+// recover gives the Node time to be healthy.
+func (r *Reconciler) recover(ctx context.Context, s *subject) (ctrl.Result, error) {
+	v := recovering(r.said(s), r.Clock.Now())
+	if v == nil {
+		return r.start(ctx, s)
+	}
+	if v.reason == infrav1.MachineHealthyReason {
+		s.record.Remediation = nil // Whatever befalls it later begins from the start.
+	}
+	return r.follow(ctx, s, *v)
+}
+
+// replace hands the Machine over to Cluster API.
+func (r *Reconciler) replace(ctx context.Context, s *subject) (ctrl.Result, error) {
+	f := r.said(s)
+	if s.isControlPlane() && !isHandedOver(s.machine) {
+		why, err := r.quorumWithout(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		f.quorum = why
+	}
+	if v := replacing(f); v != nil {
+		return r.follow(ctx, s, *v)
+	}
+	if err := r.handOver(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if s.say(verdict{condition: infrav1.HandedOverCondition, reason: infrav1.HandedOverReason}) {
+		r.Recorder.Eventf(s.remediation, s.machine, corev1.EventTypeWarning, infrav1.HandedOverReason, "Remediate", "Cluster API replaces Machine %s", s.machine.Name)
+	}
+	return ctrl.Result{}, nil
+}
+
+// isHandedOver reports whether the owner of a Machine knows that it is to replace it, or says why it does not.
+func isHandedOver(m *clusterv1.Machine) bool {
+	return conditions.IsFalse(m, clusterv1.MachineOwnerRemediatedCondition)
+}
+
+// handOver tells the owner of the Machine, a MachineSet or a control plane, to replace it. It is the one place where a
+// machine is given up.
+func (r *Reconciler) handOver(ctx context.Context, s *subject) error {
+	if isHandedOver(s.machine) {
+		return nil // From here on the condition is the owner's.
+	}
+	helper, err := patch.NewHelper(s.machine, r.Client)
+	if err != nil {
+		return fmt.Errorf("preparing to patch Machine %s: %w", s.machine.Name, err)
+	}
+	conditions.Set(s.machine, metav1.Condition{
+		Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+		Message: "Waiting for remediation: MaasRemediation " + s.remediation.Name + " could not make the machine healthy",
+	})
+	if err := helper.Patch(ctx, s.machine, patch.WithOwnedConditions{Conditions: []string{clusterv1.MachineOwnerRemediatedCondition}}); err != nil {
+		return fmt.Errorf("handing Machine %s over: %w", s.machine.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remediation remedies unhealthy Machines for MachineHealthChecks: it switches their machines off and on and, if
+// that does not help, has Cluster API replace the Machines.
+package remediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	"sigs.k8s.io/cluster-api/util/finalizers"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake nobody.
+const Interval = 10 * time.Second
+
+// Reconciler remedies Machines.
+type Reconciler struct {
+	Client client.Client
+	// APIReader asks the API server, before a control plane is switched off.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
+	// Interval is the time between two looks.
+	Interval time.Duration
+	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
+	SettleTime time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+
+	settling record.Settling
+	// quorum lets one power cycle of a control plane begin at a time: each looks at those that have begun.
+	quorum sync.Mutex
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasremediations,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasremediations/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines/status,verbs=patch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasremediation")
+	clusterToRemediations, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasRemediationList{}, mgr.GetScheme())
+	if err != nil {
+		return fmt.Errorf("mapping Clusters to MaasRemediations: %w", err)
+	}
+	limited := workers.Limit(r, &options)
+	err = capicontroller.NewControllerManagedBy(mgr, log).
+		For(&infrav1.MaasRemediation{}).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations), predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
+		WithOptions(options).
+		Complete(ctx, limited)
+	if err != nil {
+		return fmt.Errorf("setting up the MaasRemediation controller: %w", err)
+	}
+	return nil
+}
+
+// ofMachine wakes the remediations of a Machine.
+func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) (requests []reconcile.Request) {
+	list := &infrav1.MaasRemediationList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(machine.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasRemediations of a Machine")
+		return nil
+	}
+	for i := range list.Items {
+		if util.IsOwnedByObject(&list.Items[i], machine, machineKind) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
+}
+
+var machineKind = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
+
+// owned are the conditions of a MaasRemediation.
+var owned = []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}
+
+// Reconcile brings one remediation closer to its end.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	remediation := &infrav1.MaasRemediation{}
+	if err := r.Client.Get(ctx, req.NamespacedName, remediation); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(remediation, r.WatchFilter) || objects.MovedAway(remediation) {
+		return ctrl.Result{}, nil
+	}
+	s, err := r.subject(ctx, remediation)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if s != nil {
+		if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation); err != nil || isPaused || requeue {
+			return ctrl.Result{}, err
+		}
+	}
+	if s != nil && remediation.DeletionTimestamp.IsZero() {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
+	}
+	patcher, unreadable, err := objects.NewPatcher(remediation, r.Client)
+	if err != nil || unreadable != nil {
+		return ctrl.Result{}, errors.Join(err, unreadable)
+	}
+	defer func() {
+		remediation.Status.RemediationProgress = ptr.Deref(patcher.Record.Remediation, infrav1.RemediationProgress{})
+		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, remediation, owned)})
+	}()
+	if s == nil && !remediation.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, letGo(ctx, patcher.Record)
+	}
+	if s == nil {
+		report.SetFalse(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
+			"it has no Machine: a MachineHealthCheck makes one for each unhealthy Machine; delete this one")
+		return ctrl.Result{}, nil
+	}
+	s.record = patcher.Record
+	result, err := r.proceed(ctx, s)
+	if err != nil {
+		return r.stopped(ctx, s, err)
+	}
+	return result, nil
+}
+
+// proceed does what the step that the remediation is at needs. A remediation that is deleted ends, but does not leave a
+// machine switched off that is not given back.
+func (r *Reconciler) proceed(ctx context.Context, s *subject) (ctrl.Result, error) {
+	objects.Label(s.remediation, clusterv1.ClusterNameLabel, s.machine.Spec.ClusterName)
+	step := s.progress().Step
+	switched := step == infrav1.RemediationPowerOff && s.progress().Requests > 0 || step == infrav1.RemediationPowerOn
+	if !s.remediation.DeletionTimestamp.IsZero() && (!switched || s.isGivenBack() || !s.machine.DeletionTimestamp.IsZero()) {
+		return ctrl.Result{}, letGo(ctx, s.record)
+	}
+	if !s.machine.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // The machine is given back, in whatever state it is.
+	}
+	switch step {
+	case infrav1.RemediationLeaveEndpoint:
+		return r.leaveEndpoint(ctx, s)
+	case infrav1.RemediationPowerOff, infrav1.RemediationPowerOn:
+		return r.switchPower(ctx, s)
+	case infrav1.RemediationRecover:
+		return r.recover(ctx, s)
+	case infrav1.RemediationReplace:
+		return r.replace(ctx, s)
+	}
+	return r.start(ctx, s)
+}
+
+// letGo removes the finalizer.
+func letGo(ctx context.Context, rec *record.Record) error {
+	err := rec.Write(ctx, func(o client.Object) { controllerutil.RemoveFinalizer(o, infrav1.RemediationFinalizer) })
+	return client.IgnoreNotFound(err)
+}
+
+// stopped reports in the conditions and in the log why a step failed.
+func (r *Reconciler) stopped(ctx context.Context, s *subject, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
+		return ctrl.Result{}, err
+	}
+	p := report.Explain(err)
+	condition := infrav1.PowerCycledCondition
+	if s.progress().Step == infrav1.RemediationReplace {
+		condition = infrav1.HandedOverCondition
+	}
+	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
+	report.SetUnknown(s.remediation, condition, p.Reason, p.Message)
+	return p.Result(err)
+}
+
+// say sets the condition of a verdict, and reports whether its reason is new.
+func (s *subject) say(v verdict) (news bool) {
+	if v.condition == "" {
+		return false
+	}
+	old := conditions.GetReason(s.remediation, v.condition)
+	if v.reason == infrav1.PowerCycledReason || v.reason == infrav1.HandedOverReason {
+		report.SetTrue(s.remediation, v.condition, v.reason)
+	} else {
+		report.SetFalse(s.remediation, v.condition, v.reason, "%s", v.message)
+	}
+	return old != v.reason
+}
+
+// follow says what was decided, and begins the step that follows from it, if any.
+func (r *Reconciler) follow(ctx context.Context, s *subject, v verdict) (ctrl.Result, error) {
+	if v.step != "" {
+		next := after(s.progress(), v.step, r.Clock.Now())
+		if err := s.write(ctx, next); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if s.say(v) && v.step != "" {
+		kind := corev1.EventTypeNormal
+		if v.reason == infrav1.PowerCycleFailedReason {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(s.remediation, s.machine, kind, v.reason, "Remediate", "%s", v.message)
+	}
+	if v.reason == infrav1.RemediationHeldReason {
+		return ctrl.Result{RequeueAfter: report.MendRetry}, nil
+	}
+	return ctrl.Result{RequeueAfter: r.Interval}, nil
+}
+
+// write records the progress. The error is a conflict if the remediation was changed since it was read: a cache may lag,
+// and nothing may be begun twice.
+func (s *subject) write(ctx context.Context, progress infrav1.RemediationProgress) error {
+	before := s.record.Remediation
+	s.record.Remediation = &progress
+	err := s.record.Write(ctx)
+	if err != nil {
+		s.record.Remediation = before
+	}
+	return err
+}

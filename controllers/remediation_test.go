@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// withClock gives the manager a clock that only the test moves.
+func withClock(w *world) { w.clock = testingclock.NewFakePassiveClock(time.Now()) }
+
+// passes moves the manager's clock.
+func (w *world) passes(d time.Duration) {
+	clock := w.clock.(*testingclock.FakePassiveClock)
+	clock.SetTime(clock.Now().Add(d))
+}
+
+// node makes a machine that runs a Node, which a MachineHealthCheck finds healthy.
+func (w *world) node(name string, controlPlane bool, spec infrav1.MaasMachineSpec) *infrav1.MaasMachine {
+	w.t.Helper()
+	m := w.newMachine(name, controlPlane, spec)
+	w.deployed(m)
+	w.join(m)
+	w.checked(m.Name, metav1.ConditionTrue)
+	return m
+}
+
+// machineOf returns a Machine as it is now.
+func (w *world) machineOf(name string) *clusterv1.Machine {
+	w.t.Helper()
+	machine := &clusterv1.Machine{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, machine); err != nil {
+		w.t.Fatal(err)
+	}
+	return machine
+}
+
+// checked sets what a MachineHealthCheck says of a Machine.
+func (w *world) checked(name string, healthy metav1.ConditionStatus) {
+	w.t.Helper()
+	machine := w.machineOf(name)
+	w.patchStatus(machine, func() {
+		conditions.Set(machine, metav1.Condition{Type: clusterv1.MachineHealthCheckSucceededCondition, Status: healthy, Reason: "Test"})
+	})
+}
+
+// remedy plays a MachineHealthCheck whose check of a Machine has failed.
+func (w *world) remedy(name string) *infrav1.MaasRemediation {
+	w.t.Helper()
+	machine := w.machineOf(name)
+	remediation := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: w.namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName},
+	}}
+	w.own(machine, remediation)
+	w.create(remediation)
+	w.checked(name, metav1.ConditionFalse)
+	return remediation
+}
+
+// isAt waits until a remediation is at a step.
+func (w *world) isAt(remediation *infrav1.MaasRemediation, step infrav1.RemediationStep) {
+	w.t.Helper()
+	w.eventually(remediation, "at the step "+string(step), func() bool { return remediation.Status.Step == step })
+}
+
+// saysThat waits until a condition of a remediation has a reason, and a message unless it is True.
+func (w *world) saysThat(remediation *infrav1.MaasRemediation, condition, reason string) {
+	w.t.Helper()
+	w.eventually(remediation, reason, func() bool {
+		c := conditions.Get(remediation, condition)
+		return c != nil && c.Reason == reason && (c.Message != "") != (c.Status == metav1.ConditionTrue)
+	})
+}
+
+// isHandedOver waits until the owner of a Machine knows that it is to replace it.
+func (w *world) isHandedOver(remediation *infrav1.MaasRemediation) {
+	w.t.Helper()
+	w.saysThat(remediation, infrav1.HandedOverCondition, infrav1.HandedOverReason)
+	c := conditions.Get(w.machineOf(remediation.Name), clusterv1.MachineOwnerRemediatedCondition)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != clusterv1.MachineOwnerRemediatedWaitingForRemediationReason {
+		w.t.Errorf("the Machine says of its replacement: %+v", c)
+	}
+}
+
+// switched checks how often MAAS was asked to switch a machine off, and on.
+func (w *world) switched(m *infrav1.MaasMachine, off, on int) {
+	w.t.Helper()
+	asked := map[string]int{}
+	for _, call := range w.maas.Calls().Log {
+		if call.SystemID == m.Spec.SystemID && call.Method == http.MethodPost {
+			asked[call.Op]++
+		}
+	}
+	if asked["power_off"] != off || asked["power_on"] != on {
+		w.t.Errorf("MAAS was asked to switch %s off %d times and on %d times, want %d and %d", m.Name, asked["power_off"], asked["power_on"], off, on)
+	}
+}
+
+// powerOf returns a machine's power.
+func (w *world) powerOf(m *infrav1.MaasMachine) string {
+	for _, machine := range w.maas.Machines() {
+		if machine.SystemID == m.Spec.SystemID {
+			return machine.Power
+		}
+	}
+	return ""
+}
+
+// ends deletes a remediation of a Machine that is healthy again, as a MachineHealthCheck does.
+func (w *world) ends(remediation *infrav1.MaasRemediation) {
+	w.t.Helper()
+	w.checked(remediation.Name, metav1.ConditionTrue)
+	w.delete(remediation)
+}
+
+func TestAPowerCycleHelps(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			m := w.node("md-0", false, spec)
+			remediation := w.remedy("md-0")
+			w.isAt(remediation, infrav1.RemediationRecover)
+			w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycledReason)
+			w.saysThat(remediation, infrav1.HandedOverCondition, infrav1.WaitingForNodeReason)
+			w.ends(remediation)
+			w.switched(m, 1, 1)
+			if power := w.powerOf(m); power != "on" {
+				t.Errorf("the machine is %s afterwards", power)
+			}
+			if conditions.Has(w.machineOf("md-0"), clusterv1.MachineOwnerRemediatedCondition) {
+				t.Error("the Machine is to be replaced")
+			}
+		})
+	}
+}
+
+func TestAPowerCycleDoesNotHelp(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withClock)
+			w.provisioned(w.newCluster())
+			m := w.node("md-0", false, spec)
+			remediation := w.remedy("md-0")
+			w.isAt(remediation, infrav1.RemediationRecover)
+			w.passes(time.Hour)
+			w.isHandedOver(remediation)
+			w.switched(m, 1, 1)
+		})
+	}
+}
+
+// A BMC that does not respond is asked a few times. Then the Machine is replaced, as far as MAAS itself responds.
+func TestADeadBMCDoesNotDelayTheReplacementForEver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withClock)
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+	for _, fault := range []simulator.Fault{
+		{Op: "power_off", Status: http.StatusServiceUnavailable, Body: "Failed talking to node's BMC"},
+		{Op: "query_power_state", Status: http.StatusServiceUnavailable, Body: "Failed talking to node's BMC"},
+	} {
+		if _, err := w.maas.AddFault(fault); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remediation := w.remedy("md-0")
+	w.await("the machine is given up", remediation, func(ctx context.Context) bool {
+		w.passes(20 * time.Second)
+		return w.client.Get(ctx, client.ObjectKeyFromObject(remediation), remediation) == nil && remediation.Status.Step == infrav1.RemediationReplace
+	})
+	w.isHandedOver(remediation)
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleFailedReason)
+	w.switched(m, 3, 0)
+}
+
+// A machine is not left off, whenever its Machine is healthy again.
+func TestAMachineThatWasSwitchedOffIsSwitchedOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withClock)
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "power_on", Status: http.StatusServiceUnavailable}); err != nil {
+		t.Fatal(err)
+	}
+	remediation := w.remedy("md-0")
+	w.isAt(remediation, infrav1.RemediationPowerOn)
+	w.checked("md-0", metav1.ConditionTrue)
+	if err := w.client.Delete(t.Context(), remediation); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(remediation, "asked for the power", func() bool { return remediation.Status.Requests > 0 })
+	w.maas.ClearFaults()
+	w.await("the remediation is gone", remediation, func(ctx context.Context) bool {
+		w.passes(20 * time.Second)
+		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(remediation), remediation))
+	})
+	if power := w.powerOf(m); power != "on" {
+		t.Errorf("the machine is %s", power)
+	}
+}
+
+// What another manager has begun goes on, even if the status is lost, and no machine is switched twice.
+func TestARemediationGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	for _, step := range []infrav1.RemediationStep{infrav1.RemediationPowerOff, infrav1.RemediationPowerOn, infrav1.RemediationRecover} {
+		t.Run(string(step), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.timeScale = 100 }) // Slow enough to be stopped meanwhile.
+			w.provisioned(w.newCluster())
+			m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+			remediation := w.remedy("md-0")
+			w.eventually(remediation, "at the step "+string(step), func() bool {
+				return remediation.Status.Step == step && (remediation.Status.Requests > 0 || step == infrav1.RemediationRecover)
+			})
+			w.stopManager()
+			w.patchStatus(remediation, func() { remediation.Status = infrav1.MaasRemediationStatus{} })
+			w.startManager(w.client.Scheme())
+			w.isAt(remediation, infrav1.RemediationRecover)
+			w.saysThat(remediation, infrav1.HandedOverCondition, infrav1.WaitingForNodeReason)
+			w.switched(m, 1, 1)
+		})
+	}
+}
+
+// Whoever pauses or spares a Machine wants nothing done.
+func TestARemediationIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, annotation := range map[string]string{"skipped": clusterv1.MachineSkipRemediationAnnotation, "paused": clusterv1.PausedAnnotation} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			m := w.node("md-0", false, vm)
+			machine := w.machineOf("md-0")
+			w.patch(machine, func() { machine.Annotations = map[string]string{annotation: ""} })
+			remediation := w.remedy("md-0")
+			w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason)
+			w.switched(m, 0, 0)
+			machine = w.machineOf("md-0")
+			w.patch(machine, func() { machine.Annotations = nil })
+			w.isAt(remediation, infrav1.RemediationRecover)
+			w.switched(m, 1, 1)
+		})
+	}
+}
+
+// A machine that is another user's by now is not touched, and its Machine is replaced.
+func TestAMachineThatIsNotOursIsNotSwitched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+	id := "machines/" + m.Spec.SystemID + "/"
+	w.maasCall(http.MethodPost, id+"?op=release", nil)
+	w.await("it is released", m, func(context.Context) bool {
+		seen, _ := w.maas.Machine(m.Spec.SystemID)
+		return seen.Status == "Ready"
+	})
+	w.allocateAs("somebody", m.Spec.SystemID)
+	w.maasCall(http.MethodPost, id+"?op=deploy", nil)
+	w.await("it is deployed", m, func(context.Context) bool {
+		seen, _ := w.maas.Machine(m.Spec.SystemID)
+		return seen.Status == "Deployed"
+	})
+	remediation := w.remedy("md-0")
+	w.isHandedOver(remediation)
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleOmittedReason)
+	w.switched(m, 0, 0)
+}
+
+// A control plane that can't do without a machine keeps it. Before the machine is switched off, no client is sent to it
+// any more; when its Machine is healthy, clients are sent to it again.
+func TestAControlPlaneIsRemediedWhileItsQuorumHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	p := w.newPlane(3, "zone-a", "zone-b", "zone-c")
+	var all, others []string
+	machines := map[string]*infrav1.MaasMachine{}
+	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
+		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+		machines[name], all = m, append(all, clusters.EndpointAddress(m))
+	}
+	others = slices.Sorted(slices.Values(all[1:]))
+	slices.Sort(all)
+	w.checked("cp-2", metav1.ConditionFalse)
+	remediation := w.remedy("cp-1")
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.WaitingForQuorumReason)
+	w.switched(machines["cp-1"], 0, 0)
+	w.checked("cp-2", metav1.ConditionTrue)
+	w.isAt(remediation, infrav1.RemediationRecover)
+	w.switched(machines["cp-1"], 1, 1)
+	if now := w.endpoint(cluster); !slices.Equal(now, others) {
+		t.Errorf("the endpoint leads to %v, want %v", now, others)
+	}
+	left, off := 0, 0
+	for _, call := range w.maas.Calls().Log {
+		switch {
+		case call.Method != http.MethodGet && strings.HasPrefix(call.Endpoint, "dnsresources") && off == 0:
+			left = call.Number
+		case call.Op == "power_off":
+			off = call.Number
+		}
+	}
+	if left == 0 || left > off {
+		t.Errorf("the machine left the endpoint with call %d, and was switched off with call %d", left, off)
+	}
+	w.ends(remediation)
+	w.await("the endpoint leads to all of them", p.object, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), all) })
+}
