@@ -46,19 +46,19 @@ type MaasRemediationSpec struct {
 type RemediationStep string
 
 const (
-	// RemediationLeaveEndpoint: a control plane leaves the API endpoint's DNS record, before it is switched off.
+	// RemediationLeaveEndpoint means that a control plane leaves the API endpoint's DNS record, before it is switched off.
 	RemediationLeaveEndpoint RemediationStep = "LeaveEndpoint"
 
-	// RemediationPowerOff: the machine is switched off.
+	// RemediationPowerOff means that the machine is switched off.
 	RemediationPowerOff RemediationStep = "PowerOff"
 
-	// RemediationPowerOn: the machine is switched on again.
+	// RemediationPowerOn means that the machine is switched on again.
 	RemediationPowerOn RemediationStep = "PowerOn"
 
-	// RemediationRecover: the machine was switched on, and its Node may take a while to be healthy.
+	// RemediationRecover means that the machine was switched on, and its Node may take a while to be healthy.
 	RemediationRecover RemediationStep = "Recover"
 
-	// RemediationReplace: Cluster API replaces the Machine.
+	// RemediationReplace means that Cluster API replaces the Machine.
 	RemediationReplace RemediationStep = "Replace"
 )
 

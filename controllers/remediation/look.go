@@ -52,10 +52,10 @@ func (s *subject) isGivenBack() bool {
 // subject reads what a remediation is about; nil if its Machine or its Cluster is gone.
 func (r *Reconciler) subject(ctx context.Context, remediation *infrav1.MaasRemediation) (*subject, error) {
 	machine, err := util.GetOwnerMachine(ctx, r.Client, remediation.ObjectMeta)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Machine: %w", err)
 	}
-	if err != nil || machine == nil || !slices.ContainsFunc(remediation.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == machine.UID }) {
+	if machine == nil || !slices.ContainsFunc(remediation.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == machine.UID }) {
 		return nil, nil // Another Machine may have the name by now.
 	}
 	s := &subject{remediation: remediation, machine: machine}
