@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -18,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	keeper "github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
@@ -87,6 +89,38 @@ func TestAnotherManagerLeavesAFailedMachineAloneUntilItsTimeIsOver(t *testing.T)
 	if third.Spec.SystemID != failed {
 		t.Errorf("it is on %s", third.Spec.SystemID)
 	}
+}
+
+// What MAAS does not tell stays as it was.
+func TestTheKeeperCountsQuarantines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	metric := keeper.NewMetric()
+	k := &keeper.Keeper{Scopes: w.scopes, Interval: 0, Quarantined: metric}
+	counts := func(want float64) {
+		t.Helper()
+		k.Round(t.Context())
+		if got := testutil.ToFloat64(metric); got != want {
+			t.Errorf("%v machines are in quarantine, want %v", got, want)
+		}
+	}
+	counts(0)
+	w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
+	for _, m := range w.maas.Machines() {
+		if strings.HasPrefix(m.Hostname, "metal-") {
+			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
+		}
+	}
+	counts(2)
+	id, err := w.maas.AddFault(simulator.Fault{Endpoint: "tags/{name}/", Status: http.StatusInternalServerError})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts(2)
+	w.maas.RemoveFault(id)
+	w.maasCall(http.MethodDelete, "tags/"+quarantine.Tag+"/", nil)
+	counts(0)
 }
 
 func TestAPersonLiftsAQuarantine(t *testing.T) {

@@ -91,8 +91,11 @@ func (r *Reconciler) recordLastFailure(ctx context.Context, l *life) error {
 // it as often.
 const notesMaxAge = 5 * time.Minute
 
-// forgive ends the quarantine of a machine that was deployed.
+// forgive ends the quarantine of a bare-metal machine that was deployed.
 func (r *Reconciler) forgive(ctx context.Context, l *life) {
+	if l.IsLXD() {
+		return
+	}
 	l.Machines.ClearFailures(l.maas.SystemID)
 	l.record.Quarantine = ""
 	err := l.Machines.Quarantine.Succeeded(ctx, record.TendQuarantines.Permit(), l.maas.SystemID, notesMaxAge)
