@@ -99,7 +99,7 @@ func TestStatesOfAMachineThatRan(t *testing.T) {
 		})
 	}
 	for _, call := range w.maas.Calls().Log {
-		if call.Method != http.MethodGet {
+		if call.Method != http.MethodGet && !strings.HasPrefix(call.Endpoint, "tags/") { // Failures are quarantined.
 			t.Errorf("MAAS was asked to %s %s %s", call.Method, call.Endpoint, call.Op)
 		}
 	}
