@@ -23,16 +23,18 @@ func WithoutQuarantines(state []byte) ([]byte, error) {
 	if err := decoder.Decode(&all); err != nil {
 		return nil, fmt.Errorf("reading the state of MAAS: %w", err)
 	}
-	tags, _ := all["tags"].([]any)
-	all["tags"] = slices.DeleteFunc(tags, func(tag any) bool {
-		fields, _ := tag.(map[string]any)
-		return IsQuarantine(fmt.Sprint(fields["name"]))
-	})
+	if tags, ok := all["tags"].([]any); ok {
+		all["tags"] = slices.DeleteFunc(tags, func(tag any) bool {
+			fields, _ := tag.(map[string]any)
+			return IsQuarantine(fmt.Sprint(fields["name"]))
+		})
+	}
 	machines, _ := all["machines"].([]any)
 	for _, m := range machines {
 		fields, _ := m.(map[string]any)
-		names, _ := fields["tag_names"].([]any)
-		fields["tag_names"] = slices.DeleteFunc(names, func(name any) bool { return IsQuarantine(fmt.Sprint(name)) })
+		if names, ok := fields["tag_names"].([]any); ok {
+			fields["tag_names"] = slices.DeleteFunc(names, func(name any) bool { return IsQuarantine(fmt.Sprint(name)) })
+		}
 	}
 	cleaned, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
