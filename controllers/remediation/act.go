@@ -125,12 +125,7 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) er
 		})
 		return err
 	}
-	var err error
-	if s.inMAAS.IsLXD() {
-		err = request(ctx, record.ChangeVM.Permit())
-	} else {
-		err = rec.Call(ctx, op, request)
-	}
+	err := rec.Call(ctx, op, request)
 	switch {
 	case err == nil:
 		return nil

@@ -23,7 +23,7 @@ const (
 const EndCommissioning Op = "end-commissioning"
 
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
-// user's.
+// user's. PowerOff and PowerOn in a remediation are for VMs, too: a late one would stop or restart a machine that runs.
 const (
 	Link     Op = "link"
 	Bridge   Op = "bridge"
