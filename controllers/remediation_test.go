@@ -166,6 +166,9 @@ func TestAPowerCycleDoesNotHelp(t *testing.T) {
 			w.passes(time.Hour)
 			w.isHandedOver(remediation)
 			w.switched(m, 1, 1)
+			if quarantined := w.inQuarantine(m.Spec.SystemID); quarantined == spec.IsLXD() {
+				t.Errorf("the machine is quarantined: %t", quarantined)
+			}
 		})
 	}
 }
@@ -192,6 +195,9 @@ func TestADeadBMCDoesNotDelayTheReplacementForEver(t *testing.T) {
 	w.isHandedOver(remediation)
 	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleFailedReason)
 	w.switched(m, 3, 0)
+	if !w.inQuarantine(m.Spec.SystemID) {
+		t.Error("the machine is not quarantined")
+	}
 }
 
 // A machine is not left off, whenever its Machine is healthy again.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -53,26 +51,7 @@ func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantin
 	}
 	before := l.record.Quarantine
 	err := put(ctx, l.record, l.Machine, l.maas, why)
-	var answer *maas.Error
-	var notOurs *quarantine.NotOursError
-	var undecided *ownership.UndecidedError
-	switch {
-	case err == nil && before != l.record.Quarantine:
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
-			"machine %s (%s) failed, and is not allocated for a while: it has the tag %s in MAAS", l.maas.Hostname, l.maas.SystemID, inmaas.Tag)
-	case errors.Is(err, maas.Forbidden):
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
-			"machine %s (%s) failed, and only this manager leaves it alone for a while: the API key is not an administrator's, so MAAS refuses to tag the machine",
-			l.maas.Hostname, l.maas.SystemID)
-	case errors.As(err, &notOurs): // The condition says so.
-	case errors.Is(err, maas.Unavailable):
-		return err
-	case errors.As(err, &answer), errors.As(err, &undecided):
-		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", l.maas.SystemID, "error", text.Lines(err))
-	default:
-		return err
-	}
-	return nil
+	return quarantine.Report(ctx, r.Recorder, l.Machine, l.maas, before != l.record.Quarantine, err)
 }
 
 // recordLastFailure is recordFailure before the release of a machine that is proven to be ours, after which it may be

@@ -9,7 +9,13 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -70,4 +76,30 @@ func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.M
 		rec.Quarantine = record.QuarantineRefused
 	}
 	return err
+}
+
+// Report tells people what became of the quarantine of a machine: err is what Machine or Proven returned, and isNew
+// whether the record has changed. What MAAS refuses stops nothing; an error that Report returns is of Kubernetes, or
+// maas.Unavailable: then the same again may succeed.
+func Report(ctx context.Context, recorder events.EventRecorder, s *scope.Machine, m *maas.Machine, isNew bool, err error) error {
+	var answer *maas.Error
+	var notOurs *NotOursError
+	var undecided *ownership.UndecidedError
+	switch {
+	case err == nil && isNew:
+		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
+			"machine %s (%s) failed, and is not allocated for a while: it has the tag %s in MAAS", m.Hostname, m.SystemID, quarantine.Tag)
+	case errors.Is(err, maas.Forbidden):
+		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
+			"machine %s (%s) failed, and only this manager leaves it alone for a while: the API key is not an administrator's, so MAAS refuses to tag the machine",
+			m.Hostname, m.SystemID)
+	case errors.As(err, &notOurs): // The condition says so.
+	case errors.Is(err, maas.Unavailable):
+		return err
+	case errors.As(err, &answer), errors.As(err, &undecided):
+		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error", text.Lines(err))
+	default:
+		return err
+	}
+	return nil
 }

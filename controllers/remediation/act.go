@@ -20,6 +20,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -184,6 +186,9 @@ func (r *Reconciler) handOver(ctx context.Context, s *subject) error {
 	if isHandedOver(s.machine) {
 		return nil // From here on the condition is the owner's.
 	}
+	if err := r.quarantine(ctx, s); err != nil {
+		return err
+	}
 	helper, err := patch.NewHelper(s.machine, r.Client)
 	if err != nil {
 		return fmt.Errorf("preparing to patch Machine %s: %w", s.machine.Name, err)
@@ -196,4 +201,28 @@ func (r *Reconciler) handOver(ctx context.Context, s *subject) error {
 		return fmt.Errorf("handing Machine %s over: %w", s.machine.Name, err)
 	}
 	return nil
+}
+
+// quarantine keeps a server from being allocated next that could not be switched, or was of no use afterwards. If MAAS
+// does not answer twice, the Machine is replaced without.
+func (r *Reconciler) quarantine(ctx context.Context, s *subject) error {
+	if s.progress().PowerCycles == 0 {
+		return nil // Nobody knows whether the server is to blame.
+	}
+	f, err := r.lookAtMachine(ctx, s)
+	if err != nil || f.machine == nil {
+		return err
+	}
+	rec, err := record.Open(r.Client, s.maasMachine)
+	if err != nil {
+		return err
+	}
+	again, before := rec.IsPending(record.Quarantine), rec.Quarantine
+	err = quarantine.Proven(ctx, rec, s.inMAAS, f.machine, "a power cycle did not help")
+	err = quarantine.Report(ctx, r.Recorder, s.inMAAS, f.machine, before != rec.Quarantine, err)
+	if again && errors.Is(err, maas.Unavailable) {
+		ctrl.LoggerFrom(ctx).Info("Replacing a machine without a quarantine", "systemID", f.machine.SystemID, "error", text.Lines(err))
+		err = nil
+	}
+	return errors.Join(err, rec.Close(ctx))
 }
