@@ -38,9 +38,9 @@ type Data struct {
 type QuarantineState string
 
 const (
-	// Quarantined: MAAS has put it into quarantine.
+	// Quarantined means that MAAS has put it into quarantine.
 	Quarantined QuarantineState = "done"
-	// QuarantineRefused: the API key may not quarantine machines. This process leaves the machine alone as long as it runs.
+	// QuarantineRefused means that the API key may not quarantine machines. This process leaves the machine alone as long as it runs.
 	QuarantineRefused QuarantineState = "refused"
 )
 
