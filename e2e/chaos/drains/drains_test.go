@@ -115,7 +115,7 @@ func (a *assault) drain(t *testing.T, name string) {
 // has reads an LXDHost, and reports whether a condition is true. A computer that is too busy to respond is no failure.
 func (a *assault) has(t *testing.T, host *infrav1.LXDHost, condition string) (bool, string, error) {
 	if err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil {
-		return false, err.Error(), nil
+		return false, err.Error(), t.Context().Err()
 	}
 	return conditions.IsTrue(host, condition), conditions.GetMessage(host, condition), nil
 }

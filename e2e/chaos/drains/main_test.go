@@ -66,10 +66,11 @@ func run(m *testing.M) (code int, err error) {
 		LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true,
 		Lease: lease, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 	}
+	if attack.real && lxd.Missing() != nil {
+		code = m.Run() // The test reports what is missing.
+		return code, nil
+	}
 	if attack.real {
-		if lxd.Missing() != nil {
-			return m.Run(), nil // The test reports what is missing.
-		}
 		// A VM in a real LXD starts no sooner because MAAS's time passes faster.
 		if options.Region, err = sandbox.RegionForRealLXDs(commissioning); err != nil {
 			return 1, err

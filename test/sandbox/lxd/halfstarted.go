@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,13 +23,13 @@ const monitorTimeout = 5 * time.Second
 // endHalfStarted ends what LXD leaves of the VMs that it was starting when it died: QEMUs that never ran, and the
 // helpers that serve their config drives. LXD 5.0 can't start such a VM before ("device or resource busy"), so an
 // operator does the same.
-func (d *Daemon) endHalfStarted() error {
+func (d *Daemon) endHalfStarted(ctx context.Context) error {
 	processes, err := d.processesOfVMs()
 	if err != nil {
 		return err
 	}
 	for vm, pids := range processes {
-		if d.runs(vm) {
+		if d.runs(ctx, vm) {
 			continue
 		}
 		for _, pid := range pids {
@@ -63,14 +64,15 @@ func (d *Daemon) processesOfVMs() (map[string][]int, error) {
 }
 
 // runs reports whether a VM's QEMU runs the VM, which LXD orders last. QEMU responds to one client at a time.
-func (d *Daemon) runs(vm string) bool {
+func (d *Daemon) runs(ctx context.Context, vm string) bool {
 	dir, err := os.Open(filepath.Join(d.Dir(), "logs", vm))
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
 	// The whole path may be too long for a socket.
-	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/qemu.monitor", dir.Fd()), monitorTimeout)
+	dialer := net.Dialer{Timeout: monitorTimeout}
+	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/qemu.monitor", dir.Fd()))
 	if err != nil {
 		return false
 	}

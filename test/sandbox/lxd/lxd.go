@@ -171,7 +171,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 	defer d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := errors.Join(d.kill(), d.endHalfStarted()); err != nil {
+	if err := errors.Join(d.kill(), d.endHalfStarted(ctx)); err != nil {
 		return err
 	}
 	if d.node == nil {
