@@ -11,10 +11,9 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
-// box is the sandbox of the test; nil where its LXDs can't run.
+// box is the sandbox of the test.
 var box *sandbox.Sandbox
 
 // fleet is a cluster's numbers of machines, all of them VMs.
@@ -65,10 +64,6 @@ func run(m *testing.M) (code int, err error) {
 	options := sandbox.Options{
 		LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true,
 		Lease: lease, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
-	}
-	if attack.real && lxd.Missing() != nil {
-		code = m.Run() // The test reports what is missing.
-		return code, nil
 	}
 	if attack.real {
 		// A VM in a real LXD starts no sooner because MAAS's time passes faster.
