@@ -25,8 +25,7 @@ import (
 const neverPolls = 24 * time.Hour
 
 func (o *options) addPlanFlags(fs *pflag.FlagSet, c command) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Default: $KUBECONFIG, then the pod's own.")
-	fs.StringVarP(&o.namespace, "namespace", "n", "default", "Namespace of what has none.")
+	o.addClusterFlags(fs, "what has none")
 	switch c.operand {
 	case "":
 		fs.StringArrayVarP(&o.manifests, "filename", "f", nil, "YAML file with the manifests; - is the standard input. It can be given several times.")
@@ -35,13 +34,10 @@ func (o *options) addPlanFlags(fs *pflag.FlagSet, c command) {
 	}
 }
 
-// completePlan sets o.kubernetes and o.subject.
+// completePlan sets o.subject, and what completeCluster sets.
 func (o *options) completePlan(c command, operands []string, s surroundings) []string {
-	var problems []string
+	problems := o.completeCluster(s)
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if o.namespace == "" {
-		wrong("--namespace: it is empty")
-	}
 	switch {
 	case c.operand == "":
 		if len(o.manifests) == 0 {
@@ -52,16 +48,12 @@ func (o *options) completePlan(c command, operands []string, s surroundings) []s
 		if namespace, name, both := strings.Cut(operands[0], "/"); both {
 			o.subject = types.NamespacedName{Namespace: namespace, Name: name}
 		}
-		if o.subject.Name == "" || o.subject.Namespace == "" || strings.Contains(o.subject.Name, "/") {
+		if o.subject.Name == "" || (o.subject.Namespace == "" && len(problems) == 0) || strings.Contains(o.subject.Name, "/") {
 			wrong("%s: %q is neither NAME nor NAMESPACE/NAME", c.operand, operands[0])
 		}
 	}
 	if c.operand == "CLUSTER" && !strings.HasPrefix(o.toVersion, "v") {
 		wrong("--version: %q is no version such as v1.36.2", o.toVersion)
-	}
-	var err error
-	if o.kubernetes, err = managementCluster(o.kubeconfig, s.getenv("KUBECONFIG")); err != nil {
-		wrong("--kubeconfig (or KUBECONFIG): %v", err)
 	}
 	return problems
 }
