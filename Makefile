@@ -99,7 +99,7 @@ docker-push: ## Push the images (as docker-build).
 ##@ Try it
 
 .PHONY: demo
-demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --empty for a sandbox to try everything by hand).
+demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --drain to empty a host, --empty for a sandbox to try everything by hand).
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
 

@@ -25,7 +25,7 @@ const (
 
 // report prints the calls, and what is left in MAAS and in LXD.
 func (s *story) report() error {
-	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.up, s.gone)
+	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.drained, s.gone)
 	all := s.book.Between(s.begin, s.gone)
 	vms, metal := byKind(created)
 	gone, released := byKind(deleted)
@@ -37,6 +37,9 @@ func (s *story) report() error {
 		fmt.Sprintf("Machines that came up:  %d (%d LXD VMs, %d bare metal)", len(created.Machines), len(vms), len(metal)),
 		fmt.Sprintf("Time:                   %s until the cluster was available, %s to delete it", clockTime(s.came), clockTime(s.went)),
 	)
+	if s.opts.drain {
+		s.out.print(fmt.Sprintf("  of the drain          %s until the host was empty", clockTime(s.emptied)))
+	}
 	if s.hosts != nil {
 		s.out.print(fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
 	}
@@ -50,7 +53,8 @@ func (s *story) report() error {
 	if n := len(all.Lost); n > 0 {
 		s.out.print(fmt.Sprintf("  for nothing           %d", n))
 	}
-	for _, line := range s.lxd.lines(len(vms)) {
+	everMade, _ := byKind(all)
+	for _, line := range s.lxd.lines(len(everMade)) {
 		s.out.print(line)
 	}
 	s.out.print(left("Left in MAAS:           ", remains)...)

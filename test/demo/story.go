@@ -38,13 +38,16 @@ const (
 
 // options are the flags.
 type options struct {
-	once, empty, dev, keep bool
-	timeScale              float64
-	maasVersion            string
+	once, drain, empty, dev, keep bool
+	timeScale                     float64
+	maasVersion                   string
 }
 
 // oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
+	if o.drain && (o.empty || o.dev) {
+		return false
+	}
 	asked := 0
 	for _, flag := range []bool{o.once, o.empty, o.dev} {
 		if flag {
@@ -65,7 +68,7 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 	settings := sandbox.Options{
 		TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin, MAASVersion: opts.maasVersion,
 		// The calls to LXD are counted by the manager's metrics, which are read without credentials.
-		Values: map[string]any{"diagnostics": map[string]any{"insecure": true}},
+		Values: map[string]any{"diagnostics": map[string]any{"insecure": true}, "evacuation": map[string]any{"enabled": opts.drain}},
 	}
 	simulated := lxd.Missing()
 	if simulated == nil {
@@ -122,9 +125,9 @@ type story struct {
 	book   *ledger.Ledger
 	hosts  *hosts // nil where they are simulated
 
-	begin, up, gone ledger.Mark
-	came, went      time.Duration
-	lxd             lxdCalls
+	begin, up, drained, gone ledger.Mark
+	came, emptied, went      time.Duration
+	lxd                      lxdCalls
 }
 
 func (s *story) play(ctx context.Context) error {
@@ -142,6 +145,12 @@ func (s *story) play(ctx context.Context) error {
 	}
 	if err := s.create(ctx); err != nil {
 		return err
+	}
+	s.drained = s.up
+	if s.opts.drain {
+		if err := s.drain(ctx); err != nil {
+			return err
+		}
 	}
 	if !s.opts.once {
 		if err := s.invite(ctx); err != nil {
