@@ -20,8 +20,9 @@ import (
 type stage string
 
 const (
-	creation stage = "creation"
-	deletion stage = "deletion"
+	creation  stage = "creation"
+	remedying stage = "remediation"
+	deletion  stage = "deletion"
 )
 
 // point is a call in a life: the n-th of its kind in a stage.

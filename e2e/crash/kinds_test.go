@@ -21,6 +21,8 @@ type kind struct {
 	worker bool
 	// direct means that the machine is a VM on an LXDHost of the walker's namespace.
 	direct bool
+	// remedied means that the machine is switched off and on, for its Node is not healthy.
+	remedied bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
 	// has to die at each of them.
 	calls []string
@@ -51,6 +53,10 @@ var (
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi",
 		calls:   []string{"allocate", "deploy", "release"},
 	}
+	bareMetalToRemedy = &kind{
+		name: "bare metal that is remedied", worker: true, remedied: true, machine: bareMetal.machine,
+		calls: []string{"power_off", "power_on"},
+	}
 	bareMetalWithAddress = &kind{
 		name:    "bare metal with an address",
 		machine: "image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, resourcePool: capi",
@@ -60,7 +66,7 @@ var (
 
 // kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not. It takes longest, and so is last:
 // what the others cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalWithAddress, aDirectVM}
+var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalToRemedy, bareMetalWithAddress, aDirectVM}
 
 // manifest returns the first objects of a life of this kind.
 func (k *kind) manifest(key client.ObjectKey, address string) string {

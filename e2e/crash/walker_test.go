@@ -26,8 +26,8 @@ import (
 
 const (
 	shortTimeout  = 3 * time.Minute
-	createTimeout = 4 * time.Minute
-	deleteTimeout = 4 * time.Minute
+	createTimeout = 8 * time.Minute
+	deleteTimeout = 8 * time.Minute
 	// logTail and lastCalls bound the output for a life that failed.
 	logTail   = 6000
 	lastCalls = 60
@@ -95,6 +95,13 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	suffix := suffixOf(t, key)
 	if kind.direct {
 		w.checkVMs(t, suffix, 1)
+	}
+
+	if kind.remedied {
+		k.enter(remedying)
+		w.remedy(t, key)
+		findings, err = w.auditor.Steady(t.Context(), who)
+		report(t, "when it is remedied", findings, err)
 	}
 
 	k.enter(deletion)
