@@ -33,9 +33,7 @@ func powerOffAndOn(b *bed) {
 	}
 	for _, name := range []string{vm.Name, metal.Name} {
 		b.AwaitRunning(name)
-		if n := b.Events(name)[infrav1.PoweredOffReason]; n != 1 {
-			b.Errorf("%s: %d events say that it is off, want one", name, n)
-		}
+		b.checkEvents(name, infrav1.PoweredOffReason, 1)
 	}
 	b.LeadsTo(endpoint...)
 	b.finish()

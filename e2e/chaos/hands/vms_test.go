@@ -183,13 +183,15 @@ func takeHostname(b *bed) {
 
 func takeAddressOfVM(b *bed) {
 	vm := b.vm("a")
-	vm.StaticIP = "10.77.1.20" // MAAS reserves none for people in a reserved range, and gives those near the ends of the others to machines.
+	// MAAS reserves none for people in a reserved range, and gives machines those at the beginning of the others, which also
+	// begin after addresses that are in use.
+	vm.StaticIP = "10.77.1.100"
 	b.takeAddress(vm)
 }
 
 func takeAddressOfMetal(b *bed) {
 	metal := b.metal("a")
-	metal.StaticIP = "10.77.1.21"
+	metal.StaticIP = "10.77.1.200"
 	b.takeAddress(metal)
 }
 
