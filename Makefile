@@ -137,9 +137,9 @@ undeploy: tools-helm ## Uninstall the chart; its CRDs, and with them all cluster
 
 PKG ?= ./...
 TEST_ARGS ?=
-TEST_TIMEOUT ?= 30m
+TEST_TIMEOUT ?= 50m
 # How many packages are tested at once. Those with a sandbox wait more than they compute.
-TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 6 ? n : 6)))
+TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
 # What takes longest begins first: the rest is done meanwhile. Results are told in the order of the packages.
 LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/chaos/drains ./e2e/packaging ./e2e/crash ./e2e/clusterctl ./e2e/chaos ./e2e/chaos/hands ./pkg/maas/simulator/conformance \
 	./e2e/hosts ./e2e/upgrade ./cmd/lxd-initializer ./e2e/rights
