@@ -23,8 +23,8 @@ type fleet struct{ controlPlanes, workers int }
 type size struct {
 	name     string
 	clusters []fleet
-	// rounds is how often each host is emptied.
-	rounds int
+	// rounds is how often hosts are emptied, and hosts how many of them each time; 0: all.
+	rounds, hosts int
 	// real is whether the hosts are real LXDs. Otherwise they are those of the sandbox's region.
 	real bool
 	seed int64
@@ -32,7 +32,7 @@ type size struct {
 
 // The short attack is for each change; the full one is for finding more.
 var (
-	short = size{name: "short", clusters: []fleet{{1, 0}, {3, 1}}, rounds: 1, seed: 1}
+	short = size{name: "short", clusters: []fleet{{1, 0}, {3, 1}}, rounds: 1, hosts: 2, seed: 1}
 	full  = size{name: "full", clusters: []fleet{{1, 0}, {1, 2}, {3, 0}, {3, 1}, {5, 0}, {5, 2}}, rounds: 3, real: true}
 )
 
