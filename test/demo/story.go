@@ -182,7 +182,11 @@ func (s *story) create(ctx context.Context) error {
 		return fmt.Errorf("creating the ClusterClass: %w", err)
 	}
 	started := time.Now()
-	if err := s.apply(applying, clusterFlavor, variables(clusterName, controlPlanes, workers)); err != nil {
+	settings := variables(clusterName, controlPlanes, workers)
+	if s.opts.drain { // The LXD hosts have the cores of this computer, and one more VM must fit on them.
+		settings["CONTROL_PLANE_MACHINE_MINCPU"], settings["CONTROL_PLANE_MACHINE_MINMEMORY"], settings["CONTROL_PLANE_MACHINE_MINDISKSIZE"] = "1", "2048", "8"
+	}
+	if err := s.apply(applying, clusterFlavor, settings); err != nil {
 		return fmt.Errorf("creating the cluster: %w", err)
 	}
 	creating, cancel := s.bounded(ctx, createTimeout)
