@@ -25,7 +25,7 @@ func drain(l *life.Life) {
 	was := controlPlanes[at]
 	host := &infrav1.LXDHost{}
 	host.Namespace, host.Name = sandbox.Namespace, "lxd-b1"
-	change(l, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
+	life.ChangeLXDHost(l.T, l.Box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
 	killed := false
 	l.Wait("the host to be empty, and its control plane to be replaced", func() (bool, string, error) {
 		machines := &clusterv1.MachineList{}
@@ -61,7 +61,7 @@ func drain(l *life.Life) {
 	if slices.ContainsFunc(now, func(m infrav1.MaasMachine) bool { return m.Name == was.Name || m.Status.LXDHost == "lxd-b1" }) || !killed {
 		l.Errorf("it is not another control plane elsewhere; the manager was killed: %v", killed)
 	}
-	change(l, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	life.ChangeLXDHost(l.T, l.Box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
 	l.Wait("control planes to be wanted in its zone again", func() (bool, string, error) {
 		cluster := &clusterv1.Cluster{}
 		err := l.Box.Client.Get(l.Context(), l.Key, cluster)
@@ -70,17 +70,4 @@ func drain(l *life.Life) {
 		})
 		return wanted, fmt.Sprint(cluster.Status.FailureDomains), err
 	})
-}
-
-// change changes the spec of an LXDHost.
-func change(l *life.Life, host *infrav1.LXDHost, how func(*infrav1.LXDHostSpec)) {
-	l.Helper()
-	if err := l.Box.Client.Get(l.Context(), client.ObjectKeyFromObject(host), host); err != nil {
-		l.Fatal(err)
-	}
-	before := host.DeepCopy()
-	how(&host.Spec)
-	if err := l.Box.Client.Patch(l.Context(), host, client.MergeFrom(before)); err != nil {
-		l.Fatal(err)
-	}
 }

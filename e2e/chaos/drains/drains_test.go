@@ -83,8 +83,9 @@ func (a *assault) drain(t *testing.T, name string) {
 	t.Helper()
 	had := vmsOn(t, name)
 	began := time.Now()
-	host := lxdHost(t, name)
-	change(t, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
+	host := &infrav1.LXDHost{}
+	host.Namespace, host.Name = sandbox.Namespace, name
+	life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
 	l := a.lives[0]
 	next := time.Now().Add(a.pause() - lease)
 	l.Wait("host "+name+" to be empty", func() (bool, string, error) {
@@ -102,7 +103,7 @@ func (a *assault) drain(t *testing.T, name string) {
 	}
 	t.Logf("%s was emptied of %d VMs in %v", name, len(had), time.Since(began).Round(time.Second))
 	a.left += len(had)
-	change(t, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
 	l.Wait("host "+name+" to take VMs again", func() (bool, string, error) {
 		return a.has(t, host, infrav1.SchedulableCondition)
 	})
@@ -124,16 +125,6 @@ func (a *assault) has(t *testing.T, host *infrav1.LXDHost, condition string) (bo
 // pause is the time from one death of the manager to the next.
 func (a *assault) pause() time.Duration {
 	return lease + time.Duration(a.dice.Int64N(int64(betweenDeaths)))
-}
-
-// lxdHost is the LXDHost of a VM host.
-func lxdHost(t *testing.T, name string) *infrav1.LXDHost {
-	t.Helper()
-	host := &infrav1.LXDHost{}
-	if err := box.Client.Get(t.Context(), client.ObjectKey{Namespace: sandbox.Namespace, Name: name}, host); err != nil {
-		t.Fatal(err)
-	}
-	return host
 }
 
 // hostNames are the VM hosts of MAAS, which are named like their LXDHosts.
@@ -158,16 +149,6 @@ func vmsOn(t *testing.T, name string) (vms []string) {
 		}
 	}
 	return vms
-}
-
-// change changes the spec of an LXDHost.
-func change(t *testing.T, host *infrav1.LXDHost, how func(*infrav1.LXDHostSpec)) {
-	t.Helper()
-	before := host.DeepCopy()
-	how(&host.Spec)
-	if err := box.Client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // startHosts runs three real LXDs, and makes VM hosts of them. Any two have room for all VMs.

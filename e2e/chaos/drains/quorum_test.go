@@ -38,6 +38,9 @@ func watch(t *testing.T, lives []*life.Life) *watcher {
 					t.Error("nobody looked at the control planes")
 				}
 				return
+			case <-t.Context().Done(): // The test has failed.
+				tick.Stop()
+				return
 			case <-tick.C:
 			}
 			for i, l := range lives {
