@@ -179,7 +179,7 @@ e2e: tools-test build ## Run the suites in the sandbox, and build the images for
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
 SEED ?=
-CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/chaos/... ./e2e/upgrade)
+CHAOS_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),./e2e/crash ./e2e/chaos/... ./e2e/upgrade ./e2e/plans ./e2e/hosts)
 
 .PHONY: chaos
 chaos: tools-test build ## Attack everything for an hour: the manager is killed, MAAS fails or is upgraded, people meddle (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).

@@ -5,6 +5,8 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // holdMachine keeps a Machine that is being deleted, as Cluster API's own finalizer does.
@@ -229,6 +233,57 @@ func TestHostsAreEvacuated(t *testing.T) {
 	w.eventually(a, "no longer evacuated", func() bool {
 		return a.Status.Evacuation == nil && !conditions.Has(a, infrav1.EvacuatedCondition)
 	})
+}
+
+// hostGoes waits until an LXDHost is as wanted while a control plane is kept going, and checks that the control plane lost
+// one Machine, and no more at any moment.
+func (p *plane) hostGoes(host *infrav1.LXDHost, what string, done func(context.Context) bool) {
+	p.w.t.Helper()
+	p.w.await(host.Name+" "+what, host, func(ctx context.Context) bool {
+		p.step(ctx)
+		return done(ctx)
+	})
+	p.w.await("the successor is healthy", host, func(ctx context.Context) bool { return p.step(ctx) == p.replicas })
+	if p.most != 1 || p.fewest != p.replicas-1 || p.made != p.replicas+1 {
+		p.w.t.Errorf("at most %d Machines were being deleted at once, at least %d were healthy, %d were made", p.most, p.fewest, p.made)
+	}
+}
+
+// A VM host whose machine is being deleted, here or by another management cluster, is emptied: nobody need ask for it.
+func TestAVMHostWhoseMachineGoesIsEmptied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withEvacuation)
+	w.provisioned(w.newCluster())
+	host := w.lxdHost(w.hostName("lxd-a"))
+	p := w.newPlane(3, "zone-a", "zone-b", "zone-c")
+	p.zone = "zone-c"
+	w.domains("zone-c")
+	w.maasCall(http.MethodPost, fmt.Sprintf("vm-hosts/%d/?op=add_tag", w.vmHost("lxd-a").ID), url.Values{"tag": {lxd.RetiringTag}})
+	p.hostGoes(host, "is empty", func(ctx context.Context) bool {
+		return w.client.Get(ctx, client.ObjectKeyFromObject(host), host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
+	})
+	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
+}
+
+// An LXDHost that somebody deletes is emptied, and goes.
+func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
+	t.Parallel()
+	a, b := directhost.Start(t), directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withEvacuation)
+	roomy := func(host *infrav1.LXDHost) { host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 800, MemoryPercent: 400} }
+	host := w.addLXDHost(a, "host-a", "zone-a", roomy)
+	w.addLXDHost(b, "host-b", "zone-b", roomy)
+	w.provisioned(w.newCluster())
+	p := w.newPlane(3, "zone-a", "zone-b", "zone-b")
+	p.zone = "zone-b"
+	w.domains("zone-b")
+	if err := w.client.Delete(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	p.hostGoes(host, "is gone", w.hostGone(host))
+	if got := a.VMs(t); len(got) > 0 {
+		t.Errorf("its LXD has %v", got)
+	}
 }
 
 // What a person takes back stops: what is on its way goes, and nothing else.

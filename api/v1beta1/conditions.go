@@ -56,7 +56,7 @@ const (
 	// SchedulableCondition is true while VMs may be placed on the host.
 	SchedulableCondition = "Schedulable"
 
-	// EvacuatedCondition is true while no VM of a MaasMachine is on a host with spec.evacuate; without that there is no
+	// EvacuatedCondition is true while no VM of a MaasMachine is on a host that is to be empty; else there is no
 	// such condition. It is no part of Ready.
 	EvacuatedCondition = "Evacuated"
 )

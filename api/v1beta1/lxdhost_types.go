@@ -305,7 +305,8 @@ type LXDHostStatus struct {
 	// +listMapKey=cluster
 	Clusters []LXDClusterVMs `json:"clusters,omitempty"`
 
-	// evacuation is how far the evacuation is that spec.evacuate asks for.
+	// evacuation is how far the evacuation is of a host that is to be empty: with spec.evacuate, or while it, or its
+	// machine, is being deleted.
 	// +optional
 	Evacuation *LXDEvacuationStatus `json:"evacuation,omitempty"`
 
@@ -317,8 +318,8 @@ type LXDHostStatus struct {
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
-	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, Evacuated with spec.evacuate, and
-	// Paused.
+	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, Evacuated while the host is to
+	// be empty, and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -342,7 +343,7 @@ type LXDHostStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 // +kubebuilder:printcolumn:name="Address",type=string,priority=10,JSONPath=`.spec.address`,description="Where LXD's API is reached"
 // +kubebuilder:printcolumn:name="Version",type=string,priority=10,JSONPath=`.status.version`,description="LXD's version"
-// +kubebuilder:printcolumn:name="Evacuated",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Evacuated")].status`,description="Whether no VM is left on a host with spec.evacuate"
+// +kubebuilder:printcolumn:name="Evacuated",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Evacuated")].status`,description="Whether no VM is left on a host that is to be empty"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type LXDHost struct {
 	metav1.TypeMeta `json:",inline"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evacuation empties the LXDHosts that people want empty: it has the Machines of the VMs on them replaced, a few
+// Package evacuation empties the LXDHosts that people want empty, or that go: it has the Machines of the VMs on them replaced, a few
 // at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which puts nothing on such
 // a host.
 package evacuation
@@ -29,6 +29,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -87,9 +88,16 @@ func when(concerned bool) []reconcile.Request {
 	return nil
 }
 
+// isToBeEmpty reports whether somebody wants a host empty, or it goes: it is being deleted, or its machine is, which MAAS
+// shows by a tag.
+func isToBeEmpty(host *infrav1.LXDHost) bool {
+	return host.Spec.Evacuate || !host.DeletionTimestamp.IsZero() ||
+		host.Spec.VMHost != nil && slices.Contains(host.Spec.Tags, lxd.RetiringTag)
+}
+
 // isConcerned reports whether a host is to be emptied, or says so still.
 func isConcerned(host *infrav1.LXDHost) bool {
-	return host.Spec.Evacuate || host.Status.Evacuation != nil || conditions.Has(host, infrav1.EvacuatedCondition)
+	return isToBeEmpty(host) || host.Status.Evacuation != nil || conditions.Has(host, infrav1.EvacuatedCondition)
 }
 
 // whileEvacuating wakes the reconciler while a host is being emptied.
@@ -98,7 +106,7 @@ func (r *Reconciler) whileEvacuating(ctx context.Context, _ client.Object) []rec
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return all
 	}
-	return when(slices.ContainsFunc(list.Items, func(h infrav1.LXDHost) bool { return h.Spec.Evacuate }))
+	return when(slices.ContainsFunc(list.Items, func(h infrav1.LXDHost) bool { return isToBeEmpty(&h) }))
 }
 
 // Reconcile does one round.
@@ -113,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		host := &hosts.Items[i]
 		switch {
 		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host):
-		case host.Spec.Evacuate:
+		case isToBeEmpty(host):
 			evacuating = append(evacuating, &evacuation{host: host})
 		default:
 			errs = append(errs, r.store(ctx, host, func() {

@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -447,19 +448,30 @@ func (h *hostCluster) rotatesCertificate() {
 	}
 }
 
-// isFull: a VM that is larger than the free room of the hosts is refused, and leaves nothing.
+// isFull: a VM that is larger than the free room of the hosts is refused, and leaves nothing. Its Cluster says why.
 func (h *hostCluster) isFull() {
 	h.Helper()
 	before := h.daemons.Left()
 	work := life.Begin(h.T, h.Box, "large")
 	work.Create(flavor(h.T, "lxd", work.Key.Name, map[string]string{"CONTROL_PLANE_MACHINE_COUNT": "1", "CONTROL_PLANE_MACHINE_MINMEMORY": "1000000"}))
-	work.Wait("the machine to say that no host has room", func() (bool, string, error) {
+	said := ""
+	work.Wait("the machine to say that no host has room", func() (full bool, _ string, _ error) {
 		machines, _ := work.MaasMachines()
 		if len(machines) != 1 {
 			return false, "no machine", nil
 		}
 		why := conditions.Get(&machines[0], infrav1.MachineDeployedCondition)
-		return why != nil && why.Reason == infrav1.NoHostAvailableReason, sandbox.Conditions(machines[0].Status.Conditions), nil
+		full = why != nil && why.Reason == infrav1.NoHostAvailableReason
+		if full {
+			said = why.Message
+		}
+		return full, sandbox.Conditions(machines[0].Status.Conditions), nil
+	})
+	work.Wait("the Cluster to say so too", func() (bool, string, error) {
+		cluster := &clusterv1.Cluster{}
+		err := h.Box.Client.Get(h.Context(), work.Key, cluster)
+		got := conditions.GetMessage(cluster, clusterv1.ClusterControlPlaneMachinesReadyCondition)
+		return strings.Contains(got, said), got, err
 	})
 	work.Delete()
 	h.awaitLeft("the daemons to be as they were", before, h.daemons.Left)
@@ -655,12 +667,11 @@ func (h *hostCluster) plant() []string {
 	return []string{certificate}
 }
 
-// carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each, and are deleted
-// again.
+// carriesControlPlanes: the control planes of another cluster are VMs in the daemons, one in each. In the full attack,
+// they stay available while all hosts are replaced. They are deleted again.
 func (h *hostCluster) carriesControlPlanes() {
 	h.Helper()
-	before := h.daemons.Left()
-	work := life.Begin(h.T, h.Box, "work")
+	work := life.Several(h.T, h.Box, "work")[0] // Its hosts are others in the end.
 	work.Create(flavor(h.T, "lxd", work.Key.Name, nil))
 	work.Available(controlPlanes)
 	machines, _ := work.MaasMachines()
@@ -674,8 +685,42 @@ func (h *hostCluster) carriesControlPlanes() {
 	if len(nodes) != controlPlanes {
 		h.Errorf("the control planes are on %v, want %d hosts", slices.Collect(maps.Keys(nodes)), controlPlanes)
 	}
+	if life.FullAttack() {
+		h.step("is rolled out under them", func() { h.isRolledOut(work) })
+	}
 	work.Delete()
-	h.awaitLeft("the daemons to be as they were", before, h.daemons.Left)
+	h.awaitLeft("the daemons to have no instances", nil, func() []string {
+		return slices.DeleteFunc(h.daemons.Left(), func(line string) bool { return !strings.Contains(line, ": instances/") })
+	})
+}
+
+// isRolledOut replaces all hosts, one after the other. Each is emptied before it goes, into the room that its successor
+// brings.
+func (h *hostCluster) isRolledOut(work *life.Life) {
+	h.Helper()
+	endWatch := life.WatchQuorum(h.T, life.Replicas{Life: work, ControlPlanes: controlPlanes})
+	plane := &controlplanev1.KubeadmControlPlane{}
+	if err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKey{Namespace: h.Key.Namespace, Name: h.Key.Name + "-control-plane"}, plane); err != nil {
+		h.Fatal(err)
+	}
+	old := h.Machines()
+	before := plane.DeepCopy()
+	plane.Spec.Rollout.After = metav1.Now()
+	if err := h.Box.Client.Patch(h.Context(), plane, ctrlclient.MergeFrom(before)); err != nil {
+		h.Fatal(err)
+	}
+	h.Wait("all hosts to be replaced", func() (bool, string, error) {
+		var left []string
+		for _, m := range h.Machines() {
+			if slices.ContainsFunc(old, func(o clusterv1.Machine) bool { return o.UID == m.UID }) {
+				left = append(left, m.Name+": "+conditions.GetMessage(&m, clusterv1.InfrastructureReadyCondition))
+			}
+		}
+		return len(left) == 0, strings.Join(left, "; "), nil
+	})
+	h.hosts(controlPlanes)
+	work.Available(controlPlanes)
+	endWatch()
 }
 
 // goes: nothing is left but other users' objects.

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(life.Main(m, sandbox.Options{
 		Region: region, LXD: sandbox.LXDRequired,
+		Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 	}, &box))

@@ -43,7 +43,11 @@ func TestHostsAreEmptiedInRandomOrder(t *testing.T) {
 	defer auditor.Close()
 
 	a := &assault{lives: startClusters(t), auditor: auditor, dice: dice}
-	watched := watch(t, a.lives)
+	var watched []life.Replicas
+	for i, l := range a.lives {
+		watched = append(watched, life.Replicas{Life: l, ControlPlanes: attack.clusters[i].controlPlanes})
+	}
+	endWatch := life.WatchQuorum(t, watched...)
 	for range attack.rounds {
 		names := hostNames()
 		dice.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
@@ -51,7 +55,7 @@ func TestHostsAreEmptiedInRandomOrder(t *testing.T) {
 			a.drain(t, name)
 		}
 	}
-	watched.end()
+	endWatch()
 	t.Logf("the manager died %d times; %d VMs left hosts", a.deaths, a.left)
 	for _, l := range a.lives {
 		l.Delete()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drains_test
+package life
 
 import (
 	"sync"
@@ -12,64 +12,61 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/test/life"
 )
 
-// watchInterval is the time between two looks at all clusters.
-const watchInterval = 200 * time.Millisecond
+// quorumInterval is the time between two looks at all clusters.
+const quorumInterval = 200 * time.Millisecond
 
-// watcher counts control planes all the time.
-type watcher struct {
-	stop chan struct{}
-	done sync.WaitGroup
+// Replicas is a cluster and the number of its control planes.
+type Replicas struct {
+	*Life
+	ControlPlanes int
 }
 
-// watch fails the test when a cluster has too few control planes, until end is called.
-func watch(t *testing.T, lives []*life.Life) *watcher {
+// WatchQuorum fails the test when a cluster has two control planes less than it should have, or none, until end is called.
+func WatchQuorum(t *testing.T, clusters ...Replicas) (end func()) {
 	t.Helper()
-	w := &watcher{stop: make(chan struct{})}
-	w.done.Go(func() {
+	stop, done := make(chan struct{}), &sync.WaitGroup{}
+	done.Go(func() {
 		worst, looks := map[string]int{}, 0
-		for tick := time.NewTicker(watchInterval); ; {
+		tick := time.NewTicker(quorumInterval)
+		defer tick.Stop()
+		for {
 			select {
-			case <-w.stop:
-				tick.Stop()
+			case <-stop:
 				if t.Logf("the fewest control planes that ran, in %d looks: %v", looks, worst); looks == 0 {
 					t.Error("nobody looked at the control planes")
 				}
 				return
 			case <-t.Context().Done(): // The test has failed.
-				tick.Stop()
 				return
 			case <-tick.C:
 			}
-			for i, l := range lives {
-				running, err := controlPlanes(l)
+			for _, c := range clusters {
+				running, err := c.running()
 				if err != nil {
 					continue // The computer is busy; nothing is known.
 				}
 				looks++
-				least, seen := worst[l.Key.Name]
+				least, seen := worst[c.Key.Name]
 				if seen && running >= least {
 					continue
 				}
-				worst[l.Key.Name] = running
-				if want := max(attack.clusters[i].controlPlanes-1, 1); running < want {
-					t.Errorf("cluster %s has %d control planes that run and stay, want at least %d", l.Key.Name, running, want)
+				worst[c.Key.Name] = running
+				if want := max(c.ControlPlanes-1, 1); running < want {
+					t.Errorf("cluster %s has %d control planes that run and stay, want at least %d", c.Key.Name, running, want)
 				}
 			}
 		}
 	})
-	return w
+	return func() {
+		close(stop)
+		done.Wait()
+	}
 }
 
-func (w *watcher) end() {
-	close(w.stop)
-	w.done.Wait()
-}
-
-// controlPlanes counts those whose Machines stay and have a Node, and whose VMs run, as MAAS knows.
-func controlPlanes(l *life.Life) (running int, err error) {
+// running counts the control planes whose Machines stay and have a Node, and whose VMs run, as MAAS knows.
+func (l *Life) running() (running int, err error) {
 	machines, hardware := &clusterv1.MachineList{}, &infrav1.MaasMachineList{}
 	for _, list := range []client.ObjectList{machines, hardware} {
 		of := client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name}
