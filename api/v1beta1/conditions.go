@@ -26,6 +26,10 @@ const (
 
 	// LXDVMDeployedCondition is true while the VM is deployed and powered on in MAAS.
 	LXDVMDeployedCondition = "LXDVMDeployed"
+
+	// HardwareHealthyCondition is true while MAAS's hardware tests of a bare-metal machine passed. It is no part of Ready.
+	// The Machine has the same condition: its readiness gates, and MachineHealthChecks, can use it.
+	HardwareHealthyCondition = "HardwareHealthy"
 )
 
 // Conditions of a MaasCluster. All have positive polarity.
@@ -196,6 +200,21 @@ const (
 
 	// DeployingReason: MAAS installs the image.
 	DeployingReason = "Deploying"
+
+	// TestsPassedReason: all hardware tests of the machine passed.
+	TestsPassedReason = "TestsPassed"
+
+	// TestsFailedReason: a hardware test of the machine failed. The message says of what.
+	TestsFailedReason = "TestsFailed"
+
+	// TestsDegradedReason: a hardware test of the machine found something degraded. The message says what.
+	TestsDegradedReason = "TestsDegraded"
+
+	// TestsRunningReason: MAAS is testing the machine's hardware.
+	TestsRunningReason = "TestsRunning"
+
+	// NotTestedReason: MAAS has no hardware test of the machine, or it was aborted.
+	NotTestedReason = "NotTested"
 
 	// DeployedReason: the machine runs.
 	DeployedReason = "Deployed"

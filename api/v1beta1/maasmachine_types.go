@@ -431,6 +431,93 @@ type VMResourceUsage struct {
 	AllocatedDisk int32 `json:"allocatedDisk,omitempty"`
 }
 
+// MachineHardware is what MAAS's commissioning found in a bare-metal machine.
+type MachineHardware struct {
+	// cores is the number of CPU cores.
+	// +optional
+	Cores int32 `json:"cores,omitempty"`
+
+	// memory is in MB.
+	// +optional
+	Memory int64 `json:"memory,omitempty"`
+
+	// vendor of the system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Vendor string `json:"vendor,omitempty"`
+
+	// product name of the system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Product string `json:"product,omitempty"`
+
+	// serial number of the system.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Serial string `json:"serial,omitempty"`
+
+	// disks are the physical disks, in MAAS's order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Disks []HardwareDisk `json:"disks,omitempty"`
+
+	// nics are the physical network interfaces, in MAAS's order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	NICs []HardwareNIC `json:"nics,omitempty"`
+}
+
+// HardwareDisk is a physical disk.
+type HardwareDisk struct {
+	// name in MAAS, for example sda.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Name string `json:"name,omitempty"`
+
+	// model of the disk.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Model string `json:"model,omitempty"`
+
+	// serial number of the disk.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Serial string `json:"serial,omitempty"`
+
+	// size is in GB.
+	// +optional
+	Size int64 `json:"size,omitempty"`
+}
+
+// HardwareNIC is a physical network interface.
+type HardwareNIC struct {
+	// name in MAAS, for example eno1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Name string `json:"name,omitempty"`
+
+	// macAddress of the interface.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	MACAddress string `json:"macAddress,omitempty"`
+
+	// vendor of the card.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Vendor string `json:"vendor,omitempty"`
+
+	// product name of the card.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Product string `json:"product,omitempty"`
+
+	// linkSpeed is in Mbit/s. Empty if there is no link.
+	// +optional
+	LinkSpeed int32 `json:"linkSpeed,omitempty"`
+}
+
 // MaasMachineStatus is the observed state of a MaasMachine. All of it can be rebuilt from spec and MAAS.
 type MaasMachineStatus struct {
 	// initialization is the progress of the first provisioning.
@@ -477,8 +564,8 @@ type MaasMachineStatus struct {
 	// +listType=atomic
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
 
-	// conditions are Ready (the summary), MachineDeployed, Paused, for control planes DNSAttached, and for LXD VMs
-	// LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed.
+	// conditions are Ready (the summary), MachineDeployed, Paused, for control planes DNSAttached, for bare metal
+	// HardwareHealthy, and for LXD VMs LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -506,6 +593,10 @@ type MaasMachineStatus struct {
 	// +optional
 	LXDProject string `json:"lxdProject,omitempty"`
 
+	// hardware is what MAAS's commissioning found in a bare-metal machine.
+	// +optional
+	Hardware *MachineHardware `json:"hardware,omitempty"`
+
 	// vmResourceUsage is what the VM uses of its host.
 	// +optional
 	VMResourceUsage *VMResourceUsage `json:"vmResourceUsage,omitempty"`
@@ -530,6 +621,11 @@ type MaasMachineStatus struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since creation"
 // +kubebuilder:printcolumn:name="ProviderID",type=string,priority=10,JSONPath=`.spec.providerID`,description="What the Node is found by"
+// +kubebuilder:printcolumn:name="Cores",type=integer,priority=10,JSONPath=`.status.hardware.cores`,description="CPU cores of bare metal"
+// +kubebuilder:printcolumn:name="Memory",type=integer,priority=10,JSONPath=`.status.hardware.memory`,description="Memory of bare metal, in MB"
+// +kubebuilder:printcolumn:name="Product",type=string,priority=10,JSONPath=`.status.hardware.product`,description="Product name of bare metal"
+// +kubebuilder:printcolumn:name="Serial",type=string,priority=10,JSONPath=`.status.hardware.serial`,description="Serial number of bare metal"
+// +kubebuilder:printcolumn:name="Hardware",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="HardwareHealthy")].status`,description="MAAS's hardware tests passed"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type MaasMachine struct {
 	metav1.TypeMeta `json:",inline"`

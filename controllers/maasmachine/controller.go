@@ -146,6 +146,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 		steps = r.vmSteps()
 	}
 	out, err := through(ctx, l, steps)
+	if told := r.tellHardware(ctx, l); err == nil {
+		err = told
+	}
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}

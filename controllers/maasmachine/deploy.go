@@ -193,5 +193,8 @@ func (r *Reconciler) report(l *life) {
 	if l.IsLXD() {
 		status.LXDHost = cmp.Or(l.maas.HostName(), status.LXDHost)
 		r.vmExists(l, l.VMSpec().Resources)
+		return
 	}
+	status.Hardware = hardwareOf(l.maas)
+	markHardware(l.MaasMachine, l.maas.Tests)
 }

@@ -98,10 +98,18 @@ type Machine struct {
 	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.
 	BIOSBootMethod string `json:"bios_boot_method"`
 	Description    string `json:"description"`
+
+	HardwareInfo HardwareInfo `json:"hardware_info"`
+	// Disks are the physical ones.
+	Disks []*Disk `json:"physicalblockdevice_set"`
+	Tests
 }
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.
 type Disk struct {
+	Name       string      `json:"name"`
+	Model      string      `json:"model"`
+	Serial     string      `json:"serial"`
 	Size       int64       `json:"size"`
 	Partitions []Partition `json:"partitions"`
 }
@@ -454,6 +462,9 @@ type Interface struct {
 	// Type is physical, bond, bridge or vlan.
 	Type       string `json:"type"`
 	MACAddress string `json:"mac_address"`
+	Vendor     string `json:"vendor"`
+	Product    string `json:"product"`
+	LinkSpeed  int    `json:"link_speed"` // in Mbit/s; 0: not known, or no link
 	// Children are the names of the bonds, bridges and VLANs on it.
 	Children []string `json:"children"`
 	Links    []Link   `json:"links"`

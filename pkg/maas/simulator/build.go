@@ -181,6 +181,7 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 			return fmt.Errorf("machine %s: no domain %q", name, g.Domain)
 		}
 	}
+	m.hardware = g.Hardware
 	m.powerType = orDefault(g.PowerType, "ipmi")
 	m.powerParams = map[string]string{"power_address": fmt.Sprintf("10.255.%d.%d", m.id/250, m.id%250+1)}
 	for i, size := range g.Disks {
@@ -210,7 +211,7 @@ func (s *Simulator) startAs(m *machine, short string) {
 	}
 	m.powerState, m.netboot = "off", true
 	if m.status != statusNew {
-		m.commissioned, m.commissionStatus = true, scriptPassed
+		m.commissioned, m.commissionStatus, m.testStatus = true, scriptPassed, scriptPassed
 		m.layout, m.bootMethod = layoutUEFI, bootUEFI
 		m.commissionResult = s.db.next("scriptset")
 	}

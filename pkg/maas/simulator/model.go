@@ -248,6 +248,7 @@ type machine struct {
 	minHWEKernel     string
 	ephemeral        bool
 	hwSync           bool
+	hardware         map[string]string // what commissioning found, by hardwareKeys
 	crashDump        bool
 	userData         []byte
 	gatewayLink      *address

@@ -102,6 +102,8 @@ type RegionMachine struct {
 	PowerType    string      `json:"power_type,omitempty"`
 	Status       string      `json:"status,omitempty"` // a filter's short name; default "ready"
 	NICs         []RegionNIC `json:"nics,omitempty"`
+	// Hardware is what commissioning found, by MAAS's keys, such as system_vendor.
+	Hardware map[string]string `json:"hardware,omitempty"`
 }
 
 // RegionNIC is a network card on a subnet (named by CIDR or name); default: the first subnet.

@@ -45,7 +45,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
 		"cache_sets": []any{}, "bcaches": []any{}, "raids": []any{}, "volume_groups": []any{}, "special_filesystems": []any{},
 		"last_sync": nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
-		"hardware_info": hardwareInfo(), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
+		"hardware_info": hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
 	}
 	if m.owner != nil {
 		out["owner"] = m.owner.name
@@ -199,10 +199,10 @@ func renderMachineTests(m *machine, out object) {
 	out["current_installation_result_id"] = nilIfZero(m.installResult)
 }
 
-func hardwareInfo() object {
+func hardwareInfo(m *machine) object {
 	info := object{}
 	for _, key := range hardwareKeys {
-		info[key] = "Unknown"
+		info[key] = orDefault(m.hardware[key], "Unknown")
 	}
 	return info
 }
