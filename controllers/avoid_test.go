@@ -269,6 +269,7 @@ func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
 
 // After a call that never reached MAAS there is nothing to wait for.
 func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		err  error
 		want bool

@@ -270,7 +270,9 @@ func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
 	t.Parallel()
 	a, b := directhost.Start(t), directhost.Start(t)
 	w := newWorld(t, withLXDHosts, withEvacuation)
-	roomy := func(host *infrav1.LXDHost) { host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 800, MemoryPercent: 400} }
+	roomy := func(host *infrav1.LXDHost) {
+		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 800, MemoryPercent: 400}
+	}
 	host := w.addLXDHost(a, "host-a", "zone-a", roomy)
 	w.addLXDHost(b, "host-b", "zone-b", roomy)
 	w.provisioned(w.newCluster())

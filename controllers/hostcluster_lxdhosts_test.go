@@ -98,6 +98,7 @@ func (w *world) keysOf(m *infrav1.MaasMachine) (*corev1.Secret, error) {
 }
 
 func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
 	before := w.maas.State()
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
@@ -206,6 +207,7 @@ func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.
 
 // Objects of a machine's name that somebody else made are neither changed nor deleted.
 func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
+	t.Parallel()
 	for name, object := range map[string]client.Object{
 		"LXDHost": &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Name: "host-a"}, Spec: infrav1.LXDHostSpec{
 			Address: "10.77.0.99", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "theirs"},
@@ -239,6 +241,7 @@ func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
 
 // The initializers need the cluster's API, which is gone after its machines.
 func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
 	machines, hosts := map[string]*infrav1.MaasMachine{}, map[string]*infrav1.LXDHost{}
 	for name, zone := range map[string]string{"host-a": "zone-a", "host-b": "zone-b"} {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,10 +51,20 @@ vm_hosts:
   - {name: lxd-b, address: "10.77.0.12:8443", unregistered: true, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
 `
 
-// hostWorld is a world whose workload cluster has a real API server: the management cluster's own.
+// realWorkload is held by the one test whose workload cluster has a real API server, the management cluster's own: Nodes
+// have no namespace.
+var realWorkload sync.Mutex
+
+func withRealWorkload(w *world) {
+	realWorkload.Lock()
+	w.t.Cleanup(realWorkload.Unlock) // the last of all
+	w.workload, w.region = w.client, hostRegion
+}
+
+// hostWorld is a world with a host cluster.
 func hostWorld(t *testing.T, change ...func(*world)) (*world, *infrav1.MaasCluster) {
 	t.Helper()
-	w := newWorld(t, append(change, func(w *world) { w.workload, w.region = w.client, hostRegion })...)
+	w := newWorld(t, append(change, withRealWorkload)...)
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "nodes", Namespace: w.namespace},
 		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "nodes:token:secret", "caBundle": ""},
@@ -150,6 +161,7 @@ func (w *world) nudge(object client.Object) {
 }
 
 func TestHostCluster(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	before := w.maas.State()
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 0")
@@ -275,6 +287,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 // A host cluster that does not respond can't be asked to stop: its machine must not register itself again while it is
 // released.
 func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(a)
@@ -311,6 +324,7 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 
 // A Machine's nodeRef keeps the name that its Node had first, which another machine's Node may have by now.
 func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(a)
@@ -361,6 +375,7 @@ func (w *world) newNode(name, providerID string) *corev1.Node {
 // Calico gives an interface of each pod of each node the same MAC address, so MAAS takes two VM hosts for hosts on one
 // machine.
 func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	var machines []*infrav1.MaasMachine
 	var hosts []maas.VMHost
@@ -432,6 +447,7 @@ func (w *world) retires(m *infrav1.MaasMachine) {
 // MAAS takes a virtual IP for an address of the VM host that holds it, and drops the reservation when the address
 // moves. No other machine gets it meanwhile.
 func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = hostRegion })
 	cluster := w.newCluster(at("10.77.0.60"))
 	w.provisioned(cluster)
@@ -483,6 +499,7 @@ func (w *world) asked(endpoint, op string) int {
 }
 
 func TestANodeWithoutLXDIsNamed(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	w.deployed(m)
@@ -497,6 +514,7 @@ func TestANodeWithoutLXDIsNamed(t *testing.T) {
 
 // A pod that does not start can't report it.
 func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	w.deployed(m)
@@ -523,6 +541,7 @@ func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
 
 // MAAS takes all addresses on a VM host for its machine's, as static ones.
 func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	w.deployed(m)
@@ -656,6 +675,7 @@ func (w *world) internal(m *infrav1.MaasMachine) []string {
 
 // The initializer registers it again; until then it is not known which VMs run there.
 func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(m)
@@ -714,6 +734,7 @@ func TestHostClusterRefusals(t *testing.T) {
 
 // The initializers need the cluster's API, which is gone after its machines.
 func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
+	t.Parallel()
 	w, cluster := hostWorld(t)
 	type host struct {
 		machine *infrav1.MaasMachine

@@ -92,6 +92,7 @@ func (w *world) vmHost(name string) maas.VMHost {
 }
 
 func TestVMHostsHaveLXDHosts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
 	w.provisioned(w.newCluster())
 	a, b, c := w.lxdHost(w.hostName("lxd-a")), w.lxdHost(w.hostName("lxd-b")), w.lxdHost(w.hostName("lxd-c"))
@@ -169,6 +170,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 
 // An LXDHost that a person made is never changed by the mirror.
 func TestANameThatIsTakenStaysTaken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
 	theirs := w.lxdHost(w.hostName("lxd-a"))
 	theirs.Spec = infrav1.LXDHostSpec{
@@ -186,7 +188,8 @@ func TestANameThatIsTakenStaysTaken(t *testing.T) {
 
 // The LXDHost of a host cluster's machine is that machine's.
 func TestTheLXDHostOfAMaasMachine(t *testing.T) {
-	w := newWorld(t, func(w *world) { w.workload, w.region, w.hostInterval = w.client, hostRegion, readOften })
+	t.Parallel()
+	w := newWorld(t, withRealWorkload, func(w *world) { w.hostInterval = readOften })
 	w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }))
 	machine := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(machine)
@@ -277,6 +280,7 @@ func (l *lab) secret() *corev1.Secret {
 }
 
 func TestADirectLXDHost(t *testing.T) {
+	t.Parallel()
 	lxdtest.Require(t)
 	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
 	l := newLab(w)
