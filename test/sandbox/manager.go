@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -141,48 +140,6 @@ func (s *Sandbox) stopManagers(collect func(error)) {
 	for _, m := range slices.Backward(s.managers) {
 		collect(m.Kubelet.Stop())
 	}
-}
-
-// build is a program that is being built.
-type build struct {
-	program string
-	cancel  context.CancelFunc
-	done    chan struct{}
-	err     error
-}
-
-// buildProgram starts building one of the commands. The go command finds out whether there is anything to do.
-func (s *Sandbox) buildProgram(ctx context.Context, name string) *build {
-	return s.buildTo(ctx, name, filepath.Join(s.dir, name))
-}
-
-func (s *Sandbox) buildTo(ctx context.Context, name, program string) *build {
-	ctx, cancel := context.WithCancel(ctx)
-	b := &build{program: program, cancel: cancel, done: make(chan struct{})}
-	// Without debugging data, which takes half the time of linking, in each sandbox.
-	command := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", b.program, "./cmd/"+name)
-	command.Dir, command.Env = s.root, append(slices.Clone(s.env), "CGO_ENABLED=0")
-	go func() {
-		defer close(b.done)
-		if out, err := command.CombinedOutput(); err != nil {
-			b.err = fmt.Errorf("building %s: %w: %s", name, err, out)
-		}
-	}()
-	return b
-}
-
-func (b *build) wait(ctx context.Context) (string, error) {
-	select {
-	case <-b.done:
-		return b.program, b.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
-func (b *build) stop() {
-	b.cancel()
-	<-b.done
 }
 
 // WorkDir is the sandbox's temporary directory. It is removed by Stop unless Options.KeepFiles is set.
