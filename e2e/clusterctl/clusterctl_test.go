@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
@@ -41,17 +42,27 @@ const (
 type story struct {
 	*life.Life
 	whole *testing.T // of all parts
-	shell *shell
+	shell *document.Shell
 	// own is the second cluster, whose end is not compared: the first's is.
 	own     client.ObjectKey
 	orphans *watch
+}
+
+// open opens the document.
+func open(t *testing.T) *document.Shell {
+	t.Helper()
+	s := document.Open(t, page, "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "WEST="+west.KubeconfigPath, "EAST="+east.KubeconfigPath)
+	if s.Unmarked != 1 { // For the Cluster API Operator.
+		t.Errorf("%d of the document's commands are not run, want one", s.Unmarked)
+	}
+	return s
 }
 
 // TestClusterctl follows the document, in its order: clusterctl installs the provider in the east, and in the west,
 // where Helm did, makes a cluster, which is inspected, moved to the east, changed there, backed up, restored in the
 // west, and deleted.
 func TestClusterctl(t *testing.T) {
-	s := &story{whole: t, shell: newShell(t), own: client.ObjectKey{Namespace: life.Namespace, Name: own}}
+	s := &story{whole: t, shell: open(t), own: client.ObjectKey{Namespace: life.Namespace, Name: own}}
 	s.Life = life.Begin(t, west, fleet)
 	s.orphans = watchOrphans(t)
 	servePools(t)
@@ -59,7 +70,7 @@ func TestClusterctl(t *testing.T) {
 		name string
 		do   func(*story)
 	}{
-		{"Install", func(s *story) { s.shell.install(s.T) }},
+		{"Install", func(s *story) { install(s.T, s.shell) }},
 		{"Create", (*story).create},
 		{"Look", (*story).checkViews},
 		{"MoveIsRefusedWhileAMachineComes", (*story).refused},
@@ -103,15 +114,15 @@ func servePools(t *testing.T) {
 }
 
 func (s *story) create() {
-	out := s.shell.run(s.T, "variables")
+	out := s.shell.Run(s.T, "variables")
 	for _, want := range []string{`(?m)^Required Variables:\s`, `(?m)^\s*- MAAS_DNS_DOMAIN$`, `(?m)^\s*- CONTROL_PLANE_MACHINE_RESOURCEPOOL\s+\(defaults to .*default`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			s.Errorf("the list of variables lacks %s:\n%s", want, out)
 		}
 	}
-	s.shell.set("CONTROL_PLANE_MACHINE_RESOURCEPOOL", "capi")
-	s.shell.set("WORKER_MACHINE_RESOURCEPOOL", "capi")
-	s.shell.run(s.T, "generate")
+	s.shell.Set("CONTROL_PLANE_MACHINE_RESOURCEPOOL", "capi")
+	s.shell.Set("WORKER_MACHINE_RESOURCEPOOL", "capi")
+	s.shell.Run(s.T, "generate")
 	s.Record = life.WatchRecord(s.whole, west.MAAS, s.endpoint())
 	s.createOwn()
 	s.Available(controlPlanes + 1)
@@ -175,7 +186,7 @@ func (s *story) ownAvailable() {
 
 // checkViews checks that clusterctl's view shows our objects, and that its kubeconfig is of use.
 func (s *story) checkViews() {
-	tree := s.shell.run(s.T, "describe")
+	tree := s.shell.Run(s.T, "describe")
 	for _, want := range []string{
 		`MaasCluster default/my-cluster-\w+ `, `MaasMachine default/my-cluster-md-0-\w+`,
 		`FailureDomainsReady\s+True`, `DNSReady\s+True`, `LXDVMDeployed\s+True`, `MachineDeployed\s+True`, `DNSAttached\s+True`,
@@ -184,10 +195,10 @@ func (s *story) checkViews() {
 			s.Errorf("clusterctl describe does not tell of %s:\n%s", want, tree)
 		}
 	}
-	if nodes := s.shell.run(s.T, "kubeconfig"); strings.Count(nodes, "\n") != 1+controlPlanes+1 {
+	if nodes := s.shell.Run(s.T, "kubeconfig"); strings.Count(nodes, "\n") != 1+controlPlanes+1 {
 		s.Errorf("with clusterctl's kubeconfig there are these nodes:\n%s", nodes)
 	}
-	raw, err := os.ReadFile(filepath.Join(s.shell.dir, fleet+".kubeconfig"))
+	raw, err := os.ReadFile(filepath.Join(s.shell.Dir, fleet+".kubeconfig"))
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -30,11 +31,11 @@ const (
 )
 
 // install makes the provider known to clusterctl, and installs and upgrades it in the east.
-func (s *shell) install(t *testing.T) {
-	repository := filepath.Join(s.dir, "repository")
+func install(t *testing.T, s *document.Shell) {
+	repository := filepath.Join(s.Dir, "repository")
 	writeReleases(t, repository, version, nextVersion)
-	s.configure(t, configuration(t, repository))
-	if got, want := s.run(t, "known"), filepath.Join(repository, "infrastructure-maas"); !strings.Contains(got, want) || strings.Contains(got, "spectrocloud") {
+	s.Write(t, filepath.Join("cluster-api", "clusterctl.yaml"), configuration(t, repository), 0o600)
+	if got, want := s.Run(t, "known"), filepath.Join(repository, "infrastructure-maas"); !strings.Contains(got, want) || strings.Contains(got, "spectrocloud") {
 		t.Errorf("clusterctl takes the provider from %s, want from %s", got, want)
 	}
 
@@ -42,12 +43,12 @@ func (s *shell) install(t *testing.T) {
 	if _, err := east.RunPods(t.Context(), sandbox.Namespace); err != nil { // The sandbox stops it.
 		t.Fatal(err)
 	}
-	s.set("MAAS_ENDPOINT", east.MAASURL)
-	s.set("MAAS_API_KEY", keyOf(t, eastUser))
-	s.run(t, "init")
+	s.Set("MAAS_ENDPOINT", east.MAASURL)
+	s.Set("MAAS_API_KEY", keyOf(t, eastUser))
+	s.Run(t, "init")
 	checkCRDs(t, east)
 	checkCRDs(t, west)
-	plan := s.run(t, "upgrade")
+	plan := s.Run(t, "upgrade")
 	if !regexp.MustCompile(`infrastructure-maas\s+\S+\s+\S+\s+` + version + `\s+` + nextVersion).MatchString(plan) {
 		t.Errorf("the plan does not tell of %s:\n%s", nextVersion, plan)
 	}
@@ -89,7 +90,7 @@ func writeReleases(t *testing.T, repository string, versions ...string) {
 // have nothing in them: it runs in the sandbox already, and clusterctl is to know it.
 func configuration(t *testing.T, repository string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(document)
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}

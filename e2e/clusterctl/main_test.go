@@ -17,7 +17,7 @@ import (
 
 const (
 	repositoryRoot = "../.."
-	document       = repositoryRoot + "/docs/clusterctl.md"
+	page           = repositoryRoot + "/docs/clusterctl.md"
 	startTimeout   = 5 * time.Minute
 	// eastUser is the administrator in MAAS that the manager in the east is; that in the west is another one.
 	eastUser = "east"

@@ -31,6 +31,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -73,8 +74,8 @@ func (s *story) refused() {
 	reached, release := s.holdDeploy()
 	s.ScaleWorkers(2)
 	s.await("a machine to come", reached)
-	s.shell.run(s.T, "label")
-	out, says, err := s.shell.try(s.T, "move")
+	s.shell.Run(s.T, "label")
+	out, says, err := s.shell.Try(s.T, "move")
 	if err == nil || !strings.Contains(says, "still provisioning the node") {
 		s.Fatalf("clusterctl moves while a machine comes: %s", outcome(out, says, err))
 	}
@@ -99,10 +100,10 @@ func (s *story) heldUp() {
 	}))
 	goOn := sync.OnceFunc(func() { close(pause) })
 	s.Cleanup(goOn)
-	ctx, cancel := context.WithTimeout(s.Context(), stepTimeout)
+	ctx, cancel := context.WithTimeout(s.Context(), document.StepTimeout)
 	defer cancel()
 	var says output
-	command := s.shell.command(ctx, s.T, "move", "WEST="+front)
+	command := s.shell.Command(ctx, s.T, "move", "WEST="+front)
 	command.Stderr = &says
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -129,7 +130,7 @@ func (s *story) heldUp() {
 		s.Fatalf("clusterctl has moved it all the same: %s", says.String())
 	}
 	s.nothingIn(east)
-	s.shell.run(s.T, "unpause")
+	s.shell.Run(s.T, "unpause")
 	s.Available(controlPlanes + 3)
 	s.ScaleWorkers(2)
 	s.Available(controlPlanes + 2)
@@ -185,9 +186,9 @@ func frontOf(t *testing.T, box *sandbox.Sandbox, before func()) (kubeconfig stri
 // are marked again.
 func (s *story) move() {
 	before, calls, held := west.MAAS.State(), west.MAAS.Calls().Total, s.held()
-	s.shell.run(s.T, "move")
+	s.shell.Run(s.T, "move")
 	s.Box = east
-	s.shell.run(s.T, "moved")
+	s.shell.Run(s.T, "moved")
 	s.Available(controlPlanes + 2)
 	s.ownAvailable()
 	s.asBefore(before, calls, held)
@@ -281,9 +282,9 @@ func pausedIn(t *testing.T, box *sandbox.Sandbox) map[string]bool {
 // restore brings a backup of the east to the west, where clusters continue; the east is stopped.
 func (s *story) restore() {
 	before, calls, held := west.MAAS.State(), west.MAAS.Calls().Total, s.held()
-	s.shell.run(s.T, "backup")
-	s.shell.run(s.T, "stop")
-	s.shell.run(s.T, "restore")
+	s.shell.Run(s.T, "backup")
+	s.shell.Run(s.T, "stop")
+	s.shell.Run(s.T, "restore")
 	s.Box = west
 	s.Available(controlPlanes + 2)
 	s.ownAvailable()

@@ -4,64 +4,65 @@ package flows_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"testing"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// drain empties the only host of a zone. The manager dies meanwhile. At no moment does more than one control plane lack.
+// drain empties the only host of a zone, with the commands of the document, and returns it into service. The manager dies
+// meanwhile. At no moment does more than one control plane lack.
 func drain(l *life.Life) {
+	const name = "lxd-b1"
 	controlPlanes, _ := l.MaasMachines()
-	at := slices.IndexFunc(controlPlanes, func(m infrav1.MaasMachine) bool { return m.Status.LXDHost == "lxd-b1" })
+	at := slices.IndexFunc(controlPlanes, func(m infrav1.MaasMachine) bool { return m.Status.LXDHost == name })
 	if at < 0 {
-		l.Fatal("no control plane is on lxd-b1")
+		l.Fatal("no control plane is on " + name)
 	}
 	was := controlPlanes[at]
-	host := &infrav1.LXDHost{}
-	host.Namespace, host.Name = sandbox.Namespace, "lxd-b1"
-	life.ChangeLXDHost(l.T, l.Box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
-	killed := false
-	l.Wait("the host to be empty, and its control plane to be replaced", func() (bool, string, error) {
-		machines := &clusterv1.MachineList{}
-		of := client.MatchingLabels{clusterv1.ClusterNameLabel: l.Key.Name}
-		if err := l.Box.Client.List(l.Context(), machines, client.InNamespace(l.Key.Namespace), of); err != nil {
-			return false, "", err
+	shell := maintenance(l.T)
+	shell.Rename("lxd-a", name)
+	shell.Run(l.T, "enable")
+
+	endWatch := life.WatchQuorum(l.T, life.Replicas{Life: l, ControlPlanes: len(controlPlanes)})
+	command := shell.Command(l.Within(document.StepTimeout), l.T, "drain")
+	drained := make(chan error, 1)
+	go func() {
+		out, err := command.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
 		}
-		healthy, deleting := 0, 0
-		for i := range machines.Items {
-			m := &machines.Items[i]
-			switch {
-			case !m.DeletionTimestamp.IsZero():
-				deleting++
-			case conditions.IsTrue(m, clusterv1.ReadyCondition):
-				healthy++
-			}
-		}
-		if healthy < len(controlPlanes)-1 || deleting > 1 {
-			return false, "", fmt.Errorf("%d Machines are healthy, %d are being deleted", healthy, deleting)
-		}
-		if deleting == 1 && !killed {
-			killed = true
-			if err := l.Box.Manager.Kill(); err != nil {
-				return false, "", err
-			}
-		}
-		err := l.Box.Client.Get(l.Context(), client.ObjectKeyFromObject(host), host)
-		empty := conditions.IsTrue(host, infrav1.EvacuatedCondition)
-		return empty && healthy == len(controlPlanes), fmt.Sprintf("%d are healthy; %s", healthy, conditions.GetMessage(host, infrav1.EvacuatedCondition)), err
+		drained <- err
+	}()
+	l.Wait("the control plane to leave", func() (bool, string, error) {
+		leaving := slices.ContainsFunc(l.Machines(), func(m clusterv1.Machine) bool { return !m.DeletionTimestamp.IsZero() })
+		return leaving, "", nil
 	})
-	l.Available(len(controlPlanes))
-	now, _ := l.MaasMachines()
-	if slices.ContainsFunc(now, func(m infrav1.MaasMachine) bool { return m.Name == was.Name || m.Status.LXDHost == "lxd-b1" }) || !killed {
-		l.Errorf("it is not another control plane elsewhere; the manager was killed: %v", killed)
+	if err := l.Box.Manager.Kill(); err != nil {
+		l.Fatal(err)
 	}
-	life.ChangeLXDHost(l.T, l.Box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	if err := <-drained; err != nil {
+		l.Fatal(err)
+	}
+	l.Available(len(controlPlanes))
+	endWatch()
+	now, _ := l.MaasMachines()
+	if slices.ContainsFunc(now, func(m infrav1.MaasMachine) bool { return m.Name == was.Name || m.Status.LXDHost == name }) {
+		l.Error("it is not another control plane elsewhere")
+	}
+	shell.Run(l.T, "kubectl")
+	shell.Run(l.T, "why")
+	shell.Write(l.T, "ssh", []byte("#!/bin/sh\necho \"$@\" > \"$HOME/rebooted\"\n"), 0o700) // The operator's part.
+	shell.Run(l.T, "reboot")
+	if rebooted, err := os.ReadFile(filepath.Join(shell.Home, "rebooted")); string(rebooted) != name+" sudo reboot\n" {
+		l.Errorf("rebooted: %q, %v", rebooted, err)
+	}
 	l.Wait("control planes to be wanted in its zone again", func() (bool, string, error) {
 		cluster := &clusterv1.Cluster{}
 		err := l.Box.Client.Get(l.Context(), l.Key, cluster)
@@ -70,4 +71,21 @@ func drain(l *life.Life) {
 		})
 		return wanted, fmt.Sprint(cluster.Status.FailureDomains), err
 	})
+}
+
+// maintenance opens the document about hosts.
+func maintenance(t *testing.T) *document.Shell {
+	t.Helper()
+	shell := document.Open(t, "../../docs/maintenance.md", "KUBECONFIG="+box.KubeconfigPath)
+	if shell.Unmarked != 0 {
+		t.Errorf("%d of the document's commands are not run", shell.Unmarked)
+	}
+	charts, err := filepath.Abs("../../charts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(charts, filepath.Join(shell.Dir, "charts")); err != nil {
+		t.Fatal(err)
+	}
+	return shell
 }

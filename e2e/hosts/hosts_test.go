@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -699,16 +699,8 @@ func (h *hostCluster) carriesControlPlanes() {
 func (h *hostCluster) isRolledOut(work *life.Life) {
 	h.Helper()
 	endWatch := life.WatchQuorum(h.T, life.Replicas{Life: work, ControlPlanes: controlPlanes})
-	plane := &controlplanev1.KubeadmControlPlane{}
-	if err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKey{Namespace: h.Key.Namespace, Name: h.Key.Name + "-control-plane"}, plane); err != nil {
-		h.Fatal(err)
-	}
 	old := h.Machines()
-	before := plane.DeepCopy()
-	plane.Spec.Rollout.After = metav1.Now()
-	if err := h.Box.Client.Patch(h.Context(), plane, ctrlclient.MergeFrom(before)); err != nil {
-		h.Fatal(err)
-	}
+	document.Open(h.T, "../../docs/maintenance.md", "KUBECONFIG="+box.KubeconfigPath).Run(h.T, "rollout")
 	h.Wait("all hosts to be replaced", func() (bool, string, error) {
 		var left []string
 		for _, m := range h.Machines() {
