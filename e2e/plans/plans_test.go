@@ -55,8 +55,8 @@ type fleet struct {
 
 func newFleet(dice *rand.Rand, number int) *fleet {
 	f := &fleet{pool: slices.Sorted(maps.Keys(pools))[number%2], replicas: 1 + 2*dice.IntN(2), cores: 2 + dice.IntN(5), memory: 4096 * (1 + dice.IntN(3))}
-	if number == 0 {
-		f.replicas = 3 // The bounded test has no other.
+	if attack.fleets == 1 {
+		f.pool, f.replicas = "default", 1 // The bounded test: a successor comes before the only control plane goes.
 	}
 	hosts := vmHosts(rand.New(rand.NewPCG(uint64(attack.seed), 0)))
 	for range dice.IntN(3) {
