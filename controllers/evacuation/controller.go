@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evacuation empties the LXDHosts that people want empty, or that go: it has the Machines of the VMs on them replaced, a few
-// at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which puts nothing on such
-// a host.
+// Package evacuation empties the LXDHosts that people want empty, or that go: it has the Machines of the VMs on them
+// replaced, a few at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which puts
+// nothing on such a host.
 package evacuation
 
 import (

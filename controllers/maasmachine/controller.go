@@ -146,11 +146,12 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 		steps = r.vmSteps()
 	}
 	out, err := through(ctx, l, steps)
-	if told := r.tellHardware(ctx, l); err == nil {
-		err = told
-	}
+	told := r.tellHardware(ctx, l)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if told != nil { // The machine itself is as it was.
+		return report.Explain(told).Result(told)
 	}
 	if out.stop {
 		return ctrl.Result{RequeueAfter: out.after}, nil

@@ -41,7 +41,7 @@ func hardwareOf(m *maas.Machine) *infrav1.MachineHardware {
 	for _, nic := range m.Interfaces {
 		if nic.Type == "physical" {
 			found.NICs = append(found.NICs, infrav1.HardwareNIC{
-				Name: known(nic.Name), MACAddress: known(nic.MACAddress), Vendor: known(nic.Vendor), Product: known(nic.Product), LinkSpeed: int32(nic.LinkSpeed),
+				Name: known(nic.Name), MACAddress: known(nic.MACAddress), Vendor: known(nic.Vendor), Product: known(nic.Product), LinkSpeed: int32(min(nic.LinkSpeed, math.MaxInt32)),
 			})
 		}
 	}
