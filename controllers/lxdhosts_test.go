@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -495,7 +496,10 @@ func TestTheMirrorInAnOutage(t *testing.T) {
 	w.await("three LXDHosts are Ready", &infrav1.LXDHost{}, func(ctx context.Context) bool {
 		m.Sync(ctx) // Where the other reconciler wrote at the same moment, the next round writes.
 		before = w.mirrored()
-		isReady := func(h infrav1.LXDHost) bool { return conditions.IsTrue(&h, infrav1.ReadyCondition) }
+		// The other reconciler adds Paused.
+		isReady := func(h infrav1.LXDHost) bool {
+			return conditions.IsTrue(&h, infrav1.ReadyCondition) && conditions.Has(&h, clusterv1.PausedCondition)
+		}
 		return len(before) == 3 && !slices.ContainsFunc(before, func(h infrav1.LXDHost) bool { return !isReady(h) })
 	})
 	m.Sync(t.Context())
