@@ -280,17 +280,23 @@ func (l *lab) secret() *corev1.Secret {
 	}
 }
 
-func TestADirectLXDHost(t *testing.T) {
-	t.Parallel()
-	lxdtest.Require(t)
-	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
-	l := newLab(w)
-	host := w.lxdHost("direct")
+// host is an LXDHost of the lab's LXD.
+func (l *lab) host() *infrav1.LXDHost {
+	host := l.w.lxdHost("direct")
 	host.Spec = infrav1.LXDHostSpec{
 		Address: l.address, ServerCertificate: string(l.options.ServerCertificate), Zone: "zone-a",
 		CredentialsRef: &infrav1.LocalObjectReference{Name: lxdSecret}, MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
 		OverCommit: infrav1.LXDOverCommit{CPUPercent: 200, MemoryPercent: 100},
 	}
+	return host
+}
+
+func TestADirectLXDHost(t *testing.T) {
+	t.Parallel()
+	lxdtest.Require(t)
+	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
+	l := newLab(w)
+	host := l.host()
 	w.create(host)
 	ready := func() {
 		t.Helper()

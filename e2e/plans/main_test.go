@@ -25,6 +25,9 @@ var attack struct {
 	seed   int64
 }
 
+// hosts are the VM hosts of the region.
+var hosts []map[string]any
+
 func TestMain(m *testing.M) {
 	attack.name, attack.fleets, attack.seed = "short", 1, 4
 	if life.FullAttack() {
@@ -35,7 +38,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	region, err := sandbox.RegionWithVMHosts(vmHosts(rand.New(rand.NewPCG(uint64(attack.seed), 0)))...)
+	hosts = vmHosts(rand.New(rand.NewPCG(uint64(attack.seed), 0)))
+	region, err := sandbox.RegionWithVMHosts(hosts...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -58,7 +58,6 @@ func newFleet(dice *rand.Rand, number int) *fleet {
 	if attack.fleets == 1 {
 		f.pool, f.replicas = "default", 1 // The bounded test: a successor comes before the only control plane goes.
 	}
-	hosts := vmHosts(rand.New(rand.NewPCG(uint64(attack.seed), 0)))
 	for range dice.IntN(3) {
 		f.cordoned = append(f.cordoned, hosts[dice.IntN(len(hosts))]["name"].(string))
 	}
