@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -196,13 +197,17 @@ func (d *Daemon) Restart(ctx context.Context) error {
 func (d *Daemon) outputFile() string { return filepath.Join(d.base, "output.log") }
 
 func (d *Daemon) environment() []string {
-	return []string{
+	all := []string{
 		"PATH=" + d.shims() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + d.base, "LANG=C.UTF-8",
 		"LXD_DIR=" + d.Dir(),
 		// LXD starts itself under this name for everything that runs beside the daemon, QEMU among it.
 		"LXD_EXEC_PATH=" + filepath.Join(d.shims(), "lxd-exec"), "LXD_PROGRAM=" + d.program,
 	}
+	if runtime.GOARCH == firmwareArchitecture {
+		all = append(all, "LXD_OVMF_PATH="+d.shims())
+	}
+	return all
 }
 
 // waitReady returns when LXD reports that it is ready, or when it has ended.

@@ -17,7 +17,7 @@ import (
 // ErrMissing is returned where real daemons can't run.
 var ErrMissing = errors.New("real LXD daemons can't run here")
 
-const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86 ovmf"
+const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86"
 
 // Missing returns nil, or an error that names what this machine lacks to run real daemons, with the command to install
 // it.

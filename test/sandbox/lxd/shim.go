@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"os"
@@ -27,6 +28,29 @@ func writeShims(dir string) error {
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil { // it is run
 			return fmt.Errorf("writing the programs of the node: %w", err)
+		}
+	}
+	return writeFirmware(dir)
+}
+
+const (
+	// firmwareArchitecture is what the firmware is written for.
+	firmwareArchitecture = "amd64"
+	// firmwareSize is the least that QEMU takes.
+	firmwareSize = 64 << 10
+	// resetVector is where a processor begins, counted from the firmware's end.
+	resetVector = 16
+)
+
+// writeFirmware writes firmware that halts virtual machines at once. What runs in them does not matter, and real firmware
+// never stops to search for a system.
+func writeFirmware(dir string) error {
+	settings := bytes.Repeat([]byte{0xff}, firmwareSize)
+	code := bytes.Clone(settings)
+	copy(code[firmwareSize-resetVector:], []byte{0xfa, 0xf4, 0xeb, 0xfd}) // cli; hlt; jmp to the hlt
+	for name, content := range map[string][]byte{"OVMF_CODE.fd": code, "OVMF_VARS.fd": settings, "OVMF_VARS.ms.fd": settings} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { // QEMU's user reads it too
+			return fmt.Errorf("writing the firmware of virtual machines: %w", err)
 		}
 	}
 	return nil
