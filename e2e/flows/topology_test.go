@@ -90,14 +90,14 @@ func TestBareMetalTopologyAndScaling(t *testing.T) {
 	l.CheckCost("creation", l.Began, 3)
 
 	growing := l.Book.Mark()
-	l.ScaleWorkers(5)
-	l.Available(6)
-	l.CheckCost("creation", growing, 3)
+	l.ScaleWorkers(4)
+	l.Available(5)
+	l.CheckCost("creation", growing, 2)
 
 	shrinking := l.Book.Mark()
 	l.ScaleWorkers(1)
 	l.Available(2)
-	l.CheckCost("deletion", shrinking, 4)
+	l.CheckCost("deletion", shrinking, 3)
 
 	controlPlanes, workers := l.MaasMachines()
 	for _, m := range l.Held(append(controlPlanes, workers...)) {
@@ -108,43 +108,32 @@ func TestBareMetalTopologyAndScaling(t *testing.T) {
 	l.Delete()
 }
 
-// The only control plane has the requested address.
-func TestStaticIP(t *testing.T) {
-	const address = "10.77.0.50"
+// The only control plane has the requested address, and all machines are in the requested zone.
+func TestStaticIPAndZone(t *testing.T) {
+	const address, zone = "10.77.0.50", "zone-c"
 	l := life.Begin(t, box, "static")
 	variables := maps.Clone(lxd)
-	variables["staticIP"] = address
+	variables["staticIP"], variables["zone"] = address, zone
 	l.Create(topology(t, "static", 1, 1, variables))
 	l.Available(2)
 	if diff := cmp.Diff([]string{address}, l.Record.Addresses()); diff != "" {
 		t.Errorf("the API endpoint (-want +got):\n%s", diff)
 	}
-	controlPlanes, _ := l.MaasMachines()
+	controlPlanes, workers := l.MaasMachines()
 	for _, m := range l.Held(controlPlanes) {
 		if len(m.Addresses) != 1 || m.Addresses[0].String() != address {
 			t.Errorf("%s has the addresses %v, want %s", m.Hostname, m.Addresses, address)
+		}
+	}
+	for _, m := range l.Held(append(controlPlanes, workers...)) {
+		if m.Zone != zone {
+			t.Errorf("%s is in zone %s", m.Hostname, m.Zone)
 		}
 	}
 	l.CheckCost("creation", l.Began, 2)
 	deleting := l.Book.Mark()
 	l.Delete()
 	l.CheckCost("deletion", deleting, 2)
-}
-
-// All machines are in the zone that was asked for.
-func TestZone(t *testing.T) {
-	l := life.Begin(t, box, "zone")
-	variables := maps.Clone(lxd)
-	variables["zone"] = "zone-c"
-	l.Create(topology(t, "zone", 1, 2, variables))
-	l.Available(3)
-	controlPlanes, workers := l.MaasMachines()
-	for _, m := range l.Held(append(controlPlanes, workers...)) {
-		if m.Zone != "zone-c" {
-			t.Errorf("%s is in zone %s", m.Hostname, m.Zone)
-		}
-	}
-	l.Delete()
 }
 
 func names(machines []clusterv1.Machine, which func(*clusterv1.Machine) bool) []string {

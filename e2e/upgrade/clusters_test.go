@@ -43,23 +43,27 @@ type cluster struct {
 	lived map[string]string
 }
 
-// plan are the clusters of a round.
-var plan = []struct {
+// planned is a cluster of a round.
+type planned struct {
 	phase   phase
 	workers int32
-}{
-	{idle, 1}, {growing, 1}, {rolling, 1}, {leaving, 1}, {leaving, 0}, {beginning, 1}, {beginning, 0},
 }
+
+// The least clusters make each kind of call; the most have each phase with and without workers.
+var (
+	least = []planned{{idle, 0}, {growing, 1}, {rolling, 0}, {leaving, 1}, {beginning, 0}}
+	most  = []planned{{idle, 1}, {growing, 1}, {rolling, 1}, {leaving, 1}, {leaving, 0}, {beginning, 1}, {beginning, 0}}
+)
 
 func newClusters(t *testing.T, round int, dice *rand.Rand) []*cluster {
 	t.Helper()
 	var names []string
-	for i, one := range plan {
+	for i, one := range attack.clusters {
 		names = append(names, fmt.Sprintf("%s-%d%d", one.phase, round, i))
 	}
 	var clusters []*cluster
 	for i, l := range life.Several(t, box, names...) {
-		c := &cluster{Life: l, phase: plan[i].phase, workers: plan[i].workers, replicas: attack.replicas[dice.IntN(len(attack.replicas))]}
+		c := &cluster{Life: l, phase: attack.clusters[i].phase, workers: attack.clusters[i].workers, replicas: attack.replicas[dice.IntN(len(attack.replicas))]}
 		if c.phase == growing {
 			c.replicas = 1
 		}

@@ -30,9 +30,10 @@ var box *sandbox.Sandbox
 
 // size is how much is attacked.
 type size struct {
-	name   string
-	rounds int
-	seed   int64
+	name     string
+	rounds   int
+	seed     int64
+	clusters []planned
 	// replicas are the control planes that a cluster may begin with.
 	replicas []int32
 	// mixed means that some hosts are prepared before the upgrade and some after it; otherwise it may also be all.
@@ -42,8 +43,8 @@ type size struct {
 // The short attack is for each change, with a seed that stops MAAS while it deletes a VM; the full one is for finding
 // more.
 var (
-	short = size{name: "short", rounds: 1, seed: 15, replicas: []int32{1}, mixed: true}
-	full  = size{name: "full", rounds: 10, replicas: []int32{1, 3}}
+	short = size{name: "short", rounds: 1, seed: 36, clusters: least, replicas: []int32{1}, mixed: true}
+	full  = size{name: "full", rounds: 10, clusters: most, replicas: []int32{1, 3}}
 )
 
 // attack is the attack of this package's tests.

@@ -4,6 +4,7 @@ package drains_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -20,6 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -106,8 +108,10 @@ func (a *assault) drain(t *testing.T, name string) {
 	l.Wait("host "+name+" to be empty", func() (bool, string, error) {
 		if time.Now().After(next) {
 			next = time.Now().Add(a.pause())
-			a.deaths++
-			if err := box.Manager.Kill(); err != nil {
+			err := box.Manager.Kill()
+			if err == nil {
+				a.deaths++
+			} else if !errors.Is(err, kubelet.ErrNotRunning) { // It may be starting.
 				return false, "", err
 			}
 		}
