@@ -139,6 +139,7 @@ var badClusters = []badObject{
 	{"the same failure domain twice", "{dnsDomain: maas, failureDomains: [a, b, a]}", ".failureDomains[2]", []string{"Duplicate"}},
 	{"empty failure domain", `{dnsDomain: maas, failureDomains: [""]}`, ".failureDomains[0]", []string{"at least 1"}},
 	{"failure domains as one string", "{dnsDomain: maas, failureDomains: 'a,b'}", ".failureDomains", []string{"array"}},
+	{"preferred interface without a name", "{dnsDomain: maas, preferredInterfaces: [eth0, '']}", ".preferredInterfaces[1]", []string{"at least 1"}},
 	{"preferred subnet is an address", "{dnsDomain: maas, preferredSubnets: [10.0.0.0/8, 10.77.0.1]}", ".preferredSubnets[1]", []string{"CIDRs"}},
 	{"credentials without a name", "{dnsDomain: maas, credentialsRef: {}}", ".credentialsRef.name", []string{"Required"}},
 	{"credentials with an empty name", `{dnsDomain: maas, credentialsRef: {name: ""}}`, ".credentialsRef.name", []string{"at least 1"}},

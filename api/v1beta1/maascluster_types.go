@@ -246,6 +246,16 @@ type MaasClusterSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="preferredSubnets are CIDRs, for example 10.77.0.0/24"
 	PreferredSubnets []string `json:"preferredSubnets,omitempty"`
 
+	// preferredInterfaces are names of interfaces, or tags that interfaces have in MAAS, in order of preference. A
+	// machine's addresses on the first one that it has, or on a bridge or bond on it, come before all others;
+	// preferredSubnets orders those of one interface. Default: no interface is preferred.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	PreferredInterfaces []string `json:"preferredInterfaces,omitempty"`
+
 	// credentialsRef names a Secret in this namespace with the keys endpoint (MAAS's URL, for example
 	// http://maas.example.com:5240/MAAS), apiKey (consumer:token:secret) and, optionally, caBundle (PEM).
 	// Default: the manager's own credentials.

@@ -93,6 +93,7 @@ controlPlaneEndpoint: {host: 10.77.0.5}
 dnsDomain: k8s.example.com
 failureDomains: [az1, az2, az3]
 preferredSubnets: [10.77.0.0/24, "fd00:77::/64"]
+preferredInterfaces: [api, eth1]
 credentialsRef: {name: maas-team-a}
 lxdControlPlaneCluster: true
 lxdConfig:

@@ -118,6 +118,7 @@ var allowedClusterUpdates = []update{
 	{name: "host recorded beside a port", from: "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 443}}"},
 	{name: "port recorded beside a host", from: "{controlPlaneEndpoint: {host: a}}", to: "{controlPlaneEndpoint: {host: a, port: 6443}}"},
 	{name: "failure domains", from: "{dnsDomain: maas, failureDomains: [a]}", to: "{dnsDomain: maas, failureDomains: [b, c]}"},
+	{name: "preferred interfaces", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, preferredInterfaces: [api]}"},
 	{name: "preferred subnets", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, preferredSubnets: [10.0.0.0/8]}"},
 	{name: "credentials", from: "{dnsDomain: maas, credentialsRef: {name: a}}", to: "{dnsDomain: maas, credentialsRef: {name: b}}"},
 	{

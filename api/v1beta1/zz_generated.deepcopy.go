@@ -531,6 +531,11 @@ func (in *MaasClusterSpec) DeepCopyInto(out *MaasClusterSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.PreferredInterfaces != nil {
+		in, out := &in.PreferredInterfaces, &out.PreferredInterfaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.CredentialsRef != nil {
 		in, out := &in.CredentialsRef, &out.CredentialsRef
 		*out = new(LocalObjectReference)

@@ -238,9 +238,9 @@ func leftAddress(l *life) string {
 	return address
 }
 
-// addresses returns the machine's addresses for Cluster API and kubelet, those in preferred subnets first.
+// addresses returns the machine's addresses for Cluster API and kubelet, those that the cluster prefers first.
 func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
-	preferred, err := l.PreferredSubnets(ctx)
+	preferred, err := l.AddressPreference(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,7 @@ func watchReturns(t *testing.T, addresses []string) (check func()) {
 const returnInterval = 50 * time.Millisecond
 
 // The VM has a second interface, which carries the static address; the ConfigMap of the preferred subnets puts another
-// address first.
+// address first, until the second interface is preferred.
 func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {
 	const address = "10.78.0.50"
 	config := &corev1.ConfigMap{Data: map[string]string{infrav1.PreferredSubnetKey: "10.77.0.0/24, 10.78.0.0/24"}}
@@ -221,5 +221,15 @@ func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {
 		t.Errorf("the API endpoint (-want +got):\n%s", diff)
 	}
 	l.CheckCost("creation", l.Began, 1)
+
+	preferred := clusterv1.ClusterVariable{Name: "preferredInterfaces"}
+	preferred.Value.Raw = []byte(`["eth1"]`)
+	l.Change(func(cluster *clusterv1.Cluster) {
+		cluster.Spec.Topology.Variables = append(cluster.Spec.Topology.Variables, preferred)
+	})
+	l.Wait("the API endpoint to be on the preferred interface", func() (bool, string, error) {
+		now := l.Record.Addresses()
+		return slices.Equal(now, []string{address}), fmt.Sprint(now), nil
+	})
 	l.Delete()
 }

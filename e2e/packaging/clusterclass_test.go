@@ -301,10 +301,11 @@ workerLXDConfig: {storage: {pool: slow}}
 credentialsRef: {name: team-a}
 controlPlaneEndpoint: {host: api.example.com}
 preferredSubnets: [10.77.0.0/24]
+preferredInterfaces: [api, eth1]
 apiServerCertSANs: [other.example.com, 10.0.0.9]
 `,
 			cluster: `dnsDomain: maas, failureDomains: [az2], credentialsRef: {name: team-a},
-				controlPlaneEndpoint: {host: api.example.com, port: 6443}, preferredSubnets: [10.77.0.0/24]`,
+				controlPlaneEndpoint: {host: api.example.com, port: 6443}, preferredSubnets: [10.77.0.0/24], preferredInterfaces: [api, eth1]`,
 			controlPlane: `image: i, provisioningMode: lxd, failureDomain: az2, staticIP: 10.77.0.50,
 				minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow],
 				kernel: ga-24.04, kernelCrashDump: true, hardwareSync: true,

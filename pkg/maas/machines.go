@@ -465,6 +465,8 @@ type Interface struct {
 	Vendor     string `json:"vendor"`
 	Product    string `json:"product"`
 	LinkSpeed  int    `json:"link_speed"` // in Mbit/s; 0: not known, or no link
+	// Tags that people gave the interface.
+	Tags []string `json:"tags"`
 	// Children are the names of the bonds, bridges and VLANs on it.
 	Children []string `json:"children"`
 	Links    []Link   `json:"links"`

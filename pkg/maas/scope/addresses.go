@@ -18,9 +18,23 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
-// PreferredSubnets returns the CIDRs whose addresses come first, from the spec or from the ConfigMap
+// Preference is which of a machine's addresses come first.
+type Preference struct {
+	// Interfaces are names of interfaces, or tags that they have in MAAS, in order. They count before Subnets.
+	Interfaces []string
+	// Subnets are in order, too.
+	Subnets []netip.Prefix
+}
+
+// AddressPreference returns which addresses of the cluster's machines come first.
+func (c *Cluster) AddressPreference(ctx context.Context) (Preference, error) {
+	subnets, err := c.preferredSubnets(ctx)
+	return Preference{Interfaces: c.MaasCluster.Spec.PreferredInterfaces, Subnets: subnets}, err
+}
+
+// preferredSubnets returns the CIDRs whose addresses come first, from the spec or from the ConfigMap
 // maas-preferred-subnet.
-func (c *Cluster) PreferredSubnets(ctx context.Context) ([]netip.Prefix, error) {
+func (c *Cluster) preferredSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	texts := c.MaasCluster.Spec.PreferredSubnets
 	if len(texts) == 0 {
 		config := &corev1.ConfigMap{}
@@ -51,17 +65,18 @@ func parsePrefixes(texts []string) []netip.Prefix {
 var sharedAddressSpace = netip.MustParsePrefix("100.64.0.0/10")
 
 // MachineAddresses returns a machine's addresses with the types of Cluster API and kubelet, each once: InternalIP, then
-// ExternalIP, then the names. Those in preferred subnets come first, in the order of the subnets; the others keep
+// ExternalIP, then the names. Those that are preferred come first, in the order of the preference; the others keep
 // MAAS's order. Addresses that only the machine itself can use (link-local, loopback) are left out, and so are those in
-// notIts. An address is an ExternalIP if it is public, in no preferred subnet, and the machine has another address of
-// its family. Without an IP address the result is empty.
-func MachineAddresses(m *maas.Machine, preferred []netip.Prefix, notIts ...string) []clusterv1.MachineAddress {
-	ips := sortAddresses(usable(m.IPAddresses, notIts), preferred)
+// notIts. An address is an ExternalIP if it is public, not preferred, and the machine has another address of its family.
+// Without an IP address the result is empty.
+func MachineAddresses(m *maas.Machine, preferred Preference, notIts ...string) []clusterv1.MachineAddress {
+	ips := usable(m.IPAddresses, notIts)
 	if len(ips) == 0 {
 		return nil
 	}
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return preferred.rank(m, a) - preferred.rank(m, b) })
 	internal := func(ip netip.Addr) bool {
-		return ip.IsPrivate() || sharedAddressSpace.Contains(ip) || rank(ip, preferred) < len(preferred)
+		return ip.IsPrivate() || sharedAddressSpace.Contains(ip) || preferred.has(m, ip)
 	}
 	var list, external []clusterv1.MachineAddress
 	for _, ip := range ips {
@@ -82,9 +97,9 @@ func MachineAddresses(m *maas.Machine, preferred []netip.Prefix, notIts ...strin
 	return list
 }
 
-// ForeignAddresses returns a VM host's addresses outside of its boot VLAN and of preferred subnets. MAAS takes all
+// ForeignAddresses returns a VM host's addresses outside of its boot VLAN that are not preferred. MAAS takes all
 // addresses that LXD reports for the machine's own, also those of its pod networks.
-func ForeignAddresses(m *maas.Machine, preferred []netip.Prefix) []string {
+func ForeignAddresses(m *maas.Machine, preferred Preference) []string {
 	if m.BootInterface == nil || m.BootInterface.VLAN == nil {
 		return nil
 	}
@@ -95,7 +110,7 @@ func ForeignAddresses(m *maas.Machine, preferred []netip.Prefix) []string {
 		}
 		for _, link := range slices.Concat(nic.Links, nic.Discovered) {
 			ip, err := netip.ParseAddr(link.IPAddress)
-			if err == nil && rank(ip, preferred) == len(preferred) {
+			if err == nil && !preferred.has(m, ip) {
 				foreign = append(foreign, link.IPAddress)
 			}
 		}
@@ -119,18 +134,52 @@ func usable(texts, notIts []string) []netip.Addr {
 	return ips
 }
 
-// sortAddresses puts addresses in the order of the preferred subnets; the others follow in their own order.
-func sortAddresses(ips []netip.Addr, preferred []netip.Prefix) []netip.Addr {
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return rank(a, preferred) - rank(b, preferred) })
-	return ips
+// has reports whether an address of a machine is preferred to others.
+func (p Preference) has(m *maas.Machine, ip netip.Addr) bool {
+	return p.rank(m, ip) < len(p.Interfaces)*(len(p.Subnets)+1)+len(p.Subnets)
 }
 
-// rank returns the index of the first preferred subnet that contains the address, or their number.
-func rank(ip netip.Addr, preferred []netip.Prefix) int {
-	if at := slices.IndexFunc(preferred, func(p netip.Prefix) bool { return p.Contains(ip) }); at >= 0 {
-		return at
+// rank returns the place of a machine's address: first by its interface, then by its subnet.
+func (p Preference) rank(m *maas.Machine, ip netip.Addr) int {
+	byInterface := len(p.Interfaces)
+	for i := range m.Interfaces {
+		if carries(m.Interfaces[i], ip) {
+			byInterface = min(byInterface, p.rankOfInterface(m, i))
+		}
 	}
-	return len(preferred)
+	bySubnet := slices.IndexFunc(p.Subnets, func(subnet netip.Prefix) bool { return subnet.Contains(ip) })
+	if bySubnet < 0 {
+		bySubnet = len(p.Subnets)
+	}
+	return byInterface*(len(p.Subnets)+1) + bySubnet
+}
+
+func carries(nic *maas.Interface, ip netip.Addr) bool {
+	return slices.ContainsFunc(slices.Concat(nic.Links, nic.Discovered), func(link maas.Link) bool {
+		its, err := netip.ParseAddr(link.IPAddress)
+		return err == nil && its.Unmap() == ip
+	})
+}
+
+// rankOfInterface returns the index of the first preference that names an interface of a machine, or one that it is on:
+// MAAS moves the addresses of an interface to the bridge or bond on it. It is their number if none does.
+func (p Preference) rankOfInterface(m *maas.Machine, at int) int {
+	on := []int{at}
+	for i := 0; i < len(on); i++ {
+		for other := range m.Interfaces {
+			if slices.Contains(m.Interfaces[other].Children, m.Interfaces[on[i]].Name) && !slices.Contains(on, other) {
+				on = append(on, other)
+			}
+		}
+	}
+	for i, wanted := range p.Interfaces {
+		if slices.ContainsFunc(on, func(nic int) bool {
+			return m.Interfaces[nic].Name == wanted || slices.Contains(m.Interfaces[nic].Tags, wanted)
+		}) {
+			return i
+		}
+	}
+	return len(p.Interfaces)
 }
 
 // NICs returns the wanted connections of the machine's interfaces before it is deployed; address is its static one, or

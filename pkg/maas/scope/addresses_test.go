@@ -64,7 +64,7 @@ func TestMachineAddresses(t *testing.T) {
 		"a preferred subnet in which the machine has nothing": {addresses: []string{"10.0.0.1"}, preferred: []string{"10.9.0.0/24"}, want: typed(internal, "10.0.0.1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := MachineAddresses(&maas.Machine{IPAddresses: tc.addresses}, parsePrefixes(tc.preferred), tc.notIts...)
+			got := MachineAddresses(&maas.Machine{IPAddresses: tc.addresses}, Preference{Subnets: parsePrefixes(tc.preferred)}, tc.notIts...)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("the addresses differ (-want +got):\n%s", diff)
 			}
@@ -72,14 +72,63 @@ func TestMachineAddresses(t *testing.T) {
 	}
 }
 
+func TestMachineAddressesByInterface(t *testing.T) {
+	// The address of eth1 is on the bridge that is on the bond on it, and MAAS has only discovered that of eth2.
+	m := &maas.Machine{
+		IPAddresses: []string{"10.0.0.1", "10.1.0.1", "10.2.0.1", "203.0.113.9"},
+		Interfaces: []*maas.Interface{
+			{Name: "eth0", Tags: []string{"pxe"}, Links: []maas.Link{{IPAddress: "10.0.0.1"}, {IPAddress: "203.0.113.9"}}},
+			{Name: "eth1", Tags: []string{"api", "fast"}, Children: []string{"bond0"}},
+			{Name: "bond0", Children: []string{"br0"}},
+			{Name: "br0", Links: []maas.Link{{IPAddress: "10.1.0.1"}}},
+			{Name: "eth2", Tags: []string{"fast"}, Discovered: []maas.Link{{IPAddress: "10.2.0.1"}}},
+		},
+	}
+	for name, tc := range map[string]struct {
+		interfaces, subnets, want []string
+	}{
+		"none":                                 {nil, nil, []string{"10.0.0.1", "10.1.0.1", "10.2.0.1", "203.0.113.9"}},
+		"by name":                              {[]string{"eth2"}, nil, []string{"10.2.0.1", "10.0.0.1", "10.1.0.1", "203.0.113.9"}},
+		"by tag, on the bridge":                {[]string{"api"}, nil, []string{"10.1.0.1", "10.0.0.1", "10.2.0.1", "203.0.113.9"}},
+		"by the bridge's name":                 {[]string{"br0"}, nil, []string{"10.1.0.1", "10.0.0.1", "10.2.0.1", "203.0.113.9"}},
+		"several with the tag":                 {[]string{"fast"}, nil, []string{"10.1.0.1", "10.2.0.1", "10.0.0.1", "203.0.113.9"}},
+		"in their order":                       {[]string{"eth2", "api"}, nil, []string{"10.2.0.1", "10.1.0.1", "10.0.0.1", "203.0.113.9"}},
+		"the machine has no such interface":    {[]string{"eth9"}, nil, []string{"10.0.0.1", "10.1.0.1", "10.2.0.1", "203.0.113.9"}},
+		"before the subnets":                   {[]string{"api"}, []string{"10.2.0.0/24"}, []string{"10.1.0.1", "10.2.0.1", "10.0.0.1", "203.0.113.9"}},
+		"a subnet of the interface":            {[]string{"pxe"}, []string{"203.0.113.0/24"}, []string{"203.0.113.9", "10.0.0.1", "10.1.0.1", "10.2.0.1"}},
+		"a public address on it is internal":   {[]string{"eth0"}, nil, []string{"10.0.0.1", "203.0.113.9", "10.1.0.1", "10.2.0.1"}},
+		"a subnet, and none of the interfaces": {[]string{"eth9"}, []string{"10.2.0.0/24"}, []string{"10.2.0.1", "10.0.0.1", "10.1.0.1", "203.0.113.9"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, address := range MachineAddresses(m, Preference{Interfaces: tc.interfaces, Subnets: parsePrefixes(tc.subnets)}) {
+				got = append(got, address.Address)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("the addresses differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A cycle, which MAAS does not allow, ends.
+func TestInterfacesInACycle(t *testing.T) {
+	m := &maas.Machine{IPAddresses: []string{"10.0.0.1"}, Interfaces: []*maas.Interface{
+		{Name: "a", Children: []string{"b"}, Links: []maas.Link{{IPAddress: "10.0.0.1"}}}, {Name: "b", Children: []string{"a"}},
+	}}
+	if got := MachineAddresses(m, Preference{Interfaces: []string{"c"}}); len(got) != 1 {
+		t.Errorf("it has the addresses %v, want one", got)
+	}
+}
+
 func TestMachineAddressesHaveTheNames(t *testing.T) {
 	m := &maas.Machine{IPAddresses: []string{"10.0.0.1"}, Hostname: "cp-0", FQDN: "cp-0.maas"}
 	want := typed(internal, "10.0.0.1", clusterv1.MachineHostName, "cp-0", clusterv1.MachineInternalDNS, "cp-0.maas")
-	if diff := cmp.Diff(want, MachineAddresses(m, nil)); diff != "" {
+	if diff := cmp.Diff(want, MachineAddresses(m, Preference{})); diff != "" {
 		t.Errorf("the addresses differ (-want +got):\n%s", diff)
 	}
 	m.FQDN = m.Hostname
-	if diff := cmp.Diff(want[:2], MachineAddresses(m, nil)); diff != "" {
+	if diff := cmp.Diff(want[:2], MachineAddresses(m, Preference{})); diff != "" {
 		t.Errorf("without a domain the addresses differ (-want +got):\n%s", diff)
 	}
 }
@@ -134,7 +183,7 @@ func TestForeignAddressesAreThoseOffTheBootVLAN(t *testing.T) {
 		"no boot interface":          {maas.Machine{Interfaces: []*maas.Interface{on(2, "10.244.1.1")}}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, ForeignAddresses(&tc.machine, tc.preferred)); diff != "" {
+			if diff := cmp.Diff(tc.want, ForeignAddresses(&tc.machine, Preference{Subnets: tc.preferred})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -23,7 +23,7 @@ func FuzzMachineAddresses(f *testing.F) {
 		preferred, texts := parsePrefixes(strings.Split(config, ",")), strings.Split(list, ",")
 		var got []netip.Addr
 		others := false
-		for _, address := range MachineAddresses(&maas.Machine{IPAddresses: texts}, preferred) {
+		for _, address := range MachineAddresses(&maas.Machine{IPAddresses: texts}, Preference{Subnets: preferred}) {
 			ip, err := netip.ParseAddr(address.Address)
 			if err != nil || !ip.IsGlobalUnicast() || slices.Contains(got, ip) {
 				t.Errorf("%q gives %v", texts, address)

@@ -37,7 +37,7 @@ func TestPreferredSubnets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &Cluster{MaasCluster: &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, client: fake.NewClientBuilder().WithObjects(config).Build()}
 			c.MaasCluster.Spec.PreferredSubnets = tc.spec
-			got, err := c.PreferredSubnets(t.Context())
+			got, err := c.preferredSubnets(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
