@@ -38,6 +38,7 @@ type orphan struct {
 	Doubt   string `json:"doubt,omitempty"`
 	Outcome string `json:"outcome,omitempty"` // with --delete
 	Message string `json:"message,omitempty"`
+	keep    string // why it is never removed; "": it is
 }
 
 func newOrphan(f orphans.Finding) orphan {
@@ -46,8 +47,11 @@ func newOrphan(f orphans.Finding) orphan {
 		Name: m.Hostname, SystemID: m.SystemID, Kind: "bare-metal", State: m.StatusName, Zone: m.Zone.Name, VMHost: m.HostName(),
 		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt,
 	}
-	if f.Composed() {
+	if f.VM() {
 		o.Kind = kindLXD
+	}
+	if f.Unhosted() {
+		o.keep = orphans.KeptUnhosted
 	}
 	if f.Cluster != nil {
 		o.Cluster = f.Cluster.String()

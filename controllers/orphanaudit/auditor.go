@@ -221,7 +221,7 @@ func (a *Auditor) count() {
 	counts := map[[2]string]int{{"bare-metal", "no"}: 0, {"bare-metal", "yes"}: 0, {"lxd", "no"}: 0, {"lxd", "yes"}: 0}
 	for _, f := range a.watchlist.Orphans() {
 		kind, doubt := "bare-metal", "no"
-		if f.Composed() {
+		if f.VM() {
 			kind = "lxd"
 		}
 		if f.Doubt != "" {

@@ -79,6 +79,8 @@ type Machine struct {
 	Owner      string `json:"owner"`
 	Locked     bool   `json:"locked"`
 	PowerState string `json:"power_state"`
+	// PowerType is the driver that MAAS switches it with.
+	PowerType string `json:"power_type"`
 	// CPUCount is in cores, Memory in MiB, Storage in MB (10^6 bytes).
 	CPUCount int     `json:"cpu_count"`
 	Memory   int     `json:"memory"`

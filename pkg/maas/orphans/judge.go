@@ -30,6 +30,17 @@ func (f *Finding) Composed() bool {
 	return ownership.HasHostname(f.Machine, f.hostname())
 }
 
+// Unhosted reports whether it is a VM of ours whose LXD is no VM host of MAAS: MAAS switches it, and can't delete it.
+func (f *Finding) Unhosted() bool {
+	m := f.Machine
+	return isUnhosted(m) && f.hostname() != "" && m.Hostname == f.hostname()
+}
+
+func isUnhosted(m *maas.Machine) bool { return m.Pod == nil && m.PowerType == maas.PowerTypeLXD }
+
+// VM reports whether it is a VM that was made for the cluster.
+func (f *Finding) VM() bool { return f.Composed() || f.Unhosted() }
+
 func (f *Finding) hostname() string { return maas.Hostname(f.Object.Name, f.OwnerID) }
 
 // AgentName returns the agent name that MAAS must have recorded when the machine was acquired. It is "" for a VM that
@@ -39,7 +50,7 @@ func (f *Finding) hostname() string { return maas.Hostname(f.Object.Name, f.Owne
 func (f *Finding) AgentName() string {
 	annotated := f.Machine.WorkloadAnnotations[ownership.AnnotationOwner] != ""
 	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname())
-	if (f.Composed() && f.Machine.Unacquired()) || (annotated && unreleased) {
+	if (f.VM() && f.Machine.Unacquired()) || (annotated && unreleased) {
 		return ""
 	}
 	return ownership.AgentName(f.OwnerID, f.Object.Name)
@@ -70,7 +81,7 @@ func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 		return f, fmt.Sprintf("the cluster of MaasCluster %s is paused", f.Cluster)
 	case m.Status == maas.StatusReleasing || m.Status == maas.StatusDiskErasing:
 		return f, "it is on its way back into the pool"
-	case !f.Composed() && m.Owner == "":
+	case !f.VM() && m.Owner == "":
 		return f, "nobody holds it"
 	}
 	f.Proof = append(f.Proof, c.unclaimed(f))
@@ -105,7 +116,7 @@ func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
 // recognizeHostname is for VMs that have no annotations, because they were never deployed.
 func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
 	m := f.Machine
-	if m.Pod == nil || !strings.Contains(m.Hostname, "-") {
+	if m.Pod == nil && !isUnhosted(m) || !strings.Contains(m.Hostname, "-") {
 		return f, false
 	}
 	at := strings.LastIndex(m.Hostname, "-")
@@ -115,8 +126,8 @@ func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
 	}
 	f.Cluster, f.OwnerID = &cluster, cluster.OwnerID
 	f.Object = Object{Namespace: cluster.Namespace, Name: m.Hostname[:at]}
-	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on VM host %s, and its hostname ends in %s, the hash of the owner id %s of MaasCluster %s",
-		m.Pod.Name, m.Hostname[at:], f.OwnerID, cluster))
+	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on %s, and its hostname ends in %s, the hash of the owner id %s of MaasCluster %s",
+		hostOf(m), m.Hostname[at:], f.OwnerID, cluster))
 	return f, true
 }
 
@@ -143,4 +154,12 @@ func (c *Claims) unclaimed(f Finding) string {
 		return fmt.Sprintf("%s, and there is no MaasMachine %s", nothing, f.Object)
 	}
 	return nothing
+}
+
+// hostOf names what a VM is on.
+func hostOf(m *maas.Machine) string {
+	if m.Pod == nil {
+		return "an LXD that is no VM host of MAAS"
+	}
+	return "VM host " + m.Pod.Name
 }

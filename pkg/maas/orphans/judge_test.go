@@ -68,6 +68,7 @@ func inState(status maas.Status) func(*maas.Machine) {
 func TestWhatIsAnOrphan(t *testing.T) {
 	const proven, doubtful, no = "proven", "doubtful", "no"
 	noOwner := func(m *maas.Machine) { m.Owner = "" }
+	unhosted := func(m *maas.Machine) { m.Pod, m.PowerType = nil, maas.PowerTypeLXD }
 	for name, tc := range map[string]struct {
 		machine *maas.Machine
 		objects []Object
@@ -84,17 +85,21 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		"a VM that was never deployed":                {machine: vm("owner1", "a"), want: proven},
 		"a VM that failed commissioning":              {machine: vm("owner1", "a", inState(maas.StatusFailedCommissioning)), want: proven},
 
-		"claimed by system id":             {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-a"}}, want: no},
-		"claimed by another user's":        {machine: metal("owner1", "a"), objects: []Object{{"other", "z", "id-a"}}, want: no},
-		"claimed before it is recorded":    {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
-		"a VM, claimed by its hostname":    {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
-		"a VM that came back":              {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", "id-gone"}}, want: no},
-		"a VM with a dot in its name":      {machine: vm("owner1", "a.b"), objects: []Object{{"ns", "a.b", ""}}, want: no},
-		"of a cluster that is paused":      {machine: metal("owner2", "a"), want: no},
-		"a VM of a cluster that is paused": {machine: vm("owner2", "a"), want: no},
-		"on its way back":                  {machine: metal("owner1", "a", inState(maas.StatusReleasing)), want: no},
-		"being erased":                     {machine: metal("owner1", "a", inState(maas.StatusDiskErasing)), want: no},
-		"back in the pool":                 {machine: metal("owner1", "a", noOwner, inState(maas.StatusReady)), want: no},
+		"a VM without a VM host":          {machine: vm("owner1", "a", unhosted), want: proven},
+		"a deployed VM without a VM host": {machine: vm("owner1", "a", unhosted, ownedBy("capi"), inState(maas.StatusDeployed), annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), want: proven},
+
+		"a VM without a VM host, claimed by its hostname": {machine: vm("owner1", "a", unhosted), objects: []Object{{"ns", "a", ""}}, want: no},
+		"claimed by system id":                            {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-a"}}, want: no},
+		"claimed by another user's":                       {machine: metal("owner1", "a"), objects: []Object{{"other", "z", "id-a"}}, want: no},
+		"claimed before it is recorded":                   {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
+		"a VM, claimed by its hostname":                   {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", ""}}, want: no},
+		"a VM that came back":                             {machine: vm("owner1", "a"), objects: []Object{{"ns", "a", "id-gone"}}, want: no},
+		"a VM with a dot in its name":                     {machine: vm("owner1", "a.b"), objects: []Object{{"ns", "a.b", ""}}, want: no},
+		"of a cluster that is paused":                     {machine: metal("owner2", "a"), want: no},
+		"a VM of a cluster that is paused":                {machine: vm("owner2", "a"), want: no},
+		"on its way back":                                 {machine: metal("owner1", "a", inState(maas.StatusReleasing)), want: no},
+		"being erased":                                    {machine: metal("owner1", "a", inState(maas.StatusDiskErasing)), want: no},
+		"back in the pool":                                {machine: metal("owner1", "a", noOwner, inState(maas.StatusReady)), want: no},
 
 		"of another management cluster":                    {machine: metal("owner9", "a", annotate(ownership.AnnotationManagement, elsewhere)), want: no},
 		"of a cluster that nobody knows":                   {machine: metal("owner9", "a", annotate(ownership.AnnotationManagement, "")), want: no},

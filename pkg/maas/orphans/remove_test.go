@@ -274,6 +274,13 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 			}
 			return m
 		},
+		"a VM, in a MAAS that has no VM hosts any more": func(b *bed) *maas.Machine {
+			m := b.vm("owner1", "a")
+			if err := b.Upgrade("3.8"); err != nil {
+				b.t.Fatal(err)
+			}
+			return m
+		},
 		"a stranger": func(b *bed) *maas.Machine {
 			m, err := b.client.AllocateMachine(b.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}})
 			if err != nil {
