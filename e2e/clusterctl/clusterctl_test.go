@@ -32,9 +32,9 @@ const (
 	address        = "10.77.0.60"
 	freeAddress    = "10.77.0.59"
 	controlPlanes  = 3
-	shortTimeout   = time.Minute
-	createTimeout  = 4 * time.Minute
-	deleteTimeout  = 3 * time.Minute
+	shortTimeout   = 3 * time.Minute
+	createTimeout  = 8 * time.Minute
+	deleteTimeout  = 5 * time.Minute
 	ownCredentials = "own-maas"
 )
 

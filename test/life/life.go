@@ -30,7 +30,7 @@ import (
 const (
 	// createTimeout allows for the minutes that Cluster API takes to notice a broken connection to a control plane.
 	createTimeout = 8 * time.Minute
-	deleteTimeout = 3 * time.Minute
+	deleteTimeout = 5 * time.Minute
 	shortTimeout  = 3 * time.Minute
 )
 

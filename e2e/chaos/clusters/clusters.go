@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds all waiting: some retries are a minute apart.
-const patience = 5 * time.Minute
+const patience = 8 * time.Minute
 
 // Cluster is one cluster. Errors fail the test.
 type Cluster struct {
