@@ -139,7 +139,7 @@ func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 		{"workerStaticIPPoolRef: {apiGroup: a.b, kind: P, name: p}", allWorkers},
 		{"staticIP: 10.77.0.50", allControlPlanes},
 		{"staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}", allControlPlanes}, // Without staticIP.
-		{"preferredSubnets: [10.0.0.0/8], credentialsRef: {name: team-a}, failureDomains: [az1, az2], controlPlaneMaxSurge: 0", none},
+		{"preferredSubnets: [10.0.0.0/8], preferredInterfaces: [api], credentialsRef: {name: team-a}, failureDomains: [az1, az2], controlPlaneMaxSurge: 0", none},
 		// There are no virtual IP and no host cluster yet.
 		{"kubeVIPImage: registry.example.com/kube-vip:v1, lxdChannel: 6/stable, lxdHostConfig: {storageBackend: dir}", none},
 		{"zone: az1", allMachines},
