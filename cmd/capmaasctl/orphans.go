@@ -161,8 +161,8 @@ func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (ou
 	switch {
 	case one.Locked:
 		return outcomeLeft, "it is locked: unlock it in MAAS first"
-	case one.keep != "":
-		return outcomeLeft, one.keep
+	case one.Kept != "":
+		return outcomeLeft, one.Kept
 	case one.Doubt != "" && !slices.Contains(o.vouched, one.OwnerID):
 		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s if no other management cluster has the cluster", one.OwnerID)
 	case o.yes:

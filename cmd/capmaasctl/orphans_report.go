@@ -38,7 +38,8 @@ type orphan struct {
 	Doubt   string `json:"doubt,omitempty"`
 	Outcome string `json:"outcome,omitempty"` // with --delete
 	Message string `json:"message,omitempty"`
-	keep    string // why it is never removed; "": it is
+	// Kept is why --delete never removes it.
+	Kept string `json:"kept,omitempty"`
 }
 
 func newOrphan(f orphans.Finding) orphan {
@@ -51,7 +52,7 @@ func newOrphan(f orphans.Finding) orphan {
 		o.Kind = kindLXD
 	}
 	if f.Unhosted() {
-		o.keep = orphans.KeptUnhosted
+		o.Kept = orphans.KeptUnhosted
 	}
 	if f.Cluster != nil {
 		o.Cluster = f.Cluster.String()
@@ -141,6 +142,9 @@ func (o orphan) explain(w io.Writer) {
 	}
 	if o.Locked {
 		fmt.Fprintln(w, "  ! locked in MAAS")
+	}
+	if o.Kept != "" {
+		fmt.Fprintf(w, "  ! %s\n", o.Kept)
 	}
 }
 
