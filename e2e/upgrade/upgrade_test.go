@@ -74,7 +74,7 @@ func (r *round) begin() {
 	r.Helper()
 	r.before = machinesInMAAS()
 	var err error
-	if r.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: r.mayChange}); err != nil {
+	if r.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: isReady}); err != nil {
 		r.Fatal(err)
 	}
 	r.Cleanup(r.auditor.Close)
@@ -87,11 +87,8 @@ func (r *round) begin() {
 	})
 }
 
-// mayChange reports whether a machine may be another one after a cluster's life. MAAS changes those of the hosts whenever
-// it reads the hosts.
-func (r *round) mayChange(m simulator.MachineSnapshot) bool {
-	return m.Status == "Ready" || slices.ContainsFunc(r.bed, func(h *host) bool { return h.name == m.Hostname })
-}
+// isReady reports whether a machine may be another one after a cluster's life.
+func isReady(m simulator.MachineSnapshot) bool { return m.Status == "Ready" }
 
 // in are the clusters in some phases.
 func (r *round) in(phases ...phase) []*cluster {

@@ -48,7 +48,7 @@ func readState(region Region) (*maasState, error) {
 		machines: map[string]maasMachine{}, records: map[string]string{}, reserved: map[string]string{}, sections: map[string]string{},
 	}
 	var err error
-	if s.raw, err = ledger.WithoutQuarantines(region.State()); err != nil {
+	if s.raw, err = ledger.Lasting(region.State()); err != nil {
 		return nil, err
 	}
 	for i := range s.snapshots {

@@ -102,14 +102,14 @@ func numbers(calls []simulator.Call) string {
 }
 
 func TestRemainsReportsFields(t *testing.T) {
-	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":[{"v":1,"w":2}]},{"resource_uri":"/2","x":1}]}`
-	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"z":[{"v":1,"w":3}],"a":0},{"resource_uri":"/3","x":1}]}`
+	before := `{"hosts":[{"resource_uri":"/1","x":1,"y":2,"z":[{"v":1,"w":2}],"l":[1,2]},{"resource_uri":"/2","x":1}]}`
+	after := `{"hosts":[{"resource_uri":"/1","x":1,"y":5,"z":[{"v":1,"w":3}],"a":0,"l":[1,3,2]},{"resource_uri":"/3","x":1}]}`
 	got, err := ledger.Remains([]byte(before), []byte(after))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		`- hosts: {"resource_uri":"/1","y":2,"z":[{"w":2}]}`, `+ hosts: {"a":0,"resource_uri":"/1","y":5,"z":[{"w":3}]}`,
+		`- hosts: {"l":[],"resource_uri":"/1","y":2,"z":[{"w":2}]}`, `+ hosts: {"a":0,"l":[3],"resource_uri":"/1","y":5,"z":[{"w":3}]}`,
 		`- hosts: {"resource_uri":"/2","x":1}`, `+ hosts: {"resource_uri":"/3","x":1}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -143,5 +143,21 @@ func TestRemains(t *testing.T) {
 	}
 	if _, err := ledger.Remains([]byte(before), []byte("{")); err == nil {
 		t.Error("a state that is no JSON is taken for one")
+	}
+}
+
+// TestRemainsIgnoresNICsOfVMs: MAAS counts them among those of the host whenever it reads the host.
+func TestRemainsIgnoresNICsOfVMs(t *testing.T) {
+	const before = `{"machines":[{"interface_set":[{"name":"eth0"},{"name":"br0","type":"bridge","mac_address":"1","parents":["eth0"]}]}]}`
+	const reread = `{"machines":[{"interface_set":[{"name":"eth0"},{"name":"tap0","mac_address":"2"},{"name":"br0","type":"bridge","mac_address":"2","parents":["eth0","tap0"]}]}]}`
+	const another = `{"machines":[{"interface_set":[{"name":"eth0"},{"name":"eth1"},{"name":"br0","type":"bridge","mac_address":"1","parents":["eth0","eth1"]}]}]}`
+	for after, want := range map[string]int{reread: 0, another: 2} {
+		got, err := ledger.Remains([]byte(before), []byte(after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != want {
+			t.Errorf("%s: %q", after, got)
+		}
 	}
 }

@@ -16,15 +16,15 @@ import (
 const maxShown = 1000
 
 // Remains returns the differences in MAAS between two of its States: a line for each object that was added, removed or
-// changed, with the changed fields. Nothing means that both are equal byte for byte, except for the subnets that MAAS
-// makes for the pods of VM hosts, and keeps; and for quarantines, which outlast what made them.
+// changed, with the changed fields. Nothing means that what lasts in both is equal byte for byte, except for the subnets
+// that MAAS makes for the pods of VM hosts, and keeps.
 func Remains(before, after []byte) ([]string, error) {
 	for _, state := range []*[]byte{&before, &after} {
-		cleaned, err := WithoutQuarantines(*state)
+		lasting, err := Lasting(*state)
 		if err != nil {
 			return nil, err
 		}
-		*state = cleaned
+		*state = lasting
 	}
 	if bytes.Equal(before, after) {
 		return nil, nil
@@ -157,10 +157,21 @@ func distinct(a, b any) (ofA, ofB any) {
 	}
 	list, isList := a.([]any)
 	others, both := b.([]any)
-	if isList && both && len(list) == len(others) {
-		for i := range list {
-			list[i], others[i] = distinct(list[i], others[i])
-		}
+	switch {
+	case !isList || !both:
+		return a, b
+	case len(list) != len(others):
+		return notIn(list, others), notIn(others, list)
+	}
+	for i := range list {
+		list[i], others[i] = distinct(list[i], others[i])
 	}
 	return a, b
+}
+
+// notIn are the values of one list that are not in the other.
+func notIn(list, others []any) any {
+	return slices.DeleteFunc(slices.Clone(list), func(value any) bool {
+		return slices.ContainsFunc(others, func(other any) bool { return reflect.DeepEqual(value, other) })
+	})
 }
