@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
@@ -21,6 +23,8 @@ type planReport struct {
 	Steps   []plan.Step `json:"steps"`
 	// Calls is how many calls to MAAS it takes at most; 0 if that is not known of each step.
 	Calls int `json:"calls,omitempty"`
+	// Seconds is how long the new machines take to come up one after the other; 0 if that is not known of each.
+	Seconds int `json:"seconds,omitempty"`
 	// Problem is why there is no plan, and Remedy what to do.
 	Problem string `json:"problem,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`
@@ -42,18 +46,23 @@ func (r *planReport) failed(err error) {
 // sumUp sets what follows from the rest.
 func (r *planReport) sumUp() {
 	counts := map[plan.Action]int{}
-	refused, unknown := 0, false
+	refused, unknown, untimed := 0, false, false
 	for _, step := range r.Steps {
 		if step.Fits {
 			counts[step.Action]++
 			r.Calls += step.Calls
+			r.Seconds += step.Seconds
 			unknown = unknown || (step.Calls == 0 && step.Action != plan.Keep)
+			untimed = untimed || (step.Seconds == 0 && step.Action == plan.Create)
 		} else {
 			refused++
 		}
 	}
 	if unknown {
 		r.Calls = 0
+	}
+	if untimed {
+		r.Seconds = 0
 	}
 	r.Fits = r.Problem == "" && refused == 0
 	switch {
@@ -102,6 +111,9 @@ func (r *planReport) text(w io.Writer) error {
 	}
 	if r.Calls > 0 {
 		fmt.Fprintf(w, "It takes at most %d calls to MAAS, beside the lists that all machines share.\n", r.Calls)
+	}
+	if r.Seconds > 0 {
+		fmt.Fprintf(w, "Its new machines take about %s to come up one after the other, by what others took. The drains of Nodes come on top.\n", duration.HumanDuration(time.Duration(r.Seconds)*time.Second))
 	}
 	_, err := fmt.Fprintln(w, r.Summary)
 	return err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -88,6 +89,9 @@ kind: MaasMachineTemplate
 metadata: {name: md, namespace: %[1]s}
 spec: {template: {spec: {provisioningMode: bare-metal, image: ubuntu/jammy, minCPU: 2}}}
 `
+
+// took is how long a machine took until it was deployed.
+const took = 250 * time.Second
 
 // planBed is a MAAS, and a namespace of a management cluster.
 type planBed struct {
@@ -184,6 +188,10 @@ func (b *planBed) controlPlanes(cores int) {
 		b.must(b.kubernetes.client.Create(b.t.Context(), m))
 		before := m.DeepCopy()
 		m.Status.LXDHost, m.Status.FailureDomain = host.Name, host.Zone.Name
+		m.SetConditions([]metav1.Condition{{
+			Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: "Deployed",
+			LastTransitionTime: metav1.NewTime(m.CreationTimestamp.Add(took)),
+		}})
 		b.must(b.kubernetes.client.Status().Patch(b.t.Context(), m, client.MergeFrom(before)))
 		b.must(b.kubernetes.client.Create(b.t.Context(), &infrav1.LXDHost{
 			ObjectMeta: metav1.ObjectMeta{Name: host.Name, Namespace: b.namespace},
@@ -227,7 +235,10 @@ func TestPlan(t *testing.T) {
 		if diff := cmp.Diff(want, lines(b.plan(exitOK, "upgrade", "c1", "--version=v1.36.0"))); diff != "" {
 			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
-		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--version=v1.35.0"); len(r.Steps) != 0 {
+		if r := b.plan(exitOK, "upgrade", "c1", "--version=v1.36.0"); r.Seconds != 3*int(took.Seconds()) {
+			t.Errorf("it takes %d s", r.Seconds)
+		}
+		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--version=v1.35.0"); len(r.Steps) != 0 || r.Seconds != 0 {
 			t.Errorf("it has that version, and the plan is %+v", r.Steps)
 		}
 		if r := b.plan(exitFailed, "upgrade", "other", "--version=v1.35.0"); r.Problem == "" || r.Remedy == "" {

@@ -190,7 +190,7 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 
 // source returns what machines of a spec are made from.
 func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec) (source plan.Source, err error) {
-	source.Calls = callsFor(spec)
+	source.Calls, source.Takes = callsFor(spec), v.paces[spec.Mode()]
 	if !spec.IsLXD() {
 		source.Constraints = scope.Constraints(spec)
 		source.Metal, err = metal(ctx, v)

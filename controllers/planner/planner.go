@@ -142,6 +142,7 @@ type view struct {
 	objects  *objects
 	machines []plan.Machine
 	hosts    []lxd.Host
+	paces    paces
 	drained  lxd.HostKey // the host that takes no VMs
 }
 
@@ -202,12 +203,16 @@ func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objec
 	return v, p.readMachines(ctx, v)
 }
 
-// readMachines reads the machines of a cluster, the oldest first.
+// readMachines reads the machines of a cluster, the oldest first, and how long those of its namespace took.
 func (p *Planner) readMachines(ctx context.Context, v *view) error {
 	list := &infrav1.MaasMachineList{}
-	if err := p.Client.List(ctx, list, client.InNamespace(v.Cluster.Cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: v.Cluster.Cluster.Name}); err != nil {
+	if err := p.Client.List(ctx, list, client.InNamespace(v.Cluster.Cluster.Namespace)); err != nil {
 		return fmt.Errorf("listing the MaasMachines of cluster %s: %w", v.name(), err)
 	}
+	v.paces = pacesOf(list.Items)
+	list.Items = slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool {
+		return m.Labels[clusterv1.ClusterNameLabel] != v.Cluster.Cluster.Name
+	})
 	slices.SortFunc(list.Items, func(a, b infrav1.MaasMachine) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -231,10 +236,11 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 		known.SystemID, known.DeleteCalls = m.Spec.SystemID, callsFor(m.Spec).Delete
 		return known
 	}
-	known.VM, known.Host, known.StoragePool, known.Has = m.Name, m.Status.LXDHost, vm.StoragePool, vm.Resources
+	known.VM, known.Host = m.Name, m.Status.LXDHost
 	if usage := m.Status.VMResourceUsage; usage != nil {
-		known.Has = lxd.Resources{Cores: int(usage.AllocatedCores), Memory: int(usage.AllocatedMemory), Disk: int(usage.AllocatedDisk)}
+		vm.Resources = lxd.Resources{Cores: int(usage.AllocatedCores), Memory: int(usage.AllocatedMemory), Disk: int(usage.AllocatedDisk)}
 	}
+	known.Has = vm.Footprint()
 	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
 	if known.Host != "" && at >= 0 {
 		known.On = v.hosts[at].Key()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -41,6 +42,8 @@ type Step struct {
 	Reason string `json:"reason,omitempty"`
 	// Calls is how many calls to MAAS the step takes at most; 0 if that is not known. See Calls.
 	Calls int `json:"calls,omitempty"`
+	// Seconds is how long a new machine will take to come up, by what others took; 0 if none did yet.
+	Seconds int `json:"seconds,omitempty"`
 }
 
 // Source is what machines are made from: a template, as its cluster sees MAAS.
@@ -55,6 +58,8 @@ type Source struct {
 	Metal       []*maas.Machine
 	// Calls are those for one machine, unless it is a VM that is made through LXD's own API.
 	Calls Calls
+	// Takes is how long a machine takes to come up; 0 if that is not known.
+	Takes time.Duration
 }
 
 // Machine is one that is there, or that was made before in the simulation.
@@ -63,10 +68,9 @@ type Machine struct {
 	// Zone is where it is.
 	Zone string
 	// VM is its VM's hostname in MAAS, Host the name of its host and On its key; they are empty for bare metal.
-	VM, Host    string
-	On          lxd.HostKey
-	StoragePool string
-	Has         lxd.Resources
+	VM, Host string
+	On       lxd.HostKey
+	Has      lxd.Footprint
 	// SystemID is that of bare metal.
 	SystemID string
 	// Among names the machines that it is spread among, as VMSpec.Cluster does.
@@ -144,7 +148,7 @@ func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
 		step.Reason = err.Error()
 		return step, false
 	}
-	step.Fits, step.Zone, step.Host = true, m.Zone, m.Host
+	step.Fits, step.Zone, step.Host, step.Seconds = true, m.Zone, m.Host, int(g.Source.Takes.Seconds())
 	if !m.direct {
 		step.Calls, m.DeleteCalls = g.Source.Calls.Create, g.Source.Calls.Delete
 	}
@@ -176,7 +180,7 @@ func (s *Simulation) probe(g *Group) string {
 // free returns the room of a machine.
 func (s *Simulation) free(m *Machine) {
 	if m.On != "" {
-		s.trial.Remove(m.VM, m.On, m.StoragePool, m.Has)
+		s.trial.Remove(m.VM, m.On, m.Has)
 	}
 	delete(s.inUse, m.SystemID)
 }
@@ -206,7 +210,7 @@ func (s *Simulation) place(m *Machine, source *Source, zone string) error {
 	if err != nil {
 		return err
 	}
-	m.VM, m.Host, m.On, m.Zone, m.StoragePool, m.Has = spec.Hostname, host.Name, host.Key(), host.Zone, spec.StoragePool, spec.Resources
+	m.VM, m.Host, m.On, m.Zone, m.Has = spec.Hostname, host.Name, host.Key(), host.Zone, spec.Footprint()
 	m.direct = host.IsDirect()
 	return nil
 }

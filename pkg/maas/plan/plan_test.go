@@ -34,7 +34,7 @@ func running(owner string, on ...string) (machines []Machine) {
 	for i, name := range on {
 		machines = append(machines, Machine{
 			Name: fmt.Sprintf("%s-%d", owner, i), Cluster: "c", Owner: owner, Among: "c", VM: fmt.Sprintf("vm-%s-%d", owner, i), Host: name, Zone: name[:1],
-			On: keyOfName(name), Has: lxd.Resources{Cores: 1, Memory: 1}, Order: i,
+			On: keyOfName(name), Has: lxd.Footprint{Resources: lxd.Resources{Cores: 1, Memory: 1}}, Order: i,
 		})
 	}
 	return machines

@@ -131,7 +131,7 @@ func (a *reality) make(t *testing.T, r *rand.Rand, g *Group, step Step) (string,
 	if _, err := a.service.ComposeVM(t.Context(), maas.Unrecorded("a test"), host, spec); err != nil {
 		return "", err
 	}
-	a.vms = append(a.vms, Machine{Name: step.Machine, Cluster: step.Cluster, VM: spec.Hostname, Host: host.Name, Zone: host.Zone, Among: spec.Cluster, Has: spec.Resources})
+	a.vms = append(a.vms, Machine{Name: step.Machine, Cluster: step.Cluster, VM: spec.Hostname, Host: host.Name, Zone: host.Zone, Among: spec.Cluster, Has: spec.Footprint()})
 	if chance(r, 3) {
 		a.region.read()
 	}
@@ -145,7 +145,7 @@ func (a *reality) remove(t *testing.T, step Step) {
 	if at < 0 {
 		t.Fatalf("step %d deletes %s of %s, which is not there", step.Number, step.Machine, step.Cluster)
 	}
-	a.region.count(a.vms[at].Host, a.vms[at].Has, -1)
+	a.region.count(a.vms[at].Host, a.vms[at].Has.Resources, -1)
 	a.vms = slices.Delete(a.vms, at, at+1)
 	a.region.read()
 }
