@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,7 +60,13 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	before := w.maas.State()
 	w.maas.ResetCalls()
 
-	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) {
+		s.StaticIP = "10.77.0.50"
+		s.LXDConfig = &infrav1.LXDMachineConfig{
+			Disks:   []infrav1.LXDDisk{{Size: "1"}},
+			Devices: []infrav1.LXDDevice{{Name: "key0", Type: "usb", Properties: map[string]string{"vendorid": "ffff"}}},
+		}
+	}))
 	w.deployed(m)
 	if calls := w.callsFor(); len(calls) > 9+3 { // The cluster's DNS record, which is checked first, and a read before the commissioning is cut short.
 		t.Errorf("%d calls to make a VM:\n%s", len(calls), strings.Join(calls, "\n"))
@@ -77,6 +84,7 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	if got := server.VMs(t); len(got) != 1 || got[m.Status.Hostname] != "Running" {
 		t.Errorf("LXD has %v", got)
 	}
+	w.hasDevices(server, m.Status.Hostname, map[string]string{"root": "disk", "eth0": "nic", "disk1": "disk", "key0": "usb"})
 	w.maas.ResetCalls()
 	w.delete(m)
 	if got := server.VMs(t); len(got) > 0 {
@@ -87,6 +95,22 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	}
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// hasDevices checks the types of a VM's devices in LXD.
+func (w *world) hasDevices(server *directhost.Host, name string, want map[string]string) {
+	w.t.Helper()
+	all, err := server.Instances()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for device, properties := range all[name].Devices {
+		got[device] = properties["type"]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Errorf("the devices of VM %s differ (-want +got):\n%s", name, diff)
+	}
 }
 
 // Without a static address, MAAS gives the VM one of the subnet on its VLAN. A host that is cordoned gets no VM.
@@ -147,6 +171,33 @@ func TestLostAnswersOnAnLXDHost(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// MAAS gives up on a VM that was stopped, because its commissioning is not ended in time.
+func TestAVMWhoseCommissioningEndsTooLateIsDeployed(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	w.control("fail-next", `{"operation": "commission"}`)
+	var late atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Op != "mark_broken" || phase != simulator.Before {
+			return nil
+		}
+		seen, _ := w.maas.Machine(call.SystemID)
+		if seen.Status == "Commissioning" {
+			return errors.New("lost")
+		}
+		late.Store(seen.Status == "Failed commissioning")
+		return nil
+	})
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	if !late.Load() {
+		t.Error("its commissioning was ended in time")
 	}
 }
 

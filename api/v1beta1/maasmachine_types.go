@@ -69,6 +69,47 @@ type LXDStorage struct {
 	Pool string `json:"pool,omitempty"`
 }
 
+// LXDDisk is a disk of an LXD VM beside its root disk. It is empty, and deleted with the VM.
+type LXDDisk struct {
+	// size of the disk in GB, as a string of digits.
+	// +required
+	// +kubebuilder:validation:MaxLength=9
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*$')",message="size is a number of GB in digits only, for example \"50\""
+	Size string `json:"size"`
+
+	// pool is the name of the storage pool on the VM host. Hosts without it are not used. Default: the host's default
+	// pool.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="pool is the name of an LXD storage pool: letters, digits, '.', '_' and '-'"
+	Pool string `json:"pool,omitempty"`
+}
+
+// LXDDeviceType is LXD's type of a device.
+// +kubebuilder:validation:Enum=gpu;pci;tpm;usb
+type LXDDeviceType string
+
+// LXDDevice is a device of the host that an LXD VM gets. LXD's project must allow it.
+type LXDDevice struct {
+	// name of the device in LXD, for example gpu0.
+	// +required
+	// +kubebuilder:validation:MaxLength=27
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9-]*$')",message="name is the name of an LXD device: lower-case letters, digits and '-', for example gpu0"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(root|disk[0-9]+|eth[0-9]+)$')",message="name is not root, disk1 or eth0: these are disks and interfaces of the VM"
+	Name string `json:"name"`
+
+	// type is LXD's type of the device: gpu, pci, tpm or usb.
+	// +required
+	Type LXDDeviceType `json:"type"`
+
+	// properties are those that LXD documents for the type, for example vendorid and productid of a usb device.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and type is a field of its own"
+	Properties map[string]string `json:"properties,omitempty"`
+}
+
 // LinkMode is how an interface of an LXD VM gets its address.
 // +kubebuilder:validation:Enum=auto;dhcp;static;link_up
 type LinkMode string
@@ -152,7 +193,8 @@ const (
 
 // LXDMachineConfig is how an LXD VM is composed, and on which host.
 type LXDMachineConfig struct {
-	// profile is the LXD profile of the VM. MAAS applies the profile maas if the host has it; it can apply no other.
+	// profile is the LXD profile of the VM. VM hosts of MAAS apply the profile maas if they have it, and can apply no
+	// other; hosts that the manager reaches itself (LXDHost) apply any.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -161,6 +203,22 @@ type LXDMachineConfig struct {
 	// storage is the root disk.
 	// +optional
 	Storage LXDStorage `json:"storage,omitempty,omitzero"`
+
+	// disks are further disks of the VM, which are deleted with it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Disks []LXDDisk `json:"disks,omitempty"`
+
+	// devices are devices of the host that the VM gets, such as GPUs. Only hosts that the manager reaches itself
+	// (LXDHost) can give any: VM hosts of MAAS are not used.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Devices []LXDDevice `json:"devices,omitempty"`
 
 	// network is the network connection of the VM.
 	// +optional

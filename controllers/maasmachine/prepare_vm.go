@@ -18,7 +18,7 @@ import (
 const cutting = "cutting-commissioning-short"
 
 // prepared are the states that a VM passes through which MAAS did not compose, before it is claimed.
-var prepared = sets.New(maas.StatusNew, maas.StatusCommissioning, maas.StatusBroken, maas.StatusReady)
+var prepared = sets.New(maas.StatusNew, maas.StatusCommissioning, maas.StatusFailedCommissioning, maas.StatusBroken, maas.StatusReady)
 
 // preparation makes a VM Ready that MAAS did not compose: it cuts its commissioning short as soon as the VM has booted,
 // and partitions its disk. If that is too late, because commissioning is over, MAAS has partitioned the disk.
@@ -36,6 +36,11 @@ func (r *Reconciler) preparation(ctx context.Context, l *life) (outcome, error) 
 		return waitAtMost(report.UnknownRetry), l.Machines.Commission(ctx, record.ChangeVM.Permit(), l.maas)
 	case maas.StatusCommissioning:
 		return r.cutShort(ctx, l, host)
+	case maas.StatusFailedCommissioning:
+		if !l.Identity().HasAnnotations(l.maas) {
+			return proceed, nil
+		}
+		return r.cutShort(ctx, l, host) // It was stopped for that, and nobody ended its commissioning in time.
 	case maas.StatusBroken:
 		return r.makeReady(ctx, l)
 	}

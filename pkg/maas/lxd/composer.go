@@ -137,6 +137,27 @@ func (r Resources) add(other Resources) Resources {
 	return Resources{sum(r.Cores, other.Cores), sum(r.Memory, other.Memory), sum(r.Disk, other.Disk)}
 }
 
+// Disk is a disk of a VM: its size in GB, and its storage pool. "" is the host's default pool.
+type Disk struct {
+	Size int
+	Pool string
+}
+
+// Footprint is what a VM has of its host: the disk of its Resources is the sum of its disks.
+type Footprint struct {
+	Resources
+	Disks []Disk
+}
+
+// negative is what is free when the VM is gone.
+func (f Footprint) negative() Footprint {
+	free := Footprint{Resources: Resources{-f.Cores, -f.Memory, -f.Disk}}
+	for _, disk := range f.Disks {
+		free.Disks = append(free.Disks, Disk{-disk.Size, disk.Pool})
+	}
+	return free
+}
+
 // VMSpec is the wanted VM, and where it may be placed.
 type VMSpec struct {
 	// Hostname is unique in MAAS, and the mark by which the VM is found again.
@@ -147,12 +168,18 @@ type VMSpec struct {
 	Namespace string
 	// Cluster groups VMs that are spread over zones and hosts: those of a cluster and a role.
 	Cluster string
+	// Resources have the size of the root disk.
 	Resources
 
 	// Zone, ResourcePool, HostName, Project, StoragePool, Tags and NotTags limit the hosts, where they are not empty.
+	// StoragePool is that of the root disk.
 	Zone, ResourcePool, HostName, Project, StoragePool string
 	Profile                                            string
 	Tags, NotTags                                      []string
+	// MoreDisks are the VM's disks beside the root disk.
+	MoreDisks []Disk
+	// Hardware are devices of the host for the VM, in LXD's form, by name. VM hosts of MAAS can't give any.
+	Hardware map[string]map[string]string
 	// AntiAffinity decides whether the VM may share a host with others of its cluster.
 	AntiAffinity AntiAffinity
 	// Devices are the VM's network interfaces; without any, MAAS chooses.
@@ -162,6 +189,20 @@ type VMSpec struct {
 	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD, which
 	// starts only one of them.
 	MayBeOn []Host
+}
+
+// disks are those of the VM; the first is the root disk.
+func (s *VMSpec) disks() []Disk {
+	return append([]Disk{{s.Disk, s.StoragePool}}, s.MoreDisks...)
+}
+
+// Footprint returns what the VM will have of its host.
+func (s *VMSpec) Footprint() Footprint {
+	all := Footprint{Resources: s.Resources, Disks: s.disks()}
+	for _, disk := range s.MoreDisks {
+		all.Disk = sum(all.Disk, disk.Size)
+	}
+	return all
 }
 
 // Device is a network interface, on a bridge of the host or on a subnet (CIDR).

@@ -3,9 +3,11 @@
 package lxd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -213,15 +215,16 @@ func (o *HostObject) power(instance string) maas.LXDPower {
 
 // toInstance returns the VM in LXD's terms.
 func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
-	pool, bridge := object.StoragePool, object.Bridge
-	if spec.StoragePool != "" {
-		pool = spec.StoragePool
-	}
+	bridge := object.Bridge
 	wanted := lxdhost.Spec{
 		Name: spec.Hostname, Marks: spec.Marks, MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname),
-		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: lxdhost.Disk{Pool: pool, Bytes: int64(spec.Disk) * gigabyte},
+		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
 		Overcommit: object.Overcommit, Devices: map[string]map[string]string{},
 	}
+	for _, disk := range spec.MoreDisks {
+		wanted.Disks = append(wanted.Disks, object.toDisk(disk))
+	}
+	maps.Copy(wanted.Devices, spec.Hardware)
 	if spec.Profile != "" {
 		wanted.Profiles = []string{spec.Profile}
 	}
@@ -237,6 +240,10 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 	}
 	wanted.Bridge = bridge
 	return wanted
+}
+
+func (o *HostObject) toDisk(disk Disk) lxdhost.Disk {
+	return lxdhost.Disk{Pool: cmp.Or(disk.Pool, o.StoragePool), Bytes: int64(disk.Size) * gigabyte}
 }
 
 // bridgeOf returns the bridge of a network device; one that names a subnet is on the LXDHost's bridge.

@@ -28,7 +28,7 @@ func placeAt(hosts []Host, vm *Wanted) error {
 		return err
 	}
 	at := slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == chosen.Key() })
-	take(&hosts[at], reservation{pool: vm.Spec.StoragePool, taken: vm.Spec.Resources})
+	take(&hosts[at], vm.Spec.Footprint())
 	return nil
 }
 

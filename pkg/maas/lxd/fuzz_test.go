@@ -50,11 +50,12 @@ func FuzzConstraints(f *testing.F) {
 		}
 		spec := VMSpec{
 			Hostname: "vm", Resources: Resources{Cores: 1, Memory: 2048, Disk: int(disk)}, StoragePool: pool,
-			Devices: []Device{{Name: device, Bridge: bridge, Subnet: subnet}},
+			MoreDisks: []Disk{{Size: int(disk)%5 + 1, Pool: pool}},
+			Devices:   []Device{{Name: device, Bridge: bridge, Subnet: subnet}},
 		}
 		vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec)
 		if maas.InvalidField(err, "storage") || maas.InvalidField(err, "interfaces") {
-			t.Fatalf("MAAS does not understand %q %q: %v", storage(spec), interfaces(spec.Devices), err)
+			t.Fatalf("MAAS does not understand %q %q: %v", storage(spec.disks()), interfaces(spec.Devices), err)
 		}
 		if err != nil {
 			return // There is no such bridge or subnet, or no room.
@@ -63,7 +64,7 @@ func FuzzConstraints(f *testing.F) {
 		if len(made.Interfaces) != 1 || made.Interfaces[0].Name != device {
 			t.Errorf("the VM has interfaces %v, want %s", made.Interfaces, device)
 		}
-		if diff := cmp.Diff([]int64{int64(disk) * gigabyte}, made.Disks); diff != "" {
+		if diff := cmp.Diff([]int64{int64(disk) * gigabyte, int64(disk%5+1) * gigabyte}, made.Disks); diff != "" {
 			t.Errorf("the disks differ (-want +got):\n%s", diff)
 		}
 	})

@@ -144,7 +144,15 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(!h.CooldownUntil.IsZero() && s.HostName == "", coolingDown, h.FailedTo)
 	},
 	func(h *Host, s *VMSpec) reason {
-		return when(s.StoragePool != "" && storagePool(h, s.StoragePool) == nil, "without storage pool ", s.StoragePool)
+		for _, disk := range s.disks() {
+			if disk.Pool != "" && storagePool(h, disk.Pool) == nil {
+				return reason{"without storage pool ", disk.Pool}
+			}
+		}
+		return fits
+	},
+	func(h *Host, s *VMSpec) reason {
+		return when(len(s.Hardware) > 0 && !h.IsDirect(), "VM hosts of MAAS, which give VMs no devices", "")
 	},
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
 	// MAAS names the interfaces of a machine that it did not compose.
@@ -166,7 +174,8 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(s.Memory > room(h.Capacity.Memory, h.Used.Memory), outOf, "memory")
 	},
 	func(h *Host, s *VMSpec) reason {
-		return when(s.Disk > roomOnDisk(h, s.StoragePool), outOf, "disk")
+		isFull := func(pool Disk) bool { return pool.Size > roomOnDisk(h, pool.Pool) }
+		return when(slices.ContainsFunc(onPools(h, s.disks()), isFull), outOf, "disk")
 	},
 }...)
 
@@ -218,6 +227,22 @@ func roomOnDisk(host *Host, pool string) int {
 		most = max(most, host.StoragePools[i].Available)
 	}
 	return most
+}
+
+// onPools adds disks up by the storage pool that they are in on a host.
+func onPools(host *Host, disks []Disk) []Disk {
+	pools := make([]Disk, 0, len(disks))
+	for _, disk := range disks {
+		if pool := storagePool(host, disk.Pool); pool != nil {
+			disk.Pool = pool.Name
+		}
+		if at := slices.IndexFunc(pools, func(p Disk) bool { return p.Pool == disk.Pool }); at >= 0 {
+			pools[at].Size = sum(pools[at].Size, disk.Size)
+			continue
+		}
+		pools = append(pools, disk)
+	}
+	return pools
 }
 
 // neighbours count the cluster's other VMs.

@@ -132,12 +132,15 @@ func TestPlaceRefuses(t *testing.T) {
 		kind  ErrorType
 		says  string // a part of the message
 	}{
-		"no hosts":       {nil, small, HostUnavailable, "no LXD VM hosts"},
-		"another zone":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
-		"another pinned": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
-		"no such pool":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
-		"out of memory":  {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
-		"out of disk":    {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
+		"no hosts":                  {nil, small, HostUnavailable, "no LXD VM hosts"},
+		"another zone":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
+		"another pinned":            {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
+		"no such pool":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
+		"out of memory":             {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
+		"out of disk":               {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
+		"out of disk for all disks": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{Size: 481}} }), InsufficientResources, "out of disk"},
+		"no such pool for a disk":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{1, "fast"}} }), HostUnavailable, "without storage pool fast"},
+		"devices of a VM host":      {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
 		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"}))}, small, HostUnavailable, "1 unschedulable (a1)"},
 		"cordoned, and pinned":    {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, Direct: true}))}, with(func(s *VMSpec) { s.HostName = "a1" }), HostUnavailable, "1 unschedulable (a1)"},

@@ -84,6 +84,7 @@ func randomSpec(r *rand.Rand, hosts []Host) VMSpec {
 	set(6, func() { spec.ResourcePool = "default" })
 	set(8, func() { spec.Tags = []string{"ssd"} })
 	set(8, func() { spec.StoragePool = pick(r, "default", "fast", "none") })
+	set(4, func() { spec.MoreDisks = []Disk{{Size: 1 + r.IntN(40), Pool: pick(r, "", "default", "fast")}} })
 	set(8, func() { spec.HostName = pick(r, hosts...).Name })
 	set(6, func() { spec.Devices = []Device{{Name: "eth0", Bridge: "br0"}} })
 	set(4, func() { spec.AntiAffinity = RequireApart })
@@ -150,11 +151,14 @@ func finish(b *book, truth []Host, vm string, spec VMSpec, how int) {
 		return
 	}
 	h := &truth[slices.IndexFunc(truth, func(h Host) bool { return h.Name == spec.HostName })]
-	h.Used = h.Used.add(spec.Resources)
-	pool := storagePool(h, spec.StoragePool)
-	pool.Available -= spec.Disk
-	if h.Used.Cores > h.Capacity.Cores || h.Used.Memory > h.Capacity.Memory || pool.Available < 0 {
-		b.t.Errorf("host %s is overbooked: %+v of %+v, %d GB left on pool %s", h.Name, h.Used, h.Capacity, pool.Available, pool.Name)
+	for _, disk := range spec.disks() {
+		h.Used.Disk += disk.Size
+		storagePool(h, disk.Pool).Available -= disk.Size
+	}
+	h.Used.Cores, h.Used.Memory = h.Used.Cores+spec.Cores, h.Used.Memory+spec.Memory
+	isFull := func(pool StoragePool) bool { return pool.Available < 0 }
+	if h.Used.Cores > h.Capacity.Cores || h.Used.Memory > h.Capacity.Memory || slices.ContainsFunc(h.StoragePools, isFull) {
+		b.t.Errorf("host %s is overbooked: %+v of %+v, its pools have %+v", h.Name, h.Used, h.Capacity, h.StoragePools)
 	}
 	if how == 1 {
 		b.settle(vm)
@@ -179,7 +183,7 @@ func TestVMsAreSpreadWithinOneOfTheBest(t *testing.T) {
 		for _, host := range chosen {
 			near.add(host.Name, host.Zone)
 			at := slices.IndexFunc(after, func(h Host) bool { return h.ID == host.ID })
-			take(&after[at], reservation{pool: spec.StoragePool, taken: spec.Resources})
+			take(&after[at], spec.Footprint())
 		}
 		for i := range after {
 			if refuse(&after[i], &spec, near) != fits {

@@ -32,8 +32,7 @@ type reservation struct {
 	host    string
 	zone    string
 	cluster string
-	pool    string
-	taken   Resources
+	taken   Footprint
 	// settled is when the VM was composed; figures requested later include it. Zero while it is being composed.
 	settled time.Time
 	// doubted is when MAAS's response was lost: the figures may include the VM late, or never.
@@ -58,7 +57,7 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 		return Host{}, err
 	}
 	r.byVM[spec.Hostname] = reservation{
-		on: host.Key(), host: host.Name, zone: host.Zone, cluster: spec.Cluster, pool: spec.StoragePool, taken: spec.Resources,
+		on: host.Key(), host: host.Name, zone: host.Zone, cluster: spec.Cluster, taken: spec.Footprint(),
 	}
 	return host, nil
 }
@@ -97,23 +96,25 @@ func (r *Reservations) count(hosts []Host) []Host {
 	for i := range counted {
 		for _, held := range onHost[counted[i].Key()] {
 			if held.settled.IsZero() || !counted[i].SeenAt.After(held.settled) {
-				take(&counted[i], held)
+				take(&counted[i], held.taken)
 			}
 		}
 	}
 	return counted
 }
 
-// take counts a VM on a host and on the storage pool of its disk. Without a default pool, MAAS takes any.
-func take(host *Host, held reservation) {
-	host.Used = host.Used.add(held.taken)
+// take counts a VM on a host and on the storage pools of its disks. Without a default pool, MAAS takes any.
+func take(host *Host, vm Footprint) {
+	host.Used = host.Used.add(vm.Resources)
 	host.StoragePools = slices.Clone(host.StoragePools)
-	if pool := storagePool(host, held.pool); pool != nil {
-		pool.Available = sum(pool.Available, -held.taken.Disk)
-		return
-	}
-	for i := range host.StoragePools {
-		host.StoragePools[i].Available = sum(host.StoragePools[i].Available, -held.taken.Disk)
+	for _, disk := range vm.Disks {
+		if pool := storagePool(host, disk.Pool); pool != nil {
+			pool.Available = sum(pool.Available, -disk.Size)
+			continue
+		}
+		for i := range host.StoragePools {
+			host.StoragePools[i].Available = sum(host.StoragePools[i].Available, -disk.Size)
+		}
 	}
 }
 

@@ -202,6 +202,9 @@ func TestReservationsTakeDiskOfTheRightPool(t *testing.T) {
 	disk := func(gb int, pool string) func(*VMSpec) {
 		return func(s *VMSpec) { s.Disk, s.StoragePool = gb, pool }
 	}
+	more := func(root, gb int, pool string) func(*VMSpec) {
+		return func(s *VMSpec) { s.Disk, s.MoreDisks = root, []Disk{{gb, pool}} }
+	}
 	for name, tc := range map[string]struct {
 		host          Host
 		first, second func(*VMSpec)
@@ -210,6 +213,7 @@ func TestReservationsTakeDiskOfTheRightPool(t *testing.T) {
 		"its own":                       {host("a1", "a"), disk(300, ""), disk(300, ""), false},
 		"its own, and leave others":     {host("a1", "a", pools(StoragePool{"x", 300, true}, StoragePool{"y", 300, false})), disk(300, "y"), disk(300, "x"), true},
 		"the default's, by its name":    {host("a1", "a", pools(StoragePool{"x", 300, true})), disk(300, ""), disk(1, "x"), false},
+		"of each disk":                  {host("a1", "a", pools(StoragePool{"x", 300, true}, StoragePool{"y", 300, false})), more(1, 300, "y"), disk(1, "y"), false},
 		"any, where MAAS may take each": {host("a1", "a", pools(StoragePool{"x", 300, false}, StoragePool{"y", 300, false})), disk(300, ""), disk(1, "y"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +235,7 @@ func BenchmarkReservations(b *testing.B) {
 	hosts, peers := benchFleet()
 	r := NewReservations()
 	for i := range 100 {
-		r.byVM[fmt.Sprint("reserved-", i)] = reservation{host: hosts[i*7].Name, zone: hosts[i*7].Zone, cluster: small.Cluster, taken: small.Resources}
+		r.byVM[fmt.Sprint("reserved-", i)] = reservation{host: hosts[i*7].Name, zone: hosts[i*7].Zone, cluster: small.Cluster, taken: small.Footprint()}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -163,7 +163,7 @@ func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 		chosen = append(chosen, host)
 		near.add(host.Name, host.Zone)
 		at := slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == host.Key() })
-		take(&hosts[at], reservation{pool: spec.StoragePool, taken: spec.Resources})
+		take(&hosts[at], spec.Footprint())
 	}
 	return chosen, nil
 }

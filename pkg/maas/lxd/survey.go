@@ -59,10 +59,13 @@ func Architectures(hosts []Host, spec VMSpec) []string {
 
 // roomFor returns how many VMs fit on a host.
 func roomFor(host *Host, spec *VMSpec) int {
-	return min(
+	vms := min(
 		maxSurveyed,
 		room(host.Capacity.Cores, host.Used.Cores)/max(spec.Cores, 1),
 		room(host.Capacity.Memory, host.Used.Memory)/max(spec.Memory, 1),
-		roomOnDisk(host, spec.StoragePool)/max(spec.Disk, 1),
 	)
+	for _, pool := range onPools(host, spec.disks()) {
+		vms = min(vms, roomOnDisk(host, pool.Pool)/max(pool.Size, 1))
+	}
+	return vms
 }

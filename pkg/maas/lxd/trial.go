@@ -23,11 +23,11 @@ func (t *Trial) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 }
 
 // Remove gives the room of a VM back: of one that was placed before, or of one that the figures of a host include.
-func (t *Trial) Remove(vm string, on HostKey, storagePool string, had Resources) {
+func (t *Trial) Remove(vm string, on HostKey, had Footprint) {
 	held := t.reservations.byVM
 	if _, placed := held[vm]; placed {
 		delete(held, vm)
 		return
 	}
-	held["without "+vm] = reservation{on: on, pool: storagePool, taken: Resources{-had.Cores, -had.Memory, -had.Disk}}
+	held["without "+vm] = reservation{on: on, taken: had.negative()}
 }

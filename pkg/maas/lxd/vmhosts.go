@@ -100,7 +100,7 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 	v.refresher.forget(spec.Hostname)
 	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, maas.ComposeParams{
 		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
-		Storage: storage(spec), Interfaces: interfaces(spec.Devices),
+		Storage: storage(spec.disks()), Interfaces: interfaces(spec.Devices),
 		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
 	})
 	if err != nil {
@@ -136,11 +136,21 @@ func (v *vmHosts) key(ctx context.Context, id int) HostKey {
 	return VMHostKey(id, hosts[at].Host.SystemID)
 }
 
-func storage(spec VMSpec) string {
-	if spec.StoragePool == "" {
-		return fmt.Sprintf("root:%d", spec.Disk)
+// storage returns disks in the form of MAAS's constraint: label:GB(pool),label:GB(pool).
+func storage(disks []Disk) string {
+	constraints := make([]string, 0, len(disks))
+	for i, disk := range disks {
+		label := "root"
+		if i > 0 {
+			label = fmt.Sprintf("disk%d", i)
+		}
+		constraint := fmt.Sprintf("%s:%d", label, disk.Size)
+		if disk.Pool != "" {
+			constraint += "(" + disk.Pool + ")"
+		}
+		constraints = append(constraints, constraint)
 	}
-	return fmt.Sprintf("root:%d(%s)", spec.Disk, spec.StoragePool)
+	return strings.Join(constraints, ",")
 }
 
 // interfaces returns devices in the form of MAAS's constraint: label:key=value;label:key=value.

@@ -60,7 +60,7 @@ func (s *Service) AddRootDisk(ctx context.Context, permit maas.Permit, machine *
 func (s *Service) EndCommissioning(ctx context.Context, permit maas.Permit, machine *maas.Machine) (*maas.Machine, error) {
 	ended, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		now, err := client.GetMachine(ctx, machine.SystemID)
-		if err != nil || now.Status != maas.StatusCommissioning {
+		if err != nil || (now.Status != maas.StatusCommissioning && now.Status != maas.StatusFailedCommissioning) {
 			return now, err
 		}
 		return client.MarkBroken(ctx, permit, machine.SystemID, comment)

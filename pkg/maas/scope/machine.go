@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,6 +133,10 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	if config.Network.Bridge != "" {
 		vm.Devices = []lxd.Device{{Name: "eth0", Bridge: config.Network.Bridge}}
 	}
+	for _, disk := range config.Disks {
+		vm.MoreDisks = append(vm.MoreDisks, lxd.Disk{Size: gigabytes(disk.Size), Pool: disk.Pool})
+	}
+	vm.Hardware = hardware(config.Devices)
 	for _, device := range config.Network.Devices {
 		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge, Subnet: canonical(device.Subnet)})
 	}
@@ -140,8 +145,26 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 
 // diskSize returns the size in GB. The API server accepts only digits.
 func diskSize(spec infrav1.MaasMachineSpec, config *infrav1.LXDMachineConfig) int {
-	size, _ := strconv.Atoi(config.Storage.Size)
-	return cmp.Or(size, int(spec.MinDiskSize), int(infrav1.DefaultVMDiskGB))
+	return cmp.Or(gigabytes(config.Storage.Size), int(spec.MinDiskSize), int(infrav1.DefaultVMDiskGB))
+}
+
+// gigabytes reads a size; none is 0.
+func gigabytes(digits string) int {
+	size, _ := strconv.Atoi(digits)
+	return size
+}
+
+// hardware returns devices in LXD's form.
+func hardware(devices []infrav1.LXDDevice) map[string]map[string]string {
+	if len(devices) == 0 {
+		return nil
+	}
+	all := map[string]map[string]string{}
+	for _, device := range devices {
+		all[device.Name] = map[string]string{"type": string(device.Type)}
+		maps.Copy(all[device.Name], device.Properties)
+	}
+	return all
 }
 
 // UserData returns the bootstrap data of this machine. Call it only when Machine.spec.bootstrap.dataSecretName is set.

@@ -153,6 +153,13 @@ func TestVMSpec(t *testing.T) {
 		"devices": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.0/24"}}}}}, "", want(func(s *lxd.VMSpec) {
 			s.Devices = []lxd.Device{{Name: "eth0", Bridge: "br0"}, {Name: "eth1", Subnet: "10.0.0.0/24"}}
 		})},
+		"disks and hardware": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{
+			Disks:   []infrav1.LXDDisk{{Size: "5"}, {Size: "6", Pool: "fast"}},
+			Devices: []infrav1.LXDDevice{{Name: "gpu0", Type: "gpu", Properties: map[string]string{"pci": "1"}}},
+		}}, "", want(func(s *lxd.VMSpec) {
+			s.MoreDisks = []lxd.Disk{{Size: 5}, {Size: 6, Pool: "fast"}}
+			s.Hardware = map[string]map[string]string{"gpu0": {"type": "gpu", "pci": "1"}}
+		})},
 		"where": {infrav1.MaasMachineSpec{ResourcePool: "p", Tags: []string{"t"}, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "h", Project: "x", Profile: "maas", Commission: true}}, "", want(func(s *lxd.VMSpec) {
 			s.ResourcePool, s.Tags, s.HostName, s.Project, s.Profile, s.Commission = "p", []string{"t"}, "h", "x", "maas", true
 		})},
