@@ -149,6 +149,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 			b = w.lxdHost(w.hostName("lxd-b"))
 			return w.client.Get(ctx, client.ObjectKeyFromObject(b), b) == nil && b.UID != uid
 		})
+		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
 	})
 	t.Run("it goes with the VM host", func(t *testing.T) {
 		if err := w.maasClient().DeleteVMHost(t.Context(), maas.Unrecorded("a test"), w.vmHost("lxd-c").ID); err != nil {

@@ -338,6 +338,41 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	}
 }
 
+// Another user has the machine's VM. The second VM, which an earlier attempt created, is deleted all the same.
+func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m, spare := w.spareVM()
+	w.stopManager()
+	w.maas.ClearFaults()
+	w.lookAtHosts()
+	id := m.Spec.SystemID
+	is := func(status string) func(context.Context) bool {
+		return func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == status }
+	}
+	if _, err := w.maasClient().ReleaseMachine(t.Context(), maas.Unrecorded("a test"), id, maas.ReleaseParams{}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it is released", m, is("New"))
+	if _, err := w.maasClient().CommissionMachine(t.Context(), maas.Unrecorded("a test"), id); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it is commissioned", m, is("Ready"))
+	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	w.beginDeletion(m)
+	w.startManager(w.client.Scheme())
+	w.goes(m)
+	if theirs, there := w.maas.Machine(id); !there || theirs.AgentName != "somebody" {
+		t.Errorf("the machine that a user took is %+v", theirs)
+	}
+	if vms := w.vmsOnHosts(); len(vms) != 1 || strings.HasSuffix(vms[0], "@"+spare) {
+		t.Errorf("the VMs are %v, want only the one that a user took", vms)
+	}
+}
+
 // A VM that another user acquired is not deleted, whatever its name on its host.
 func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()

@@ -280,6 +280,8 @@ type life struct {
 	clock  clock.PassiveClock
 	// maas is the machine in MAAS; nil until a step found or acquired it.
 	maas *maas.Machine
+	// foreign is another user's machine that has our VM's id or name; nil if the deletion has met none.
+	foreign *maas.Machine
 	// left is the static address that another object of ours has left on the machine; "" if there is none.
 	left string
 	// released means that the machine is released to the pool, though the spec wants a VM: it was not composed for us.

@@ -225,5 +225,6 @@ func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine)
 func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
 		"machine %s (%s) is no longer ours; it is not changed", m.Hostname, m.SystemID)
+	l.foreign = m
 	return proceed, nil
 }

@@ -96,7 +96,7 @@ const (
 // depends on the machine, which is being created, runs in another VM, or is being deleted.
 type search struct {
 	own       string // the host that the machine runs on; it is skipped
-	systemID  string // the VM that the machine runs in
+	systemID  string // the VM that the machine runs in, or that another user took; it is not meant
 	namesakes bool   // the VM may have got another name in MAAS
 	follow    func(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error)
 }
@@ -137,20 +137,25 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 }
 
 // vmVerification checks that a VM which MAAS no longer has is gone from its host, too: MAAS reports a machine as
-// deleted even if its VM could not be, and registers it as a new machine at the next refresh of the host.
+// deleted even if its VM could not be, and registers it as a new machine at the next refresh of the host. If another
+// user took the VM, an earlier attempt may have created a second one, which has another name in MAAS.
 func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, error) {
-	if l.maas != nil {
+	if l.maas != nil && l.foreign == nil {
 		return proceed, nil
 	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
 		l.record.AddHost(l.Machines.LXD().HostRef(lxd.Host{Name: host}))
 	}
 	check := l.record.CleanupSoFar()
-	if !check.Namesakes && len(l.record.Hosts) > 1 {
+	if !check.Namesakes && (len(l.record.Hosts) > 1 || l.foreign != nil) {
 		check.Namesakes = true
 		l.record.Cleanup = &check
 	}
-	return search{namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
+	theirs := ""
+	if l.foreign != nil {
+		theirs = l.foreign.SystemID
+	}
+	return search{systemID: theirs, namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
 }
 
 func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {

@@ -464,6 +464,16 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 		"a VM on a host that MAAS does not know": {kind: Leaked,
 			do:   func(b *bed) { b.stowaway(maas.Hostname("lost", owner)) },
 			says: func(*bed) []string { return []string{maas.Hostname("lost", owner), "lxd-a"} }},
+		"a VM that MAAS took in under another name": {kind: Leaked,
+			do: func(b *bed) {
+				name := maas.Hostname("lost", owner)
+				b.post(adminKey, "machines/", "", url.Values{
+					"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {"00:16:3e:00:00:01"}, "power_type": {"manual"}, "commission": {"false"},
+				})
+				b.stowaway(name)
+				must(b.maas.RefreshVMHost(b.Context(), must(b.maas.ListVMHosts(b.Context()))(b.T)[0].ID))(b.T)
+			},
+			says: func(*bed) []string { return []string{maas.Hostname("lost", owner), "lxd-a"} }},
 		"bare metal that is being released when its object is gone": {kind: Leaked,
 			do: func(b *bed) {
 				m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "capmaas/" + owner + "/other", NotOnVMHosts: []string{"lxd-a"}}))(b.T)

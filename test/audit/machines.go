@@ -222,13 +222,29 @@ func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 			findings = append(findings, Finding{Unseen, "VM host " + host.Name + " does not answer"})
 		}
 		for _, vm := range host.VMs {
-			ours := marks.everybody || marks.name(vm.Name)
-			if vm.SystemID == "" && ours && !there[place(host, vm)] && !c.remembers(host, vm) {
+			if there[place(host, vm)] || c.remembers(host, vm) {
+				continue
+			}
+			switch {
+			case vm.SystemID == "" && (marks.everybody || marks.name(vm.Name)):
 				findings = append(findings, Finding{Leaked, fmt.Sprintf("MAAS does not know VM %s on host %s", vm.Name, host.Name)})
+			case vm.SystemID != "" && marks.name(vm.Name) && a.isForgotten(now, c, marks, vm):
+				findings = append(findings, Finding{Leaked, fmt.Sprintf("no object claims VM %s on host %s, machine %s", vm.Name, host.Name, vm.SystemID)})
 			}
 		}
 	}
 	return findings
+}
+
+// isForgotten reports whether a VM has another name in MAAS than on its host, and no mark: MAAS took it in while its name
+// was taken.
+func (a *Auditor) isForgotten(now *maasState, c *claims, marks marks, vm simulator.VM) bool {
+	at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == vm.SystemID })
+	if at < 0 || a.isStranger(vm.SystemID) || len(c.holders(vm.SystemID)) > 0 {
+		return false
+	}
+	m := now.snapshots[at]
+	return m.AgentName == "" && ownerOn(m) == "" && a.mark(m, marks) == ""
 }
 
 // remembers reports whether an object has recorded that a host may have its VM: it checks that host before it is

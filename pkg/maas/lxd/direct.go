@@ -380,7 +380,7 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 		return Presence{}, fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
 	}
 	for _, m := range machines {
-		if m.SystemID != vm.SystemID && !m.Unacquired() {
+		if m.SystemID == vm.SystemID || !m.Unacquired() {
 			return Presence{State: Gone, Host: object.Name}, nil
 		}
 	}
