@@ -354,7 +354,11 @@ func (a *assault) report(when string, findings []audit.Finding, err error) {
 // systemID is how findings name machines: their id follows the name.
 var systemID = regexp.MustCompile(`\(([0-9a-z]{6}), `)
 
-// history is what MAAS was asked to do with the first machine that a finding names.
+// vmName is how findings name VMs; a hash follows the name of the MaasMachine.
+var vmName = regexp.MustCompile(`VM (\S+)-[0-9a-z]{13} on host`)
+
+// history is what MAAS was asked to do with the first machine that a finding names, and, of a VM, what the manager
+// logged.
 func history(text string) string {
 	found := systemID.FindStringSubmatch(text)
 	if found == nil {
@@ -365,6 +369,9 @@ func history(text string) string {
 		if call.SystemID == found[1] && call.Method != http.MethodGet {
 			fmt.Fprintf(&lines, "\n\t%s %s: %s %s %s: %d", call.Time.Format(time.StampMilli), call.User, call.Method, call.Path, call.Op, call.Status)
 		}
+	}
+	if of := vmName.FindStringSubmatch(text); of != nil {
+		fmt.Fprintf(&lines, "\n%s", managerLog(of[1]))
 	}
 	return lines.String()
 }

@@ -228,23 +228,27 @@ func (a *Auditor) auditHosts(now *maasState, c *claims, marks marks) []Finding {
 			switch {
 			case vm.SystemID == "" && (marks.everybody || marks.name(vm.Name)):
 				findings = append(findings, Finding{Leaked, fmt.Sprintf("MAAS does not know VM %s on host %s", vm.Name, host.Name)})
-			case vm.SystemID != "" && marks.name(vm.Name) && a.isForgotten(now, c, marks, vm):
-				findings = append(findings, Finding{Leaked, fmt.Sprintf("no object claims VM %s on host %s, machine %s", vm.Name, host.Name, vm.SystemID)})
+			case vm.SystemID != "" && marks.name(vm.Name):
+				if m := a.forgotten(now, c, marks, vm); m != nil {
+					findings = append(findings, Finding{Leaked, fmt.Sprintf("no object claims VM %s on host %s, which is %s", vm.Name, host.Name, describe(*m))})
+				}
 			}
 		}
 	}
 	return findings
 }
 
-// isForgotten reports whether a VM has another name in MAAS than on its host, and no mark: MAAS took it in while its name
-// was taken.
-func (a *Auditor) isForgotten(now *maasState, c *claims, marks marks, vm simulator.VM) bool {
+// forgotten returns the machine of a VM that has another name in MAAS than on its host, and no mark: MAAS took it in while
+// its name was taken. Others' have none, and nil is returned.
+func (a *Auditor) forgotten(now *maasState, c *claims, marks marks, vm simulator.VM) *simulator.MachineSnapshot {
 	at := slices.IndexFunc(now.snapshots, func(m simulator.MachineSnapshot) bool { return m.SystemID == vm.SystemID })
 	if at < 0 || a.isStranger(vm.SystemID) || len(c.holders(vm.SystemID)) > 0 {
-		return false
+		return nil
 	}
-	m := now.snapshots[at]
-	return m.AgentName == "" && ownerOn(m) == "" && a.mark(m, marks) == ""
+	if m := now.snapshots[at]; m.AgentName == "" && ownerOn(m) == "" && a.mark(m, marks) == "" {
+		return &m
+	}
+	return nil
 }
 
 // remembers reports whether an object has recorded that a host may have its VM: it checks that host before it is
