@@ -404,6 +404,50 @@ func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// LXD makes a VM, and does not respond any more when MAAS refuses it. The machine gets a VM of the same addresses on
+// another host. When the first host is back, its VM is deleted.
+func TestASpareVMOnAnLXDHostIsDeleted(t *testing.T) {
+	t.Parallel()
+	first, second := directhost.Start(t), directhost.Start(t)
+	var away atomic.Bool
+	behind := first.Behind(t, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if away.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	})
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(behind, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	var once sync.Once
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) (err error) {
+		if call.Method == http.MethodPost && call.Endpoint == "machines/" && call.Op == "" && phase == simulator.Before {
+			once.Do(func() { away.Store(true); err = errors.New("lost") })
+		}
+		return err
+	})
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "made in LXD", func() bool { return len(first.VMs(t)) == 1 })
+	w.addLXDHost(second, "host-b", "zone-a")
+	w.deployed(m)
+	away.Store(false)
+	w.eventually(m, "deleted on the first host", func() bool { return len(first.VMs(t)) == 0 })
+	w.deployed(m)
+	if got := second.VMs(t); len(got) != 1 {
+		t.Errorf("the second host has %v", got)
+	}
+	w.delete(m)
+	if got := second.VMs(t); len(got) != 0 {
+		t.Errorf("after the deletion the second host has %v", got)
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
 // LXD does not respond when a VM is deleted, the VM boots, and another user takes the machine that MAAS adds. The VM is
 // theirs, and stays.
 func TestAVMThatAnotherUserTookFromItsLXDHostStays(t *testing.T) {

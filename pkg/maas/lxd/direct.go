@@ -372,7 +372,8 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 	if err != nil {
 		return notFound(object, err), nil
 	}
-	if own, err := d.isOwn(ctx, object, vm); err != nil || own {
+	runsOn, err := d.hostOfMachine(ctx, vm.SystemID)
+	if err != nil || (runsOn != nil && runsOn.Key() == object.serverKey()) { // Two LXDHosts may lead to the same LXD.
 		return Presence{State: Gone, Host: object.Name}, err
 	}
 	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{found.MAC.String()}})
@@ -380,6 +381,9 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 		return Presence{}, fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
 	}
 	for _, m := range machines {
+		if m.SystemID == vm.SystemID && runsOn != nil {
+			continue // It has this address, too, and is on another host.
+		}
 		if m.SystemID == vm.SystemID || !m.Unacquired() {
 			return Presence{State: Gone, Host: object.Name}, nil
 		}
@@ -388,17 +392,13 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
 }
 
-// isOwn reports whether a VM that was found on a host is the one that its machine runs in: two LXDHosts may lead to the
-// same LXD.
-func (d *direct) isOwn(ctx context.Context, object *HostObject, vm VM) (bool, error) {
-	if vm.SystemID == "" {
-		return false, nil
+// hostOfMachine returns the host of the machine that a search leaves out. nil: there is no such machine, or its host is not
+// known.
+func (d *direct) hostOfMachine(ctx context.Context, systemID string) (*Host, error) {
+	if systemID == "" {
+		return nil, nil
 	}
-	runsOn, err := d.HostOf(ctx, &maas.Machine{SystemID: vm.SystemID})
-	if err != nil || runsOn == nil {
-		return false, err
-	}
-	return runsOn.Key() == object.serverKey(), nil
+	return d.HostOf(ctx, &maas.Machine{SystemID: systemID})
 }
 
 // notFound returns what an error of LXD says of a VM.
