@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -473,16 +474,24 @@ func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
 			return len(w.metal(m.Spec.SystemID).Addresses) == len(addresses)
 		})
 	}
-	w.maas.ResetCalls()
 	s, err := w.scopes.Cluster(t.Context(), w.cluster, cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.await("the reservation is looked for twice", cluster, func(context.Context) bool {
-		_ = s.Inventory.ChangeDNSRecord(s.EndpointName(), func(*maas.Client) (*maas.DNSResource, error) { return nil, nil })
-		w.nudge(cluster)
-		return w.asked("dnsresources/", "") >= 2
+	w.await("the manager knows of the address", m, func(context.Context) bool {
+		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+		return seen != nil && slices.Contains(seen.IPAddresses, "10.77.0.60")
 	})
+	searched := func(times int) {
+		w.maas.ResetCalls()
+		w.await("the reservation is looked for", cluster, func(context.Context) bool {
+			_ = s.Inventory.ChangeDNSRecord(s.EndpointName(), func(*maas.Client) (*maas.DNSResource, error) { return nil, nil })
+			w.nudge(cluster)
+			return w.asked("dnsresources/", "") >= times
+		})
+	}
+	searched(1) // A reconcile that began before the manager knew of the address is over.
+	searched(2)
 	if asked := w.asked("ipaddresses/", "reserve"); asked > 0 {
 		t.Errorf("MAAS was asked %d times to reserve what a machine of the cluster has", asked)
 	}
