@@ -21,6 +21,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/leftvms"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
@@ -84,6 +85,9 @@ type Options struct {
 	RemediationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
+	// LeftVMInterval is the least time between two questions to a host that may have a VM left and does not respond; 0 is
+	// leftvms.Interval.
+	LeftVMInterval time.Duration
 	// RoomDelay is how long changes of LXDHosts are gathered before the room for templates is counted again; 0 is
 	// maasmachinetemplate.DefaultDelay.
 	RoomDelay time.Duration
@@ -139,6 +143,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		&lxdhost.Reconciler{
 			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
 			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
+		},
+		&leftvms.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
+			Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval), WatchFilter: o.WatchFilter,
 		},
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),

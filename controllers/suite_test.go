@@ -264,7 +264,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
 		QuarantineInterval: readOften, RemediationInterval: readOften,
-		Evacuation: w.evacuation, EvacuationInterval: readOften,
+		Evacuation: w.evacuation, EvacuationInterval: readOften, LeftVMInterval: readOften,
 		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {

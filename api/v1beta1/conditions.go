@@ -63,6 +63,10 @@ const (
 	// EvacuatedCondition is true while no VM of a MaasMachine is on a host that is to be empty; else there is no
 	// such condition. It is no part of Ready.
 	EvacuatedCondition = "Evacuated"
+
+	// NoVMsLeftCondition is false while VMs may be left on the host whose MaasMachines are gone, because the host could
+	// not be asked; else there is no such condition. It is no part of Ready.
+	NoVMsLeftCondition = "NoVMsLeft"
 )
 
 // Conditions of a MaasRemediation. All have positive polarity.
@@ -406,6 +410,9 @@ const (
 
 	// VMsHeldReason: what is left on the host does not leave unless somebody does what the message says.
 	VMsHeldReason = "VMsHeld"
+
+	// VMsLeftReason: VMs may be left on the host; the message names them.
+	VMsLeftReason = "VMsLeft"
 
 	// EvacuationNotEnabledReason: the manager may not replace Machines.
 	EvacuationNotEnabledReason = "EvacuationNotEnabled"

@@ -319,7 +319,7 @@ type LXDHostStatus struct {
 	NodeName string `json:"nodeName,omitempty"`
 
 	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, Evacuated while the host is to
-	// be empty, and Paused.
+	// be empty, NoVMsLeft while VMs without a MaasMachine may be left on it, and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

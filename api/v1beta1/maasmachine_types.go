@@ -11,10 +11,11 @@ import (
 // MachineFinalizer is removed from a MaasMachine once its machine is back in MAAS's pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// RecordAnnotation on a MaasMachine, a MaasCluster or a MaasRemediation is what the provider needs to continue after an
-// interruption at any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase, which VM
-// hosts may have its VM, the progress of removing it there, and that of its remediation. It is written before MAAS is asked for anything. Don't edit it: what
-// is in MAAS and not in the record is lost.
+// RecordAnnotation on a MaasMachine, a MaasCluster, a MaasRemediation or an LXDHost is what the provider needs to continue
+// after an interruption at any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase,
+// which VM hosts may have its VM, the progress of removing it there, and that of its remediation; of an LXDHost, which
+// VMs may be left there. It is written before MAAS is asked for anything. Don't edit it: what is in MAAS and not in the
+// record is lost.
 const RecordAnnotation = "capmaas.io/record"
 
 // StaticIPAnnotation on a MaasMachine is the static address that its bare-metal machine got, and that is removed when

@@ -5,6 +5,7 @@ package lxdhost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 
@@ -15,7 +16,9 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -27,12 +30,38 @@ var Conditions = []string{
 // summarize makes Ready. What is wrong comes before what is not known because of it. What MAAS has does not delay a
 // deletion. That a person keeps VMs off is nothing wrong, as with a Node.
 func summarize(host *infrav1.LXDHost) {
+	markLeft(host)
 	deleting := !host.DeletionTimestamp.IsZero()
 	order := slices.DeleteFunc(slices.Clone(Conditions), func(c string) bool {
 		return (deleting && c == infrav1.RegisteredCondition) || (c == infrav1.SchedulableCondition && isCordoned(host))
 	})
 	slices.SortStableFunc(order, func(a, b string) int { return isUnknown(host, a) - isUnknown(host, b) })
 	report.Summarize(host, deleting, order...)
+}
+
+// markLeft reports the VMs that may be left on a host without a MaasMachine, those first that a person must see to. It is
+// no part of Ready.
+func markLeft(host *infrav1.LXDHost) {
+	recorded, err := record.Of(host)
+	if err != nil {
+		report.SetUnknown(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason, report.Brief(err.Error()))
+		return
+	}
+	if len(recorded.Left) == 0 {
+		conditions.Delete(host, infrav1.NoVMsLeftCondition)
+		return
+	}
+	var kept, waiting []string
+	for _, vm := range recorded.Left {
+		name := fmt.Sprintf("%s of MaasMachine %s/%s", vm.Hostname, vm.Namespace, vm.Machine)
+		if vm.Kept == "" {
+			waiting = append(waiting, name)
+			continue
+		}
+		kept = append(kept, name+" ("+vm.Kept+")")
+	}
+	report.SetFalse(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason, "%d VM(s) may be left here, which are deleted when the host can be asked: %s",
+		len(recorded.Left), text.List(append(kept, waiting...), maxNamed))
 }
 
 // isCordoned reports whether a host takes no VMs for the only reason that a person has chosen so.

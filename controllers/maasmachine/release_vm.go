@@ -170,20 +170,21 @@ func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lx
 		out, err := r.cameBack(ctx, l, ref, found.VM)
 		return next{outcome: out}, err
 	}
-	return next{outcome: r.hostUnreachable(l, found, r.Clock.Now()), done: true}, nil
+	out, err := r.hostUnreachable(ctx, l, ref, found, r.Clock.Now())
+	return next{outcome: out, done: true}, err
 }
 
 // hostUnreachable waits for the host for a while, and then reports that a VM may be left there.
-func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time) outcome {
+func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time) (outcome, error) {
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
 			"can't check that VM %s is gone from its VM host, because only administrators of MAAS can refresh VM hosts: %s", vm, maas.Message(found.Why))
-		return proceed
+		return proceed, nil
 	}
 	var unprepared *lxd.NoSuccessorError
 	if errors.As(found.Why, &unprepared) && !found.Never {
-		return awaitSuccessor(m, unprepared)
+		return awaitSuccessor(m, unprepared), nil
 	}
 	if check.UnreachableSince == nil {
 		check.UnreachableSince, check.Tries = ptrTime(now), 0
@@ -196,17 +197,17 @@ func (r *Reconciler) hostUnreachable(l *life, found lxd.Presence, now time.Time)
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
 		l.record.Cleanup = &check
-		return waitAtMost(max(min(found.After, left), time.Second))
+		return waitAtMost(max(min(found.After, left), time.Second)), nil
 	}
-	remedy := fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it", vm)
-	if found.Never {
-		remedy = "This MAAS no longer has VM hosts: check the LXD host itself, and delete the VM there"
+	remedy, err := r.leave(ctx, l, ref, found, now)
+	if err != nil {
+		return proceed, err
 	}
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS has not been able to check since %s: %s. %s",
 		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
-	return proceed
+	return proceed, nil
 }
 
 // cameBack deletes a VM that was found again, and reports it. If its host refuses, the deletion is retried with a

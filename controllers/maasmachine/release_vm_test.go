@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -16,7 +18,11 @@ import (
 
 func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
-	r := &Reconciler{Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
+	scheme := runtime.NewScheme()
+	if err := infrav1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10), HostUnreachableTimeout: time.Minute}
 	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
 	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
 	began := time.Now()
@@ -26,17 +32,17 @@ func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 	}{{0, true}, {30 * time.Second, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
 		l := lifeOf(t, m) // As a new manager reads it.
 		l.Machine = scopeOf(m)
-		out := r.hostUnreachable(l, why, began.Add(step.after))
+		out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began.Add(step.after))
 		m = &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
 		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
-		if out.stop != step.waits {
+		if err != nil || out.stop != step.waits {
 			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
 		}
 	}
 	// MAAS was down for long: one attempt is not enough.
 	l := lifeOf(t, &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}})
 	l.Machine = scopeOf(l.MaasMachine)
-	if out := r.hostUnreachable(l, why, began); !out.stop {
+	if out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began); err != nil || !out.stop {
 		t.Error("a host is given up after one try")
 	}
 }

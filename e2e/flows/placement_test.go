@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -126,13 +127,40 @@ func failover(l *life.Life) {
 	l.Available(len(controlPlanes))
 	others := map[string]string{"lxd-b1": "zone-c", "lxd-c1": "zone-b"}
 	checkSpread(l, "zone-a", others[host])
-	// The host comes back with the VMs, as the event VMMayRemain announced.
+	says(l, host, dead)
 	box.MAAS.BreakVMHost(host, false, false)
-	for _, m := range dead {
-		if !box.MAAS.DeleteVM(host, m.Status.Hostname) {
-			l.Errorf("the VM %s is not on the host %s any more, though nobody could reach it", m.Status.Hostname, host)
+	l.Wait("what the host kept to be deleted", func() (bool, string, error) {
+		var left []string
+		for _, h := range box.MAAS.VMHosts() {
+			for _, vm := range h.VMs {
+				if slices.ContainsFunc(dead, func(m infrav1.MaasMachine) bool { return m.Status.Hostname == vm.Name }) {
+					left = append(left, vm.Name)
+				}
+			}
 		}
-	}
+		return len(left) == 0, fmt.Sprint(left), nil
+	})
+	says(l, host, nil)
+}
+
+// says waits until the LXDHost of a VM host names these VMs, and no others, as left on it.
+func says(l *life.Life, host string, left []infrav1.MaasMachine) {
+	l.Wait(fmt.Sprintf("LXDHost %s to name %d VMs", host, len(left)), func() (bool, string, error) {
+		list := &infrav1.LXDHostList{}
+		if err := box.Client.List(l.Context(), list); err != nil {
+			return false, "", err
+		}
+		at := slices.IndexFunc(list.Items, func(h infrav1.LXDHost) bool { return strings.HasPrefix(h.Name, host+"-") || h.Name == host })
+		if at < 0 {
+			return false, "there is none", nil
+		}
+		c := conditions.Get(&list.Items[at], infrav1.NoVMsLeftCondition)
+		if c == nil {
+			return len(left) == 0, "it names none", nil
+		}
+		named := !slices.ContainsFunc(left, func(m infrav1.MaasMachine) bool { return !strings.Contains(c.Message, m.Status.Hostname) })
+		return named && len(left) > 0, c.Message, nil
+	})
 }
 
 // Control planes and workers of both kinds in one cluster.

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leftvms deletes VMs that were left on LXD hosts. When a host dies, its VMs are replaced, and their
+// MaasMachines go although nobody knows whether the host still has the VMs. The record of its LXDHost names them. When
+// the host can be asked again, those that it has are proven to be ours, and to be nobody's, and deleted.
+package leftvms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+const (
+	// Interval is the least time between two questions to a host that does not respond. MAAS waits for such a host.
+	Interval = 30 * time.Second
+	// patience is the part of the time since a VM was left after which its host is asked again, up to maxIntervals.
+	patience     = 10
+	maxIntervals = 20
+	// verifyAfter is when to check that a VM which was found and deleted is gone.
+	verifyAfter = 5 * time.Second
+)
+
+// Reconciler deletes the VMs that the record of an LXDHost names.
+type Reconciler struct {
+	Client client.Client
+	// APIReader asks the API server, before a VM is deleted.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
+	// Interval is the least time between two questions to a host that does not respond.
+	Interval time.Duration
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters;maasmachines,verbs=list;watch
+
+// SetupWithManager makes the manager run the reconciler.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", "leftvms")
+	err := capicontroller.NewControllerManagedBy(mgr, log).
+		Named("leftvms").
+		For(&infrav1.LXDHost{}, builder.WithPredicates(predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: becameReady}))).
+		WithOptions(options).
+		Complete(ctx, r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller of VMs that were left: %w", err)
+	}
+	return nil
+}
+
+// becameReady reports whether a host is back.
+func becameReady(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*infrav1.LXDHost)
+	after, _ := e.ObjectNew.(*infrav1.LXDHost)
+	return ok && !conditions.IsTrue(before, infrav1.ReadyCondition) && conditions.IsTrue(after, infrav1.ReadyCondition)
+}
+
+// Reconcile asks one host for the VMs that may be left there.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	host := &infrav1.LXDHost{}
+	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) {
+		return ctrl.Result{}, nil
+	}
+	recorded, err := record.Open(r.Client, host)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var errs []error
+	var next time.Duration
+	for _, vm := range recorded.Left {
+		after, err := r.reconcileVM(ctx, &left{host: host, record: recorded, LeftVM: vm})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("VM %s, which may be left on LXDHost %s: %w", vm.Hostname, host.Name, err))
+		}
+		if after > 0 && (next == 0 || after < next) {
+			next = after
+		}
+	}
+	return ctrl.Result{RequeueAfter: next}, kerrors.NewAggregate(errs)
+}
+
+// left is a VM that may be left on a host.
+type left struct {
+	record.LeftVM
+	host   *infrav1.LXDHost
+	record *record.Record
+}
+
+// vm returns what the VM is searched by.
+func (l *left) vm() lxd.VM {
+	return lxd.VM{Hostname: l.Hostname, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host, Namesakes: l.Namesakes}
+}
+
+// reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
+func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Duration, err error) {
+	cluster, err := r.cluster(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	if cluster != nil && cluster.paused {
+		return r.pause(l), nil
+	}
+	region, err := r.region(ctx, l, cluster)
+	if err != nil {
+		return 0, err
+	}
+	if region == nil {
+		return r.pause(l), r.keep(ctx, l, noMAAS)
+	}
+	done, err := region.Turn(ctx, turns.Removal, turns.Acquire)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	found, err := region.Machines.LXD().FindVM(ctx, l.vm())
+	if err != nil {
+		return 0, err
+	}
+	switch found.State {
+	case lxd.Gone:
+		return 0, r.settle(ctx, l)
+	case lxd.Pending:
+		return max(found.After, time.Second), nil
+	case lxd.Unreachable:
+		return max(found.After, r.pause(l)), nil
+	}
+	return r.deleteVM(ctx, l, cluster, region, found)
+}
+
+// deleteVM deletes a VM that was found, if it is ours and nothing claims it.
+func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, region *scope.Region, found lxd.Presence) (again time.Duration, err error) {
+	why, err := r.keeps(ctx, l, cluster, found)
+	if err != nil {
+		return 0, err
+	}
+	if why != "" {
+		return r.pause(l), r.keep(ctx, l, why)
+	}
+	if err := region.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil && !errors.Is(err, maas.NotFound) {
+		return 0, fmt.Errorf("deleting it: %w", err)
+	}
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMDeleted", "Delete", "VM %s of MaasMachine %s/%s, which is gone, was still there; "+
+		"it is being deleted", l.Hostname, l.Namespace, l.Machine)
+	return verifyAfter, nil
+}
+
+// settle removes a VM from the record that the host does not have, or that another user has acquired.
+func (r *Reconciler) settle(ctx context.Context, l *left) error {
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Settle(l.LeftVM) }); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify", "VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
+	return nil
+}
+
+// keep records why a VM stays, and says so once.
+func (r *Reconciler) keep(ctx context.Context, l *left, why string) error {
+	if l.Kept == why {
+		return nil
+	}
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why) }); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why)
+	return nil
+}
+
+// pause returns when to ask a host again: the longer a VM has been left, the later.
+func (r *Reconciler) pause(l *left) time.Duration {
+	since := r.Clock.Since(l.Since.Time)
+	return min(max(since/patience, r.Interval), maxIntervals*r.Interval)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leftvms
+
+import (
+	"context"
+	"fmt"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Why a VM stays.
+const (
+	noMAAS    = "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"
+	noCluster = "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"
+)
+
+// owner is the MaasCluster of a VM that was left.
+type owner struct {
+	*infrav1.MaasCluster
+	// paused: it may be on its way to another management cluster, or be just restored.
+	paused bool
+}
+
+// cluster returns the MaasCluster that a VM was made for; nil if it is gone.
+func (r *Reconciler) cluster(ctx context.Context, l *left) (*owner, error) {
+	list := &infrav1.MaasClusterList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
+		return nil, fmt.Errorf("searching for its MaasCluster: %w", err)
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if c.Annotations[infrav1.OwnerIDAnnotation] != l.OwnerID {
+			continue
+		}
+		cluster := &clusterv1.Cluster{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}, cluster)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading its Cluster: %w", err)
+		}
+		return &owner{MaasCluster: c, paused: annotations.HasPaused(c) || annotations.IsPaused(cluster, c)}, nil
+	}
+	return nil, nil
+}
+
+// region returns the MAAS of a VM, as its cluster's identity sees it: another one may not see who has acquired the VM.
+// Without the cluster it is any identity that MAAS knows, which is enough to find out that the VM is gone.
+func (r *Reconciler) region(ctx context.Context, l *left, cluster *owner) (*scope.Region, error) {
+	if cluster != nil {
+		s, err := r.Scopes.Cluster(ctx, &clusterv1.Cluster{}, cluster.MaasCluster)
+		if err != nil {
+			return nil, err
+		}
+		return s.Region, nil
+	}
+	if l.host.Spec.VMHost == nil {
+		return r.Scopes.LXDHostRegion(ctx, l.host)
+	}
+	for _, region := range r.Scopes.Regions() {
+		if region.Where() == l.host.Annotations[infrav1.MAASAnnotation] {
+			return region, nil
+		}
+	}
+	return nil, nil
+}
+
+// keeps returns why a VM that was found is not deleted; "" if it is ours, and nothing claims it. Kubernetes is read after
+// MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
+func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (string, error) {
+	if cluster == nil {
+		return noCluster, nil
+	}
+	if lxd.IsVMHost(l.LeftVM.Host) && found.VM.HostRef != l.LeftVM.Host && !lxd.IsVMHostRef(l.LeftVM.Host, found.VM.Host) {
+		return "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there", nil
+	}
+	list := &infrav1.MaasMachineList{}
+	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
+		return "", fmt.Errorf("reading which MaasMachines claim it: %w", err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (m.Spec.SystemID != "" && m.Spec.SystemID == found.VM.SystemID) {
+			return fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's", m.Name), nil
+		}
+	}
+	return "", nil
+}
+
+// marks are what a VM carries that was made through LXD's own API.
+func marks(vm record.LeftVM) lxdhost.Marks {
+	return lxdhost.Marks{Owner: vm.OwnerID, Machine: vm.Hostname}
+}

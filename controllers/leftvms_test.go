@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+)
+
+// withDeadHosts gives up dead hosts soon, and reports often what is left there.
+func withDeadHosts(w *world) { w.hostTimeout, w.hostInterval = time.Second, readOften }
+
+// leftOn deletes a VM whose host is dead, and returns the LXDHost, which says so.
+func (w *world) leftOn(m *infrav1.MaasMachine) *infrav1.LXDHost {
+	w.t.Helper()
+	hostname := m.Status.Hostname
+	host := w.lxdHost(w.hostName(m.Status.LXDHost))
+	w.maas.BreakVMHost(m.Status.LXDHost, true, false)
+	w.beginDeletion(m)
+	w.goes(m)
+	w.saysLeft(host, hostname)
+	return host
+}
+
+// saysLeft waits until an LXDHost says of a VM that it may be left, and these words.
+func (w *world) saysLeft(host *infrav1.LXDHost, words ...string) {
+	w.t.Helper()
+	w.eventually(host, "says of a VM that it may be left", func() bool {
+		c := conditions.Get(host, infrav1.NoVMsLeftCondition)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != infrav1.VMsLeftReason {
+			return false
+		}
+		for _, word := range words {
+			if !strings.Contains(c.Message, word) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// isLeft checks that the host still has the VM of a MaasMachine that is gone.
+func (w *world) isLeft(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	if vm := m.Status.Hostname + "@" + m.Status.LXDHost; !slices.Contains(w.vmsOnHosts(), vm) {
+		w.t.Errorf("the hosts have %v, and not %s", w.vmsOnHosts(), vm)
+	}
+}
+
+// saysNothingLeft waits until an LXDHost no longer says that VMs may be left.
+func (w *world) saysNothingLeft(host *infrav1.LXDHost) {
+	w.t.Helper()
+	w.eventually(host, "says that nothing is left", func() bool { return !conditions.Has(host, infrav1.NoVMsLeftCondition) })
+}
+
+func TestAVMThatADeadHostKeptIsDeletedWhenTheHostIsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead := m.Status.LXDHost
+	host := w.leftOn(m)
+	w.stopManager() // What is left is not only in memory.
+	w.startManager(w.client.Scheme())
+	w.maas.BreakVMHost(dead, false, false)
+	w.eventUp(host, "LeftVMDeleted")
+	w.saysNothingLeft(host)
+	w.noVMs()
+}
+
+// A host that was reinstalled has no VM any more.
+func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead, hostname := m.Status.LXDHost, m.Status.Hostname
+	host := w.leftOn(m)
+	if !w.maas.DeleteVM(dead, hostname) {
+		t.Fatalf("the hosts have %v", w.vmsOnHosts())
+	}
+	w.maas.BreakVMHost(dead, false, false)
+	w.eventUp(host, "LeftVMGone")
+	w.saysNothingLeft(host)
+}
+
+// Nobody knows whether the cluster is deleted, or lives in another management cluster.
+func TestAVMWhoseClusterIsGoneIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("md-0", false, vm)
+	w.deployed(m)
+	dead := m.Status.LXDHost
+	host := w.leftOn(m)
+	w.deleteCluster(cluster)
+	w.maas.BreakVMHost(dead, false, false)
+	w.eventUp(host, "LeftVMKept")
+	w.isLeft(m)
+}
+
+// A MaasMachine that is made anew under the same name has a VM of the same name.
+func TestAVMWhoseNameIsClaimedAgainIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead := m.Status.LXDHost
+	host := w.leftOn(m)
+	again := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}, Spec: infrav1.MaasMachineSpec{Image: m.Spec.Image}}
+	w.create(again) // Nothing owns it, so it has no VM.
+	w.maas.BreakVMHost(dead, false, false)
+	w.saysLeft(host, "has its name")
+	w.isLeft(m)
+}
+
+// The host is back, its VM is a new machine in MAAS, and another user takes it before the manager finds it.
+func TestAVMThatWasLeftAndThatAnotherUserTookIsTheirs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts, withOtherUser(false))
+	m := w.deployedVM()
+	dead, hostname := m.Status.LXDHost, m.Status.Hostname
+	host := w.leftOn(m)
+	w.stopManager()
+	w.maas.BreakVMHost(dead, false, false)
+	w.lookAtHosts()
+	id := w.named(hostname)
+	w.await("the VM is Ready", host, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
+	if _, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id}); err != nil {
+		t.Fatal(err)
+	}
+	w.startManager(w.client.Scheme())
+	w.saysNothingLeft(host)
+	if theirs, there := w.maas.Machine(id); !there || theirs.Owner != "other" {
+		t.Errorf("MAAS has %+v", theirs)
+	}
+}
+
+func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withDeadHosts)
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	hostname := m.Status.Hostname
+	if err := server.Daemon.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.beginDeletion(m)
+	w.await(m.Name+" is gone", m, w.hostGone(m))
+	w.saysLeft(host, hostname)
+	if err := server.Daemon.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventUp(host, "LeftVMDeleted")
+	w.saysNothingLeft(host)
+	if got := server.VMs(t); len(got) > 0 {
+		t.Errorf("LXD has %v", got)
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}

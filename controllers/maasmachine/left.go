@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// leave records on the LXDHost of a host that the VM may be left there: package leftvms deletes it when the host can be
+// asked again. It returns what becomes of the VM.
+func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time) (remedy string, err error) {
+	hostname := l.Identity().Hostname
+	if found.Never {
+		return "This MAAS no longer has VM hosts: check the LXD host itself, and delete the VM there", nil
+	}
+	host, err := r.lxdHostOf(ctx, l, ref)
+	if err != nil {
+		return "", err
+	}
+	if host != nil {
+		recorded, err := record.Open(r.Client, host)
+		if err != nil {
+			return "", err
+		}
+		left, remembered := record.LeftVM{
+			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
+			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes,
+		}, false
+		if err := recorded.Store(ctx, func(d *record.Data) { remembered = d.Leave(left, now) }); err != nil {
+			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
+		}
+		if remembered {
+			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted", host.Namespace, host.Name), nil
+		}
+	}
+	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it",
+		hostname), nil
+}
+
+// lxdHostOf returns the LXDHost of a reference to a host; nil if there is none.
+func (r *Reconciler) lxdHostOf(ctx context.Context, l *life, ref string) (*infrav1.LXDHost, error) {
+	list := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("searching for the LXDHost of %s: %w", ref, err)
+	}
+	at := slices.IndexFunc(list.Items, func(h infrav1.LXDHost) bool {
+		if vmHost := h.Spec.VMHost; vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
+			return h.Annotations[infrav1.MAASAnnotation] == l.Where()
+		}
+		return lxd.DirectRef(h.Namespace, h.Name) == ref
+	})
+	if at < 0 {
+		return nil, nil
+	}
+	return &list.Items[at], nil
+}
