@@ -189,3 +189,29 @@ func TestExternalEndpointIsKept(t *testing.T) {
 		}
 	}
 }
+
+// A rollout that waits for room says so on the cluster, as long as it waits.
+func TestAClusterSaysWhichMachinesWaitForRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	fits := w.newMachine("fits", false, vm)
+	metal := w.newMachine("metal", false, infrav1.MaasMachineSpec{MinCPU: 64})
+	large := w.newMachine("large", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }))
+	w.deployed(fits)
+	waiting := func(words ...string) func() bool {
+		return func() bool {
+			c := conditions.Get(cluster, infrav1.MachinesHaveRoomCondition)
+			return c != nil && c.Reason == infrav1.WaitingForRoomReason && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(c.Message, w) })
+		}
+	}
+	w.eventually(cluster, "waiting for room for both", waiting("2 machine(s)", "large: ", "3 too small for the VM", "metal: "))
+	if got := conditions.GetReason(cluster, infrav1.ReadyCondition); got == infrav1.WaitingForRoomReason {
+		t.Errorf("it decides about Ready")
+	}
+	w.delete(large)
+	w.eventually(cluster, "waiting for room for one", waiting("1 machine(s)", "metal: "))
+	w.delete(metal)
+	w.eventually(cluster, "not waiting", func() bool { return !conditions.Has(cluster, infrav1.MachinesHaveRoomCondition) })
+}

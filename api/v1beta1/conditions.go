@@ -41,6 +41,10 @@ const (
 	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
 	FailureDomainsReadyCondition = "FailureDomainsReady"
 
+	// MachinesHaveRoomCondition is false while machines of the cluster wait for room, on VM hosts or among the machines in
+	// MAAS; else there is no such condition. It is no part of Ready.
+	MachinesHaveRoomCondition = "MachinesHaveRoom"
+
 	// LXDReadyCondition is true once every node of a host cluster is an LXD VM host of MAAS or, if MAAS has no VM hosts, an
 	// LXDHost that is ready.
 	LXDReadyCondition = "LXDReady"
@@ -126,6 +130,9 @@ const (
 
 	// ImageNotFoundReason: MAAS has no such image, or not for the architecture. Nothing is acquired until it has.
 	ImageNotFoundReason = "ImageNotFound"
+
+	// WaitingForRoomReason: machines of the cluster wait for room; the message has the reason for each.
+	WaitingForRoomReason = "WaitingForRoom"
 
 	// NoHostAvailableReason: no VM host fits; the message has the reason for each host. It is tried again.
 	NoHostAvailableReason = "NoHostAvailable"

@@ -312,7 +312,8 @@ type MaasClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 
-	// conditions are Ready (the summary), DNSReady, FailureDomainsReady, Paused and, for host clusters, LXDReady.
+	// conditions are Ready (the summary), DNSReady, FailureDomainsReady, Paused, MachinesHaveRoom while machines wait for
+	// room, and, for host clusters, LXDReady.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -88,6 +88,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
+		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), ignoreUnlessRoom).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.toCluster), objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.allClusters), objects.IgnoreUnlessCordoned).
@@ -197,7 +198,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	defer func() {
 		report.Summarize(maasCluster, !maasCluster.DeletionTimestamp.IsZero(), Conditions...)
 		maasCluster.Status.Ready = conditions.IsTrue(maasCluster, infrav1.ReadyCondition)
-		owned := slices.Concat(Conditions, []string{infrav1.ReadyCondition})
+		owned := slices.Concat(Conditions, []string{infrav1.ReadyCondition, infrav1.MachinesHaveRoomCondition})
 		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, maasCluster, owned)})
 	}()
 
@@ -217,6 +218,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Clu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	markRoom(maasCluster, machines)
 	p, err := r.ensureMarks(ctx, maasCluster, machines)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -288,6 +290,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	markRoom(maasCluster, machines)
 	if len(machines) > 0 {
 		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
