@@ -16,6 +16,9 @@ import (
 // host would be tried all the time. After a repair, it should be used again within the hour.
 var cooldowns = cooldown.Limits{First: 3 * time.Minute, Longest: time.Hour, Remembered: time.Hour}
 
+// directCooldowns are for direct hosts: only the manager waits for such a host, and one that restarts is soon back.
+var directCooldowns = cooldown.Limits{First: 20 * time.Second, Longest: 20 * time.Minute, Remembered: 20 * time.Minute}
+
 // What a host failed to do.
 const (
 	toCompose = "compose a VM"
@@ -23,20 +26,32 @@ const (
 )
 
 // SetClock sets the clock for cooldowns, for tests.
-func (s *Service) SetClock(now func() time.Time) { s.failures.SetClock(now) }
+func (s *Service) SetClock(now func() time.Time) {
+	s.failures.SetClock(now)
+	s.directFailures.SetClock(now)
+}
+
+// failuresOf returns the cooldowns of hosts of this kind.
+func (s *Service) failuresOf(host *Host) *cooldown.Cooldowns[string] {
+	if host.IsDirect() {
+		return s.directFailures
+	}
+	return s.failures
+}
 
 // failed records that a host could not compose a VM. A host that already cools down is not counted again: this compose
 // was under way then, or no other host was left.
-func (s *Service) failed(host string) {
-	if _, cooling := s.failures.Get(host); !cooling {
-		s.failures.Fail(host)
+func (s *Service) failed(host *Host) {
+	failures := s.failuresOf(host)
+	if _, cooling := failures.Get(host.Name); !cooling {
+		failures.Fail(host.Name)
 	}
 }
 
 // markCoolingDown marks the hosts that cool down after a failed compose.
 func (s *Service) markCoolingDown(hosts []Host) {
 	for i := range hosts {
-		if e, cooling := s.failures.Get(hosts[i].Name); cooling {
+		if e, cooling := s.failuresOf(&hosts[i]).Get(hosts[i].Name); cooling {
 			hosts[i].coolDown(e.Until, toCompose)
 		}
 	}

@@ -22,12 +22,16 @@ const supportedProfile = "maas"
 type Service struct {
 	composer     Composer
 	reservations *Reservations
-	failures     *cooldown.Cooldowns[string] // hosts that could not compose, by name
+	// VM hosts, and direct hosts, that could not compose, by name.
+	failures, directFailures *cooldown.Cooldowns[string]
 }
 
 // NewService makes a service on a composer. The services of all identities of one MAAS share reservations.
 func NewService(composer Composer, reservations *Reservations) *Service {
-	return &Service{composer: composer, reservations: reservations, failures: cooldown.New[string](cooldowns)}
+	return &Service{
+		composer: composer, reservations: reservations,
+		failures: cooldown.New[string](cooldowns), directFailures: cooldown.New[string](directCooldowns),
+	}
 }
 
 // GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
@@ -111,9 +115,9 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	}
 	switch {
 	case err == nil:
-		s.failures.Clear(host.Name)
+		s.failuresOf(&host).Clear(host.Name)
 	case blames(err):
-		s.failed(host.Name)
+		s.failed(&host)
 	}
 	if maas.NotSent(err) || notEnlisted != nil {
 		return VM{}, fmt.Errorf("composing a VM on VM host %s: %w", host.Name, err)

@@ -177,7 +177,7 @@ func TestAHostThatFailedAndDoesNotRespondIsSkippedOnce(t *testing.T) {
 			fleet := &hosts{list: []Host{host("a1", "a", failed(toAnswer, now.Add(until).Unix()))}}
 			s := NewService(fleet, NewReservations())
 			s.SetClock(func() time.Time { return now })
-			s.failed("a1")
+			s.failed(&Host{Name: "a1"})
 			list, err := s.GetAvailableLXDHosts(t.Context(), small)
 			if err != nil {
 				t.Fatal(err)
@@ -189,13 +189,30 @@ func TestAHostThatFailedAndDoesNotRespondIsSkippedOnce(t *testing.T) {
 	}
 }
 
+// A direct host that restarts is back before a VM host would be tried again.
+func TestADirectHostCoolsDownForLess(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := NewService(&hosts{}, NewReservations())
+	s.SetClock(func() time.Time { return now })
+	list := []Host{host("a1", "a"), host("a2", "a")}
+	list[1].Object = &HostObject{Direct: true}
+	for i := range list {
+		s.failed(&list[i])
+	}
+	s.markCoolingDown(list)
+	got := []time.Duration{list[0].CooldownUntil.Sub(now), list[1].CooldownUntil.Sub(now)}
+	if diff := cmp.Diff([]time.Duration{cooldowns.First, directCooldowns.First}, got); diff != "" {
+		t.Errorf("the cooldowns differ (-want +got):\n%s", diff)
+	}
+}
+
 // VMs that were on their way to a host when it failed are no further failures.
 func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
 	s := NewService(&hosts{}, NewReservations())
 	now := time.Unix(1000, 0)
 	s.SetClock(func() time.Time { return now })
 	for range 10 {
-		s.failed("a1")
+		s.failed(&Host{Name: "a1"})
 		now = now.Add(time.Second)
 	}
 	list := []Host{host("a1", "a")}
