@@ -58,6 +58,10 @@ func (s *Sandbox) RenameNode(ctx context.Context, node HostNode, name string) er
 	return s.guests.RenameNode(ctx, node.SystemID, name)
 }
 
+// Hang stops all that runs on a machine, until its next boot; with a bad disk, until it is deployed again. The machine
+// stays powered on.
+func (s *Sandbox) Hang(systemID string, badDisk bool) error { return s.guests.Hang(systemID, badDisk) }
+
 // LXD returns the daemon on a machine, also while the machine is powered off, or nil if none is installed.
 func (s *Sandbox) LXD(systemID string) *lxd.Daemon {
 	return s.guests.LXD(systemID)

@@ -29,6 +29,8 @@ type host struct {
 	power sync.Mutex
 	off   context.CancelFunc // ends what runs, nil while powered off
 	ran   chan struct{}      // closed when all of it has ended
+	// badDisk keeps the machine from booting.
+	badDisk bool
 
 	mutex  sync.Mutex
 	member *member // this machine as a part of its workload cluster, nil before kubeadm
@@ -51,6 +53,10 @@ func (h *host) powerOn(ctx context.Context) {
 	h.power.Lock()
 	defer h.power.Unlock()
 	if h.off != nil {
+		return
+	}
+	if h.badDisk {
+		h.runNothing()
 		return
 	}
 	ctx, h.off = context.WithCancel(ctx)

@@ -46,6 +46,8 @@ type Host struct {
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
 	certificate string
+	// proxied is what proxies before the LXD have, whichever project they lead to.
+	proxied lxdtest.Identity
 }
 
 // Start runs and prepares an LXD until the test ends, or skips the test as lxdtest.Require does.
@@ -59,7 +61,7 @@ func Start(t testing.TB) *Host {
 func StartAt(t testing.TB, address netip.Prefix) *Host {
 	t.Helper()
 	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge, Address: address})
-	h := (&Host{t: t, Daemon: daemon}).In(Project)
+	h := (&Host{t: t, Daemon: daemon, proxied: lxdtest.NewIdentity(t)}).In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)
 	h.certificate = server.Environment.Certificate
@@ -106,7 +108,7 @@ func (h *Host) Behind(t testing.TB, between lxdtest.Middleware) *Host {
 		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{keys}, InsecureSkipVerify: true}, // LXD's is self-signed
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return h.Daemon.Dial(ctx, "tcp", listen) },
 	}
-	proxy := lxdtest.StartProxy(t, onward, listen, between)
+	proxy := lxdtest.StartProxy(t, onward, listen, h.proxied, between)
 	behind := *h
 	behind.Address, behind.certificate = proxy.Address, string(proxy.Certificate)
 	return &behind

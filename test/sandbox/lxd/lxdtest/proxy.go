@@ -24,8 +24,24 @@ type Proxy struct {
 	Certificate []byte
 }
 
-// StartProxy runs a proxy until the test ends. LXD is at an address of onward, which has the client certificate.
-func StartProxy(t testing.TB, onward *http.Transport, address string, between Middleware) Proxy {
+// Identity is a server certificate (PEM) and its key. An LXD is known by it, also in several projects.
+type Identity struct {
+	Certificate, key []byte
+}
+
+// NewIdentity makes the identity of an LXD.
+func NewIdentity(t testing.TB) Identity {
+	t.Helper()
+	certificate, key, err := shared.GenerateMemCert(false, shared.CertOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Identity{Certificate: certificate, key: key}
+}
+
+// StartProxy runs a proxy with an identity until the test ends. LXD is at an address of onward, which has the client
+// certificate.
+func StartProxy(t testing.TB, onward *http.Transport, address string, identity Identity, between Middleware) Proxy {
 	t.Helper()
 	forward := between(&httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "https", address },
@@ -33,11 +49,7 @@ func StartProxy(t testing.TB, onward *http.Transport, address string, between Mi
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:     log.New(io.Discard, "", 0),
 	})
-	certificate, key, err := shared.GenerateMemCert(false, shared.CertOptions{}) // An LXD is known by it: each has another.
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	pair, err := tls.X509KeyPair(identity.Certificate, identity.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,5 +62,5 @@ func StartProxy(t testing.TB, onward *http.Transport, address string, between Mi
 		server.Close()
 		onward.CloseIdleConnections()
 	})
-	return Proxy{Address: server.Listener.Addr().String(), Certificate: certificate}
+	return Proxy{Address: server.Listener.Addr().String(), Certificate: identity.Certificate}
 }
