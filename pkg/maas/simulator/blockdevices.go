@@ -3,8 +3,8 @@
 package simulator
 
 import (
-	"net/http"
 	"slices"
+	"strconv"
 )
 
 // minBlockSize is the smallest block size that MAAS accepts, in bytes.
@@ -16,8 +16,11 @@ func (rq *request) listBlockDevices() (any, error) {
 		return nil, err
 	}
 	out := []any{}
-	for i, d := range m.disks {
-		out = append(out, renderDisk(m, d, i == 0))
+	for _, d := range m.disks {
+		out = append(out, renderDisk(m, d))
+	}
+	if m.storage.group != nil {
+		out = append(out, renderVolume(m))
 	}
 	return out, nil
 }
@@ -49,62 +52,26 @@ func (rq *request) createBlockDevice() (any, error) {
 	rq.addDisk(m, int64(size), f.get("name"), "")
 	d := m.disks[len(m.disks)-1]
 	d.model, d.serial, d.idPath, d.blockSize = f.get("model"), f.get("serial"), f.get("id_path"), block
-	return renderDisk(m, d, false), nil
+	return renderDisk(m, d), nil
 }
 
-// storageLayouts are the names of MAAS's layouts.
-var storageLayouts = []string{"bcache", "blank", "custom", "flat", "lvm", "vmfs6", "vmfs7"}
-
-// setStorageLayout partitions the boot disk. While MAAS does not know how the machine boots it makes no EFI partition.
-func (rq *request) setStorageLayout() (any, error) {
+// tagBlockDevice adds a tag to a physical disk of a Ready machine.
+func (rq *request) tagBlockDevice() (any, error) {
 	m, err := rq.machineFor(mayAdmin)
 	if err != nil {
 		return nil, err
 	}
-	if m.status != statusReady {
-		return nil, conflict("Cannot change the storage layout on a machine that is not Ready.")
-	}
-	name := rq.data.get("storage_layout")
+	at := slices.IndexFunc(m.disks, func(d *disk) bool { return strconv.Itoa(d.id) == rq.vars[1] })
 	switch {
-	case name == "":
-		return nil, invalidField("storage_layout", "This field is required.")
-	case !slices.Contains(storageLayouts, name):
-		return nil, invalidField("storage_layout", "Select a valid choice. %s is not one of the available choices.", name)
-	case len(m.disks) == 0:
-		return nil, badRequest("Machine is missing a boot disk; no storage layout can be applied.")
-	case name == "blank":
-		m.layout = layoutNone
-		return rq.renderMachine(m), nil
-	case name != "flat":
-		return nil, textError(http.StatusNotImplemented, "Not simulated: the storage layout %s", name)
+	case at < 0:
+		return nil, notFound("BlockDevice")
+	case m.status != statusReady:
+		return nil, conflict("Cannot update block device because the machine is not Ready.")
+	case rq.post.get("tag") == "":
+		return nil, badRequest("No provided tag!")
 	}
-	m.layout = m.flatLayout()
-	return rq.renderMachine(m), nil
-}
-
-// layout is how a boot disk is partitioned.
-type layout int
-
-const (
-	layoutNone layout = iota
-	layoutUEFI
-	// layoutPXE is for a machine of which MAAS does not know how it boots: it has no EFI partition, and its first
-	// partition has the number 2. If the machine boots with UEFI then, installing it fails.
-	layoutPXE
-)
-
-// flatLayout returns MAAS's default layout for what it knows of the machine.
-func (m *machine) flatLayout() layout {
-	if m.bootMethod == "" {
-		return layoutPXE
+	if d := m.disks[at]; !slices.Contains(d.tags, rq.post.get("tag")) {
+		d.tags = append(slices.Clone(d.tags), rq.post.get("tag"))
 	}
-	return layoutUEFI
-}
-
-// partitionsComplaint returns how the installation of a machine fails, or "".
-func (m *machine) partitionsComplaint() string {
-	if m.ephemeral || m.layout == layoutUEFI {
-		return ""
-	}
-	return "Installation failed (refer to the installation log for more information)."
+	return renderDisk(m, m.disks[at]), nil
 }

@@ -186,6 +186,9 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 	m.powerParams = map[string]string{"power_address": fmt.Sprintf("10.255.%d.%d", m.id/250, m.id%250+1)}
 	for i, size := range g.Disks {
 		s.addDisk(m, int64(size)*1000*1000*1000, diskName(i), "")
+		if i < len(g.DiskTags) {
+			m.disks[i].tags = g.DiskTags[i]
+		}
 	}
 	for _, tagName := range g.Tags {
 		m.tags = append(m.tags, s.ensureTag(tagName))
@@ -212,7 +215,8 @@ func (s *Simulator) startAs(m *machine, short string) {
 	m.powerState, m.netboot = "off", true
 	if m.status != statusNew {
 		m.commissioned, m.commissionStatus, m.testStatus = true, scriptPassed, scriptPassed
-		m.layout, m.bootMethod = layoutUEFI, bootUEFI
+		m.bootMethod = bootUEFI
+		s.setDefaultLayout(m)
 		m.commissionResult = s.db.next("scriptset")
 	}
 	switch m.status {
@@ -290,7 +294,6 @@ func (s *Simulator) newMachine(hostname string) *machine {
 func (s *Simulator) addDisk(m *machine, size int64, name, storagePool string) {
 	d := &disk{
 		id: s.db.next("blockdevice"), name: name, size: size, blockSize: minBlockSize, model: "QEMU HARDDISK", storagePool: storagePool,
-		partIDs: [2]int{s.db.next("partition"), s.db.next("partition")},
 	}
 	d.serial = "S" + m.systemID + name
 	d.idPath = "/dev/disk/by-id/" + d.serial
@@ -300,9 +303,6 @@ func (s *Simulator) addDisk(m *machine, size int64, name, storagePool string) {
 			d.serial = "lxd_root"
 		}
 		d.idPath = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_" + d.serial
-	}
-	for i := range d.uuids {
-		d.uuids[i] = s.newUUID()
 	}
 	m.disks = append(m.disks, d)
 }

@@ -286,7 +286,8 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 	}
 	m := rq.addVM(h, made, spec)
 	if spec.skipCommissioning {
-		m.status, m.layout = statusReady, layoutUEFI
+		m.status = statusReady
+		rq.setDefaultLayout(m)
 	}
 	rq.publish(m, ChangeCreated, "", m.status.String())
 	return m, nil

@@ -363,7 +363,8 @@ func (s *Simulator) finishCommission(m *machine) {
 
 // finishScripts continues commissioning when the machine's data is known.
 func (s *Simulator) finishScripts(m *machine) {
-	m.commissioned, m.layout, m.commissionStatus = true, m.flatLayout(), scriptPassed
+	m.commissioned, m.commissionStatus = true, scriptPassed
+	s.setDefaultLayout(m)
 	s.connectInterfaces(m)
 	s.setStatus(m, statusTesting)
 	m.testStatus = scriptRunning

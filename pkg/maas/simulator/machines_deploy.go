@@ -51,6 +51,11 @@ func (rq *request) deploy() (any, error) {
 	if err := rq.checkAddresses(m); err != nil {
 		return nil, err
 	}
+	if !options.ephemeral && len(m.disks) > 0 {
+		if err := rq.storageErrors(m, osystem); err != nil {
+			return nil, err
+		}
+	}
 	if ready {
 		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
 	}

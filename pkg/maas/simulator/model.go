@@ -182,8 +182,6 @@ type disk struct {
 	idPath      string
 	storagePool string
 	tags        []string
-	partIDs     [2]int
-	uuids       [4]string
 }
 
 // dnsResource is a name with addresses in a domain.
@@ -252,8 +250,8 @@ type machine struct {
 	crashDump        bool
 	userData         []byte
 	gatewayLink      *address
-	commissioned     bool   // it passed commissioning: a release ends in Ready, not New
-	layout           layout // of its boot disk
+	commissioned     bool // it passed commissioning: a release ends in Ready, not New
+	storage          storage
 	bootMethod       string // "" until its first PXE request
 	commissionResult int
 	testResult       int

@@ -98,6 +98,7 @@ type RegionMachine struct {
 	CPUSpeed     int         `json:"cpu_speed,omitempty"`
 	Memory       int         `json:"memory"` // MiB
 	Disks        []int       `json:"disks"`  // GB (10^9 bytes)
+	DiskTags     [][]string  `json:"disk_tags,omitempty"` // of the disks, in their order
 	Tags         []string    `json:"tags,omitempty"`
 	PowerType    string      `json:"power_type,omitempty"`
 	Status       string      `json:"status,omitempty"` // a filter's short name; default "ready"

@@ -43,7 +43,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 		"netboot": m.netboot, "tag_names": tagNames(m.tags), "address_ttl": nil,
 		"zone": renderZone(m.zone), "pool": renderPool(m.pool), "disable_ipv4": false,
 		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
-		"cache_sets": []any{}, "bcaches": []any{}, "raids": []any{}, "volume_groups": []any{}, "special_filesystems": []any{},
+		"raids": []any{}, "special_filesystems": []any{},
 		"last_sync": nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
 		"hardware_info": hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
 	}
@@ -125,65 +125,6 @@ func defaultGateways(m *machine) object {
 		family["gateway_ip"], family["link_id"] = textOrNil(link.subnet.gateway), link.id
 	}
 	return object{"ipv4": v4, "ipv6": v6}
-}
-
-func renderMachineDisks(m *machine, out object) {
-	disks := []any{}
-	for i, d := range m.disks {
-		disks = append(disks, renderDisk(m, d, i == 0))
-	}
-	out["blockdevice_set"], out["physicalblockdevice_set"], out["virtualblockdevice_set"] = disks, disks, []any{}
-	out["boot_disk"] = nil
-	if len(disks) > 0 {
-		out["boot_disk"] = disks[0]
-	}
-}
-
-// The size of the EFI partition on a boot disk, and what partition tables take at its ends, in bytes.
-const (
-	efiSize     = 512 << 20
-	diskOverlap = 6 << 20
-)
-
-func renderDisk(m *machine, d *disk, boot bool) object {
-	uri := fmt.Sprintf("%snodes/%s/blockdevices/%d/", apiRoot, m.systemID, d.id)
-	out := object{
-		"id": d.id, "name": d.name, "type": "physical", "path": "/dev/disk/by-dname/" + d.name, "id_path": nilIfEmpty(d.idPath),
-		"serial": d.serial, "model": d.model, "size": d.size, "block_size": d.blockSize, "tags": orNone(d.tags), "uuid": nil,
-		"system_id": m.systemID, "firmware_version": nil, "numa_node": 0, "storage_pool": nilIfEmpty(d.storagePool),
-		"filesystem": nil, "partition_table_type": nil, "partitions": []any{}, "used_for": "Unused", "used_size": int64(0),
-		"available_size": d.size - diskOverlap + 512*1024, "resource_uri": uri,
-	}
-	if boot && m.layout != layoutNone && d.size > efiSize+2*diskOverlap {
-		renderPartitions(m, d, uri, out)
-	}
-	return out
-}
-
-// renderPartitions renders a boot disk's partitions: with UEFI there are two, otherwise one, which MAAS numbers 2.
-func renderPartitions(m *machine, d *disk, uri string, out object) {
-	parts, root := []any{}, d.size-diskOverlap
-	text := "GPT partitioned with 1 partition"
-	if m.layout == layoutUEFI {
-		root -= efiSize
-		parts = append(parts, partition(m, d, 0, efiSize, "fat32", "efi", "/boot/efi", uri))
-		text = "GPT partitioned with 2 partitions"
-	}
-	root -= root % (4 << 20)
-	out["partition_table_type"], out["used_for"], out["partitions"] = "GPT", text, append(parts, partition(m, d, 1, root, "ext4", "root", "/", uri))
-	out["used_size"], out["available_size"] = d.size-d.size%512-512*1024, 0
-}
-
-func partition(m *machine, d *disk, i int, size int64, fstype, label, mount, uri string) object {
-	return object{
-		"id": d.partIDs[i], "uuid": d.uuids[2*i], "size": size, "bootable": i == 0, "tags": []string{},
-		"path": fmt.Sprintf("/dev/disk/by-dname/%s-part%d", d.name, i+1), "device_id": d.id, "type": "partition",
-		"used_for": fmt.Sprintf("%s formatted filesystem mounted at %s", fstype, mount), "system_id": m.systemID,
-		"filesystem": object{
-			"fstype": fstype, "label": label, "uuid": d.uuids[2*i+1], "mount_point": mount, "mount_options": nil,
-		},
-		"resource_uri": fmt.Sprintf("%spartition/%d", uri, d.partIDs[i]),
-	}
 }
 
 func renderMachineTests(m *machine, out object) {

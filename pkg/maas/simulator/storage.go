@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+// Sizes that MAAS counts with, in bytes (maasserver/models/partition.py, partitiontable.py, filesystemgroup.py).
+const (
+	alignment   = 4 << 20 // of partitions, and an extent of LVM
+	tableSize   = 5 << 20 // what a partition table takes
+	grubSize    = 1 << 20 // what it takes in addition, unless the machine is known to boot with UEFI
+	efiSize     = 512 << 20
+	minBootSize = 512 << 20
+	minRootSize = 3 << 30
+)
+
+// storage is what a machine's disks hold. It never changes: the next layout makes another one.
+type storage struct {
+	tables map[*disk][]*partition
+	whole  map[*disk]*filesystem // what a disk without partitions holds
+	group  *volumeGroup          // of LVM, bcache or VMFS
+	cache  *cacheSet
+}
+
+type partition struct {
+	id, index int
+	uuid      string
+	size      int64
+	bootable  bool
+	fs        *filesystem
+}
+
+// filesystem is what a disk, partition or volume is formatted with; what it is used for, where it is not mounted.
+type filesystem struct{ uuid, fstype, label, mount, use string }
+
+// volumeGroup is MAAS's FilesystemGroup with its one volume.
+type volumeGroup struct {
+	id        int
+	kind      string // lvm-vg, bcache or vmfs6
+	name      string
+	uuid      string
+	size      int64
+	on        *disk
+	member    *partition
+	cacheMode string
+	volume    *volume
+}
+
+// volume is MAAS's VirtualBlockDevice.
+type volume struct {
+	id   int
+	name string
+	uuid string
+	size int64
+	fs   *filesystem
+}
+
+// cacheSet is the cache of a bcache: a partition, or a whole disk.
+type cacheSet struct {
+	id   int
+	on   *disk
+	part *partition // nil: the whole disk
+}
+
+// bootDisk returns the first disk that is large enough to boot from; nil if there is none (get_boot_disk in
+// maasserver/models/node.py).
+func (m *machine) bootDisk() *disk {
+	for _, d := range m.disks {
+		if d.size >= minBootSize {
+			return d
+		}
+	}
+	return nil
+}
+
+func (m *machine) arch() string { return firstPart(m.architecture, '/') }
+
+// tableOverhead is get_overhead_size in maasserver/models/partitiontable.py.
+func (m *machine) tableOverhead() int64 {
+	if m.arch() == "amd64" && m.bootMethod != bootUEFI {
+		return tableSize + grubSize
+	}
+	return tableSize
+}
+
+// used returns the space of a disk that is taken, and available what is left for partitions.
+func (m *machine) used(d *disk) int64 {
+	parts, partitioned := m.storage.tables[d]
+	switch {
+	case m.storage.whole[d] != nil:
+		return d.size
+	case !partitioned:
+		return 0
+	}
+	return m.tableOverhead() + sizeOf(parts)
+}
+
+func (m *machine) available(d *disk) int64 {
+	if m.storage.whole[d] != nil {
+		return 0
+	}
+	return m.room(d, m.storage.tables[d])
+}
+
+// room returns what is left for partitions beside those in a disk's table.
+func (m *machine) room(d *disk, parts []*partition) int64 {
+	return max(0, aligned(d.size-m.tableOverhead()-sizeOf(parts)))
+}
+
+func aligned(size int64) int64 { return size - size%alignment }
+
+func sizeOf(parts []*partition) (sum int64) {
+	for _, p := range parts {
+		sum += p.size
+	}
+	return sum
+}
+
+// mounts returns what is mounted where.
+func (st storage) mounts() map[string]bool {
+	out := map[string]bool{}
+	note := func(fs *filesystem) {
+		if fs != nil && fs.mount != "" {
+			out[fs.mount] = true
+		}
+	}
+	for _, parts := range st.tables {
+		for _, p := range parts {
+			note(p.fs)
+		}
+	}
+	if st.group != nil {
+		note(st.group.volume.fs)
+	}
+	return out
+}
+
+// storageErrors returns why a machine cannot be deployed with what its disks hold (storage_layout_issues in
+// maasserver/models/node.py).
+func (s *Simulator) storageErrors(m *machine, osystem string) error {
+	errs := formErrors{}
+	if containsAny([]string{osystem}, []string{"ubuntu", "centos", "rhel"}) {
+		mounted := m.storage.mounts()
+		if !mounted["/"] {
+			errs.add("storage", "Mount the root '/' filesystem to be able to deploy this node.")
+		}
+		if s.version.atLeast(8) && m.bootMethod == bootUEFI && !mounted["/boot/efi"] {
+			errs.add("storage", "UEFI system requires a /boot/efi filesystem. Please configure /boot/efi to proceed.")
+		}
+		if m.storage.group != nil && m.storage.group.kind == groupVMFS {
+			errs.add("storage", "This node cannot be deployed because the selected deployment OS, %s, does not support VMFS6.", osystem)
+		}
+	}
+	return errs.err()
+}
+
+// partitionsComplaint returns how the installation of a machine fails, or "": of one that boots with UEFI and has no EFI partition.
+func (m *machine) partitionsComplaint() string {
+	if m.ephemeral || m.storage.mounts()["/boot/efi"] {
+		return ""
+	}
+	return "Installation failed (refer to the installation log for more information)."
+}
