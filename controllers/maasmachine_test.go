@@ -190,8 +190,9 @@ func TestControlPlanesAreSpread(t *testing.T) {
 // took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
 	kinds := map[string]infrav1.MaasMachineSpec{
-		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
-		"bare metal": {StaticIP: "10.77.0.51"},
+		"VM":                      withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
+		"bare metal":              {StaticIP: "10.77.0.51"},
+		"bare metal with storage": withSpec(shaped("lvm", nil, nil), func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.52" }),
 	}
 	for kind, spec := range kinds {
 		for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {

@@ -251,6 +251,9 @@ const (
 	// once, as a restored or emptied MAAS does. Nothing is replaced or let go until a person confirms it.
 	MachinesVanishedReason = "MachinesVanished"
 
+	// StorageImpossibleReason: no machine that matches can have the layout of spec.storage. The message names machines and disks.
+	StorageImpossibleReason = "StorageImpossible"
+
 	// MachineDoesNotFitReason: the machine in spec.systemID does not meet the spec.
 	MachineDoesNotFitReason = "MachineDoesNotFit"
 

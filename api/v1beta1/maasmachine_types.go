@@ -250,6 +250,65 @@ type LXDMachineConfig struct {
 	Commission bool `json:"commission,omitempty"`
 }
 
+// StorageLayout is MAAS's name of a storage layout.
+// +kubebuilder:validation:Enum=flat;lvm;bcache;vmfs6;vmfs7;custom;blank
+type StorageLayout string
+
+// DiskSelector chooses a physical disk of a machine: the boot disk if it fits, or else the first other one in MAAS that does.
+// +kubebuilder:validation:MinProperties=1
+type DiskSelector struct {
+	// tags that the disk must have in MAAS, all of them, for example ssd, nvme or sata.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=256
+	Tags []string `json:"tags,omitempty"`
+
+	// serial number of the disk. It fits one machine only: choose that with systemID.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Serial string `json:"serial,omitempty"`
+
+	// minSize is the least size of the disk in GB.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinSize int32 `json:"minSize,omitempty"`
+}
+
+// MachineStorage is what MAAS makes of the disks of a bare-metal machine before it installs the image.
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.options.all(o, o in ['boot_size', 'root_size', 'vg_name', 'lv_name', 'lv_size', 'cache_mode', 'cache_size', 'cache_no_part'])",fieldPath=".options",message="options are parameters of MAAS's set_storage_layout: boot_size, root_size, vg_name, lv_name, lv_size, cache_mode, cache_size, cache_no_part; choose the disk with rootDisk"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.layout == 'lvm' || !self.options.exists(o, o in ['vg_name', 'lv_name', 'lv_size'])",fieldPath=".options",message="vg_name, lv_name and lv_size are options of the layout lvm: set layout to lvm, or remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.options) || self.layout == 'bcache' || !self.options.exists(o, o in ['cache_mode', 'cache_size', 'cache_no_part'])",fieldPath=".options",message="cache_mode, cache_size and cache_no_part are options of the layout bcache: set layout to bcache, or remove them"
+// +kubebuilder:validation:XValidation:rule="!(self.layout in ['custom', 'blank']) || (!has(self.options) && !has(self.rootDisk))",fieldPath=".layout",message="the layouts custom and blank have no options and no rootDisk: remove them, or set another layout"
+type MachineStorage struct {
+	// layout is one of MAAS's: flat (one root file system), lvm, bcache (needs a second disk with the tag ssd, of which MAAS takes the
+	// smallest), vmfs6 and vmfs7 (for ESXi), custom (what a commissioning script of the machine has written), or blank (nothing; only
+	// with deployInMemory).
+	// +required
+	Layout StorageLayout `json:"layout"`
+
+	// rootDisk chooses the disk of the root file system; what the firmware reads stays on the boot disk. Machines without such a disk are
+	// not used. Default: the boot disk.
+	// +optional
+	RootDisk *DiskSelector `json:"rootDisk,omitempty"`
+
+	// options are parameters of the layout as MAAS names them: boot_size, root_size; for lvm also vg_name, lv_name, lv_size; for bcache also
+	// cache_mode, cache_size, cache_no_part. Sizes are in bytes, with a unit (50G), or in percent (80%).
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=8
+	// +kubebuilder:validation:XValidation:rule="self.all(o, !o.endsWith('_size') || self[o].matches('^[1-9][0-9]{0,17}([KkMmGgTtPp]|([.][0-9]+)?%)?$'))",message="sizes are in bytes, with a unit, or in percent, for example 512M, 50G or 80%"
+	// +kubebuilder:validation:XValidation:rule="!('cache_mode' in self) || self['cache_mode'] in ['writeback', 'writethrough', 'writearound']",message="cache_mode is writeback, writethrough or writearound"
+	Options map[string]StorageOption `json:"options,omitempty"`
+}
+
+// StorageOption is the value of a parameter of a storage layout.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=64
+type StorageOption string
+
 // EraseMode is how the disks of a bare-metal machine are erased before it returns to MAAS's pool.
 // +kubebuilder:validation:Enum=none;quick;secure;full
 type EraseMode string
@@ -321,6 +380,8 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.providerID) || (has(self.systemID) && self.providerID.endsWith('/' + self.systemID))",fieldPath=".providerID",message="providerID is set by the controller and ends in systemID (maas://<zone>/<system id>): remove providerID"
 // +kubebuilder:validation:XValidation:rule="!has(self.architecture) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".architecture",message="architecture is for bare metal: an LXD VM has that of its host; remove architecture, and choose hosts by tags"
 // +kubebuilder:validation:XValidation:rule="!has(self.tags) || !has(self.notTags) || !self.tags.exists(t, t in self.notTags)",fieldPath=".notTags",message="a tag is in tags and in notTags: no machine has it and lacks it; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".storage",message="storage is for bare metal: an LXD VM has the disks of lxdConfig; remove storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage) || self.storage.layout != 'blank' || (has(self.deployInMemory) && self.deployInMemory)",fieldPath=".storage.layout",message="the layout blank leaves nothing to install on: set deployInMemory, or another layout"
 type MaasMachineSpec struct {
 	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain overrides it. Default: any zone.
 	// +optional
@@ -447,6 +508,11 @@ type MaasMachineSpec struct {
 	// lxdConfig is how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
 	// +optional
 	LXDConfig *LXDMachineConfig `json:"lxdConfig,omitempty"`
+
+	// storage is what MAAS makes of the disks of a bare-metal machine before it installs the image. Afterwards, when the machine is back
+	// in the pool, it gets MAAS's default layout. It needs an administrator's API key. Default: as the machine is in MAAS.
+	// +optional
+	Storage *MachineStorage `json:"storage,omitempty"`
 
 	// release is how a bare-metal machine is given back to MAAS when the MaasMachine is deleted. It may be changed at
 	// any time, also during the deletion; while MAAS erases disks, a change counts only once that has failed.
@@ -712,6 +778,7 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.staticIP) == has(oldSelf.staticIP) && (!has(self.staticIP) || self.staticIP == oldSelf.staticIP)",fieldPath=".staticIP",message="staticIP is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.staticIPPoolRef) == has(oldSelf.staticIPPoolRef) && (!has(self.staticIPPoolRef) || self.staticIPPoolRef == oldSelf.staticIPPoolRef)",fieldPath=".staticIPPoolRef",message="staticIPPoolRef is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.lxdConfig) == has(oldSelf.lxdConfig) && (!has(self.lxdConfig) || self.lxdConfig == oldSelf.lxdConfig)",fieldPath=".lxdConfig",message="lxdConfig is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || self.storage == oldSelf.storage)",fieldPath=".storage",message="storage is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.systemID) || has(self.systemID)",fieldPath=".systemID",message="systemID can't be removed once it is set"
 	Spec MaasMachineSpec `json:"spec"`

@@ -35,9 +35,18 @@ provisioningMode: bare-metal
 dynamicLXD: false
 staticIP: 10.77.0.50
 `,
-	"a VM by the short form": "{image: i, dynamicLXD: true}",
-	"a VM by both forms":     "{image: i, dynamicLXD: true, provisioningMode: lxd}",
-	"a VM of the least size": `{image: i, provisioningMode: lxd, minMemory: 2048, minDiskSize: 8, lxdConfig: {storage: {size: "8"}}}`,
+	"disks in full": `
+image: i
+storage:
+  layout: lvm
+  rootDisk: {tags: [ssd, nvme], serial: S5G-1, minSize: 100}
+  options: {boot_size: 1G, root_size: "80%", vg_name: system, lv_name: root, lv_size: "53687091200"}
+`,
+	"a cached disk":           "{image: i, storage: {layout: bcache, options: {cache_mode: writearound, cache_no_part: 'true'}}}",
+	"disks that are not used": "{image: i, deployInMemory: true, storage: {layout: blank}}",
+	"a VM by the short form":  "{image: i, dynamicLXD: true}",
+	"a VM by both forms":      "{image: i, dynamicLXD: true, provisioningMode: lxd}",
+	"a VM of the least size":  `{image: i, provisioningMode: lxd, minMemory: 2048, minDiskSize: 8, lxdConfig: {storage: {size: "8"}}}`,
 	"a VM in full": `
 image: ubuntu/noble
 provisioningMode: lxd

@@ -38,6 +38,8 @@ var refusedMachineUpdates = []update{
 	machineUpdate("kernel", ".kernel", "{image: i, kernel: ga-24.04}", "{image: i, kernel: hwe-24.04}"),
 	machineUpdate("crash dumps", ".kernelCrashDump", "{image: i}", "{image: i, kernelCrashDump: true}"),
 	machineUpdate("hardware sync", ".hardwareSync", "{image: i, hardwareSync: true}", "{image: i}"),
+	machineUpdate("storage", ".storage", "{image: i}", "{image: i, storage: {layout: lvm}}"),
+	machineUpdate("options of the storage", ".storage", "{image: i, storage: {layout: lvm}}", "{image: i, storage: {layout: lvm, options: {vg_name: v}}}"),
 	machineUpdate("deployInMemory", ".deployInMemory", "{image: i}", "{image: i, deployInMemory: true}"),
 	machineUpdate("mode", ".provisioningMode", "{image: i}", "{image: i, provisioningMode: lxd}"),
 	machineUpdate("short form of the mode", ".dynamicLXD", "{image: i, dynamicLXD: true}", "{image: i}"),

@@ -31,6 +31,9 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	constraints := l.Constraints()
+	if out, err := r.storageRestoration(ctx, l); err != nil || out.stop { // An earlier try ended between the layout and the allocation.
+		return out, err
+	}
 	var err error
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
@@ -40,6 +43,13 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	defer done()
+	if l.MaasMachine.Spec.Storage != nil {
+		id, out, err := r.shape(ctx, l, constraints)
+		if err != nil || out.stop {
+			return out, err
+		}
+		constraints.SystemID = id
+	}
 	var allocated *maas.Machine
 	var instead *machine.ComposedInsteadError
 	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
@@ -56,6 +66,8 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return r.noMachine(ctx, l, err, constraints), nil
 	case err != nil:
 		return proceed, err
+	case hasOthersStorage(l, allocated):
+		return r.returnMachine(ctx, l, allocated)
 	}
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
 }
@@ -77,6 +89,7 @@ func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		l.record.Acquired() // The outcome of the claim is known.
+		l.Machines.Include(l.maas.SystemID, string(l.MaasMachine.UID))
 		return proceed, nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)

@@ -104,8 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.claim, r.bridge, r.network, r.deployment, r.annotation,
-		r.observation,
+		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.bridge, r.network,
+		r.deployment, r.annotation, r.observation,
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *Reconciler) vmSteps() []step {
 
 // bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release}
+	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release, r.storageRestoration}
 }
 
 // vmDeletion deletes a VM, and makes sure that its host no longer has it.

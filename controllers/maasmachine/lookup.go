@@ -144,6 +144,9 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 			return proceed, err
 		}
 	}
+	if hasOthersStorage(l, found[0]) {
+		return r.returnMachine(ctx, l, found[0])
+	}
 	return proceed, r.acquired(ctx, l, found[0], "Adopted")
 }
 
@@ -194,7 +197,7 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 // acquired continues with a machine that is proven to be ours.
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	l.left = l.Machines.LeftoverAddress(m)
+	l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID)).Address
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
 	return r.store(ctx, l, m.SystemID)

@@ -61,8 +61,12 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
 // attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
+	left := machine.Leftover{Storage: l.record.StorageOn(l.maas.SystemID) != nil}
 	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
-		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), address) // Once in the pool, the machine must lose this address before another of our objects allocates it.
+		left.Address = address
+	}
+	if left != (machine.Leftover{}) { // Once in the pool, the machine must lose it before another of our objects allocates the machine.
+		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), left)
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:

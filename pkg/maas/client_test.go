@@ -345,6 +345,23 @@ func TestRequests(t *testing.T) {
 			},
 			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"set_storage_layout"}}, url.Values{"storage_layout": {"flat"}}},
 		},
+		"set a layout": {
+			func() error {
+				_, err := client.SetStorageLayout(ctx, Unrecorded("a test"), "abc",
+					StorageLayout{Name: "lvm", RootDevice: 7, Options: map[string]string{"vg_name": "system"}})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"set_storage_layout"}},
+				url.Values{"storage_layout": {"lvm"}, "root_device": {"7"}, "vg_name": {"system"}}},
+		},
+		"restore the storage": {
+			func() error { _, err := client.RestoreStorage(ctx, Unrecorded("a test"), "abc"); return err },
+			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"restore_storage_configuration"}}, url.Values{}},
+		},
+		"pick": {
+			func() error { _, err := client.PickMachine(ctx, AllocateParams{Zone: "z"}); return err },
+			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{"zone": {"z"}, "dry_run": {"true"}}},
+		},
 		"create a tag": {
 			func() error {
 				return client.CreateTag(ctx, Unrecorded("a test"), Tag{Name: "bad", Comment: "it smokes"})

@@ -97,17 +97,6 @@ func (c *Client) MarkFixed(ctx context.Context, permit Permit, systemID, comment
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "mark_fixed", params: form, permit: permit}, systemID)
 }
 
-// StorageLayoutFlat is one root file system, and an EFI partition if BIOSBootMethod is known.
-const StorageLayoutFlat = "flat"
-
-// SetStorageLayout partitions the boot disk (POST machines/{id}/ op=set_storage_layout, for administrators). The layout of a machine
-// whose BIOSBootMethod is "" has no EFI partition: installing it on a VM fails. Conflict: the machine is not StatusReady.
-func (c *Client) SetStorageLayout(ctx context.Context, permit Permit, systemID, layout string) (*Machine, error) {
-	return c.machineCall(ctx, call{
-		method: http.MethodPost, op: "set_storage_layout", params: url.Values{"storage_layout": {layout}}, permit: permit,
-	}, systemID)
-}
-
 // BlockDevice is a disk of a machine as MAAS finds it when it installs the machine: by model and serial number.
 type BlockDevice struct {
 	Name          string

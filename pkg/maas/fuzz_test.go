@@ -104,6 +104,15 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return value(c.PowerOnMachine(ctx, Unrecorded("a test"), "abc123", ""))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.QueryPower(ctx, "abc123")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.SetStorageLayout(ctx, Unrecorded("a test"), "abc123", StorageLayout{Name: "lvm", RootDevice: 1}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.RestoreStorage(ctx, Unrecorded("a test"), "abc123"))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.PickMachine(ctx, AllocateParams{Zone: "z"}))
+	},
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

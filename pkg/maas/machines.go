@@ -109,15 +109,18 @@ type Machine struct {
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.
 type Disk struct {
+	ID         int         `json:"id"`
 	Name       string      `json:"name"`
 	Model      string      `json:"model"`
 	Serial     string      `json:"serial"`
 	Size       int64       `json:"size"`
+	Tags       []string    `json:"tags"`
 	Partitions []Partition `json:"partitions"`
 }
 
 // Partition is a partition of a disk; its size is in bytes.
 type Partition struct {
+	ID   int   `json:"id"`
 	Size int64 `json:"size"`
 }
 
@@ -254,6 +257,22 @@ type AllocateParams struct {
 // AllocateMachine takes a machine (POST machines/ op=allocate). Conflict: none fits. With neither SystemID nor all VM
 // hosts in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
+	machine := &Machine{}
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(), slow: true, permit: permit}, machine)
+	return machine, err
+}
+
+// PickMachine returns the machine that AllocateMachine would take now, and takes nothing (POST machines/ op=allocate with
+// dry_run). Conflict: none fits. A VM is composed all the same where AllocateMachine would.
+func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
+	form := p.form()
+	form.Set("dry_run", "true")
+	machine := &Machine{}
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true, permit: pickPermit}, machine)
+	return machine, err
+}
+
+func (p AllocateParams) form() url.Values {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
 	set(form, "system_id", p.SystemID)
@@ -276,9 +295,7 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 		form.Add("not_pod", host)
 	}
 	set(form, "interfaces", notOf(p.NotHostnames))
-	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true, permit: permit}, machine)
-	return machine, err
+	return form
 }
 
 // notOf returns the constraint for a machine with an interface that belongs to none of these. It is the only way to

@@ -27,5 +27,8 @@ func Unrecorded(why string) Permit {
 // errNoPermit is for a call with the zero Permit.
 var errNoPermit = errors.New("the call would change MAAS and has no permit; it was not sent")
 
+// pickPermit is for a dry run, which changes nothing.
+var pickPermit = permit.AnyTime()
+
 // refreshPermit is for calls that are sent with POST but only make MAAS read something again.
 var refreshPermit = permit.AnyTime()

@@ -24,21 +24,44 @@ type exclusions struct {
 type exclusion struct{ systemID, owner string }
 
 type excluded struct {
-	hostname, address string
-	until             time.Time
+	hostname string
+	until    time.Time
+	Leftover
+}
+
+// Leftover is what is to be undone on a machine.
+type Leftover struct {
+	Address string // a static address, or ""
+	Storage bool   // its storage layout
 }
 
 // Exclude keeps a machine from being allocated here, until Include. Its owner, a MaasMachine's UID, gives it back, and
-// has not yet removed the static address that it gave it; once another user has the machine, it can't. The owner
+// has not yet undone what it left on it; once another user has the machine, it can't. The owner
 // excludes it again in each reconcile.
-func (s *Service) Exclude(m *maas.Machine, owner, address string) {
-	e := &s.exclusions
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *Service) Exclude(m *maas.Machine, owner string, left Leftover) {
+	s.exclusions.mu.Lock()
+	defer s.exclusions.mu.Unlock()
+	s.exclusions.add(m, owner, left)
+}
+
+// Reserve excludes a machine for an owner who is about to change its storage layout, and reports whether nobody else excludes it.
+func (s *Service) Reserve(m *maas.Machine, owner string) bool {
+	s.exclusions.mu.Lock()
+	defer s.exclusions.mu.Unlock()
+	for by, out := range s.exclusions.machines {
+		if by.systemID == m.SystemID && by.owner != owner && !s.exclusions.clock().After(out.until) {
+			return false
+		}
+	}
+	s.exclusions.add(m, owner, Leftover{Storage: true})
+	return true
+}
+
+func (e *exclusions) add(m *maas.Machine, owner string, left Leftover) {
 	if e.machines == nil {
 		e.machines = map[exclusion]excluded{}
 	}
-	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, address: address, until: e.clock().Add(excludedFor)}
+	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, Leftover: left, until: e.clock().Add(excludedFor)}
 }
 
 // Include ends Exclude.
@@ -48,17 +71,21 @@ func (s *Service) Include(systemID, owner string) {
 	delete(s.exclusions.machines, exclusion{systemID, owner})
 }
 
-// LeftoverAddress returns the static address of the last Exclude if the machine still has it, or "". An allocate may
-// take long, and return a machine that was excluded meanwhile.
-func (s *Service) LeftoverAddress(m *maas.Machine) string {
+// LeftOn returns what others have left on a machine, by their last Exclude; an address only if the machine still has it. An
+// allocate may take long, and return a machine that was excluded meanwhile.
+func (s *Service) LeftOn(m *maas.Machine, owner string) (left Leftover) {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
 	for by, out := range s.exclusions.machines {
-		if by.systemID == m.SystemID && HasAddress(m, out.address) {
-			return out.address
+		if by.systemID != m.SystemID {
+			continue
 		}
+		if out.Address != "" && HasAddress(m, out.Address) {
+			left.Address = out.Address
+		}
+		left.Storage = left.Storage || out.Storage && by.owner != owner
 	}
-	return ""
+	return left
 }
 
 func (e *exclusions) hostnames() (names []string) {

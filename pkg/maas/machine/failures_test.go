@@ -165,14 +165,14 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Exclude(m, "owner", "10.0.0.5")
+	p.Exclude(m, "owner", Leftover{Address: "10.0.0.5"})
 	p.release(m)
 	p.took("metal-b", maas.AllocateParams{})
 	p.Include(m.SystemID, "the owner before, which took longer to end")
 	p.took("metal-b", maas.AllocateParams{})
 	p.Include(m.SystemID, "owner")
 	p.took("metal-a", maas.AllocateParams{})
-	p.Exclude(m, "owner", "10.0.0.5")
+	p.Exclude(m, "owner", Leftover{Address: "10.0.0.5"})
 	p.now = p.now.Add(excludedFor)
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(time.Second)

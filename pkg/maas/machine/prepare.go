@@ -84,11 +84,5 @@ func (s *Service) MakeReady(ctx context.Context, permit maas.Permit, machine *ma
 
 // Partition partitions the boot disk of a Ready machine. maas.Conflict: it is not Ready.
 func (s *Service) Partition(ctx context.Context, permit maas.Permit, machine *maas.Machine) (*maas.Machine, error) {
-	partitioned, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
-		return client.SetStorageLayout(ctx, permit, machine.SystemID, maas.StorageLayoutFlat)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("partitioning the disk of machine %s: %w", machine.SystemID, err)
-	}
-	return partitioned, nil
+	return s.SetStorage(ctx, permit, machine, maas.StorageLayoutFlat)
 }

@@ -27,6 +27,9 @@ type Data struct {
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
 	// Release is the last attempt to release the machine. The status shows it.
 	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
+	// Storage is the storage layout that was set, or may have been, and is to be restored when nobody has the machine; nil if there
+	// is none.
+	Storage *StorageLayout `json:"storage,omitempty"`
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
 	// put into quarantine again.
 	Quarantine QuarantineState `json:"quarantine,omitempty"`
@@ -36,53 +39,12 @@ type Data struct {
 	Left []LeftVM `json:"left,omitempty"`
 }
 
-// maxLeft bounds the annotation of an LXDHost.
-const maxLeft = 100
-
-// LeftVM is a VM that may be left on a host, without a MaasMachine.
-type LeftVM struct {
-	// Hostname is the VM's, OwnerID its cluster's.
-	Hostname string `json:"hostname"`
-	OwnerID  string `json:"ownerID"`
-	// Namespace and Machine are those of its MaasMachine.
-	Namespace string `json:"namespace"`
-	Machine   string `json:"machine"`
-	// Host is where it may be, in the form of lxd.Composer.HostRef.
-	Host string `json:"host"`
-	// Namesakes means that VMs of this name may have been made on several hosts.
-	Namesakes bool `json:"namesakes,omitempty"`
-	// Since is when it was left.
-	Since metav1.Time `json:"since"`
-	// Kept is why it is not deleted; "" if nothing speaks against it.
-	Kept string `json:"kept,omitempty"`
+// StorageLayout is a storage layout that was set on a bare-metal machine.
+type StorageLayout struct {
+	SystemID string `json:"systemID"`
+	// Partitions are the ids that MAAS gave the partitions, sorted: it gives others when a layout is set again.
+	Partitions []int `json:"partitions,omitempty"`
 }
-
-// is reports whether two are about one VM on one host.
-func (v LeftVM) is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
-
-// Leave records that a VM may be left on the host. It returns false if the record is full.
-func (d *Data) Leave(vm LeftVM, now time.Time) bool {
-	if slices.ContainsFunc(d.Left, vm.is) {
-		return true
-	}
-	if len(d.Left) >= maxLeft {
-		return false
-	}
-	vm.Since = asStored(now)
-	d.Left = append(slices.Clone(d.Left), vm)
-	return true
-}
-
-// Keep records why a VM that was left is not deleted.
-func (d *Data) Keep(vm LeftVM, why string) {
-	d.Left = slices.Clone(d.Left)
-	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
-		d.Left[at].Kept = why
-	}
-}
-
-// Settle records that a VM is not left on the host any more.
-func (d *Data) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
 
 // QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.
 type QuarantineState string
@@ -200,3 +162,11 @@ func (d *Data) DropHost(host string) {
 
 // asStored returns a time as it is read back from JSON.
 func asStored(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }
+
+// StorageOn returns the layout that was set on a machine, or nil.
+func (d *Data) StorageOn(systemID string) *StorageLayout {
+	if d.Storage == nil || d.Storage.SystemID != systemID {
+		return nil
+	}
+	return d.Storage
+}

@@ -25,6 +25,7 @@ const EndCommissioning Op = "end-commissioning"
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
 // user's. PowerOff and PowerOn in a remediation are for VMs, too: a late one would stop or restart a machine that runs.
 const (
+	Storage  Op = "storage"
 	Link     Op = "link"
 	Bridge   Op = "bridge"
 	Deploy   Op = "deploy"

@@ -96,8 +96,8 @@ type RegionMachine struct {
 	Architecture string      `json:"architecture,omitempty"`
 	Cores        int         `json:"cores"`
 	CPUSpeed     int         `json:"cpu_speed,omitempty"`
-	Memory       int         `json:"memory"` // MiB
-	Disks        []int       `json:"disks"`  // GB (10^9 bytes)
+	Memory       int         `json:"memory"`              // MiB
+	Disks        []int       `json:"disks"`               // GB (10^9 bytes)
 	DiskTags     [][]string  `json:"disk_tags,omitempty"` // of the disks, in their order
 	Tags         []string    `json:"tags,omitempty"`
 	PowerType    string      `json:"power_type,omitempty"`

@@ -24,14 +24,16 @@ type MachineSnapshot struct {
 	AgentName string `json:"agent_name"`
 	Locked    bool   `json:"locked"`
 	// VMHost is the VM host of a VM, or empty; VMHostID is its id.
-	VMHost    string       `json:"vm_host"`
-	VMHostID  int          `json:"vm_host_id"`
-	Zone      string       `json:"zone"`
-	Pool      string       `json:"pool"`
-	Tags      []string     `json:"tags"`
-	Cores     int          `json:"cores"`
-	Memory    int          `json:"memory"` // MiB
-	Disks     []int64      `json:"disks"`  // bytes
+	VMHost   string   `json:"vm_host"`
+	VMHostID int      `json:"vm_host_id"`
+	Zone     string   `json:"zone"`
+	Pool     string   `json:"pool"`
+	Tags     []string `json:"tags"`
+	Cores    int      `json:"cores"`
+	Memory   int      `json:"memory"` // MiB
+	Disks    []int64  `json:"disks"`  // bytes
+	// Storage is what its disks hold: name, bytes and use of each disk, partition and volume.
+	Storage   []string     `json:"storage,omitempty"`
 	Addresses []netip.Addr `json:"addresses"`
 	// Interfaces begin with the boot interface.
 	Interfaces []InterfaceSnapshot `json:"interfaces"`
@@ -92,6 +94,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 	for _, d := range m.disks {
 		snap.Disks = append(snap.Disks, d.size)
 	}
+	snap.Storage = m.storage.lines(m)
 	for _, nic := range m.ifaces {
 		snap.Interfaces = append(snap.Interfaces, snapshotInterface(nic))
 	}

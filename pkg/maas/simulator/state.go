@@ -65,12 +65,28 @@ func (s *Simulator) stateMachines() []any {
 				delete(link.(object), "id") // A link that replaced another and was replaced again is as good as the first.
 			}
 		}
+		forgetMade(one["blockdevice_set"])
 		one["domain"] = m.domain.name
 		one["agent_name"], one["running"], one["dynamic"] = m.agentName, m.running, m.dynamic
 		one["power_parameters"] = m.parameters()
 		out = append(out, one)
 	}
 	return out
+}
+
+// forgetMade removes the ids that partitions get when they are made: those of a layout that is set again differ.
+func forgetMade(disks any) {
+	for _, disk := range disks.([]any) {
+		for _, part := range disk.(object)["partitions"].([]any) {
+			part := part.(object)
+			if fs, formatted := part["filesystem"].(object); formatted {
+				delete(fs, "uuid")
+			}
+			for _, key := range []string{"id", "uuid", "resource_uri"} {
+				delete(part, key)
+			}
+		}
+	}
 }
 
 func (s *Simulator) stateDevices() []any {

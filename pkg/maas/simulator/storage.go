@@ -2,6 +2,12 @@
 
 package simulator
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Sizes that MAAS counts with, in bytes (maasserver/models/partition.py, partitiontable.py, filesystemgroup.py).
 const (
 	alignment   = 4 << 20 // of partitions, and an extent of LVM
@@ -133,11 +139,30 @@ func (st storage) mounts() map[string]bool {
 	return out
 }
 
+// lines tells what a machine's disks hold, a line for each disk, partition and volume.
+func (st storage) lines(m *machine) (out []string) {
+	line := func(name string, size int64, use string) { out = append(out, fmt.Sprintf("%s %d %s", name, size, use)) }
+	for _, d := range m.disks {
+		use := ""
+		if fs := st.whole[d]; fs != nil {
+			use = usedFor(fs)
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %d %s", d.name, d.size, use)))
+		for _, p := range st.tables[d] {
+			line(fmt.Sprintf("%s-part%d", d.name, p.index), p.size, usedFor(p.fs))
+		}
+	}
+	if g := st.group; g != nil {
+		line(g.name+"/"+g.volume.name, g.volume.size, strings.TrimSpace(g.cacheMode+" "+usedFor(g.volume.fs)))
+	}
+	return out
+}
+
 // storageErrors returns why a machine cannot be deployed with what its disks hold (storage_layout_issues in
 // maasserver/models/node.py).
 func (s *Simulator) storageErrors(m *machine, osystem string) error {
 	errs := formErrors{}
-	if containsAny([]string{osystem}, []string{"ubuntu", "centos", "rhel"}) {
+	if slices.Contains([]string{"ubuntu", "centos", "rhel"}, osystem) {
 		mounted := m.storage.mounts()
 		if !mounted["/"] {
 			errs.add("storage", "Mount the root '/' filesystem to be able to deploy this node.")

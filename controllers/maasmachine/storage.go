@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// MAAS sets a storage layout only while a machine is Ready, when it is nobody's. So it is set right before the machine is
+// acquired, in the same turn, and restored when the machine is back in the pool. The record names the machine from before the
+// first call until after the last one. MAAS refuses both calls as soon as anybody has the machine.
+
+// storage sets the layout of a machine of choice before it is claimed, or of one that another user released before it was
+// deployed.
+func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
+	if l.MaasMachine.Spec.Storage == nil || l.maas.Status != maas.StatusReady {
+		return proceed, nil
+	}
+	if l.record.StorageOn(l.maas.SystemID) == nil {
+		if out, err := r.storageRestoration(ctx, l); err != nil || out.stop {
+			return out, err
+		}
+	}
+	if !l.Machines.Reserve(l.maas, string(l.MaasMachine.UID)) {
+		return waitAtMost(report.CapacityRetry), nil // Another object of ours gives it back, or takes it.
+	}
+	misfit, err := r.setStorage(ctx, l, l.maas)
+	switch {
+	case errors.Is(err, maas.Conflict):
+		return waitAtMost(report.CapacityRetry), nil // Somebody just took it; read it again.
+	case err != nil:
+		return proceed, err
+	case misfit != "":
+		notDeployed(l.MaasMachine, infrav1.StorageImpossibleReason, "machine %s, which spec.systemID names, can't have the layout %s of spec.storage: it %s",
+			l.maas.SystemID, l.MaasMachine.Spec.Storage.Layout, misfit)
+		return waitAtMost(report.MendRetry), nil
+	}
+	return proceed, nil
+}
+
+// maxPicks bounds how many machines one reconcile looks at.
+const maxPicks = 32
+
+// shape picks a machine that can have the layout of the spec, and sets it. It stops if there is none.
+func (r *Reconciler) shape(ctx context.Context, l *life, constraints maas.AllocateParams) (systemID string, out outcome, err error) {
+	var names, why []string
+	for range maxPicks {
+		picked, err := l.Machines.Pick(ctx, constraints, names)
+		if errors.Is(err, maas.Conflict) {
+			return "", r.noneForStorage(ctx, l, err, constraints, why), nil
+		}
+		if err != nil {
+			return "", proceed, err
+		}
+		if picked.Pod != nil {
+			return picked.SystemID, proceed, nil // MAAS has composed it; once it is acquired, it is given back.
+		}
+		names = append(names, picked.Hostname)
+		if !l.Machines.Reserve(picked, string(l.MaasMachine.UID)) {
+			continue // Another object of ours has picked it, too.
+		}
+		misfit, err := r.setStorage(ctx, l, picked)
+		switch {
+		case errors.Is(err, maas.Conflict):
+			return "", waitAtMost(report.UnknownRetry), nil // Another user was faster.
+		case err != nil:
+			return "", proceed, err
+		case misfit == "":
+			return picked.SystemID, proceed, nil
+		}
+		why = append(why, fmt.Sprintf("%s (%s) %s", picked.Hostname, picked.SystemID, misfit))
+	}
+	return "", r.noneForStorage(ctx, l, nil, constraints, why), nil
+}
+
+// noneForStorage reports why no machine was picked. Another one may become free meanwhile.
+func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams, why []string) outcome {
+	if len(why) == 0 {
+		return r.noMachine(ctx, l, refusal, constraints)
+	}
+	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose machines by tags, or change spec.storage in the template",
+		len(why), l.MaasMachine.Spec.Storage.Layout, text.List(why, maxSkipped))
+	notDeployed(l.MaasMachine, infrav1.StorageImpossibleReason, "%s", message)
+	return waitAtMost(report.CapacityRetry)
+}
+
+// setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have it.
+func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (misfit string, err error) {
+	before, unchanged := l.record.Storage, true
+	undo := func() {
+		l.record.Storage = before
+		l.Machines.Include(m.SystemID, string(l.MaasMachine.UID))
+	}
+	layout, misfit := storageWish(l.MaasMachine.Spec.Storage).Plan(m)
+	if misfit != "" {
+		undo()
+		return misfit, nil
+	}
+	l.record.Storage = &record.StorageLayout{SystemID: m.SystemID} // Stored with the call.
+	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
+		set, err := l.Machines.SetStorage(ctx, permit, m, layout)
+		switch unchanged = err != nil && maas.HadNoEffect(err); { // Stored with the outcome of the call.
+		case unchanged:
+			undo()
+		case err == nil:
+			l.record.Storage = &record.StorageLayout{SystemID: m.SystemID, Partitions: machine.Partitions(set)}
+		}
+		return err
+	})
+	if unchanged {
+		undo() // Also if the call was not made.
+	}
+	if errors.Is(err, maas.Invalid) {
+		return "is refused by MAAS: " + maas.Message(err), nil
+	}
+	return "", err
+}
+
+func storageWish(s *infrav1.MachineStorage) machine.StorageWish {
+	wish := machine.StorageWish{Layout: string(s.Layout), Options: map[string]string{}}
+	for key, value := range s.Options {
+		wish.Options[key] = string(value)
+	}
+	if d := s.RootDisk; d != nil {
+		wish.RootDisk = &machine.DiskWish{Tags: d.Tags, Serial: d.Serial, MinSize: int(d.MinSize)}
+	}
+	return wish
+}
+
+// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If somebody has it,
+// it is theirs as it is.
+func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, error) {
+	if l.record.Storage == nil {
+		return proceed, nil
+	}
+	id, uid := l.record.Storage.SystemID, string(l.MaasMachine.UID)
+	free, err := l.Machines.Free(ctx, id)
+	if err != nil && !errors.Is(err, maas.NotFound) {
+		return proceed, err
+	}
+	if free != nil {
+		l.Machines.Exclude(free, uid, machine.Leftover{Storage: true})
+		err := r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.RestoreStorage(ctx, permit, free)
+		})
+		if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
+			return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.
+		}
+		if err != nil {
+			return proceed, err
+		}
+	}
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = nil }); err != nil {
+		return proceed, err
+	}
+	l.Machines.Include(id, uid)
+	return proceed, nil
+}
+
+// returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is restored when
+// the machine is back in the pool.
+func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	l.Machines.Exclude(m, string(l.MaasMachine.UID), machine.Leftover{Storage: true})
+	err := l.record.Store(ctx, func(d *record.Data) { d.Storage = &record.StorageLayout{SystemID: m.SystemID} })
+	if err != nil {
+		return proceed, err
+	}
+	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)
+}
+
+// hasOthersStorage reports whether somebody else has set the storage layout of a machine that was acquired: another object of
+// ours that has not restored it yet, or, between the layout and the allocation, another manager.
+func hasOthersStorage(l *life, m *maas.Machine) bool {
+	set := l.record.StorageOn(m.SystemID)
+	if l.MaasMachine.Spec.Storage != nil {
+		return set == nil || !slices.Equal(set.Partitions, machine.Partitions(m))
+	}
+	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, string(l.MaasMachine.UID)).Storage)
+}
+
+// storageCheck gives back a machine of choice if somebody else has set its layout right before it was claimed. The next reconcile
+// sets it again.
+func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error) {
+	if l.MaasMachine.Spec.Storage == nil || !deployable(l.maas) || !hasOthersStorage(l, l.maas) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, l.maas)
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// disksRegion has servers with three disks: sda boots.
+const disksRegion = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - {prefix: server-, count: 8, cores: 8, memory: 16384, disks: [100, 400, 60], disk_tags: [[sata], [nvme], [ssd, sata]]}
+`
+
+// shaped is a spec of bare metal with a storage layout.
+func shaped(layout infrav1.StorageLayout, options map[string]infrav1.StorageOption, root *infrav1.DiskSelector) infrav1.MaasMachineSpec {
+	return infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: layout, Options: options, RootDisk: root}}
+}
+
+type storageOptions = map[string]infrav1.StorageOption
+
+// shapes are storage layouts by name.
+var shapes = map[string]infrav1.MaasMachineSpec{
+	"default":      {},
+	"flat":         shaped("flat", storageOptions{"boot_size": "1G", "root_size": "50%"}, nil),
+	"flat-on-nvme": shaped("flat", nil, &infrav1.DiskSelector{Tags: []string{"nvme"}}),
+	"lvm":          shaped("lvm", storageOptions{"vg_name": "system", "lv_name": "root", "lv_size": "40G"}, nil),
+	"lvm-on-large": shaped("lvm", nil, &infrav1.DiskSelector{MinSize: 300}),
+	"bcache":       shaped("bcache", storageOptions{"cache_mode": "writeback", "cache_size": "20G"}, nil),
+	"bcache-whole": shaped("bcache", storageOptions{"cache_no_part": "true"}, nil),
+	"blank":        withSpec(shaped("blank", nil, nil), func(s *infrav1.MaasMachineSpec) { s.DeployInMemory = true }),
+}
+
+var updateStorage = flag.Bool("update-storage", false, "write what machines hold to testdata/storage")
+
+// What MAAS makes of each shape, in each version, and that nothing of it is left.
+func TestStorageShapes(t *testing.T) {
+	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region, w.version = disksRegion, version })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			machines := map[string]*infrav1.MaasMachine{}
+			for name, spec := range shapes {
+				if spec.DeployInMemory && version < "3.5" {
+					continue // MAAS has no such deployment.
+				}
+				machines[name] = w.newMachine(name, false, spec)
+			}
+			for name, m := range machines {
+				w.deployed(m)
+				w.golden(m, name)
+			}
+			for _, m := range machines {
+				w.beginDeletion(m)
+			}
+			for _, m := range machines {
+				id := m.Spec.SystemID
+				w.goes(m)
+				m.Spec.SystemID = id
+				w.golden(m, "default")
+			}
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
+}
+
+// golden compares what a machine's disks hold with a file.
+func (w *world) golden(m *infrav1.MaasMachine, name string) {
+	w.t.Helper()
+	path := filepath.Join("testdata", "storage", name+".txt")
+	got := strings.Join(w.storageOf(m.Spec.SystemID), "\n") + "\n"
+	if *updateStorage {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		w.t.Errorf("%s: storage of %s (-want +got):\n%s", name, m.Spec.SystemID, diff)
+	}
+}
+
+func (w *world) storageOf(systemID string) []string {
+	m, _ := w.maas.Machine(systemID)
+	return m.Storage
+}
+
+// Machines that can't have the layout are passed over, and nothing is set on them. When none is left, the condition has
+// their disks.
+func TestStorageThatNoMachineCanHave(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec infrav1.MaasMachineSpec
+		want []string
+	}{
+		"no such disk": {
+			shaped("flat", nil, &infrav1.DiskSelector{Tags: []string{"nvme"}, MinSize: 500}),
+			[]string{"metal-a", "sda lacks the tag nvme", "sdb has 400 GB", "metal-b", "sda has the tag"},
+		},
+		"no such serial number": {shaped("lvm", nil, &infrav1.DiskSelector{Serial: "gone"}), []string{"sda has the serial number"}},
+		"no cache":              {shaped("bcache", nil, nil), []string{"none beside its boot disk sda has the tag ssd"}},
+		"MAAS refuses it":       {shaped("lvm", storageOptions{"lv_size": "1G"}, nil), []string{"refused by MAAS", "too small"}},
+		"nothing is configured": {shaped("custom", nil, nil), []string{"refused by MAAS", "No custom storage layout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) {
+				w.region = strings.Replace(region, "disks: [100]}", "disks: [100, 400], disk_tags: [[sata], [nvme]]}", 1)
+			})
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			m := w.newMachine("m", false, tc.spec)
+			w.refused(m, infrav1.MachineDeployedCondition, infrav1.StorageImpossibleReason)
+			message := conditions.GetMessage(m, infrav1.MachineDeployedCondition)
+			for _, word := range tc.want[:min(len(tc.want), 4)] {
+				if !strings.Contains(message, word) {
+					t.Errorf("%q, want %q in it", message, word)
+				}
+			}
+			if n := w.acquiredMachines(); n != 0 {
+				t.Errorf("%d machines were acquired", n)
+			}
+			w.unchanged(before)
+			w.delete(m)
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
+}
+
+// A machine of choice gets its layout before it is claimed, or is not claimed.
+func TestStorageOfAMachineOfChoice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	servers := w.maas.Machines()
+	choose := func(spec infrav1.MaasMachineSpec, at int) infrav1.MaasMachineSpec {
+		spec.SystemID = servers[at].SystemID
+		return spec
+	}
+	good := w.newMachine("good", false, choose(shapes["lvm"], 0))
+	bad := w.newMachine("bad", false, choose(shaped("flat", nil, &infrav1.DiskSelector{MinSize: 5000}), 1))
+	w.deployed(good)
+	w.golden(good, "lvm")
+	w.refused(bad, infrav1.MachineDeployedCondition, infrav1.StorageImpossibleReason)
+	if message := conditions.GetMessage(bad, infrav1.MachineDeployedCondition); !strings.Contains(message, "sdb has 400 GB") {
+		t.Errorf("%q, want the disks in it", message)
+	}
+	w.delete(good)
+	w.delete(bad)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// Between the layout and the allocation a machine is nobody's. When another user is faster, the machine is theirs as it is, and
+// another one is taken.
+func TestAnotherUserTakesTheMachineThatGotALayout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w.provisioned(w.newCluster())
+	taken := make(chan string, 1)
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "set_storage_layout" && at == simulator.After && len(taken) == 0 {
+			id := systemIDIn(call.Path)
+			taken <- id
+			w.allocateAs("somebody", id)
+		}
+		return nil
+	})
+	m := w.newMachine("m", false, shapes["lvm"])
+	w.deployed(m)
+	id := <-taken
+	if m.Spec.SystemID == id {
+		t.Fatalf("the machine %s is another user's", id)
+	}
+	w.delete(m)
+	if theirs, _ := w.maas.Machine(id); theirs.Status != "Allocated" || theirs.AgentName != "somebody" || !slices.ContainsFunc(theirs.Storage, isLVM) {
+		t.Errorf("another user's machine is now %+v", theirs)
+	}
+}
+
+func isLVM(line string) bool { return strings.Contains(line, "LVM volume") }
+
+// systemIDIn returns the system id in the path machines/{id}/.
+func systemIDIn(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	return parts[len(parts)-1]
+}
+
+// A machine that got its layout and was not allocated is as before when the object goes.
+func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "allocate" && at == simulator.Before && slices.ContainsFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool {
+			return slices.ContainsFunc(m.Storage, isLVM)
+		}) {
+			return errors.New("lost")
+		}
+		return nil
+	})
+	m := w.newMachine("m", false, shapes["lvm"])
+	w.await("a machine has its layout", m, func(context.Context) bool {
+		return slices.ContainsFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool { return slices.ContainsFunc(m.Storage, isLVM) })
+	})
+	w.delete(m)
+	w.maas.SetHook(nil)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// A machine that another user gets before its layout is restored is theirs as it is.
+func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w.provisioned(w.newCluster())
+	m := w.newMachine("m", false, shapes["lvm"])
+	w.deployed(m)
+	id := m.Spec.SystemID
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "restore_storage_configuration" && at == simulator.Before {
+			if now, _ := w.maas.Machine(id); now.Status == "Ready" {
+				w.maasCall(http.MethodPost, "machines/?op=allocate", url.Values{"system_id": {id}, "agent_name": {"somebody"}})
+			}
+		}
+		return nil
+	})
+	w.delete(m)
+	if theirs, _ := w.maas.Machine(id); theirs.AgentName != "somebody" || !slices.ContainsFunc(theirs.Storage, isLVM) {
+		t.Errorf("another user's machine is now %+v", theirs)
+	}
+}

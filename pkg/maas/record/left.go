@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxLeft bounds the annotation of an LXDHost.
+const maxLeft = 100
+
+// LeftVM is a VM that may be left on a host, without a MaasMachine.
+type LeftVM struct {
+	// Hostname is the VM's, OwnerID its cluster's.
+	Hostname string `json:"hostname"`
+	OwnerID  string `json:"ownerID"`
+	// Namespace and Machine are those of its MaasMachine.
+	Namespace string `json:"namespace"`
+	Machine   string `json:"machine"`
+	// Host is where it may be, in the form of lxd.Composer.HostRef.
+	Host string `json:"host"`
+	// Namesakes means that VMs of this name may have been made on several hosts.
+	Namesakes bool `json:"namesakes,omitempty"`
+	// Since is when it was left.
+	Since metav1.Time `json:"since"`
+	// Kept is why it is not deleted; "" if nothing speaks against it.
+	Kept string `json:"kept,omitempty"`
+}
+
+// is reports whether two are about one VM on one host.
+func (v LeftVM) is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
+
+// Leave records that a VM may be left on the host. It returns false if the record is full.
+func (d *Data) Leave(vm LeftVM, now time.Time) bool {
+	if slices.ContainsFunc(d.Left, vm.is) {
+		return true
+	}
+	if len(d.Left) >= maxLeft {
+		return false
+	}
+	vm.Since = asStored(now)
+	d.Left = append(slices.Clone(d.Left), vm)
+	return true
+}
+
+// Keep records why a VM that was left is not deleted.
+func (d *Data) Keep(vm LeftVM, why string) {
+	d.Left = slices.Clone(d.Left)
+	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
+		d.Left[at].Kept = why
+	}
+}
+
+// Settle records that a VM is not left on the host any more.
+func (d *Data) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
