@@ -423,14 +423,14 @@ func TestWorkersOfAllClasses(t *testing.T) {
 		mode  string
 		other string
 	}{
-		"bare metal by default": {"bare-metal", "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, " + in},
+		"bare metal by default": {"bare-metal", "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, storage: {layout: lvm}, " + in},
 		"LXD by default":        {"lxd", "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, " + in},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := newMixedCluster(t, newNamespace(t), `{dnsDomain: maas, image: i, lxdConfig: {}, workerLXDConfig: {storage: {pool: slow}},
-				controlPlane: {release: {erase: full}, architecture: amd64, deployInMemory: true},
-				worker: {release: {erase: quick}, architecture: arm64, deployInMemory: true}, workerMode: `+tt.mode+"}")
+				controlPlane: {release: {erase: full}, storageLayout: bcache, architecture: amd64, deployInMemory: true},
+				worker: {release: {erase: quick}, storageLayout: lvm, architecture: arm64, deployInMemory: true}, workerMode: `+tt.mode+"}")
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
@@ -439,7 +439,7 @@ func TestWorkersOfAllClasses(t *testing.T) {
 				t.Errorf("MaasMachineTemplate of the control plane (-want +got):\n%s", diff)
 			}
 			want := map[string]map[string]any{
-				"metal": fields(t, "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, "+in),
+				"metal": fields(t, "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, storage: {layout: lvm}, "+in),
 				"vms":   fields(t, "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, "+in),
 				"other": fields(t, tt.other),
 			}
@@ -620,6 +620,7 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		"no cores":                    {"controlPlane: {minCPU: 0}", "variables[controlPlane].value.minCPU", "greater than or equal to 1"},
 		"unknown size":                {"worker: {memory: 4096}", "variables[worker]", `"memory" field(s) are not specified`},
 		"bad tag":                     {"worker: {tags: ['a,b']}", "variables[worker].value.tags[0]", "letters, digits, '_' and '-'"},
+		"unknown storage layout":      {"worker: {storageLayout: zfs}", "variables[worker].value.storageLayout", `"lvm"`},
 		"unknown erasing":             {"worker: {release: {erase: shred}}", "variables[worker].value.release.erase", `"quick"`},
 		"unknown mode of workers":     {"workerMode: vm", "variables[workerMode].value", `"bare-metal", "lxd"`},
 		"credentials without a name":  {"credentialsRef: {}", "variables[credentialsRef].value.name", "Required"},
