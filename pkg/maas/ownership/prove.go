@@ -43,7 +43,28 @@ func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine)
 	if len(ours) == 1 || (ProvenByAnnotations(machine, id.Hostname) && id.isAnnotated(machine)) {
 		return true, nil
 	}
+	if tested, err := p.isTestedForUs(ctx, id, machine); tested || err != nil {
+		return tested, err
+	}
 	return false, p.proveOther(ctx, id, machine.SystemID)
+}
+
+// isTestedForUs reports whether a VM that was never acquired is tested, or has failed its tests, at the end of the
+// commissioning that we began. It has our annotations from when that was to be cut short, which was too late. MAAS shows
+// our user (GET users/ op=whoami) as its owner then.
+func (p *Prover) isTestedForUs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
+	tested := machine.Status == maas.StatusTesting || machine.Status == maas.StatusFailedTesting
+	if !tested || id.Hostname == "" || machine.OSystem != "" || !id.isAnnotated(machine) {
+		return false, nil
+	}
+	user, err := p.inventory.Client().WhoAmI(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking MAAS who we are: %w", err)
+	}
+	if user.Username != machine.Owner {
+		return false, nil
+	}
+	return p.IsComposed(ctx, id, machine)
 }
 
 // proveOther verifies that MAAS records another agent name than ours for a machine.

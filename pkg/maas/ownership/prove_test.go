@@ -35,6 +35,8 @@ func (r record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
 	var answer any
 	switch {
+	case query.Get("op") == "whoami":
+		answer = maas.User{Username: "admin"}
 	case query.Get("op") == "power_parameters":
 		answer = map[string]map[string]string{ourID: {"instance_name": r.instance}}
 	case strings.HasSuffix(req.URL.Path, "/machines/"):
@@ -79,6 +81,9 @@ func TestIsOurs(t *testing.T) {
 		return m
 	}
 	tested := machine(maas.StatusTesting, "admin", ourVM, nil)
+	failedTests := func(owner string, marks map[string]string) maas.Machine {
+		return machine(maas.StatusFailedTesting, owner, ourVM, marks)
+	}
 	deployed := tested
 	deployed.OSystem = "ubuntu"
 	for name, tc := range map[string]struct {
@@ -98,6 +103,9 @@ func TestIsOurs(t *testing.T) {
 		"a VM that nobody acquired":                   {vm, record{machine: machine(maas.StatusReady, "", ourVM, nil)}, true},
 		"a VM that is commissioned":                   {vm, record{machine: machine(maas.StatusCommissioning, "admin", ourVM, nil)}, true},
 		"a VM that is tested after its commissioning": {vm, record{machine: tested}, true},
+		"a VM that was annotated before its tests":    {vm, record{machine: failedTests("admin", marks)}, true},
+		"another user's VM with our annotations":      {vm, record{machine: failedTests("other", marks)}, false},
+		"a VM with another's annotations":             {vm, record{machine: failedTests("admin", map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"})}, false},
 		"a VM of another user that is tested":         {vm, record{machine: deployed, agent: somebody}, false},
 		"a VM that we acquired":                       {vm, record{machine: machine(maas.StatusAllocated, "admin", ourVM, nil), agent: ourName}, true},
 		"a VM that another user acquired":             {vm, record{machine: machine(maas.StatusAllocated, "other", ourVM, nil), agent: somebody}, false},
