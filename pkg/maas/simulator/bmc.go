@@ -47,10 +47,12 @@ func chassisDefault(key string) string {
 	return ""
 }
 
-// setPower gives a machine other power parameters. An LXD host's row has only one key: it changes for all machines and
-// VM hosts of the row. With another address, project or certificate the machine leaves its row.
-func (s *Simulator) setPower(m *machine, params map[string]string) {
-	m.powerParams = params
+// setPower gives a machine other power parameters (models/node.py: set_power_config). With the same driver, the row of an
+// LXD host changes for all machines that are on it; with another driver, the machine leaves the row.
+func (s *Simulator) setPower(m *machine, kind string, params map[string]string) {
+	before := m.powerParams
+	sameRow := kind == m.powerType && m.host == nil
+	m.powerType, m.powerParams = kind, params
 	if h := m.host; h != nil && (m.powerType != lxdDriver || !sameChassis(h.params, params)) {
 		m.host, m.vmID = nil, 0
 		s.recount(h)
@@ -59,9 +61,13 @@ func (s *Simulator) setPower(m *machine, params map[string]string) {
 		return
 	}
 	for _, other := range s.db.machines {
-		if other.powerType == lxdDriver && other.host == nil {
-			shareSecrets(other.powerParams, params)
+		if other == m || other.powerType != lxdDriver || other.host != nil {
+			continue
 		}
+		if sameRow && sameChassis(other.powerParams, before) {
+			moveRow(other.powerParams, params)
+		}
+		shareSecrets(other.powerParams, params)
 	}
 	for _, h := range s.db.hosts {
 		if h.kind == lxdDriver {
@@ -69,6 +75,27 @@ func (s *Simulator) setPower(m *machine, params map[string]string) {
 		}
 	}
 	s.joinHost(m)
+}
+
+// moveRow gives a machine the parameters that its row has now.
+func moveRow(params, row map[string]string) {
+	for _, key := range chassisParams {
+		params[key] = row[key]
+	}
+}
+
+// isOthersRow reports whether the row of an LXD host can't get these parameters, because another row has them: MAAS then
+// fails at the index of the table, again and again (maasserver_bmc_power_type_parameters_idx).
+func (s *Simulator) isOthersRow(m *machine, kind string, params map[string]string) bool {
+	if kind != lxdDriver || m.powerType != lxdDriver || m.host != nil || sameChassis(m.powerParams, params) {
+		return false
+	}
+	for _, other := range s.db.machines {
+		if other.powerType == lxdDriver && other.host == nil && sameChassis(other.powerParams, params) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.db.hosts, func(h *vmHost) bool { return h.kind == lxdDriver && sameChassis(h.params, params) })
 }
 
 // shareSecrets copies secrets to a machine or VM host of the same row.

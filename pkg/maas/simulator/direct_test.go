@@ -212,7 +212,7 @@ func (b *bed) power(id string) map[string]any {
 	return b.do(get, "machines/"+id+"/", "op", "power_parameters").object(b.t)
 }
 
-// A host's row is found by address, project and certificate; the key belongs to the row.
+// A host's row is found by address, project and certificate; it changes for all its machines.
 func TestRowsOfLXDHosts(t *testing.T) {
 	b := newBed(t)
 	first, second, other := b.direct("vm1"), b.direct("vm2"), b.direct("vm3", "power_parameters_certificate", "OTHER")
@@ -229,8 +229,11 @@ func TestRowsOfLXDHosts(t *testing.T) {
 		}
 	}
 	b.do(put, "machines/"+first+"/", "power_parameters_certificate", "NEWCERT", "power_parameters_key", "THIRD").object(t)
-	if got := b.power(second); got["certificate"] != "CERT" || got["key"] != "NEWKEY" {
-		t.Errorf("another machine's certificate %v and key %v changed", got["certificate"], got["key"])
+	if got := b.power(second); got["certificate"] != "NEWCERT" || got["key"] != "THIRD" || got["instance_name"] != "vm2" {
+		t.Errorf("the other machine of the row has certificate %v, key %v and VM %v", got["certificate"], got["key"], got["instance_name"])
+	}
+	if got := b.power(other); got["certificate"] != "OTHER" || got["key"] != "KEY" {
+		t.Errorf("the certificate %v and key %v of another row changed", got["certificate"], got["key"])
 	}
 }
 

@@ -92,6 +92,9 @@ func (rq *request) updateMachine() (any, error) {
 	if err := errs.err(); err != nil {
 		return nil, err
 	}
+	if kind, params := powerIn(rq.data, m); params != nil && rq.isOthersRow(m, kind, params) {
+		return nil, conflict("Conflict error. Try your request again, as it will most likely succeed.")
+	}
 	apply()
 	return rq.renderMachine(m), nil
 }
@@ -202,25 +205,32 @@ var powerTypes = []string{
 const powerParameterPrefix = "power_parameters_"
 
 func (rq *request) editPower(m *machine, f form, errs formErrors, then func(func())) {
-	if kind := f.get("power_type"); kind != "" {
-		if !slices.Contains(powerTypes, kind) {
-			errs.add("power_type", "Select a valid choice. %s is not one of the available choices.", kind)
-		}
-		then(func() { m.powerType = kind })
+	if kind := f.get("power_type"); kind != "" && !slices.Contains(powerTypes, kind) {
+		errs.add("power_type", "Select a valid choice. %s is not one of the available choices.", kind)
 	}
+	if kind, params := powerIn(f, m); params != nil {
+		then(func() { rq.setPower(m, kind, params) })
+	}
+}
+
+// powerIn returns how a form wants a machine to be switched: nil if it does not say. With another driver, the machine
+// keeps none of its parameters.
+func powerIn(f form, m *machine) (kind string, params map[string]string) {
 	given := map[string]string{}
 	for _, key := range f.order {
 		if name, ok := strings.CutPrefix(key, powerParameterPrefix); ok && name != "skip_check" {
 			given[name] = strings.TrimSpace(f.get(key)) // as Django's forms do
 		}
 	}
-	if len(given) > 0 {
-		then(func() {
-			params := m.parameters()
-			maps.Copy(params, given)
-			rq.setPower(m, params)
-		})
+	switch kind = orDefault(f.get("power_type"), m.powerType); {
+	case kind != m.powerType:
+		return kind, given
+	case len(given) == 0:
+		return kind, nil
 	}
+	params = m.parameters()
+	maps.Copy(params, given)
+	return kind, params
 }
 
 func quoted(list []string) string {

@@ -407,33 +407,77 @@ func TestEnlistedVMIsDeletedWhileItCommissions(t *testing.T) {
 	})
 }
 
-// Machines of one host have one key; the certificate is what the host is found by.
+// rowOf makes machines of one LXD host that is never reached.
+type rowOf struct {
+	m       *maas
+	project string
+}
+
+func (r rowOf) enlist(t *testing.T, certificate, key string) (id string) {
+	t.Helper()
+	vm := spareVM{address: unreachable, project: r.project, name: uniqueName(), mac: newMAC(), certificate: certificate, key: key}
+	return r.m.newMachine(t, vm.pairs(t, r.m, "commission", "false")...).str("system_id")
+}
+
+func (r rowOf) check(t *testing.T, id, certificate, key string) {
+	t.Helper()
+	got := r.m.get(t, machinePath(id), "op", "power_parameters").object(t)
+	if got.str("certificate") != strings.TrimSpace(certificate) || got.str("key") != strings.TrimSpace(key) {
+		t.Errorf("machine %s has another certificate or key", id)
+	}
+	if got.str("power_address") != "https://"+unreachable || got.str("project") != r.project {
+		t.Errorf("address %q, project %q", got.str("power_address"), got.str("project"))
+	}
+}
+
+// Machines of one host have one row (models/node.py: set_power_config): what changes for one of them changes for all.
 func TestMachinesOfAnLXDHostShareItsKey(t *testing.T) {
 	eachThat(t, always, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		otherCertificate, otherKey := newKeyPair(t)
-		enlist := func() string {
-			vm := spareVM{address: unreachable, project: prefix + "rows", name: uniqueName(), mac: newMAC(), certificate: certificate, key: key}
-			return m.newMachine(t, vm.pairs(t, m, "commission", "false")...).str("system_id")
-		}
-		check := func(id, certificate, key string) {
-			t.Helper()
-			got := m.get(t, machinePath(id), "op", "power_parameters").object(t)
-			if got.str("certificate") != strings.TrimSpace(certificate) || got.str("key") != strings.TrimSpace(key) {
-				t.Errorf("machine %s has another certificate or key", id)
-			}
-			if got.str("power_address") != "https://"+unreachable || got.str("project") != prefix+"rows" {
-				t.Errorf("address %q, project %q", got.str("power_address"), got.str("project"))
-			}
-		}
-		first, second := enlist(), enlist()
-		check(first, certificate, key)
+		row := rowOf{m, uniqueName()}
+		first, second := row.enlist(t, certificate, key), row.enlist(t, certificate, key)
+		row.check(t, first, certificate, key)
 		m.put(t, machinePath(first), "power_parameters_key", otherKey).object(t)
-		check(first, certificate, otherKey)
-		check(second, certificate, otherKey)
+		row.check(t, first, certificate, otherKey)
+		row.check(t, second, certificate, otherKey)
 		m.put(t, machinePath(first), "power_parameters_certificate", otherCertificate, "power_parameters_key", key).object(t)
-		check(first, otherCertificate, key)
-		check(second, certificate, otherKey)
+		row.check(t, first, otherCertificate, key)
+		row.check(t, second, otherCertificate, key)
+	})
+}
+
+// A row can't get the parameters of another one. A machine that had another driver for a moment joins the other row, and
+// leaves those with which it shared one alone.
+func TestAMachineMovesToAnotherRowByAnotherDriver(t *testing.T) {
+	eachThat(t, always, func(t *testing.T, m *maas) {
+		certificate, key := newKeyPair(t)
+		otherCertificate, otherKey := newKeyPair(t)
+		row := rowOf{m, uniqueName()}
+		first, second, moved := row.enlist(t, certificate, key), row.enlist(t, certificate, key), row.enlist(t, otherCertificate, otherKey)
+		name := m.get(t, machinePath(first), "op", "power_parameters").object(t).str("instance_name")
+		wanted := []string{
+			"power_type", "lxd", "power_parameters_power_address", "https://" + unreachable, "power_parameters_project", row.project,
+			"power_parameters_instance_name", name, "power_parameters_certificate", otherCertificate, "power_parameters_key", otherKey,
+		}
+		if !m.real { // A real one takes a minute to find that out.
+			if got := m.put(t, machinePath(first), wanted...); got.status != http.StatusConflict {
+				t.Errorf("the row gets another one's parameters: %d", got.status)
+			}
+		}
+		manual := m.put(t, machinePath(first), "power_type", "manual").object(t)
+		if manual.str("power_type") != "manual" {
+			t.Errorf("the driver is %s", manual.str("power_type"))
+		}
+		if got := m.get(t, machinePath(first), "op", "power_parameters").object(t); len(got) > 0 {
+			t.Errorf("%d power parameters are left", len(got))
+		}
+		if got := m.put(t, machinePath(first), wanted...).object(t); got.str("power_type") != "lxd" {
+			t.Errorf("the driver is %s", got.str("power_type"))
+		}
+		row.check(t, first, otherCertificate, otherKey)
+		row.check(t, second, certificate, key)
+		row.check(t, moved, otherCertificate, otherKey)
 	})
 }
 
