@@ -362,6 +362,26 @@ func TestRequests(t *testing.T) {
 			func() error { _, err := client.PickMachine(ctx, AllocateParams{Zone: "z"}); return err },
 			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{"zone": {"z"}, "dry_run": {"true"}}},
 		},
+		"forget how a machine is switched": {
+			func() error {
+				_, err := client.DetachPower(ctx, Unrecorded("a test"), "abc")
+				return err
+			},
+			request{"PUT", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{"power_type": {"manual"}}},
+		},
+		"switch a VM": {
+			func() error {
+				_, err := client.SetLXDPower(ctx, Unrecorded("a test"), "abc", LXDPower{
+					VMHostPower:  VMHostPower{PowerAddress: "https://10.0.0.1:8443", Project: "maas", Certificate: "cert", Key: "key"},
+					InstanceName: "vm-1",
+				})
+				return err
+			},
+			request{"PUT", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{
+				"power_type": {"lxd"}, "power_parameters_power_address": {"https://10.0.0.1:8443"}, "power_parameters_project": {"maas"},
+				"power_parameters_instance_name": {"vm-1"}, "power_parameters_certificate": {"cert"}, "power_parameters_key": {"key"},
+			}},
+		},
 		"create a tag": {
 			func() error {
 				return client.CreateTag(ctx, Unrecorded("a test"), Tag{Name: "bad", Comment: "it smokes"})

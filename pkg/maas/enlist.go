@@ -4,17 +4,23 @@ package maas
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// PowerTypeLXD is the power driver of VMs on LXD hosts.
-const PowerTypeLXD = "lxd"
+const (
+	// PowerTypeLXD is the power driver of VMs on LXD hosts.
+	PowerTypeLXD = "lxd"
+	// powerTypeManual is the power driver of machines that MAAS does not switch.
+	powerTypeManual = "manual"
+)
 
-// LXDPower is how MAAS switches a VM on an LXD host. Machines with the same PowerAddress, Project and Certificate share one Key:
-// changing it for one of them changes it for all.
+// LXDPower is how MAAS switches a VM on an LXD host. Machines with the same PowerAddress, Project and Certificate share
+// them and one Key: changing one of these for one machine changes it for all.
 type LXDPower struct {
 	VMHostPower
 	InstanceName string `json:"instance_name"`
@@ -25,6 +31,22 @@ func (p LXDPower) Equal(other LXDPower) bool {
 	same := func(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
 	return same(p.PowerAddress, other.PowerAddress) && same(p.Project, other.Project) && same(p.InstanceName, other.InstanceName) &&
 		same(p.Certificate, other.Certificate) && same(p.Key, other.Key)
+}
+
+// SwitchesAs reports whether MAAS switches a VM in the same way, wherever its address has a scheme or none.
+func (p LXDPower) SwitchesAs(other LXDPower) bool {
+	const scheme = "https://"
+	p.PowerAddress, other.PowerAddress = strings.TrimPrefix(p.PowerAddress, scheme), strings.TrimPrefix(other.PowerAddress, scheme)
+	return p.Equal(other)
+}
+
+func (p LXDPower) addTo(form url.Values) {
+	form.Set("power_type", PowerTypeLXD)
+	set(form, "power_parameters_power_address", p.PowerAddress)
+	set(form, "power_parameters_project", p.Project)
+	set(form, "power_parameters_instance_name", p.InstanceName)
+	set(form, "power_parameters_certificate", p.Certificate)
+	set(form, powerKeyParameter, p.Key)
 }
 
 // CreateMachineParams are the parameters of enlisting a VM; empty fields are left out.
@@ -54,12 +76,7 @@ func (c *Client) CreateMachine(ctx context.Context, permit Permit, p CreateMachi
 	set(form, "description", p.Description)
 	setInt(form, "cpu_count", p.Cores)
 	setInt(form, "memory", p.Memory)
-	form.Set("power_type", PowerTypeLXD)
-	set(form, "power_parameters_power_address", p.Power.PowerAddress)
-	set(form, "power_parameters_project", p.Power.Project)
-	set(form, "power_parameters_instance_name", p.Power.InstanceName)
-	set(form, "power_parameters_certificate", p.Power.Certificate)
-	set(form, powerKeyParameter, p.Power.Key)
+	p.Power.addTo(form)
 	form.Set("commission", strconv.FormatBool(p.Commission))
 	if p.Commission {
 		form.Set("testing_scripts", "none")
@@ -125,4 +142,39 @@ func (c *Client) PowerParameters(ctx context.Context, systemID string) (LXDPower
 	var power LXDPower
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "power_parameters"}, &power)
 	return power, err
+}
+
+// DetachPower makes MAAS forget how it switches a machine (PUT machines/{id}/, for administrators).
+func (c *Client) DetachPower(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
+	form := url.Values{"power_type": {powerTypeManual}}
+	return c.machineCall(ctx, call{method: http.MethodPut, params: form, permit: permit}, systemID)
+}
+
+// SetLXDPower makes MAAS switch a VM in a certain way (PUT machines/{id}/, for administrators). DetachPower must come
+// first: MAAS would change all machines that share an LXD host's parameters with this one, and refuse that with a
+// Conflict if other machines have the new parameters (models/node.py: set_power_config).
+func (c *Client) SetLXDPower(ctx context.Context, permit Permit, systemID string, power LXDPower) (*Machine, error) {
+	form := url.Values{}
+	power.addTo(form)
+	return c.machineCall(ctx, call{method: http.MethodPut, params: form, permit: permit}, systemID)
+}
+
+// PowerCertificates returns the certificates (PEM) with which MAAS switches the VMs on LXD hosts, each once, in any order
+// (GET machines/ op=power_parameters, for administrators). Those of VM hosts are among them only if they have VMs.
+func (c *Client) PowerCertificates(ctx context.Context) ([]string, error) {
+	// The parameters also hold credentials; nothing else is read.
+	var parameters map[string]struct {
+		Certificate string `json:"certificate"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", list: true}, &parameters)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, one := range parameters {
+		if one.Certificate != "" {
+			found[one.Certificate] = true
+		}
+	}
+	return slices.Collect(maps.Keys(found)), nil
 }

@@ -42,7 +42,7 @@ func (c *canned) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // Calls of fuzzCalls that send more secrets than the key.
-const deployCall, registerCall = 3, 10
+const deployCall, registerCall, powerCall = 3, 10, 31
 
 // fuzzCalls are all calls, in an order that the corpus depends on: append only. Each returns its result, or nil.
 var fuzzCalls = []func(context.Context, *Client) (any, error){
@@ -113,6 +113,13 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) {
 		return value(c.PickMachine(ctx, AllocateParams{Zone: "z"}))
 	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.DetachPower(ctx, Unrecorded("a test"), "abc123"))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.SetLXDPower(ctx, Unrecorded("a test"), "abc123", LXDPower{VMHostPower: VMHostPower{Key: fuzzPEM}}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.PowerCertificates(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -138,7 +145,7 @@ func FuzzAnswer(f *testing.F) {
 		switch which {
 		case deployCall:
 			secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(fuzzUserData)))
-		case registerCall:
+		case registerCall, powerCall:
 			secrets = append(secrets, strings.TrimSpace(fuzzPEM))
 		}
 		checkPresentable(t, err, secrets...)
