@@ -138,6 +138,8 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 		}
 	})
 
+	t.Run("the node is told which key pair alone is in use", func(t *testing.T) { checkToldKeys(t, w, node, host, offered) })
+
 	if err := w.client.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +174,30 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	})
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// checkToldKeys plays the LXDHost's own controller.
+func checkToldKeys(t *testing.T, w *world, node *corev1.Node, host *infrav1.LXDHost, offered *corev1.Secret) {
+	current, err := lxdnode.Fingerprint(offered.Data[corev1.TLSCertKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(fingerprint string, status metav1.ConditionStatus, reason string) {
+		w.patchStatus(host, func() {
+			host.Status.ClientCertificate = &infrav1.LXDClientCertificate{Fingerprint: fingerprint, Expires: metav1.Now()}
+			conditions.Set(host, metav1.Condition{Type: infrav1.KeysCurrentCondition, Status: status, Reason: reason})
+		})
+	}
+	says("another", metav1.ConditionTrue, infrav1.ReadyReason)
+	says(current, metav1.ConditionFalse, infrav1.EarlierKeysInUseReason)
+	if told, is := w.annotation(node, infrav1.LXDKeysAnnotation); is {
+		t.Errorf("the node is told %s", told)
+	}
+	says(current, metav1.ConditionTrue, infrav1.ReadyReason)
+	w.await("the node is told", node, func(context.Context) bool {
+		told, _ := w.annotation(node, infrav1.LXDKeysAnnotation)
+		return told == current
+	})
 }
 
 func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.LXDHost, offered *corev1.Secret) {

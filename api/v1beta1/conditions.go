@@ -64,6 +64,10 @@ const (
 	// SchedulableCondition is true while VMs may be placed on the host.
 	SchedulableCondition = "Schedulable"
 
+	// KeysCurrentCondition is true while the client certificate of a direct host is valid for long, and MAAS switches all VMs
+	// there with it. It is no part of Ready.
+	KeysCurrentCondition = "KeysCurrent"
+
 	// EvacuatedCondition is true while no VM of a MaasMachine is on a host that is to be empty; else there is no
 	// such condition. It is no part of Ready.
 	EvacuatedCondition = "Evacuated"
@@ -387,6 +391,12 @@ const (
 
 	// NotTrustedReason: LXD does not trust the certificate in the Secret, or not for what is asked.
 	NotTrustedReason = "NotTrusted"
+
+	// EarlierKeysInUseReason: MAAS switches VMs with an earlier key pair, or it is not known yet with which.
+	EarlierKeysInUseReason = "EarlierKeysInUse"
+
+	// CertificateExpiresReason: the client certificate in the Secret ends soon, or has ended.
+	CertificateExpiresReason = "CertificateExpires"
 
 	// ProjectNotFoundReason: LXD has no project spec.project, or the certificate is not for it.
 	ProjectNotFoundReason = "ProjectNotFound"

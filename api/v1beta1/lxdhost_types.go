@@ -266,6 +266,22 @@ type LXDEvacuationStatus struct {
 	VMs []LXDEvacuationVM `json:"vms,omitempty"`
 }
 
+// LXDClientCertificate is a client certificate that LXD trusts.
+type LXDClientCertificate struct {
+	// fingerprint is LXD's name for it: the SHA-256 of the certificate, in hex.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Fingerprint string `json:"fingerprint"`
+
+	// expires is when it ends.
+	// +required
+	Expires metav1.Time `json:"expires"`
+
+	// replacedAt is when it was first seen in the place of an earlier one. Empty: no earlier one is known.
+	// +optional
+	ReplacedAt *metav1.Time `json:"replacedAt,omitempty"`
+}
+
 // LXDHostStatus is the observed state of an LXDHost. All of it can be rebuilt from LXD, MAAS and spec.
 type LXDHostStatus struct {
 	// version is LXD's version.
@@ -318,8 +334,13 @@ type LXDHostStatus struct {
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
+	// clientCertificate is that of the Secret in spec.credentialsRef, as LXD last accepted it.
+	// +optional
+	ClientCertificate *LXDClientCertificate `json:"clientCertificate,omitempty"`
+
 	// conditions are Ready (the summary), Reachable, Trusted, Registered and Schedulable, Evacuated while the host is to
-	// be empty, NoVMsLeft while VMs without a MaasMachine may be left on it, and Paused.
+	// be empty, NoVMsLeft while VMs without a MaasMachine may be left on it, KeysCurrent of hosts whose
+	// VMs are made through LXD's own API, and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

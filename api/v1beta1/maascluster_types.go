@@ -53,6 +53,10 @@ const (
 	// stops registering it, and removes the trust in its keys. The manager sets it before a host's machine is released.
 	LXDHostRetireAnnotation = "capmaas.io/lxd-host-retire"
 
+	// LXDKeysAnnotation on a Node of a host cluster is the fingerprint of the only client certificate of the node with which
+	// the manager, and MAAS for the manager's VMs, still use LXD there. The initializer takes LXD's trust from earlier ones.
+	LXDKeysAnnotation = "capmaas.io/lxd-keys"
+
 	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that reports the progress of
 	// the initializer.
 	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"

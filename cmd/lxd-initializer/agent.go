@@ -47,15 +47,16 @@ type agent struct {
 	ready atomic.Bool // the last pass succeeded
 
 	// State from earlier passes.
-	client   *maas.Client
-	hosts    *vmhosts.Service
-	identity string // of the credentials in hosts
-	hostID   int    // of the VM host in MAAS
-	seen     string // identity of the credentials at the last pass
-	retiring bool
-	failures int    // passes in a row
-	logged   string // the last logged result
-	retry    wait.Backoff
+	client    *maas.Client
+	hosts     *vmhosts.Service
+	identity  string // of the credentials in hosts
+	hostID    int    // of the VM host in MAAS
+	seen      string // identity of the credentials at the last pass
+	keysInUse string // what the Node says of them at the last pass: see infrav1.LXDKeysAnnotation
+	retiring  bool
+	failures  int    // passes in a row
+	logged    string // the last logged result
+	retry     wait.Backoff
 }
 
 func newAgent(opts options, kube kubernetes.Interface, events record.EventRecorder) *agent {
@@ -105,9 +106,11 @@ func (a *agent) sleep(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// woken reports whether the node is to retire, or no longer, or the credentials for MAAS changed.
+// woken reports whether the node is to retire, or no longer, whether the manager uses other keys, or the credentials for
+// MAAS changed.
 func (a *agent) woken(ctx context.Context) bool {
-	if node, err := a.getNode(ctx); err == nil && retiring(node) != a.retiring {
+	node, err := a.getNode(ctx)
+	if err == nil && (retiring(node) != a.retiring || node.Annotations[infrav1.LXDKeysAnnotation] != a.keysInUse) {
 		return true
 	}
 	return a.credentialsID() != a.seen && !a.retiring
@@ -132,6 +135,7 @@ type pass struct {
 	secret  *corev1.Secret // with the keys
 	host    maas.VMHost
 	offered []byte // LXD's own certificate, if MAAS has no VM hosts; nil otherwise
+	earlier int    // earlier key pairs of this node with which MAAS still switches VMs
 }
 
 type step struct {

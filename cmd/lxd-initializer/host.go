@@ -120,15 +120,48 @@ func (a *agent) ownCertificate(name, commonName string) bool {
 	return name == a.keysName() || strings.HasPrefix(name, secretPrefix) && commonName == lxdnode.CommonName(name)
 }
 
-// distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it. If MAAS has no VM hosts,
-// they stay until the node retires: MAAS has the earlier pair in the power parameters of each VM that was made with it,
-// and the manager copies the new one only later.
+// distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it.
 func (p *pass) distrustOthers(ctx context.Context) error {
 	if p.offered != nil {
-		return nil
+		return p.distrustUnused(ctx)
 	}
 	_, err := p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
 	return err
+}
+
+// distrustUnused is distrustOthers if MAAS has no VM hosts. MAAS has an earlier pair in the power parameters of each VM
+// that was made with it, until the manager changes them: the manager says when it uses this one alone, and MAAS whether
+// there are other VMs. One that is used stays until the node retires, at the latest.
+func (p *pass) distrustUnused(ctx context.Context) error {
+	current, err := lxdnode.Fingerprint(p.keys.Certificate)
+	if err != nil || p.keysInUse != current {
+		return err
+	}
+	earlier, err := p.lxd.Earlier(ctx, p.ownCertificate, p.keys.Certificate)
+	if err != nil || len(earlier) == 0 {
+		return err
+	}
+	used, err := p.client.PowerCertificates(ctx)
+	if err != nil {
+		return err
+	}
+	for _, fingerprint := range earlier {
+		if slices.ContainsFunc(used, func(c string) bool { return isCertificate(c, fingerprint) }) {
+			p.earlier++
+			continue
+		}
+		if _, err := p.lxd.Forget(ctx, fingerprint); err != nil {
+			return err
+		}
+		p.event(corev1.EventTypeNormal, "CertificateRemoved", "LXD no longer trusts an earlier certificate of this node, %s: nothing uses it any more", short(fingerprint))
+	}
+	return nil
+}
+
+// isCertificate reports whether a certificate (PEM) has a fingerprint. LXD accepts none that can't be read.
+func isCertificate(certificate, fingerprint string) bool {
+	found, err := lxdnode.Fingerprint([]byte(certificate))
+	return err == nil && found == fingerprint
 }
 
 // distrustAll removes the trust in all key pairs of this node. With neither LXD nor a key pair there never was any.

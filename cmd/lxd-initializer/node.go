@@ -42,7 +42,7 @@ func (p *pass) readNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the Node %s: %w", p.options.nodeName, err)
 	}
-	p.node, p.retiring = node, retiring(node)
+	p.node, p.retiring, p.keysInUse = node, retiring(node), node.Annotations[infrav1.LXDKeysAnnotation]
 	return nil
 }
 
@@ -147,19 +147,25 @@ func (p *pass) condition(failed error) corev1.NodeCondition {
 
 // offerMessage changes with everything that is offered: the manager is woken when the message changes.
 func (p *pass) offerMessage() string {
-	return fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, so the manager makes an LXDHost",
+	message := fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, so the manager makes an LXDHost",
 		p.options.powerAddress(p.address), shortFingerprint(p.offered), shortFingerprint(p.keys.Certificate), p.options.lxd.Project)
+	if p.earlier > 0 {
+		message += fmt.Sprintf("; %d earlier one(s) stay trusted, because MAAS switches VMs with them", p.earlier)
+	}
+	return message
 }
 
 // shortFingerprint returns the fingerprint of a certificate as LXD's lists show it.
 func shortFingerprint(certificate []byte) string {
-	const shown = 12
 	fingerprint, err := lxdnode.Fingerprint(certificate)
 	if err != nil {
 		return "unknown" // Both were parsed before.
 	}
-	return fingerprint[:shown]
+	return short(fingerprint)
 }
+
+// short returns the first 12 of 64 digits.
+func short(fingerprint string) string { return fingerprint[:12] }
 
 func (p *pass) currentCondition() *corev1.NodeCondition {
 	for i, c := range p.node.Status.Conditions {

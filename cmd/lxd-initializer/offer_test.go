@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +19,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // withoutVMHosts upgrades MAAS to a version that has none.
@@ -166,4 +170,101 @@ func TestEarlierKeyPairsStayTrustedWhileMAASMayUseThem(t *testing.T) {
 	n.retire(false)
 	n.await("the node is offered again", func(ctx context.Context) bool { return a.pass(ctx) == nil })
 	n.wantOffered()
+}
+
+// usesKeys says on the Node, as the manager does, that one key pair alone is in use.
+func (n *testNode) usesKeys(fingerprint string) {
+	n.t.Helper()
+	n.patchNode(`{"metadata":{"annotations":{"` + infrav1.LXDKeysAnnotation + `":"` + fingerprint + `"}}}`)
+}
+
+// enlistVM adds a machine to MAAS that is switched with a key pair, and returns its id.
+func (n *testNode) enlistVM(keys lxdnode.Keys) string {
+	n.t.Helper()
+	machine, err := n.client.CreateMachine(n.t.Context(), maas.Unrecorded("a test"), maas.CreateMachineParams{
+		Hostname: "vm-on-" + n.name, Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:01"}, Zone: "zone-b", Pool: "pool-a",
+		Power: maas.LXDPower{InstanceName: "vm", VMHostPower: maas.VMHostPower{
+			PowerAddress: "https://" + n.ip + ":8443", Project: lxdnode.DefaultProject, Certificate: string(keys.Certificate), Key: string(keys.Key),
+		}},
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return machine.SystemID
+}
+
+// keys are those in the Secret.
+func (n *testNode) keys() (keys lxdnode.Keys, fingerprint string) {
+	n.t.Helper()
+	secret := n.secret()
+	keys = lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
+	fingerprint, err := lxdnode.Fingerprint(keys.Certificate)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return keys, fingerprint
+}
+
+// wantTrusted checks what LXD trusts, in any order.
+func (n *testNode) wantTrusted(when string, want ...string) {
+	n.t.Helper()
+	got := n.trusted()
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		n.t.Fatalf("%s: LXD trusts (-want +got):\n%s", when, diff)
+	}
+}
+
+// An earlier key pair goes when neither the manager nor MAAS uses it, and not before.
+func TestAnEarlierKeyPairGoesWhenNothingUsesIt(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.withoutVMHosts()
+	a := n.agent()
+	n.settle(a)
+	first, firstPrint := n.keys()
+	vm := n.enlistVM(first)
+	ending := keysOf(t, -time.Hour, renewBefore-time.Hour)
+	n.patchSecret(`{"data":{"tls.crt":"` + base64.StdEncoding.EncodeToString(ending.Certificate) + `","tls.key":"` + base64.StdEncoding.EncodeToString(ending.Key) + `"}}`)
+	n.settle(a)
+	n.wantOffered()
+	second, secondPrint := n.keys()
+	n.wantTrusted("the manager has said nothing", firstPrint, secondPrint)
+
+	n.usesKeys(firstPrint)
+	n.settle(a)
+	n.wantTrusted("the manager uses the earlier pair", firstPrint, secondPrint)
+
+	n.usesKeys(secondPrint)
+	if !a.woken(t.Context()) {
+		t.Error("the initializer is not woken")
+	}
+	n.settle(a)
+	n.wantTrusted("MAAS switches a VM with the earlier pair", firstPrint, secondPrint)
+	if message := n.condition().Message; !strings.Contains(message, "1 earlier") {
+		t.Errorf("the condition says %q", message)
+	}
+
+	n.down.Store(true)
+	if err := a.pass(t.Context()); err == nil {
+		t.Error("a pass succeeds without MAAS")
+	}
+	n.wantTrusted("MAAS does not respond", firstPrint, secondPrint)
+	n.down.Store(false)
+
+	power, err := n.client.PowerParameters(t.Context(), vm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	power.Certificate, power.Key = string(second.Certificate), string(second.Key)
+	if _, err := n.client.SetLXDPower(t.Context(), maas.Unrecorded("a test"), vm, power); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(n.agent()) // Another process goes on.
+	n.wantTrusted("nothing uses the earlier pair", secondPrint)
+	n.wantOffered()
+	if message := n.condition().Message; strings.Contains(message, "earlier") {
+		t.Errorf("the condition says %q", message)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -190,7 +191,7 @@ func (s *sighting) describe(host *infrav1.LXDHost, machine *infrav1.MaasMachine)
 	objects.Annotate(host, infrav1.MAASAnnotation, s.home(host))
 	if machine != nil && machine.Namespace == host.Namespace {
 		host.OwnerReferences = util.EnsureOwnerRef(host.OwnerReferences, metav1.OwnerReference{
-			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID,
+			APIVersion: infrav1.GroupVersion.String(), Kind: maasMachineKind, Name: machine.Name, UID: machine.UID,
 		})
 	}
 	spec := &host.Spec
@@ -216,11 +217,14 @@ func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *i
 	}
 	before = host.DeepCopy()
 	setVMHost(&host.Status, &s.VMHost, there.counts(s))
-	node, err := m.nodeOf(ctx, machine)
-	if err != nil {
-		return err
+	host.Status.NodeName = ""
+	if machine != nil {
+		node, err := clusters.NodeOf(ctx, m.Client, machine)
+		if err != nil {
+			return err
+		}
+		host.Status.NodeName = node
 	}
-	host.Status.NodeName = node
 	if s.ResourcesKnown() {
 		report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
 	} else {
@@ -241,21 +245,6 @@ func (m *Mirror) store(ctx context.Context, before, host *infrav1.LXDHost) error
 		return nil
 	}
 	return err
-}
-
-// nodeOf returns the name of a machine's Node in its host cluster.
-func (m *Mirror) nodeOf(ctx context.Context, maasMachine *infrav1.MaasMachine) (string, error) {
-	if maasMachine == nil {
-		return "", nil
-	}
-	machine, err := util.GetOwnerMachine(ctx, m.Client, maasMachine.ObjectMeta)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading the Machine of MaasMachine %s: %w", maasMachine.Name, err)
-	}
-	if machine == nil {
-		return "", nil
-	}
-	return machine.Status.NodeRef.Name, nil
 }
 
 // closed returns why no VMs are placed on a VM host, as placement sees it; nil if they are.

@@ -174,5 +174,6 @@ func store(ctx context.Context, c client.Client, recorder events.EventRecorder, 
 		return fmt.Errorf("patching the status of LXDHost %s: %w", host.Name, err)
 	}
 	announce(recorder, before, host)
+	announceKeys(recorder, before, host)
 	return nil
 }

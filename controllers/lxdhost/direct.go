@@ -34,6 +34,9 @@ const (
 
 // observe reads a host, and MAAS's zones and resource pools, into the status.
 func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
+	if err := r.showNode(ctx, host); err != nil {
+		return err
+	}
 	reading, err := r.read(ctx, host)
 	if !markConnection(host, err) {
 		return err
@@ -45,20 +48,27 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 		}
 		setReading(host, reading, owners)
 	}
+	if err := r.markKeys(ctx, host); err != nil {
+		return err
+	}
 	r.markRegistered(ctx, host)
 	markSchedulable(host, takesNoVMs(host, err))
 	summarize(host)
 	return nil
 }
 
-// read asks LXD. Other callers' answers may be used.
+// read asks LXD, and shows the client certificate that LXD accepted. Other callers' answers may be used.
 func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Reading, error) {
 	options, err := r.Scopes.LXDServer(ctx, host)
 	if err != nil {
 		return lxdhost.Reading{}, err
 	}
 	defer maas.Idle(ctx)()
-	return r.Scopes.LXD.Read(ctx, options, r.Interval/2)
+	reading, err := r.Scopes.LXD.Read(ctx, options, r.Interval/2)
+	if err == nil {
+		showCertificate(&host.Status, options)
+	}
+	return reading, err
 }
 
 // owners returns the Clusters as namespace/name, by owner id.

@@ -223,6 +223,7 @@ type nodeState struct {
 	name     string // "" if there is no Node
 	prepared bool   // the initializer has done all that it does
 	lacks    string // what keeps it from that; "" if that is not known
+	keys     string // which key pair it was told to be in use; see infrav1.LXDKeysAnnotation
 }
 
 // lookAtNode reads a machine's Node.
@@ -235,6 +236,7 @@ func (r *Reconciler) lookAtNode(ctx context.Context, workload client.Reader, m *
 	if err := workload.Get(ctx, client.ObjectKey{Name: state.name}, node); err != nil {
 		return state
 	}
+	state.keys = node.Annotations[infrav1.LXDKeysAnnotation]
 	switch c := clusters.HostCondition(node); {
 	case c != nil && c.Status == corev1.ConditionTrue:
 		state.prepared = true

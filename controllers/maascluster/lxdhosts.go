@@ -43,7 +43,7 @@ type offer struct {
 func (r *Reconciler) notYetLXDHost(ctx context.Context, s *scope.Cluster, workload client.Reader, m *infrav1.MaasMachine) string {
 	node := r.lookAtNode(ctx, workload, m)
 	if node.prepared {
-		if err := r.keepLXDHost(ctx, s, m, node.name); err != nil {
+		if err := r.keepLXDHost(ctx, s, m, node); err != nil {
 			return report.Brief(err.Error())
 		}
 	}
@@ -65,8 +65,8 @@ func (r *Reconciler) notYetLXDHost(ctx context.Context, s *scope.Cluster, worklo
 }
 
 // keepLXDHost brings the LXDHost of a machine, and the Secret with its key pair, to what the machine's node offers.
-func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node string) error {
-	offered, err := r.readOffer(ctx, client.ObjectKeyFromObject(s.Cluster), node)
+func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node nodeState) error {
+	offered, err := r.readOffer(ctx, client.ObjectKeyFromObject(s.Cluster), node.name)
 	if err != nil {
 		return err
 	}
@@ -88,6 +88,34 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 		if err := r.keepOwned(ctx, m, object); err != nil {
 			return err
 		}
+	}
+	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), m, node, offered)
+}
+
+// tellKeys tells the initializer on a node when the key pair that it offers is the only one still in use: LXD accepts it
+// from the manager, and MAAS switches the VMs of the LXDHost with it.
+func (r *Reconciler) tellKeys(ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer) error {
+	host, err := clusters.LXDHost(ctx, r.Client, m)
+	if err != nil || host == nil {
+		return err
+	}
+	current, err := lxdnode.Fingerprint(offered.keys[corev1.TLSCertKey])
+	if err != nil {
+		return fmt.Errorf("the client certificate that Node %s offers: %w", node.name, err)
+	}
+	c, accepted := conditions.Get(host, infrav1.KeysCurrentCondition), host.Status.ClientCertificate
+	if c == nil || c.Reason == infrav1.EarlierKeysInUseReason || accepted == nil || accepted.Fingerprint != current || node.keys == current {
+		return nil
+	}
+	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
+	if err != nil {
+		return fmt.Errorf("connecting to the host cluster: %w", err)
+	}
+	before := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.name}}
+	after := before.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, infrav1.LXDKeysAnnotation, current)
+	if err := workload.Patch(ctx, after, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("telling Node %s which key pair is in use: %w", node.name, err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 		return proceed, err
 	}
 	status := &l.MaasMachine.Status
-	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
+	status.LXDHost, status.FailureDomain, status.LXDProject, status.LXDCertificate = host.Name, host.Zone, vm.Project, vm.Certificate
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
 	if err := r.store(ctx, l, vm.SystemID); err != nil {
 		return proceed, err

@@ -162,14 +162,17 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 // reconcileRunning runs the steps that remain when the machine runs.
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
 	out, err := through(ctx, l, r.runningSteps())
-	spare := proceed
 	if err == nil && l.IsLXD() {
-		spare, err = r.spareRemoval(ctx, l)
+		var spare, keys outcome
+		if spare, err = r.spareRemoval(ctx, l); err == nil {
+			keys, err = r.rekey(ctx, l)
+		}
+		out.after = sooner(out.after, sooner(spare.after, keys.after))
 	}
 	if err != nil {
 		return report.Explain(err).Result(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(out.after, spare.after)}, nil
+	return ctrl.Result{RequeueAfter: out.after}, nil
 }
 
 // reconcileDelete removes a machine from the endpoint's DNS record, then from MAAS and its host, or releases it to the

@@ -64,6 +64,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
 			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToItsMachines), objects.IgnoreUnlessRekeyed).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
@@ -119,6 +120,20 @@ func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object
 		return nil
 	}
 	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !isOnVMHost(&m) }))
+}
+
+// lxdHostToItsMachines wakes the machines whose VMs are recorded on a host: MAAS is to switch them with another key pair.
+func (r *Reconciler) lxdHostToItsMachines(ctx context.Context, object client.Object) []reconcile.Request {
+	list := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of an LXDHost")
+		return nil
+	}
+	ref := lxd.DirectRef(object.GetNamespace(), object.GetName())
+	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool {
+		recorded, err := record.Of(&m)
+		return err != nil || !slices.Contains(recorded.Hosts, ref)
+	}))
 }
 
 // isOnVMHost reports whether a machine's VM is recorded as one on a VM host, or may be, because the record was lost.

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -50,6 +52,17 @@ func (o Options) String() string { return fmt.Sprintf("LXD at %s, project %s", o
 
 // GoString is String: %#v shows no key either.
 func (o Options) GoString() string { return o.String() }
+
+// Client returns LXD's name for the client certificate, the SHA-256 of its DER in lower-case hex, and when it ends. Both are
+// zero if the client certificate and the key are no pair.
+func (o Options) Client() (fingerprint string, ends time.Time) {
+	keys, err := tls.X509KeyPair(o.ClientCertificate, o.ClientKey)
+	if err != nil {
+		return "", time.Time{}
+	}
+	sum := sha256.Sum256(keys.Leaf.Raw)
+	return hex.EncodeToString(sum[:]), keys.Leaf.NotAfter
+}
 
 // Host is a project on an LXD host. It keeps connections for the next call, until Close, and makes new ones when they
 // break. It is safe for concurrent use.

@@ -74,35 +74,60 @@ func restrict(client lxd.InstanceServer, fingerprint, project string) error {
 // and the common name in the certificate, except the one to keep (PEM, or nil). It returns how many it removed. The
 // error is an *Error.
 func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (removed int, err error) {
+	earlier, err := n.Earlier(ctx, ours, keep)
+	if err != nil {
+		return 0, err
+	}
+	for _, each := range earlier {
+		gone, err := n.Forget(ctx, each)
+		if err != nil {
+			return removed, err
+		}
+		if gone {
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+// Earlier returns the fingerprints of the client certificates that Distrust would remove. The error is an *Error.
+func (n *Node) Earlier(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (fingerprints []string, err error) {
 	keepFingerprint := ""
 	if keep != nil {
 		if keepFingerprint, err = Fingerprint(keep); err != nil {
-			return 0, &Error{Step: StepTrust, Problem: "the certificate to keep: " + err.Error(), Permanent: true}
+			return nil, &Error{Step: StepTrust, Problem: "the certificate to keep: " + err.Error(), Permanent: true}
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := n.client(ctx)
 	if err != nil {
-		return 0, asError(StepTrust, "reading the certificates", err)
+		return nil, asError(StepTrust, "reading the certificates", err)
 	}
 	certificates, err := client.GetCertificates()
 	if err != nil {
-		return 0, asError(StepTrust, "reading the certificates", err)
+		return nil, asError(StepTrust, "reading the certificates", err)
 	}
 	for _, each := range certificates {
-		if each.Type != api.CertificateTypeClient || each.Fingerprint == keepFingerprint || !ours(each.Name, commonName(each)) {
-			continue
-		}
-		err := client.DeleteCertificate(each.Fingerprint)
-		switch {
-		case err == nil:
-			removed++
-		case !api.StatusErrorCheck(err, http.StatusNotFound):
-			return removed, asError(StepTrust, "removing the certificate "+each.Name, err)
+		if each.Type == api.CertificateTypeClient && each.Fingerprint != keepFingerprint && ours(each.Name, commonName(each)) {
+			fingerprints = append(fingerprints, each.Fingerprint)
 		}
 	}
-	return removed, nil
+	return fingerprints, nil
+}
+
+// Forget removes a certificate from LXD's trust store, and reports whether it did: it may be gone. The error is an *Error.
+func (n *Node) Forget(ctx context.Context, fingerprint string) (removed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, err := n.client(ctx)
+	if err == nil {
+		err = client.DeleteCertificate(fingerprint)
+	}
+	if err != nil && !api.StatusErrorCheck(err, http.StatusNotFound) {
+		return false, asError(StepTrust, "removing the certificate "+fingerprint, err)
+	}
+	return err == nil, nil
 }
 
 // commonName returns the common name of a certificate's subject, or "".

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -43,4 +44,16 @@ func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is fu
 		}
 	}
 	return nil, nil
+}
+
+// NodeOf returns the name of a machine's Node in its cluster; "" if it has none yet.
+func NodeOf(ctx context.Context, c client.Client, m *infrav1.MaasMachine) (string, error) {
+	machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading the Machine of MaasMachine %s: %w", m.Name, err)
+	}
+	if machine == nil {
+		return "", nil
+	}
+	return machine.Status.NodeRef.Name, nil
 }

@@ -133,16 +133,27 @@ var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bo
 	return resync || !equality.Semantic.DeepEqual(withoutBookkeeping(e.ObjectOld), withoutBookkeeping(e.ObjectNew))
 }}
 
-// IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready and Schedulable nor whether it is
-// being deleted: what is free there changes all the time.
+// IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready, Schedulable and KeysCurrent nor
+// whether it is being deleted: what is free there changes all the time.
 var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*infrav1.LXDHost), e.ObjectNew.(*infrav1.LXDHost)
 	differs := func(condition string) bool {
 		return !equality.Semantic.DeepEqual(conditions.Get(before, condition), conditions.Get(after, condition))
 	}
 	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition)
+		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition) || differs(infrav1.KeysCurrentCondition)
 }}
+
+// IgnoreUnlessRekeyed drops all of LXDHosts but updates by which LXD accepts another client certificate.
+var IgnoreUnlessRekeyed = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*infrav1.LXDHost).Status.ClientCertificate, e.ObjectNew.(*infrav1.LXDHost).Status.ClientCertificate
+		return after != nil && (before == nil || before.Fingerprint != after.Fingerprint)
+	},
+}
 
 // IgnoreUnlessCordoned drops all of LXDHosts but updates by which a person cordons one, or takes that back.
 var IgnoreUnlessCordoned = predicate.Funcs{

@@ -99,3 +99,7 @@ func (b *both) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, err
 	}
 	return b.direct.Adopt(ctx, vm, addresses)
 }
+
+func (b *both) Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (bool, error) {
+	return b.on(isDirectRef(vm.HostRef)).Rekey(ctx, vm, fingerprint, put)
+}

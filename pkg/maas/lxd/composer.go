@@ -39,6 +39,10 @@ type Composer interface {
 	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindNotFound: the VM is not there, and of
 	// KindConflict: it is not ours.
 	Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error)
+	// Rekey calls put if MAAS does not switch a VM as its host in VM.HostRef says, with the key pair of a client certificate's
+	// fingerprint. done is false if the host has another pair now, or can't be used. A VM on a VM host is done: MAAS has its
+	// keys.
+	Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (done bool, err error)
 	// Find reports whether the host in VM.HostRef still has a VM that MAAS does not know. An error means that MAAS
 	// can't be asked. A host that is gone has no VMs.
 	Find(ctx context.Context, vm VM) (Presence, error)
@@ -222,6 +226,9 @@ type VM struct {
 	HostRef string
 	// Commissions means that MAAS commissions it, as Compose requested.
 	Commissions bool
+	// Certificate is the fingerprint of the client certificate with which MAAS switches it, as Compose requested; "" on a VM
+	// host.
+	Certificate string
 	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in under another name.
 	// SystemID, if it is set, is then that of the right one.
 	Namesakes bool

@@ -181,7 +181,10 @@ func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) 
 // Compose makes a VM in LXD, and enlists it in MAAS, which switches it on and commissions it. *DirectError: the VM was
 // not made, as far as is known; *NotEnlistedError: it is there, and MAAS may have it.
 func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
-	object := host.Object
+	object, err := d.upToDate(ctx, host)
+	if err != nil {
+		return VM{}, err
+	}
 	server, err := d.servers.Host(ctx, object.Server)
 	if err != nil {
 		return VM{}, &DirectError{Host: object.Name, cause: err}
@@ -198,7 +201,25 @@ func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		return VM{}, &NotEnlistedError{Host: object.Name, cause: err}
 	}
 	d.remember(machine.SystemID, d.HostRef(host))
-	return VM{SystemID: machine.SystemID, Hostname: spec.Hostname, Host: object.Name, Project: spec.Project, HostRef: d.HostRef(host), Commissions: true}, nil
+	certificate, _ := object.Server.Client()
+	return VM{
+		SystemID: machine.SystemID, Hostname: spec.Hostname, Host: object.Name, Project: spec.Project, HostRef: d.HostRef(host),
+		Commissions: true, Certificate: certificate,
+	}, nil
+}
+
+// upToDate returns the host as it was chosen, with the key pair that it has now, after the call was recorded: an earlier
+// one that nobody is known to use is not trusted for long.
+func (d *direct) upToDate(ctx context.Context, host Host) (*HostObject, error) {
+	now, err := d.object(ctx, d.HostRef(host))
+	if err != nil {
+		return nil, &DirectError{Host: host.Object.Name, cause: err}
+	}
+	object := *host.Object
+	if now != nil && now.Problem == nil {
+		object.Server = now.Server
+	}
+	return &object, nil
 }
 
 // power returns how MAAS switches a VM of the host. The address has its scheme: MAAS takes a machine with exactly the

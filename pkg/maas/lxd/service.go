@@ -154,6 +154,11 @@ func (s *Service) AdoptVM(ctx context.Context, vm VM, addresses []string) (*Host
 	return s.composer.Adopt(ctx, vm, addresses)
 }
 
+// RekeyVM makes MAAS switch a VM with the key pair that its host has now; see Composer.Rekey.
+func (s *Service) RekeyVM(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (done bool, err error) {
+	return s.composer.Rekey(ctx, vm, fingerprint, put)
+}
+
 // DistributeAcrossAZs returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
 func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)

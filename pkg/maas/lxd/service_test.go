@@ -44,6 +44,10 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 
 func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
 
+func (h *hosts) Rekey(context.Context, VM, string, func(maas.LXDPower) error) (bool, error) {
+	return false, errors.New("not in this test")
+}
+
 func (h *hosts) Adopt(context.Context, VM, []string) (*Host, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -86,3 +86,13 @@ func (s *Service) MakeReady(ctx context.Context, permit maas.Permit, machine *ma
 func (s *Service) Partition(ctx context.Context, permit maas.Permit, machine *maas.Machine) (*maas.Machine, error) {
 	return s.SetStorage(ctx, permit, machine, maas.StorageLayoutFlat)
 }
+
+// SetPower makes MAAS switch a VM in a certain way, and leaves the other VMs of its host as they are.
+func (s *Service) SetPower(ctx context.Context, permit maas.Permit, machine *maas.Machine, power maas.LXDPower) error {
+	return s.change(machine, "giving MAAS another key pair for", func(client *maas.Client) (*maas.Machine, error) {
+		if _, err := client.DetachPower(ctx, permit, machine.SystemID); err != nil {
+			return nil, err
+		}
+		return client.SetLXDPower(ctx, permit, machine.SystemID, power)
+	})
+}

@@ -91,6 +91,10 @@ func (f *region) HostRef(host lxd.Host) string { return host.Name }
 
 func (f *region) HostOf(context.Context, *maas.Machine) (*lxd.Host, error) { return nil, nil }
 
+func (f *region) Rekey(context.Context, lxd.VM, string, func(maas.LXDPower) error) (bool, error) {
+	return false, errors.New("not in this test")
+}
+
 func (f *region) Adopt(context.Context, lxd.VM, []string) (*lxd.Host, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -22,6 +22,9 @@ const (
 // EndCommissioning cuts the commissioning of a VM short (op=mark_broken). A late one would release the VM.
 const EndCommissioning Op = "end-commissioning"
 
+// ChangeKeys gives MAAS another key pair for a VM. A late one would bring back a pair that LXD does not trust any more.
+const ChangeKeys Op = "change-keys"
+
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
 // user's. PowerOff and PowerOn in a remediation are for VMs, too: a late one would stop or restart a machine that runs.
 const (

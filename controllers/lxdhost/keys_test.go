@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// reconcilerOf reads objects.
+func reconcilerOf(t *testing.T, objects ...client.Object) *Reconciler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+}
+
+// vmOn is the MaasMachine of a VM on LXDHost ns/host-a.
+func vmOn(name, systemID, certificate string) *infrav1.MaasMachine {
+	return &infrav1.MaasMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{infrav1.RecordAnnotation: `{"hosts":["lxdhost:ns/host-a"]}`}},
+		Spec:       infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, SystemID: systemID},
+		Status:     infrav1.MaasMachineStatus{LXDCertificate: certificate},
+	}
+}
+
+func directHost(certificate *infrav1.LXDClientCertificate) *infrav1.LXDHost {
+	return &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "host-a"},
+		Spec:       infrav1.LXDHostSpec{CredentialsRef: &infrav1.LocalObjectReference{Name: "keys"}},
+		Status:     infrav1.LXDHostStatus{ClientCertificate: certificate},
+	}
+}
+
+func TestKeysAreCurrentWhenNothingMayUseAnotherPair(t *testing.T) {
+	t.Parallel()
+	elsewhere := vmOn("elsewhere", "abc", "old")
+	elsewhere.Annotations[infrav1.RecordAnnotation] = `{"hosts":["lxdhost:ns/host-b"]}`
+	unreadable := vmOn("unreadable", "abc", "")
+	unreadable.Annotations[infrav1.RecordAnnotation] = `{`
+	never, long, now := (*metav1.Time)(nil), metav1.NewTime(time.Now().Add(-2*handover)), metav1.Now()
+	for _, c := range []struct {
+		name     string
+		ends     time.Duration
+		replaced *metav1.Time
+		machines []client.Object
+		want     string
+	}{
+		{"no VM", 2 * expiresSoon, never, nil, infrav1.ReadyReason},
+		{"a VM with it", 2 * expiresSoon, &now, []client.Object{vmOn("vm", "abc", "new")}, infrav1.ReadyReason},
+		{"a VM with an earlier one", 2 * expiresSoon, &long, []client.Object{vmOn("vm", "abc", "old")}, infrav1.EarlierKeysInUseReason},
+		{"a VM with an unknown one", 2 * expiresSoon, never, []client.Object{vmOn("vm", "abc", "")}, infrav1.EarlierKeysInUseReason},
+		{"a VM on another host", 2 * expiresSoon, &now, []client.Object{elsewhere}, infrav1.ReadyReason},
+		{"a VM that may be anywhere", 2 * expiresSoon, never, []client.Object{unreadable}, infrav1.EarlierKeysInUseReason},
+		{"a VM is being made, and none was replaced", 2 * expiresSoon, never, []client.Object{vmOn("vm", "", "")}, infrav1.ReadyReason},
+		{"a VM is being made, since before or after", 2 * expiresSoon, &now, []client.Object{vmOn("vm", "", "")}, infrav1.EarlierKeysInUseReason},
+		{"a VM is being made, long after", 2 * expiresSoon, &long, []client.Object{vmOn("vm", "", "")}, infrav1.ReadyReason},
+		{"it ends soon", expiresSoon / 2, never, nil, infrav1.CertificateExpiresReason},
+		{"it has ended", -time.Hour, never, nil, infrav1.CertificateExpiresReason},
+		{"it ends soon, and an earlier one is in use", expiresSoon / 2, &now, []client.Object{vmOn("vm", "abc", "old")}, infrav1.EarlierKeysInUseReason},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			host := directHost(&infrav1.LXDClientCertificate{Fingerprint: "new", Expires: metav1.NewTime(time.Now().Add(c.ends)), ReplacedAt: c.replaced})
+			if err := reconcilerOf(t, c.machines...).markKeys(t.Context(), host); err != nil {
+				t.Fatal(err)
+			}
+			if got := conditions.Get(host, infrav1.KeysCurrentCondition); got.Reason != c.want || (got.Status == metav1.ConditionTrue) != (c.want == infrav1.ReadyReason) {
+				t.Errorf("KeysCurrent is %s, %s (%s), want %s", got.Status, got.Reason, got.Message, c.want)
+			}
+		})
+	}
+	host := directHost(nil)
+	if err := reconcilerOf(t).markKeys(t.Context(), host); err != nil || conditions.Get(host, infrav1.KeysCurrentCondition) != nil {
+		t.Errorf("of a host that LXD has not accepted yet, KeysCurrent is %v, %v", host.Status.Conditions, err)
+	}
+}
+
+func TestAKeyPairIsAnnouncedOnce(t *testing.T) {
+	t.Parallel()
+	host := func(status metav1.ConditionStatus, reason string) *infrav1.LXDHost {
+		host := directHost(nil)
+		if reason != "" {
+			conditions.Set(host, metav1.Condition{Type: infrav1.KeysCurrentCondition, Status: status, Reason: reason})
+		}
+		return host
+	}
+	const none = ""
+	for _, c := range []struct {
+		name          string
+		before, after *infrav1.LXDHost
+		want          int
+	}{
+		{"first seen", host(none, none), host(metav1.ConditionTrue, infrav1.ReadyReason), 0},
+		{"as before", host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionTrue, infrav1.ReadyReason), 0},
+		{"replaced", host(metav1.ConditionFalse, infrav1.EarlierKeysInUseReason), host(metav1.ConditionTrue, infrav1.ReadyReason), 1},
+		{"ends soon", host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), 1},
+		{"still ends soon", host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), 0},
+	} {
+		recorder := events.NewFakeRecorder(2)
+		announceKeys(recorder, c.before, c.after)
+		if got := len(recorder.Events); got != c.want {
+			t.Errorf("%s: %d events, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAHostShowsTheNodeThatItIs(t *testing.T) {
+	t.Parallel()
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "machine"}}
+	machine.Status.NodeRef.Name = "node-a"
+	owned := func(kind, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "machine", UID: "uid"}}}
+	}
+	maasMachine := &infrav1.MaasMachine{ObjectMeta: owned("Machine", "machine")}
+	maasMachine.OwnerReferences[0].APIVersion = clusterv1.GroupVersion.String()
+	for _, c := range []struct {
+		name   string
+		owners []metav1.OwnerReference
+		want   string
+	}{
+		{"a machine of a host cluster", []metav1.OwnerReference{{Kind: maasMachineKind, Name: "machine", UID: "uid"}}, "node-a"},
+		{"an earlier machine of that name", []metav1.OwnerReference{{Kind: maasMachineKind, Name: "machine", UID: "other"}}, "before"},
+		{"a person's", nil, ""},
+	} {
+		host := directHost(nil)
+		host.OwnerReferences, host.Status.NodeName = c.owners, "before"
+		if err := reconcilerOf(t, machine, maasMachine).showNode(t.Context(), host); err != nil {
+			t.Fatal(err)
+		}
+		if host.Status.NodeName != c.want {
+			t.Errorf("%s: the Node is %q, want %q", c.name, host.Status.NodeName, c.want)
+		}
+	}
+}
