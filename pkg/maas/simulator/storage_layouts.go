@@ -48,14 +48,14 @@ type layoutMaker struct {
 // makeLayout returns what a layout makes of a machine's disks (maasserver/storage_layouts.py).
 func (s *Simulator) makeLayout(m *machine, wish layoutWish) (storage, error) {
 	b := &layoutMaker{Simulator: s, m: m, wish: wish, out: storage{tables: map[*disk][]*partition{}, whole: map[*disk]*filesystem{}}}
-	make := map[string]func() error{
+	layout := map[string]func() error{
 		"blank": func() error { return nil }, "custom": b.custom, layoutFlat: b.flat, "lvm": b.lvm, "bcache": b.bcache,
 		"vmfs6": b.vmfs, "vmfs7": b.vmfs,
 	}[wish.layout]
-	if make == nil {
+	if layout == nil {
 		return storage{}, badRequest("Unknown storage layout: %s", wish.layout)
 	}
-	err := make()
+	err := layout()
 	return b.out, err
 }
 
