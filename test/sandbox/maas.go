@@ -51,6 +51,7 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	s.names = &names{Simulator: s.MAAS, outside: map[string]func() []netip.Addr{}}
 	s.guests, err = guest.Start(ctx, s.names, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
+		BeforeKubeadm: s.options.BeforeKubeadm,
 	})
 	if err != nil {
 		return err

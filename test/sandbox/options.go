@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"io"
 	"time"
 )
@@ -49,6 +50,9 @@ type Options struct {
 	Eager bool
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
+	// BeforeKubeadm does what commands of a machine's user data would do before kubeadm, which waits for it. The context
+	// ends when the machine's power does.
+	BeforeKubeadm func(ctx context.Context, commands []string) error
 	// Audit has each API server keep an audit log of what ServiceAccounts ask; see AuditLog and HostAuditLog.
 	Audit bool
 	// Values are merged into the values of the chart.

@@ -30,6 +30,18 @@ func RegionForRealLXDs(commissioning time.Duration) (io.Reader, error) {
 	})
 }
 
+// RegionWithMore describes the default region with further uploaded images and machines, for Options.Region.
+func RegionWithMore(images []string, machines ...map[string]any) (io.Reader, error) {
+	return changedRegion(func(region map[string]any) {
+		for _, name := range images {
+			addTo(region, "images", map[string]any{"name": name, "uploaded": true})
+		}
+		for _, machine := range machines {
+			addTo(region, "machines", machine)
+		}
+	})
+}
+
 // never is longer than any test, also in MAAS's time.
 const never = 1000 * time.Hour
 

@@ -12,6 +12,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -231,7 +232,10 @@ func (s *Sandbox) Err() error {
 	return s.providers.Err()
 }
 
-// moduleRoot returns the directory of go.mod, upwards from the working directory: tests run in their package's
+// module is this project's main module. Others of its modules are in directories below it.
+const module = "module github.com/capmaas/cluster-api-provider-maas\n"
+
+// moduleRoot returns the directory of the main module, upwards from the working directory: tests run in their package's
 // directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
@@ -239,12 +243,12 @@ func moduleRoot() (string, error) {
 		return "", fmt.Errorf("finding the repository: %w", err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && bytes.HasPrefix(text, []byte(module)) {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", fmt.Errorf("finding the repository: no go.mod in the working directory or above it: %w", os.ErrNotExist)
+			return "", fmt.Errorf("finding the repository: the main module's go.mod is not in the working directory or above it: %w", os.ErrNotExist)
 		}
 		dir = parent
 	}

@@ -138,6 +138,7 @@ var (
 	portForward = regexp.MustCompile(`^/api/v1/namespaces/kube-system/pods/([^/]+)/portforward$`)
 	systemPods  = regexp.MustCompile(`^/api/v1/namespaces/kube-system/pods(/|$)`)
 	nodePath    = regexp.MustCompile(`^/api/v1/nodes/([^/]+)$`)
+	nodeStatus  = regexp.MustCompile(`^(/api/v1/nodes/[^/]+)/status$`)
 )
 
 const memberRemove = "/etcdserverpb.Cluster/MemberRemove"
@@ -164,6 +165,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		r.Host = target.address()
+	}
+	if found := nodeStatus.FindStringSubmatch(r.URL.Path); found != nil && s.inMemory(r) {
+		r.URL.Path = found[1] // in memory, the status is written with the rest
 	}
 	if r.Method == http.MethodDelete && nodePath.MatchString(r.URL.Path) {
 		defer c.collect()

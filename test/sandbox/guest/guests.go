@@ -11,8 +11,8 @@
 // The workload clusters live in memory (Cluster API's in-memory server), except host clusters: a cluster whose first
 // machine installs LXD has a real control plane behind its API servers, for the pods, the rights and the policies that
 // make its nodes LXD hosts. Only etcd's members and the pods of kube-system are in memory there, too. Commands before
-// and after kubeadm are not run, except the installation of LXD: a machine with it has a real daemon while it is
-// powered on, in its own network with the machine's address.
+// and after kubeadm are not run (see Options.BeforeKubeadm), except the installation of LXD: a machine with it has a
+// real daemon while it is powered on, in its own network with the machine's address.
 package guest
 
 import (
@@ -63,6 +63,9 @@ type Options struct {
 	LogDir string
 	// Audit has the API servers of host clusters keep an audit log.
 	Audit bool
+	// BeforeKubeadm does what commands of the user data would do before kubeadm, which waits for it; commands are not run
+	// otherwise. The context ends when the machine's power does.
+	BeforeKubeadm func(ctx context.Context, commands []string) error
 	// OnNode is called when a node of a host cluster is up, and the returned function when the machine is about to go
 	// down. The context ends when the machine's power does.
 	OnNode func(ctx context.Context, node Node) (down func(), err error)
@@ -86,10 +89,13 @@ type Guests struct {
 	clusters map[string]*cluster // by the hash of the CA
 }
 
+// schemes have the kinds of workload clusters.
+var schemes = []func(*runtime.Scheme) error{cloudv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme}
+
 // Start gives every machine an operating system, now and whenever one is deployed.
 func Start(ctx context.Context, machines Machines, options Options) (*Guests, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{cloudv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme} {
+	for _, add := range schemes {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("making the scheme of workload clusters: %w", err)
 		}

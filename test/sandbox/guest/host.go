@@ -161,6 +161,11 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data 
 	if err != nil {
 		return err
 	}
+	if before := h.guests.options.BeforeKubeadm; before != nil {
+		if err := before(ctx, data.commands); err != nil {
+			return fmt.Errorf("running the commands before kubeadm: %w", err)
+		}
+	}
 	h.logger.Info("kubeadm runs", "command", run.command, "controlPlane", run.controlPlane())
 	var joined *member
 	if run.command == commandInit {

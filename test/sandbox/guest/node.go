@@ -187,6 +187,9 @@ func podsOn(s store, node string) ([]corev1.Pod, error) {
 
 // createStaticPods makes the mirror pods of a control plane.
 func (c *cluster) createStaticPods(m *member) error {
+	if err := c.forgetMember(m); err != nil {
+		return err
+	}
 	annotations, err := c.etcdAnnotations()
 	if err != nil {
 		return err
@@ -198,6 +201,19 @@ func (c *cluster) createStaticPods(m *member) error {
 		if err := create(c.pods, m.staticPod(component, nil)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// forgetMember removes the pod of a member that left etcd, where the same machine joins before its old pod was collected.
+func (c *cluster) forgetMember(m *member) error {
+	old := &corev1.Pod{}
+	err := c.pods.Get(noContext, key(metav1.NamespaceSystem, m.etcdPod()), old)
+	if err == nil && removed(old) {
+		err = c.pods.Delete(noContext, old)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("removing the old pod %s: %w", m.etcdPod(), err)
 	}
 	return nil
 }
