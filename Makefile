@@ -175,6 +175,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 .PHONY: e2e
 e2e: tools-test build ## Run the suites in the sandbox, and build the images for all processors.
 	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
+	$(MAKE) conformance-capi
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
@@ -196,6 +197,17 @@ conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_
 	fi
 	$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./pkg/maas/simulator/conformance/
 
+# Cluster API's specs are in a module of their own: what only they need is not in the provider's.
+CAPI_SPECS := e2e/upstream
+FOCUS ?=
+# A document whose table of results is brought up to date.
+REPORT ?=
+
+.PHONY: conformance-capi
+conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sandbox, or in a management cluster (CAPI_CONFORMANCE_KUBECONFIG, CAPI_CONFORMANCE_VARIABLES; FOCUS=regexp, REPORT=docs/conformance-capi.md).
+	cd $(CAPI_SPECS) && CAPI_CONFORMANCE_REPORT='$(if $(REPORT),$(abspath $(REPORT)))' \
+		$(GO_TEST) -count=1 -v -timeout 24h . -args -ginkgo.v -ginkgo.no-color -ginkgo.focus='$(FOCUS)'
+
 ##@ Code
 
 GENERATED := api $(CHART) docs/variables.md
@@ -211,14 +223,21 @@ generate-check: tools-controller-gen ## Fail if generated files differ from what
 .PHONY: tidy-check
 tidy-check: ## Fail if go.mod or go.sum is not tidy.
 	go mod tidy -diff
+	cd $(CAPI_SPECS) && go mod tidy -diff
 
 .PHONY: verify
-verify: generate-check tidy-check lint ## Run all checks that are no tests.
+verify: generate-check tidy-check lint lint-specs ## Run all checks that are no tests.
 
 .PHONY: lint
 lint: tools-golangci-lint tools-helm ## Run golangci-lint, and helm lint on the chart.
 	$(BIN)/golangci-lint run $(LINT_ARGS)
+	$(if $(LINT_ARGS),,cd $(CAPI_SPECS) && go vet ./...)
 	$(BIN)/helm lint --strict --quiet $(CHART)
+
+# Apart: it would double the time that lint takes.
+.PHONY: lint-specs
+lint-specs: tools-golangci-lint ## Run golangci-lint on the module of Cluster API's specs.
+	cd $(CAPI_SPECS) && $(BIN)/golangci-lint run
 
 .PHONY: lint-fix
 lint-fix: tools-golangci-lint ## Run golangci-lint and let it repair what it can.
