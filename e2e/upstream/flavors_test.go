@@ -21,6 +21,7 @@ const (
 	flavorRemediateWorkers       = "spec-md-remediation"
 	flavorRemediateControlPlanes = "spec-kcp-remediation"
 	flavorTaints                 = "spec-taints"
+	flavorTopologyTaints         = "spec-topology-taints"
 	flavorUpgrade                = "spec-upgrade"
 	flavorScaleIn                = "spec-scale-in"
 	flavorClass                  = "spec-class"
@@ -44,6 +45,7 @@ var flavors = map[string]struct {
 	flavorRemediateControlPlanes:          {"", remediateControlPlanes},
 	"lxd-" + flavorRemediateControlPlanes: {"lxd", remediateControlPlanes},
 	flavorTaints:                          {"", taint},
+	flavorTopologyTaints:                  {"topology", taintTopology},
 	flavorUpgrade:                         {"", addUpgradeTemplates},
 	flavorScaleIn:                         {"topology", scaleIn},
 	flavorClass:                           {"topology", useClass},
@@ -225,16 +227,55 @@ func remediateControlPlanes(t template) (template, error) {
 	return t.with(fmt.Sprintf(healthCheck, `{cluster.x-k8s.io/control-plane: "", mhc-test: fail}`, 30))
 }
 
-// taint gives Machines the two taints that the spec looks for.
-func taint(t template) (template, error) {
-	const taints = `{taints: [
+// taints are the two that the specs look for.
+const taints = `{taints: [
   {key: pre-existing-always-taint, value: always-value, effect: PreferNoSchedule, propagation: Always},
   {key: pre-existing-on-initialization-taint, value: on-initialization-value, effect: PreferNoSchedule, propagation: OnInitialization}]}`
+
+func taint(t template) (template, error) {
 	t, err := t.merge("KubeadmControlPlane", "{spec: {machineTemplate: {spec: "+taints+"}}}")
 	if err != nil {
 		return nil, err
 	}
 	return t.merge("MachineDeployment", "{spec: {template: {spec: "+taints+"}}}")
+}
+
+func taintTopology(t template) (template, error) {
+	t, err := t.merge("Cluster", "{spec: {topology: {controlPlane: "+taints+"}}}")
+	if err != nil {
+		return nil, err
+	}
+	more := object{}
+	if err := yaml.Unmarshal([]byte(taints), &more); err != nil {
+		return nil, err
+	}
+	for _, o := range t {
+		if o["kind"] != "Cluster" {
+			continue
+		}
+		err := eachWorker(o, func(worker object) error {
+			mergeInto(worker, more)
+			return nil
+		}, "spec", "topology", "workers", "machineDeployments")
+		if err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// eachWorker changes each element of a list of workers.
+func eachWorker(o object, change func(object) error, path ...string) error {
+	workers, _, err := unstructured.NestedSlice(o, path...)
+	if err != nil {
+		return err
+	}
+	for _, worker := range workers {
+		if err := change(worker.(object)); err != nil {
+			return err
+		}
+	}
+	return unstructured.SetNestedSlice(o, workers, path...)
 }
 
 // addUpgradeTemplates adds machine templates with the image of the version that clusters are upgraded to.
@@ -284,22 +325,16 @@ func writeClass(repository string) error {
 			continue
 		}
 		o["metadata"] = object{"name": class}
-		workers, _, err := unstructured.NestedSlice(o, "spec", "workers", "machineDeployments")
-		if err != nil {
-			return err
-		}
-		for _, worker := range workers {
-			name := fmt.Sprintf("%s-%s", class, worker.(object)["class"])
-			if err := unstructured.SetNestedField(worker.(object), name, "bootstrap", "templateRef", "name"); err != nil {
-				return err
-			}
+		err := eachWorker(o, func(worker object) error {
+			name := fmt.Sprintf("%s-%s", class, worker["class"])
 			bootstrap, err := t.copyOf("KubeadmConfigTemplate", "", name)
 			if err != nil {
 				return err
 			}
 			t = append(t, bootstrap)
-		}
-		if err := unstructured.SetNestedSlice(o, workers, "spec", "workers", "machineDeployments"); err != nil {
+			return unstructured.SetNestedField(worker, name, "bootstrap", "templateRef", "name")
+		}, "spec", "workers", "machineDeployments")
+		if err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ require (
 	github.com/canonical/lxd v0.0.0-20241209155119-76da976c6ee7 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/zapr v1.3.0 // indirect
-	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/google/go-cmp v0.7.0
 	github.com/juju/gomaasapi/v2 v2.4.0 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect

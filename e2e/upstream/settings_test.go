@@ -21,8 +21,8 @@ const (
 	sandboxVersionUpgradeTo = "v1.36.0"
 	sandboxImage            = "u-2404-k8s-"
 	sandboxPool             = "capi"
-	// The scale spec takes fifteen at once, and the region has eight.
-	sandboxMoreMachines = 12
+	// The scale spec takes ten at once, and the region has eight.
+	sandboxMoreMachines = 4
 )
 
 // sandboxVariables are those of the sandbox's MAAS.

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/cluster-api/test/e2e"
 	"sigs.k8s.io/cluster-api/test/framework"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 // none is the flavor without a name.
@@ -183,22 +185,21 @@ var _ = describe("ClusterClassChangesSpec", "topology", func(ctx context.Context
 	})
 })
 
-func rollout(flavor string) func(context.Context) {
-	return func(ctx context.Context) {
-		e2e.ClusterClassRolloutSpec(ctx, func() e2e.ClusterClassRolloutSpecInput {
-			return e2e.ClusterClassRolloutSpecInput{
-				E2EConfig: here.config, ClusterctlConfigPath: here.clusterctl, BootstrapClusterProxy: here.proxy, ArtifactFolder: here.artifacts,
-				InfrastructureProvider: &infrastructure, PostNamespaceCreated: here.addNetwork,
-				Flavor: flavorOf(flavor), FilterMetadataBeforeValidation: withoutOurs,
-			}
-		})
-	}
-}
+var _ = describe("ClusterClassRolloutSpec", "topology, with taints", func(ctx context.Context) {
+	e2e.ClusterClassRolloutSpec(ctx, func() e2e.ClusterClassRolloutSpecInput {
+		return e2e.ClusterClassRolloutSpecInput{
+			E2EConfig: here.config, ClusterctlConfigPath: here.clusterctl, BootstrapClusterProxy: here.proxy, ArtifactFolder: here.artifacts,
+			InfrastructureProvider: &infrastructure, PostNamespaceCreated: here.addNetwork,
+			Flavor: flavorTopologyTaints, FilterMetadataBeforeValidation: withoutOurs,
+		}
+	})
+})
 
 // withoutOurs leaves out what the provider adds to an object: the spec knows what Cluster API does.
 func withoutOurs(object client.Object) clusterv1.ObjectMeta {
+	names := []string{clusterctlv1.BlockMoveAnnotation, infrav1.HostLabel, infrav1.ResourcePoolLabel, corev1.LabelTopologyZone}
 	ours := func(name, _ string) bool {
-		return strings.HasPrefix(name, "capmaas.io/") || name == clusterctlv1.BlockMoveAnnotation
+		return strings.HasPrefix(name, "capmaas.io/") || slices.Contains(names, name)
 	}
 	labels, annotations := maps.Clone(object.GetLabels()), maps.Clone(object.GetAnnotations())
 	maps.DeleteFunc(labels, ours)
@@ -206,17 +207,12 @@ func withoutOurs(object client.Object) clusterv1.ObjectMeta {
 	return clusterv1.ObjectMeta{Labels: labels, Annotations: annotations}
 }
 
-var (
-	_ = describe("ClusterClassRolloutSpec", "topology", rollout("topology"))
-	_ = describe("ClusterClassRolloutSpec", "lxd-topology", rollout("lxd-topology"))
-)
-
-var _ = describe("ScaleSpec", "lxd-topology, 10 clusters, 5 at once", func(ctx context.Context) {
+var _ = describe("ScaleSpec", "lxd-topology, 5 clusters at once", func(ctx context.Context) {
 	e2e.ScaleSpec(ctx, func() e2e.ScaleSpecInput {
 		return e2e.ScaleSpecInput{
 			E2EConfig: here.config, ClusterctlConfigPath: here.clusterctl, BootstrapClusterProxy: here.proxy, ArtifactFolder: here.artifacts,
 			InfrastructureProvider: &infrastructure, PostNamespaceCreated: here.addNetwork,
-			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](10), Concurrency: ptr.To[int64](5), FailFast: true,
+			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](5), Concurrency: ptr.To[int64](5), FailFast: true,
 		}
 	})
 })
