@@ -212,7 +212,8 @@ var _ = describe("ScaleSpec", "lxd-topology, 5 clusters at once", func(ctx conte
 		return e2e.ScaleSpecInput{
 			E2EConfig: here.config, ClusterctlConfigPath: here.clusterctl, BootstrapClusterProxy: here.proxy, ArtifactFolder: here.artifacts,
 			InfrastructureProvider: &infrastructure, PostNamespaceCreated: here.addNetwork,
-			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](5), Concurrency: ptr.To[int64](5), FailFast: true,
+			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](5), Concurrency: ptr.To[int64](5),
+			MachineDeploymentCount: ptr.To[int64](1), WorkerPerMachineDeploymentCount: ptr.To[int64](1), FailFast: true,
 		}
 	})
 })
