@@ -25,6 +25,7 @@ const (
 	flavorUpgrade                = "spec-upgrade"
 	flavorScaleIn                = "spec-scale-in"
 	flavorClass                  = "spec-class"
+	flavorAdoption               = "spec-kcp-adoption"
 	flavorImageByVersion         = "spec-image-by-version"
 
 	// class is the ClusterClass of flavorClass.
@@ -49,6 +50,7 @@ var flavors = map[string]struct {
 	flavorUpgrade:                         {"", addUpgradeTemplates},
 	flavorScaleIn:                         {"topology", scaleIn},
 	flavorClass:                           {"topology", useClass},
+	flavorAdoption:                        {"", adopt},
 	"lxd-" + flavorImageByVersion:         {"lxd-topology", followVersion},
 }
 
@@ -302,12 +304,15 @@ func useClass(t template) (template, error) {
 }
 
 // followVersion has the image follow the version, where a spec sets no variables.
-func followVersion(t template) (template, error) {
+func followVersion(t template) (template, error) { return t.withImage(imageByVersionVariable) }
+
+// withImage has machines run the image that a variable names.
+func (t template) withImage(variable string) (template, error) {
 	text, err := yaml.Marshal(t)
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.ReplaceAll(text, []byte("${"+imageVariable+"}"), []byte("${"+imageByVersionVariable+"}"))
+	text = bytes.ReplaceAll(text, []byte("${"+imageVariable+"}"), []byte("${"+variable+"}"))
 	t = nil
 	err = yaml.Unmarshal(text, &t)
 	return t, err
