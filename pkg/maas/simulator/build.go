@@ -3,6 +3,8 @@
 package simulator
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -167,7 +169,27 @@ func (s *Simulator) buildImages(region *Region) {
 				im.architecture = "amd64/ga-" + kernel
 			}
 		}
+		s.addFiles(im)
 		s.db.images = append(s.db.images, im)
+	}
+}
+
+// addFiles gives a described image what MAAS would have for it.
+func (s *Simulator) addFiles(im *image) {
+	files := [][2]string{{"boot-kernel", "boot-kernel"}, {"boot-initrd", "boot-initrd"}, {"squashfs", "squashfs"}}
+	set := &imageSet{version: "20261101", label: "stable"}
+	if im.uploaded {
+		files = [][2]string{{s.version.uploadedName("root-tgz"), "root-tgz"}}
+		set.label, im.baseImage = "uploaded", "ubuntu/"+s.configText("commissioning_distro_series")
+	}
+	im.sets = []*imageSet{set}
+	for _, file := range files {
+		sum := sha256.Sum256([]byte(im.name + im.architecture + file[1]))
+		size := int64(64 << 20)
+		set.files = append(set.files, &imageFile{
+			id: s.db.next("image file"), set: set, name: file[0], kind: file[1], sha256: hex.EncodeToString(sum[:]), size: size,
+			stored: &storedFile{}, everyoneHasSynced: true,
+		})
 	}
 }
 

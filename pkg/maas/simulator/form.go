@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// maxBody bounds a request: the simulator accepts no image uploads.
+// maxBody bounds a request. MAAS's own web server accepts images in pieces of any size that its memory takes.
 const maxBody = 32 << 20
 
 // form is the data of a request: values by key, and keys in the order in which they came, which MAAS repeats in

@@ -202,6 +202,10 @@ func (s *Simulator) finishDeploy(m *machine) {
 		s.fail(m, text)
 		return
 	}
+	if text := s.installComplaint(m); text != "" {
+		s.fail(m, text)
+		return
+	}
 	m.netboot = false
 	s.leaseDHCP(m)
 	if im := s.imageOf(m); im != nil {

@@ -259,6 +259,34 @@ func TestMachineThatIsOffNeverDeploys(t *testing.T) {
 	b.expect(id, []step{{10 * time.Minute, "Deploying", "off"}, {30 * time.Minute, "Failed deployment", "off"}})
 }
 
+// LP#2138312.
+func TestNamesakesOfAnotherArchitecture(t *testing.T) {
+	described := strings.Replace(testRegion, "images: [", "images: [{name: ubuntu/jammy, architecture: arm64/ga-22.04}, {name: own-image, uploaded: true, architecture: arm64/generic}, ", 1)
+	for version, want := range map[string]string{
+		"3.3": "Failed deployment", "3.5": "Failed deployment", "3.6.2": "Failed deployment", "3.6.3": "Deployed",
+		"3.7.0": "Failed deployment", "3.7.1": "Deployed",
+	} {
+		b := newBedWith(t, described, Options{Seed: 1, Version: version})
+		id := b.named("small").SystemID
+		b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "custom/own-image").object(t)
+		b.pass(10 * time.Minute)
+		if m, _ := b.Machine(id); m.Status != want {
+			t.Errorf("MAAS %s: %s, want %s", version, m.Status, want)
+		}
+	}
+}
+
+func TestIncompleteImageFailsItsMachine(t *testing.T) {
+	b := newBed(t)
+	b.do(post, "boot-resources/", "name", "half", "architecture", "amd64/generic", "sha256", strings.Repeat("a", 64), "size", "7")
+	id := b.named("small").SystemID
+	b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "custom/half").object(t)
+	b.pass(10 * time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Failed deployment" {
+		t.Errorf("%s, want Failed deployment", m.Status)
+	}
+}
+
 func TestEveryStatusOfTheTableIsReachable(t *testing.T) {
 	for st, info := range statuses {
 		for _, next := range info.next {

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -175,11 +176,35 @@ func (s *Simulator) releaseChoices() []string {
 // imageOf returns the image of a deployed machine, or nil.
 func (s *Simulator) imageOf(m *machine) *image {
 	for _, im := range s.db.images {
-		if osystem, series := im.release(); osystem == m.osystem && series == m.series {
+		if osystem, series := im.release(); osystem == m.osystem && series == m.series && im.arch() == firstPart(m.architecture, '/') {
 			return im
 		}
 	}
 	return nil
+}
+
+// installComplaint returns why a machine can't boot its installer, or "". MAAS takes the deployment all the same: only
+// the machine that asks for its installer finds out (get_curtin_image in maasserver/preseed.py). Until MAAS 3.6.3 and
+// 3.7.1 an image is looked up by its name alone, and not found if there are two (LP#2138312; get_boot_config_for_machine in
+// maasserver/rpc/boot.py).
+func (s *Simulator) installComplaint(m *machine) string {
+	im := s.imageOf(m)
+	switch {
+	case im == nil:
+		return ""
+	case im.completeSet(s.version) == nil:
+		return fmt.Sprintf("Boot resource %s/%s doesn't have a complete set", m.osystem, m.series)
+	}
+	namesakes := 0
+	for _, other := range s.db.images {
+		if other.name == im.name {
+			namesakes++
+		}
+	}
+	if fixed := s.version.since(7, 1) || !s.version.atLeast(7) && s.version.since(6, 3); m.osystem == "custom" && namesakes > 1 && !fixed {
+		return fmt.Sprintf("get() returned more than one BootResource -- it returned %d!", namesakes)
+	}
+	return ""
 }
 
 // checkBootable refuses a deployment whose ephemeral environment does not exist: a custom image boots into the

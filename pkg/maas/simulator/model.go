@@ -103,12 +103,35 @@ type tag struct {
 }
 
 type image struct {
-	id           int
-	name         string // synced: "ubuntu/jammy"; uploaded: bare
-	architecture string
-	uploaded     bool
-	lastDeployed time.Time
+	id               int
+	name             string // synced: "ubuntu/jammy"; uploaded: bare, from MAAS 3.8 on as it was sent
+	architecture     string
+	title, baseImage string
+	uploaded         bool
+	lastDeployed     time.Time
+	sets             []*imageSet // the newest is the last
 }
+
+// imageSet is a version of an image. One that was replaced has no files.
+type imageSet struct {
+	version, label string
+	files          []*imageFile
+}
+
+// imageFile is a file of a set. stored is shared by files with the same sha256: until 3.4 all of it, in the database; from
+// 3.8 on the file on the disk, while synced, how much of it is there, belongs to each.
+type imageFile struct {
+	id                int
+	set               *imageSet
+	name, kind        string
+	sha256            string
+	size              int64
+	stored            *storedFile
+	synced            int64
+	everyoneHasSynced bool // it came with the region's description
+}
+
+type storedFile struct{ content []byte }
 
 // arch returns the main architecture, such as amd64.
 func (im *image) arch() string { return firstPart(im.architecture, '/') }

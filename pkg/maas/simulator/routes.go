@@ -215,8 +215,11 @@ var routes = []route{
 	{pattern: "events/", methods: methods{{get, "query"}: (*request).queryEvents}},
 	{pattern: "boot-resources/", methods: methods{
 		{get, ""}: (*request).listImages, {get, "is_importing"}: (*request).isImporting, {post, "import"}: (*request).importImages,
+		{post, ""}: (*request).createImage,
 	}},
-	{pattern: "boot-resources/{id}/", methods: methods{{get, ""}: (*request).readImage}},
+	{pattern: "boot-resources/{id}/", methods: methods{{get, ""}: (*request).readImage, {del, ""}: (*request).deleteImage}},
+	{pattern: "boot-resources/{id}/upload/{file}/", methods: methods{{put, ""}: (*request).uploadPiece}},
+	{pattern: "regioncontrollers/", methods: methods{{get, ""}: (*request).listRegionControllers}},
 	{pattern: "maas/", methods: methods{{get, "get_config"}: (*request).getConfig}},
 }
 

@@ -22,6 +22,9 @@ type object = map[string]any
 // textReply is a success that is no JSON.
 type textReply string
 
+// created is a JSON object that is sent with 201.
+type created object
+
 // noContent is piston's rc.DELETED: 204 without a body.
 type noContent struct{}
 
@@ -33,6 +36,7 @@ type request struct {
 	vars  []string
 	query form
 	body
+	raw  []byte // the body as it came
 	call *Call
 	// commit are MAAS's actions after the transaction, when the response is already rendered.
 	commit []func()
@@ -121,7 +125,7 @@ func (s *Simulator) ended(call Call) {
 // resolve returns the endpoint and sets the operation.
 func (rq *request) resolve(raw []byte) (*route, error) {
 	body, err := parseBody(rq.http.Header.Get("Content-Type"), raw)
-	rq.body = body
+	rq.body, rq.raw = body, raw
 	path, ok := strings.CutPrefix(rq.http.URL.Path, apiRoot)
 	op := rq.query.get("op")
 	if op == "" {
@@ -228,6 +232,9 @@ func makeReply(value any, err error) *reply {
 	case textReply:
 		out.header.Set("Content-Type", contentText)
 		out.body = []byte(v)
+	case created:
+		out = makeReply(object(v), nil)
+		out.status = http.StatusCreated
 	default:
 		raw, err := json.MarshalIndent(v, "", "    ")
 		if err != nil {

@@ -85,7 +85,8 @@ type request struct {
 	form   url.Values // the body, as a form
 	// multipart sends the form as multipart/form-data instead of x-www-form-urlencoded.
 	multipart bool
-	json      any // the body, as JSON; instead of form
+	json      any    // the body, as JSON; instead of form
+	content   []byte // the body, as it is; instead of form
 	// oauth is the signature; without it the request is signed with the MAAS's key, unless anonymous is set.
 	oauth     oauth
 	anonymous bool
@@ -98,6 +99,8 @@ func (r request) String() string {
 // body encodes the request's body and returns its content type.
 func (r request) body() (io.Reader, string, error) {
 	switch {
+	case r.content != nil:
+		return bytes.NewReader(r.content), "application/octet-stream", nil
 	case r.json != nil:
 		raw, err := json.Marshal(r.json)
 		return bytes.NewReader(raw), "application/json", err

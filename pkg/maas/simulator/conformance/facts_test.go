@@ -22,6 +22,10 @@ type facts struct {
 	allMachineKeysKnown bool
 	// lastDeployed: boot resources have the time of their last deployment.
 	lastDeployed bool
+	// imagesOnDisk: images are files of each region controller, not large objects of the database.
+	imagesOnDisk bool
+	// imageNamesAsSent: uploaded images keep the part custom/ of their names.
+	imageNamesAsSent bool
 	// deploymentTarget: machines/ can be filtered by deployment_target.
 	deploymentTarget bool
 	// missingOAuthParameter are the statuses of a request whose OAuth header lacks a parameter.
@@ -51,6 +55,8 @@ func factsOf(version string) (facts, error) {
 		allMachineKeysKnown:     !from(3, 8, 0),
 		machineKeys:             map[string]string{},
 		lastDeployed:            from(3, 4, 0),
+		imagesOnDisk:            from(3, 5, 0),
+		imageNamesAsSent:        from(3, 8, 0),
 		deploymentTarget:        from(3, 5, 0),
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
