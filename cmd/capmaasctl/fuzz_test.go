@@ -6,12 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // FuzzVersion parses any version that a MAAS may report.
 func FuzzVersion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
-		major, minor, ok := parseVersion(text)
+		major, minor, _, ok := maas.ParseVersion(text)
 		if !ok {
 			return
 		}

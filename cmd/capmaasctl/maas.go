@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -76,7 +75,7 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 		return false
 	}
 	c.ok("endpoint", "MAAS responds at %s", address)
-	major, minor, ok := parseVersion(text)
+	major, minor, _, ok := maas.ParseVersion(text)
 	switch {
 	case !ok:
 		c.failed("version", "does --maas-endpoint lead to MAAS?", "%q is no version of MAAS", text)
@@ -88,21 +87,6 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 		c.ok("version", "MAAS %s", text)
 	}
 	return true
-}
-
-// parseVersion returns 3 and 6 for 3.6.5, and 3 and 7 for 3.7.0~beta1.
-func parseVersion(text string) (major, minor int, ok bool) {
-	parts := strings.SplitN(text, ".", 3)
-	if len(parts) < 2 {
-		return 0, 0, false
-	}
-	major, err := strconv.Atoi(parts[0])
-	if err != nil {
-		return 0, 0, false
-	}
-	end := strings.IndexFunc(parts[1]+" ", func(r rune) bool { return r < '0' || r > '9' })
-	minor, err = strconv.Atoi(parts[1][:end])
-	return major, minor, err == nil
 }
 
 // vmHosts reports whether this MAAS has VM hosts at all.

@@ -275,15 +275,15 @@ func TestCheckMAASVerifiesTheCertificate(t *testing.T) {
 }
 
 func TestVersionsAreUnderstood(t *testing.T) {
-	for text, want := range map[string][2]int{
-		"3.6.5": {3, 6}, "3.7.0~beta1": {3, 7}, "3.8": {3, 8}, "2.9.2": {2, 9}, "4.0": {4, 0}, "3.10-rc1": {3, 10},
+	for text, want := range map[string][3]int{
+		"3.6.5": {3, 6, 5}, "3.7.0~beta1": {3, 7, 0}, "3.8": {3, 8, 0}, "2.9.2": {2, 9, 2}, "4.0": {4, 0, 0}, "3.10-rc1": {3, 10, 0}, "3.7.12-g1": {3, 7, 12},
 	} {
-		if major, minor, ok := parseVersion(text); !ok || [2]int{major, minor} != want {
-			t.Errorf("%s is %d.%d, %v", text, major, minor, ok)
+		if major, minor, patch, ok := maas.ParseVersion(text); !ok || [3]int{major, minor, patch} != want {
+			t.Errorf("%s is %d.%d.%d, %v", text, major, minor, patch, ok)
 		}
 	}
 	for _, text := range []string{"", "3", "three.six", "3.x"} {
-		if _, _, ok := parseVersion(text); ok {
+		if _, _, _, ok := maas.ParseVersion(text); ok {
 			t.Errorf("%q is no version", text)
 		}
 	}

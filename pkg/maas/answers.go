@@ -36,6 +36,10 @@ func complete(out any) bool {
 		return all(*out, func(d Domain) bool { return d.Name != "" })
 	case *[]Image:
 		return all(*out, func(i Image) bool { return i.Name != "" && i.Architecture != "" })
+	case *ImageDetail:
+		return out.ID > 0 && out.Name != "" && out.Architecture != "" && out.Sets != nil
+	case *[]regionController:
+		return all(*out, func(r regionController) bool { return r.SystemID != "" })
 	case *Tag:
 		return out.complete()
 	case *[]Tag:

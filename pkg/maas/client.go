@@ -93,6 +93,7 @@ type call struct {
 	op       string     // MAAS's op, or ""
 	query    url.Values // for DELETE
 	params   url.Values // GET: the query; POST and PUT: the form
+	content  []byte     // PUT: the body, instead of a form
 	slow     bool       // MAAS responds only after it did the work
 	list     bool       // a list of machines
 	permit   Permit     // needed by calls that change MAAS
@@ -205,7 +206,7 @@ func (c call) notSent(ctx context.Context, err error) *Error {
 func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	ctx, cancel := context.WithTimeout(caller, call.timeout())
 	defer cancel()
-	exchange := &exchange{base: c.base, out: out, permit: call.permit}
+	exchange := &exchange{base: c.base, out: out, permit: call.permit, content: call.content}
 	exchange.ctx, exchange.cancel = context.WithCancelCause(ctx)
 	defer exchange.cancel(nil)
 	start := time.Now()

@@ -221,7 +221,7 @@ func TestRequests(t *testing.T) {
 		if r.Method == http.MethodGet {
 			fmt.Fprint(w, "[]")
 		} else {
-			fmt.Fprint(w, `{"system_id": "abc", "id": 1, "fqdn": "a.maas", "name": "a", "added": 1, "removed": 0}`)
+			fmt.Fprint(w, `{"system_id": "abc", "id": 1, "fqdn": "a.maas", "name": "a", "added": 1, "removed": 0, "architecture": "amd64/generic", "sets": {}}`)
 		}
 	})
 	ctx := t.Context()
@@ -249,6 +249,32 @@ func TestRequests(t *testing.T) {
 				return err
 			},
 			request{"GET", "/MAAS/api/2.0/boot-resources/", url.Values{}, url.Values{}},
+		},
+		"region controllers": {
+			func() error {
+				_, err := client.CountRegionControllers(ctx)
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/regioncontrollers/", url.Values{}, url.Values{}},
+		},
+		"new image": {
+			func() error {
+				_, err := client.CreateImage(ctx, Unrecorded("a test"), CreateImageParams{
+					Name: "u", Title: "U", Architecture: "amd64/generic", BaseImage: "ubuntu/noble", SHA256: "ab", Size: 5,
+				})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/boot-resources/", url.Values{}, url.Values{
+				"name": {"u"}, "title": {"U"}, "architecture": {"amd64/generic"}, "base_image": {"ubuntu/noble"}, "filetype": {"tgz"}, "sha256": {"ab"}, "size": {"5"},
+			}},
+		},
+		"piece of an image": {
+			func() error { return client.UploadImagePiece(ctx, Unrecorded("a test"), 7, 9, []byte("piece")) },
+			request{"PUT", "/MAAS/api/2.0/boot-resources/7/upload/9/", url.Values{}, url.Values{"piece": {""}}},
+		},
+		"delete an image": {
+			func() error { return client.DeleteImage(ctx, Unrecorded("a test"), 7) },
+			request{"DELETE", "/MAAS/api/2.0/boot-resources/7/", url.Values{}, url.Values{}},
 		},
 		"allocate": {
 			func() error {

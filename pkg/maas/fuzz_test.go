@@ -120,6 +120,17 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return value(c.SetLXDPower(ctx, Unrecorded("a test"), "abc123", LXDPower{VMHostPower: VMHostPower{Key: fuzzPEM}}))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.PowerCertificates(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.GetImage(ctx, 7)) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.CreateImage(ctx, Unrecorded("a test"), CreateImageParams{Name: "x"}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.UploadImagePiece(ctx, Unrecorded("a test"), 7, 9, []byte("piece"))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.DeleteImage(ctx, Unrecorded("a test"), 7)
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.CountRegionControllers(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -188,6 +199,19 @@ func checkUsable(t *testing.T, got any) {
 	case []Image:
 		if got == nil || slices.ContainsFunc(got, func(i Image) bool { return i.Name == "" }) {
 			t.Errorf("no list of images, or one without a name: %+v", got)
+		}
+	case ImageDetail:
+		if got.ID < 1 || got.Name == "" || got.Sets == nil {
+			t.Errorf("no usable image: %+v", got)
+		}
+		for _, set := range got.Sets {
+			for _, file := range set.Files {
+				for _, inverted := range []bool{true, false} {
+					if there := file.Received(inverted, 1); file.ID() < 0 || file.Size >= 0 && (there < 0 || there > file.Size) {
+						t.Errorf("file %d has %d bytes of %d", file.ID(), there, file.Size)
+					}
+				}
+			}
 		}
 	case string: // system id or version
 		if got == "" {

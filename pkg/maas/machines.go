@@ -93,8 +93,9 @@ type Machine struct {
 	BootInterface       *Interface        `json:"boot_interface"`
 	Interfaces          []*Interface      `json:"interface_set"`
 	BootDisk            *Disk             `json:"boot_disk"`
-	Architecture        string            `json:"architecture"` // amd64/generic
-	OSystem             string            `json:"osystem"`      // "" until it is deployed, and again when its release begins
+	Architecture        string            `json:"architecture"`  // amd64/generic
+	OSystem             string            `json:"osystem"`       // "" until it is deployed, and again when its release begins
+	DistroSeries        string            `json:"distro_series"` // of an uploaded image its bare name
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
 	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.

@@ -3,9 +3,11 @@
 package maas
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -43,6 +45,8 @@ type exchange struct {
 	base   http.RoundTripper
 	out    any // the response is decoded into it, or nil
 	permit Permit
+	// content is sent instead of the form, or nil. The signature does not cover it.
+	content []byte
 
 	status     int
 	busy       bool // MAAS gave up the request because of concurrent ones
@@ -69,6 +73,9 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if query := request.URL.Query(); query.Has("op") && query.Get("op") == "" {
 		query.Del("op")
 		request.URL.RawQuery = query.Encode()
+	}
+	if e.content != nil {
+		e.replaceBody(request)
 	}
 	if at, limited := e.permit.SendBefore(); limited {
 		if time.Now().After(at) {
@@ -106,6 +113,14 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = &boundedBody{ReadCloser: response.Body, left: maxObject}
 	return response, nil
+}
+
+// replaceBody sends the content, which the library can't: it knows forms only.
+func (e *exchange) replaceBody(request *http.Request) {
+	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(e.content)), nil }
+	request.Body, _ = request.GetBody()
+	request.ContentLength = int64(len(e.content))
+	request.Header.Set("Content-Type", "application/octet-stream")
 }
 
 // giveUp prevents the request from being sent, unless it is already on its way.

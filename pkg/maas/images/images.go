@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package images finds images in MAAS, and uploads files as images.
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// prefix is what people write before the name of an image of their own. MAAS 3.7 and older drop it.
+const prefix = "custom/"
+
+// Service uploads images to one MAAS.
+type Service struct {
+	client *maas.Client
+	// poll is how often MAAS is asked what it has of a file, settle how long it may take for a piece whose response was
+	// lost, sync how long other region controllers may take for a copy, and pause how long to wait before another try.
+	poll, settle, sync, pause time.Duration
+	pieceSize                 int64
+	// retryAfter is maas.RetryAfter, except in tests.
+	retryAfter func(error) time.Duration
+}
+
+// NewService returns a service.
+func NewService(client *maas.Client) *Service {
+	// MAAS's own client sends pieces of 4 MiB.
+	return &Service{
+		client: client, poll: 2 * time.Second, settle: 3 * time.Minute, sync: time.Minute, pause: 5 * time.Second, pieceSize: 4 << 20,
+		retryAfter: maas.RetryAfter,
+	}
+}
+
+// Digest reads everything, and returns its sha256 and its length. read is called with the bytes so far.
+func Digest(ctx context.Context, from io.Reader, read func(int64)) (digest string, size int64, err error) {
+	sum := sha256.New()
+	buffer := make([]byte, 1<<20)
+	for ctx.Err() == nil {
+		n, err := from.Read(buffer)
+		_, _ = sum.Write(buffer[:n]) // never fails
+		size += int64(n)
+		read(size)
+		if err == io.EOF {
+			return hex.EncodeToString(sum.Sum(nil)), size, nil
+		}
+		if err != nil {
+			return "", size, err
+		}
+	}
+	return "", size, ctx.Err()
+}
+
+// region is what the versions of MAAS differ in.
+type region struct {
+	version string
+	// inverted: see maas.ImageFile.Received.
+	inverted bool
+	// onDisk: each region controller has files of its own. Then progress counts all of them.
+	onDisk bool
+	// sharedFiles: images with the same content share the file, and an upload to one appends to that of the other.
+	sharedFiles bool
+	// unique: only one image may have a name, whatever its architecture (LP#2138312).
+	unique bool
+}
+
+func (s *Service) region(ctx context.Context) (region, error) {
+	text, err := s.client.Version(ctx)
+	if err != nil {
+		return region{}, fmt.Errorf("reading the version of MAAS: %w", err)
+	}
+	major, minor, patch, ok := maas.ParseVersion(text)
+	if !ok {
+		return region{}, fmt.Errorf("%q is no version of MAAS", text)
+	}
+	from := func(m, p int) bool { return major > 3 || major == 3 && (minor > m || minor == m && patch >= p) }
+	return region{
+		version: text, inverted: !from(5, 0), onDisk: from(5, 0), sharedFiles: from(8, 0),
+		unique: !from(6, 3) || minor == 7 && !from(7, 1),
+	}, nil
+}
+
+// BareName drops custom/ from a name.
+func BareName(name string) string { return strings.TrimPrefix(name, prefix) }
+
+// namesakes returns the uploaded images of a name, of whatever architecture, and the other ones.
+func (s *Service) namesakes(ctx context.Context, name string) (same, others []maas.Image, err error) {
+	all, err := s.client.ListImages(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing MAAS's images: %w", err)
+	}
+	for _, image := range all {
+		switch {
+		case image.Type != maas.ImageUploaded:
+		case BareName(image.Name) == BareName(name):
+			same = append(same, image)
+		default:
+			others = append(others, image)
+		}
+	}
+	return same, others, nil
+}
