@@ -19,8 +19,8 @@ type command struct {
 	about    string
 	canApply bool
 	// The groups of flags that it takes.
-	needsLXD, needsMAAS, needsVMHost, needsPlan bool
-	// operand is what the command is about, such as CLUSTER; "": it takes none.
+	needsLXD, needsMAAS, needsVMHost, needsPlan, needsImage bool
+	// operand is what the command is about, such as CLUSTER; "": it takes none. In brackets it may be left out.
 	operand string
 	// A command has check if it is a check, find if it searches, and rewrite or act if it does neither; these return the
 	// exit code.
@@ -30,8 +30,14 @@ type command struct {
 	act     func(context.Context, options, surroundings) int
 }
 
-// names returns how many arguments it has beside its flags.
-func (c command) names() int { return len(strings.Fields(c.operand)) }
+// names returns how many arguments it has beside its flags, at least and at most.
+func (c command) names() (least, most int) {
+	most = len(strings.Fields(c.operand))
+	if strings.HasPrefix(c.operand, "[") {
+		return 0, most
+	}
+	return most, most
+}
 
 // isCheck reports whether the command is called with the word check.
 func (c command) isCheck() bool { return c.check != nil }
@@ -89,6 +95,17 @@ var commands = []command{{
 }, {
 	name: "machines list", needsMAAS: true, act: listQuarantined,
 	about: "Lists the machines that are not allocated because they have the tag capmaas-quarantine in MAAS: since and until when, and why.",
+}, {
+	name: "image upload", operand: "FILE", needsMAAS: true, needsImage: true, act: uploadImage,
+	about: "Uploads a file to MAAS as an image, in pieces, and shows how far it is. Interrupted, it goes on there when it is run again. A file that\n" +
+		"MAAS has is not sent. It needs an administrator's key.",
+}, {
+	name: "image list", needsMAAS: true, needsImage: true, find: listImages,
+	about: "Lists MAAS's images: whether MAAS has all of each, and how many machines that the user of the API key may see are deployed with it.",
+}, {
+	name: "image check", operand: "[NAME]", needsMAAS: true, needsImage: true, find: checkImages,
+	about: "Checks whether machines can be deployed with an image, or, with --cluster, with all that a cluster's new machines get: MAAS has it, all\n" +
+		"of it, and for their architecture. It changes nothing.",
 }, {
 	name: "convert", rewrite: convertManifests,
 	about: "Turns manifests for Spectro Cloud's provider (MaasCluster, MaasMachine, MaasMachineTemplate) into manifests for this one.\n" +
@@ -166,7 +183,11 @@ func overview(program string) string {
 func (c command) flags(o *options) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(c.program, pflag.ContinueOnError)
 	flags.SortFlags = false
-	if c.act != nil && c.needsMAAS {
+	switch {
+	case c.needsImage:
+		o.addImageFlags(flags, c)
+		return flags
+	case c.act != nil && c.needsMAAS:
 		o.addMachineFlags(flags, c)
 		return flags
 	}

@@ -3,7 +3,7 @@
 // Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself
 // are as the provider needs them, prints the remedy if not, and repairs a node with --apply. It also finds machines
 // that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; it
-// cordons LXDHosts, and empties them; and it keeps machines of MAAS from being allocated.
+// cordons LXDHosts, and empties them; it keeps machines of MAAS from being allocated; and it uploads images.
 //
 // Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
 package main
@@ -27,8 +27,8 @@ var version = "dev"
 
 // Exit codes; they are part of the contract.
 const (
-	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; what was planned fits; the host or machine is as asked
-	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; something does not fit; the host or machine is not as asked
+	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; what was planned fits; the host, machine or image is as asked
+	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; something does not fit; the host, machine or image is not as asked
 	exitUsage  = 2 // wrong usage; nothing was checked
 )
 
@@ -55,7 +55,8 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	}
 	opts := defaultOptions()
 	flags := chosen.flags(&opts)
-	problems, err := parse(flags, chosen.rest, chosen.names())
+	least, most := chosen.names()
+	problems, err := parse(flags, chosen.rest, least, most)
 	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(s.out, "%s\n\nUsage: %s [flags]\n\n%s", chosen.about, chosen.usage, flags.FlagUsages())
 		return exitOK

@@ -54,6 +54,8 @@ type options struct {
 	subject   types.NamespacedName // the operand
 	toVersion string               // --version
 
+	image imageOptions
+
 	manifests []string // --filename
 	converted string   // --output of convert
 	allowLoss bool
@@ -112,6 +114,8 @@ func (o *options) complete(c choice, flags *pflag.FlagSet, s surroundings) []str
 	var problems []string
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {
+	case c.needsImage:
+		return o.completeImage(c.command, flags, s)
 	case c.act != nil && c.needsMAAS:
 		return o.completeMachines(flags, s)
 	case c.act != nil:
@@ -234,8 +238,8 @@ var complaints = map[string]string{
 }
 
 // parse is flags.Parse, except that it does not stop at the first problem, and repeats no value of a text flag, which
-// may be a key. names is how many arguments belong to no flag. Its error is pflag.ErrHelp if help was requested.
-func parse(flags *pflag.FlagSet, args []string, names int) (problems []string, err error) {
+// may be a key. least and most are how many arguments may belong to no flag. Its error is pflag.ErrHelp if help was requested.
+func parse(flags *pflag.FlagSet, args []string, least, most int) (problems []string, err error) {
 	flags.Usage = func() {}
 	unknown := false
 	for {
@@ -267,10 +271,10 @@ func parse(flags *pflag.FlagSet, args []string, names int) (problems []string, e
 			return problems, err
 		default:
 			// The value of an unknown flag stays behind; that needs no message.
-			switch n := flags.NArg() - names; {
-			case n > 0 && !unknown:
-				problems = append(problems, fmt.Sprintf("%d argument(s) belong to no flag", n))
-			case n < 0:
+			switch n := flags.NArg(); {
+			case n > most && !unknown:
+				problems = append(problems, fmt.Sprintf("%d argument(s) belong to no flag", n-most))
+			case n < least:
 				problems = append(problems, "the name is missing")
 			}
 			return problems, nil

@@ -36,7 +36,7 @@ func resolve(t *testing.T, stdin string, env []string, args ...string) (options,
 	}
 	opts := defaultOptions()
 	flags := chosen.flags(&opts)
-	problems, err := parse(flags, chosen.rest, 0)
+	problems, err := parse(flags, chosen.rest, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,27 +88,36 @@ func planManifests(ctx context.Context, o options, s surroundings) result {
 func planned(ctx context.Context, o options, command string, how func(*planner.Planner) (*plan.Simulation, error)) result {
 	r := &planReport{Command: command, Steps: []plan.Step{}}
 	defer r.sumUp()
+	var simulation *plan.Simulation
+	err := withPlanner(ctx, o, func(p *planner.Planner) (err error) {
+		simulation, err = how(p)
+		return err
+	})
+	if err != nil {
+		r.failed(err)
+		return r
+	}
+	r.Steps = append(r.Steps, simulation.Steps()...)
+	return r
+}
+
+// withPlanner reads clusters and their MAAS.
+func withPlanner(ctx context.Context, o options, do func(*planner.Planner) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	kubernetes, err := kubernetesClient(o)
 	if err != nil {
-		r.failed(err)
-		return r
+		return err
 	}
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: neverPolls, IdleInterval: neverPolls, Notify: func(string) {}, Logger: logr.Discard(),
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- registry.Start(ctx) }()
-	simulation, err := how(&planner.Planner{
+	err = do(&planner.Planner{
 		Client: kubernetes,
 		Scopes: &scope.Factory{Client: kubernetes, Registry: registry, Manager: scope.ManagerCredentials{Given: &o.maas}},
 	})
 	stop()
-	if err = errors.Join(err, <-ended); err != nil {
-		r.failed(err)
-		return r
-	}
-	r.Steps = append(r.Steps, simulation.Steps()...)
-	return r
+	return errors.Join(err, <-ended)
 }

@@ -158,15 +158,10 @@ func (p *Planner) controlPlane(ctx context.Context, v *view, ref clusterv1.Contr
 
 // group returns the machines of an owner, as the simulation knows them.
 func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, error) {
-	name := o.template()
-	if name == "" {
-		return nil, problem("%s of cluster %s names no MaasMachineTemplate", o.name(), v.name())
-	}
-	template := &infrav1.MaasMachineTemplate{}
-	if err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, template); err != nil {
+	spec, err := p.templateOf(ctx, v, o)
+	if err != nil {
 		return nil, err
 	}
-	spec := template.Spec.Template.Spec
 	vm := v.TemplateVM(spec, o.controlPlane)
 	g := &plan.Group{
 		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Among: vm.Cluster, Replicas: o.replicas(), MaxSurge: o.leeway("maxSurge", 1, true),
@@ -178,7 +173,6 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 	if paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused"); paused || annotations.IsPaused(v.Cluster.Cluster, o) {
 		g.Held = "it is paused: Cluster API replaces nothing"
 	}
-	var err error
 	if g.Source, err = v.source(ctx, spec, vm); err != nil {
 		return nil, err
 	}
@@ -186,6 +180,17 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 		g.FailureDomains, err = failureDomains(ctx, v.Cluster)
 	}
 	return g, err
+}
+
+// templateOf returns what the machines of an owner are made as.
+func (p *Planner) templateOf(ctx context.Context, v *view, o owner) (infrav1.MaasMachineSpec, error) {
+	template := &infrav1.MaasMachineTemplate{}
+	name := o.template()
+	if name == "" {
+		return infrav1.MaasMachineSpec{}, problem("%s of cluster %s names no MaasMachineTemplate", o.name(), v.name())
+	}
+	err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, template)
+	return template.Spec.Template.Spec, err
 }
 
 // source returns what machines of a spec are made from.

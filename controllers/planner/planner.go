@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -173,6 +174,35 @@ func (v *view) allowed(hosts []lxd.Host) []lxd.Host {
 // view reads a cluster that is there.
 func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, error) {
 	return p.viewOf(ctx, key, &objects{})
+}
+
+// ImageUse is an image that the machines of an owner are made with.
+type ImageUse struct {
+	// Owner is KubeadmControlPlane/NAME, MachineDeployment/NAME and so on.
+	Owner string
+	// Image is as in spec.image. Architecture is amd64 and so on; empty: any.
+	Image, Architecture string
+}
+
+// Images returns the images that new machines of a cluster are deployed with, and its MAAS.
+func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse, *maas.Client, error) {
+	v, err := p.view(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	owners, err := p.owners(ctx, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	var uses []ImageUse
+	for _, o := range owners {
+		spec, err := p.templateOf(ctx, v, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses = append(uses, ImageUse{Owner: o.name(), Image: spec.Image, Architecture: spec.Architecture})
+	}
+	return uses, v.Cluster.Inventory.Client(), nil
 }
 
 // viewOf reads a cluster that is there, or that is in manifests.

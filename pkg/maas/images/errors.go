@@ -29,6 +29,16 @@ func (e *ArchitectureError) Error() string {
 	return fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one name", e.Name, e.Architecture, e.Version)
 }
 
+// IncompleteError means that MAAS lists an image, and lacks a part of its file. It begins deployments with it all the same,
+// and they fail.
+type IncompleteError struct {
+	Name, Architecture string
+}
+
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("MAAS has only a part of image %s for %s", e.Name, e.Architecture)
+}
+
 // SharedFileError means that another image has the same content, in a file that this version of MAAS would spoil.
 type SharedFileError struct {
 	Name, Architecture, Version string

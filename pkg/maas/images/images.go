@@ -9,10 +9,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 // prefix is what people write before the name of an image of their own. MAAS 3.7 and older drop it.
@@ -105,4 +107,54 @@ func (s *Service) namesakes(ctx context.Context, name string) (same, others []ma
 		}
 	}
 	return same, others, nil
+}
+
+// Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty: any).
+// Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.
+func (s *Service) Check(ctx context.Context, name, architecture string) error {
+	region, err := s.region(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := s.client.ListImages(ctx)
+	if err != nil {
+		return fmt.Errorf("listing MAAS's images: %w", err)
+	}
+	if lacks := machine.Lacks(all, name, architecture); lacks != nil {
+		return lacks
+	}
+	wanted := slices.DeleteFunc(all, func(image maas.Image) bool { return !image.Answers(name) })
+	if other := namesakeOf(wanted); region.unique && other != "" {
+		return &ArchitectureError{name, other, region.version}
+	}
+	var incomplete error
+	for _, image := range wanted {
+		if architecture != "" && image.Processor() != architecture {
+			continue
+		}
+		detail, err := s.client.GetImage(ctx, image.ID)
+		if err != nil {
+			return fmt.Errorf("reading image %s: %w", name, err)
+		}
+		if detail.Deployable() {
+			return nil
+		}
+		incomplete = &IncompleteError{name, image.Architecture}
+	}
+	return incomplete
+}
+
+// namesakeOf returns the second architecture of an image without an operating system in its name, or "".
+func namesakeOf(same []maas.Image) string {
+	first := ""
+	for _, image := range same {
+		switch {
+		case image.Type != maas.ImageUploaded || strings.Contains(BareName(image.Name), "/"):
+		case first == "":
+			first = image.Processor()
+		case image.Processor() != first:
+			return image.Processor()
+		}
+	}
+	return ""
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -308,6 +309,46 @@ func TestFileThatBecameShorter(t *testing.T) {
 	var paused *PausedError
 	if !errors.As(err, &paused) || !errors.Is(err, io.EOF) || paused.Offset != pieceSize {
 		t.Errorf("%v, want that it paused after one piece", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	b := newBed(t, "3.7.0")
+	one, two := content(1), content(2)
+	b.must(one, uploadOf(one))
+	half := uploadOf(two)
+	half.Name, half.Architecture = "half", "arm64/generic"
+	if _, err := b.client.CreateImage(t.Context(), permit, half.CreateImageParams); err != nil {
+		t.Fatal(err)
+	}
+	var missing *machine.ImageError
+	var incomplete *IncompleteError
+	for name, tc := range map[string]struct {
+		image, architecture string
+		want                any
+	}{
+		"synced":             {"ubuntu/jammy", "amd64", nil},
+		"any architecture":   {"jammy", "", nil},
+		"uploaded":           {"custom/u", "amd64", nil},
+		"by its bare name":   {"u", "", nil},
+		"not there":          {"custom/none", "", &missing},
+		"not for this":       {"custom/u", "arm64", &missing},
+		"half of it":         {"custom/half", "arm64", &incomplete},
+		"half, of any":       {"half", "", &incomplete},
+		"half, and not this": {"half", "amd64", &missing},
+	} {
+		err := b.Check(t.Context(), tc.image, tc.architecture)
+		if (tc.want == nil) != (err == nil) || tc.want != nil && !errors.As(err, tc.want) {
+			t.Errorf("%s: %v, want %T", name, err, tc.want)
+		}
+	}
+	half.Name = "u"
+	if _, err := b.client.CreateImage(t.Context(), permit, half.CreateImageParams); err != nil {
+		t.Fatal(err)
+	}
+	var clash *ArchitectureError
+	if err := b.Check(t.Context(), "custom/u", "amd64"); !errors.As(err, &clash) {
+		t.Errorf("two of one name: %v", err)
 	}
 }
 

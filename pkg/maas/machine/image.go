@@ -48,15 +48,15 @@ func (s *Service) CheckImage(ctx context.Context, image, architecture string) er
 		if err != nil {
 			return fmt.Errorf("listing MAAS's images: %w", err)
 		}
-		if missing = lacks(images, image, wanted); missing == nil {
+		if missing = Lacks(images, image, wanted); missing == nil {
 			return nil
 		}
 	}
 	return missing
 }
 
-// lacks returns what is wrong with an image, or nil if it is there.
-func lacks(images []maas.Image, name, wanted string) *ImageError {
+// Lacks returns what is wrong with an image, or nil if it is among MAAS's images. wanted is amd64 and so on; empty: any.
+func Lacks(images []maas.Image, name, wanted string) *ImageError {
 	missing := &ImageError{Image: name, Architecture: wanted}
 	for _, image := range images {
 		if !image.Answers(name) {

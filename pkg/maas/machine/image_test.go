@@ -39,7 +39,7 @@ func TestLacks(t *testing.T) {
 		"not there for an architecture": {"noble", "arm64", true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := lacks(images, tc.image, tc.architecture)
+			got := Lacks(images, tc.image, tc.architecture)
 			if (got != nil) != tc.missing {
 				t.Fatalf("missing: %v, want %t", got, tc.missing)
 			}

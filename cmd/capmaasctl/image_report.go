@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/images"
+)
+
+// imageRow is an image for one architecture. The JSON names are part of the output's contract.
+type imageRow struct {
+	// Name is as spec.image has it.
+	Name         string `json:"name"`
+	Architecture string `json:"architecture"`
+	Uploaded     bool   `json:"uploaded"`
+	Title        string `json:"title,omitempty"`
+	BaseImage    string `json:"baseImage,omitempty"`
+	Size         int64  `json:"size"` // in bytes
+	// Complete: MAAS has all of it, on all its region controllers.
+	Complete bool `json:"complete"`
+	// Machines are those that are deployed with it, of those that the user sees.
+	Machines int `json:"machines"`
+}
+
+// imageReport is the result of image list.
+type imageReport struct {
+	Command string     `json:"command"`
+	OK      bool       `json:"ok"`
+	Images  []imageRow `json:"images"`
+	Problem string     `json:"problem,omitempty"`
+	Remedy  string     `json:"remedy,omitempty"`
+	Summary string     `json:"summary"`
+}
+
+func listImages(ctx context.Context, o options, _ surroundings) result {
+	r := &imageReport{Command: "image list", Images: []imageRow{}}
+	client, err := maas.NewClient(o.maas)
+	if err == nil {
+		err = r.read(ctx, client)
+	}
+	if err != nil {
+		r.Problem, r.Remedy = explain(err)
+		r.Summary = "The images could not be listed."
+		return r
+	}
+	incomplete := 0
+	for _, row := range r.Images {
+		if !row.Complete {
+			incomplete++
+		}
+	}
+	r.OK, r.Summary = true, fmt.Sprintf("%d image(s), %d of them incomplete.", len(r.Images), incomplete)
+	return r
+}
+
+func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
+	list, err := client.ListImages(ctx)
+	if err != nil {
+		return err
+	}
+	machines, err := client.ListMachines(ctx, maas.MachineFilter{})
+	if err != nil {
+		return err
+	}
+	users := map[string]int{}
+	for _, m := range machines {
+		processor, _, _ := strings.Cut(m.Architecture, "/")
+		users[m.OSystem+"/"+m.DistroSeries+" "+processor]++
+	}
+	for _, image := range list {
+		detail, err := client.GetImage(ctx, image.ID)
+		if errors.Is(err, maas.NotFound) {
+			continue // It was deleted meanwhile.
+		}
+		if err != nil {
+			return err
+		}
+		newest, _ := detail.Newest()
+		r.Images = append(r.Images, imageRow{
+			Name: image.DeployName(), Architecture: image.Architecture, Uploaded: image.Type == maas.ImageUploaded, Title: image.Title,
+			BaseImage: image.BaseImage, Size: newest.Size, Complete: detail.Deployable(), Machines: users[image.DeployName()+" "+image.Processor()],
+		})
+	}
+	slices.SortStableFunc(r.Images, func(a, b imageRow) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+func (r *imageReport) good() bool { return r.OK }
+
+func (r *imageReport) json(w io.Writer) error { return writeJSON(w, r) }
+
+func (r *imageReport) text(w io.Writer) error {
+	if len(r.Images) > 0 {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NAME\tARCHITECTURE\tUPLOADED\tSIZE\tCOMPLETE\tMACHINES")
+		for _, row := range r.Images {
+			fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%t\t%d\n", row.Name, row.Architecture, row.Uploaded, bytesOf(row.Size), row.Complete, row.Machines)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	if r.Problem != "" {
+		fmt.Fprintln(w, r.Problem)
+		if r.Remedy != "" {
+			fmt.Fprintf(w, "  -> %s\n", r.Remedy)
+		}
+	}
+	_, err := fmt.Fprintln(w, r.Summary)
+	return err
+}
+
+// checkImages checks one image, or those of a cluster.
+func checkImages(ctx context.Context, o options, _ surroundings) result {
+	var found checks
+	var err error
+	if o.image.cluster == "" {
+		var client *maas.Client
+		if client, err = maas.NewClient(o.maas); err == nil {
+			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture})
+		}
+	} else {
+		err = withPlanner(ctx, o, func(p *planner.Planner) error {
+			uses, client, err := p.Images(ctx, o.subject)
+			if err != nil {
+				return err
+			}
+			service := images.NewService(client)
+			for _, use := range uses {
+				found.image(ctx, service, use)
+			}
+			return nil
+		})
+	}
+	if apierrors.IsNotFound(err) {
+		found.failed("cluster", "give its name, and its namespace with --namespace", "%v", err)
+	} else if err != nil {
+		problem, remedy := explainAll(err)
+		found.failed("cluster", remedy, "%s", problem)
+	}
+	return newReport("image check", found, false, false)
+}
+
+// image adds a line for an image.
+func (c *checks) image(ctx context.Context, service *images.Service, use planner.ImageUse) {
+	by := ""
+	if use.Owner != "" {
+		by = " (" + use.Owner + ")"
+	}
+	if err := service.Check(ctx, use.Image, use.Architecture); err != nil {
+		found, remedy := explainImage(err)
+		c.failed(use.Image, remedy, "%s%s", found, by)
+		return
+	}
+	where := ""
+	if use.Architecture != "" {
+		where = " for " + use.Architecture
+	}
+	c.ok(use.Image, "MAAS has all of it%s%s", where, by)
+}
