@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	runtimeclient "sigs.k8s.io/cluster-api/exp/runtime/client"
 )
 
 // Parts is how much of the sandbox is started. Each value includes the ones before it.
@@ -48,6 +50,8 @@ type Options struct {
 	// Eager makes Cluster API reconcile an object whenever it changed, as with its feature gate ReconcilerRateLimiting
 	// switched off. By default it does so once in a second, which takes most of a cluster's life.
 	Eager bool
+	// Extensions answers Cluster API's hooks of in-place updates, which are off without it.
+	Extensions runtimeclient.Client
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
 	// BeforeKubeadm does what commands of a machine's user data would do before kubeadm, which waits for it. The context
