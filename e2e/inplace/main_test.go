@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inplace_test has Cluster API update machines in place, which the provider does not take part in, and looks at
-// what its validation makes of that: see docs/adr/0027-in-place-updates.md.
+// what its validation makes of that: see docs/adr/0029-in-place-updates.md.
 package inplace_test
 
 import (
