@@ -190,8 +190,12 @@ func TestControlPlanesAreSpread(t *testing.T) {
 // took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
 	kinds := map[string]infrav1.MaasMachineSpec{
-		"VM":                      withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
-		"bare metal":              {StaticIP: "10.77.0.51"},
+		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
+		"bare metal": {StaticIP: "10.77.0.51"},
+		"bare metal with a bond": {StaticIP: "10.77.0.51", Interfaces: []infrav1.MachineInterface{
+			{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, MTU: 9000},
+			{Name: "br0", Type: infrav1.InterfaceTypeBridge, Parents: []string{"bond0"}, LinkMode: infrav1.LinkModeStatic},
+		}},
 		"bare metal with storage": withSpec(shaped("lvm", nil, nil), func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.52" }),
 	}
 	for kind, spec := range kinds {

@@ -210,7 +210,8 @@ const (
 	// StaticIPInvalidReason: the static address can't be given to the machine for another reason.
 	StaticIPInvalidReason = "StaticIPInvalid"
 
-	// NetworkDeviceInvalidReason: a device in lxdConfig.network.devices can't be connected as it should be.
+	// NetworkDeviceInvalidReason: a device in lxdConfig.network.devices, or an interface in interfaces, can't be made or
+	// connected as it should be.
 	NetworkDeviceInvalidReason = "NetworkDeviceInvalid"
 
 	// DeployingReason: MAAS installs the image.

@@ -23,6 +23,11 @@ const RecordAnnotation = "capmaas.io/record"
 // it is the address that MAAS chose, which is then made static.
 const StaticIPAnnotation = "capmaas.io/static-ip"
 
+// InterfacesAnnotation on a MaasMachine is how the interfaces of its bare-metal machine were before spec.interfaces changed
+// them, and what was changed, as JSON. It is written before MAAS is asked for anything, and undone when the machine is
+// back in the pool.
+const InterfacesAnnotation = "capmaas.io/interfaces"
+
 // Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
 // topology.kubernetes.io/zone (the MAAS zone). A name in MAAS that can't be a label's value is left out.
 const (
@@ -111,12 +116,12 @@ type LXDDevice struct {
 	Properties map[string]string `json:"properties,omitempty"`
 }
 
-// LinkMode is how an interface of an LXD VM gets its address.
+// LinkMode is how an interface gets its address.
 // +kubebuilder:validation:Enum=auto;dhcp;static;link_up
 type LinkMode string
 
 const (
-	// LinkModeAuto means that MAAS chooses an address of the subnet when the VM is deployed.
+	// LinkModeAuto means that MAAS chooses an address of the subnet when the machine is deployed.
 	LinkModeAuto LinkMode = "auto"
 
 	// LinkModeDHCP means that the interface gets an address by DHCP.
@@ -178,6 +183,86 @@ type LXDNetwork struct {
 	// +kubebuilder:validation:XValidation:rule="[1, 2, 3, 4, 5, 6, 7].all(i, i >= self.size() || self[i - 1].name < self[i].name)",message="devices are in the alphabetical order of their names, for example eth0, eth1: MAAS would mix them up otherwise"
 	// +kubebuilder:validation:XValidation:rule="self.filter(d, has(d.linkMode) && d.linkMode == 'static').size() <= 1",message="one device at most has linkMode static: a machine has one static address"
 	Devices []LXDNetworkDevice `json:"devices,omitempty"`
+}
+
+// InterfaceType is the type of an interface that contains others.
+// +kubebuilder:validation:Enum=bond;vlan;bridge
+type InterfaceType string
+
+// Interfaces that are made on a machine.
+const (
+	InterfaceTypeBond   InterfaceType = "bond"
+	InterfaceTypeVLAN   InterfaceType = "vlan"
+	InterfaceTypeBridge InterfaceType = "bridge"
+)
+
+// InterfaceParameter is the value of a parameter of a bond or a bridge: a word or a number of MAAS.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=20
+// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.+-]+$')",message="the value of a parameter is a word or a number of MAAS, for example 802.3ad"
+type InterfaceParameter string
+
+// MachineInterface is an interface of a bare-metal machine: a network card, or a bond, a VLAN or a bridge that is made.
+// +kubebuilder:validation:XValidation:rule="has(self.type) == has(self.parents)",message="a bond, a vlan and a bridge have parents, and a network card (an interface without type) has none: give both type and parents, or neither"
+// +kubebuilder:validation:XValidation:rule="(has(self.type) && self.type == 'vlan') == has(self.vid)",fieldPath=".vid",message="vid is the tag of an interface of type vlan, which needs one"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type == 'bond' || !has(self.parents) || self.parents.size() == 1",fieldPath=".parents",message="a vlan and a bridge have one parent"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.name.size() <= 15",fieldPath=".name",message="the name of an interface has at most 15 characters"
+// +kubebuilder:validation:XValidation:rule="!has(self.parameters) || (has(self.type) && self.parameters.all(key, (self.type == 'bond' && key.startsWith('bond_')) || (self.type == 'bridge' && key.startsWith('bridge_'))))",fieldPath=".parameters",message="parameters are those of MAAS: bond_... of a bond, bridge_... of a bridge"
+type MachineInterface struct {
+	// name of the interface in MAAS. A network card may also be named by its MAC address, or by a tag in MAAS that no
+	// other card of the machine has.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_.:-]+$')",message="name is the name of an interface, for example bond0, or the MAC address or tag of a network card"
+	Name string `json:"name"`
+
+	// type is what is made: a bond, a vlan or a bridge. Default: nothing; the interface is a network card that the
+	// machine has.
+	// +optional
+	Type InterfaceType `json:"type,omitempty"`
+
+	// parents are what the interface contains: one interface, or the network cards of a bond. Each is the name of an
+	// interface of the machine or of one further up in this list, or the MAC address or tag of a network card; a bond
+	// contains all cards with the tag.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9_.:-]+$')",message="parents are names of interfaces, or MAC addresses or tags of network cards"
+	Parents []string `json:"parents,omitempty"`
+
+	// vid is the tag of a vlan. MAAS must have that VLAN in the fabric of the parent.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4094
+	VID int32 `json:"vid,omitempty"`
+
+	// parameters of a bond or a bridge, as MAAS names them: bond_mode, bond_miimon, bond_downdelay, bond_updelay,
+	// bond_lacp_rate, bond_xmit_hash_policy, bond_num_grat_arp; bridge_type, bridge_stp, bridge_fd. Default: MAAS's own.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['bond_mode', 'bond_miimon', 'bond_downdelay', 'bond_updelay', 'bond_lacp_rate', 'bond_xmit_hash_policy', 'bond_num_grat_arp', 'bridge_type', 'bridge_stp', 'bridge_fd'])",message="parameters are bond_mode, bond_miimon, bond_downdelay, bond_updelay, bond_lacp_rate, bond_xmit_hash_policy and bond_num_grat_arp, or bridge_type, bridge_stp and bridge_fd"
+	Parameters map[string]InterfaceParameter `json:"parameters,omitempty"`
+
+	// mtu of the interface. It is at most that of its parents here. Default: that of its VLAN in MAAS.
+	// +optional
+	// +kubebuilder:validation:Minimum=552
+	// +kubebuilder:validation:Maximum=65535
+	MTU int32 `json:"mtu,omitempty"`
+
+	// subnet is the CIDR of the MAAS subnet that the interface is connected to. Default: the one that it is on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
+	Subnet string `json:"subnet,omitempty"`
+
+	// linkMode is how the interface gets its address: auto (MAAS chooses one when the machine is deployed), dhcp,
+	// static (the address of staticIP or staticIPPoolRef; one interface only) or link_up (none). Default: auto if there
+	// is a subnet, else as MAAS has it.
+	// +optional
+	LinkMode LinkMode `json:"linkMode,omitempty"`
 }
 
 // AntiAffinity is how strictly VMs of one cluster are kept on different VM hosts.
@@ -379,6 +464,9 @@ type MachineReleaseStatus struct {
 // +kubebuilder:validation:XValidation:rule="!((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD)) || !has(self.minDiskSize) || self.minDiskSize >= 8",fieldPath=".minDiskSize",message="minDiskSize of an LXD VM is at least 8 (GB): current Ubuntu does not install on less"
 // +kubebuilder:validation:XValidation:rule="!has(self.providerID) || (has(self.systemID) && self.providerID.endsWith('/' + self.systemID))",fieldPath=".providerID",message="providerID is set by the controller and ends in systemID (maas://<zone>/<system id>): remove providerID"
 // +kubebuilder:validation:XValidation:rule="!has(self.architecture) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".architecture",message="architecture is for bare metal: an LXD VM has that of its host; remove architecture, and choose hosts by tags"
+// +kubebuilder:validation:XValidation:rule="!has(self.interfaces) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".interfaces",message="interfaces is for bare metal: give an LXD VM its interfaces in lxdConfig.network"
+// +kubebuilder:validation:XValidation:rule="!has(self.interfaces) || has(self.staticIP) || has(self.staticIPPoolRef) || !self.interfaces.exists(i, has(i.linkMode) && i.linkMode == 'static')",fieldPath=".interfaces",message="linkMode static is for the static address: set staticIP or staticIPPoolRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.interfaces) || !(has(self.staticIP) || has(self.staticIPPoolRef)) || !self.interfaces.exists(i, has(i.linkMode) || has(i.subnet)) || self.interfaces.exists(i, has(i.linkMode) && i.linkMode == 'static')",fieldPath=".interfaces",message="no interface carries the static address: give one of them linkMode static"
 // +kubebuilder:validation:XValidation:rule="!has(self.tags) || !has(self.notTags) || !self.tags.exists(t, t in self.notTags)",fieldPath=".notTags",message="a tag is in tags and in notTags: no machine has it and lacks it; remove one of the two"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".storage",message="storage is for bare metal: an LXD VM has the disks of lxdConfig; remove storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || self.storage.layout != 'blank' || (has(self.deployInMemory) && self.deployInMemory)",fieldPath=".storage.layout",message="the layout blank leaves nothing to install on: set deployInMemory, or another layout"
@@ -504,6 +592,17 @@ type MaasMachineSpec struct {
 	// again.
 	// +optional
 	StaticIPPoolRef *ipamv1.IPPoolReference `json:"staticIPPoolRef,omitempty"`
+
+	// interfaces are the network of a bare-metal machine, where it differs from what MAAS has: bonds, VLANs, bridges,
+	// MTUs and addresses. They are made in this order before the machine is deployed, and undone when it is back in
+	// MAAS's pool. The credentials must be an administrator's.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.filter(i, has(i.linkMode) && i.linkMode == 'static').size() <= 1",message="one interface at most has linkMode static: a machine has one static address"
+	Interfaces []MachineInterface `json:"interfaces,omitempty"`
 
 	// lxdConfig is how an LXD VM is composed, and on which host. Only with provisioningMode lxd.
 	// +optional
@@ -783,6 +882,7 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="(has(self.dynamicLXD) ? self.dynamicLXD : false) == (has(oldSelf.dynamicLXD) ? oldSelf.dynamicLXD : false)",fieldPath=".dynamicLXD",message="dynamicLXD is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.staticIP) == has(oldSelf.staticIP) && (!has(self.staticIP) || self.staticIP == oldSelf.staticIP)",fieldPath=".staticIP",message="staticIP is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.staticIPPoolRef) == has(oldSelf.staticIPPoolRef) && (!has(self.staticIPPoolRef) || self.staticIPPoolRef == oldSelf.staticIPPoolRef)",fieldPath=".staticIPPoolRef",message="staticIPPoolRef is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.interfaces) == has(oldSelf.interfaces) && (!has(self.interfaces) || self.interfaces == oldSelf.interfaces)",fieldPath=".interfaces",message="interfaces is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.lxdConfig) == has(oldSelf.lxdConfig) && (!has(self.lxdConfig) || self.lxdConfig == oldSelf.lxdConfig)",fieldPath=".lxdConfig",message="lxdConfig is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || self.storage == oldSelf.storage)",fieldPath=".storage",message="storage is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set"

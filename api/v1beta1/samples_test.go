@@ -74,7 +74,16 @@ lxdConfig:
     - {name: eth1, subnet: 10.78.0.0/24}
     - {name: eth2, subnet: "fd00:77::/64"}
 `,
-	"IPv6 address":           "{image: i, staticIP: 'fd00:77::50'}",
+	"IPv6 address":                      "{image: i, staticIP: 'fd00:77::50'}",
+	"a network card by its MAC address": "{image: i, interfaces: [{name: '00:16:3e:00:00:01', mtu: 9000}]}",
+	"a bond, a VLAN and a bridge": `
+image: i
+staticIP: 10.77.0.50
+interfaces:
+- {name: bond0, type: bond, parents: [eno1, fast], parameters: {bond_mode: 802.3ad, bond_xmit_hash_policy: layer3+4}, mtu: 9000}
+- {name: bond0.100, type: vlan, parents: [bond0], vid: 100, subnet: 10.100.0.0/24}
+- {name: br0, type: bridge, parents: [bond0], parameters: {bridge_stp: 'true'}, linkMode: static}
+`,
 	"an address from IPAM":   "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}",
 	"no tags":                "{image: i, tags: []}",
 	"lxdConfig that is {}":   "{image: i, provisioningMode: lxd, lxdConfig: {}}",

@@ -45,6 +45,8 @@ var refusedMachineUpdates = []update{
 	machineUpdate("short form of the mode", ".dynamicLXD", "{image: i, dynamicLXD: true}", "{image: i}"),
 	machineUpdate("staticIP added", ".staticIP", "{image: i}", "{image: i, staticIP: 10.0.0.1}"),
 	machineUpdate("staticIP", ".staticIP", "{image: i, staticIP: 10.0.0.2}", "{image: i, staticIP: 10.0.0.1}"),
+	machineUpdate("interfaces added", ".interfaces", "{image: i}", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}"),
+	machineUpdate("interfaces", ".interfaces", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", "{image: i, interfaces: [{name: eth0, mtu: 1500}]}"),
 	machineUpdate("staticIPPoolRef", ".staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}"),
 	machineUpdate("lxdConfig", ".lxdConfig", "{"+vm+"}", "{"+vm+", lxdConfig: {vmHost: a}}"),
 	{"release of a VM", "{" + vm + "}", "{" + vm + ", release: {erase: full}}", ".release", []string{"bare metal"}},

@@ -32,6 +32,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -104,8 +105,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.bridge, r.network,
-		r.deployment, r.annotation, r.observation,
+		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
+		r.network, r.deployment, r.annotation, r.observation,
 	}
 }
 
@@ -285,8 +286,8 @@ type life struct {
 	maas *maas.Machine
 	// foreign is another user's machine that has our VM's id or name; nil if the deletion has met none.
 	foreign *maas.Machine
-	// left is the static address that another object of ours has left on the machine; "" if there is none.
-	left string
+	// left is what another object of ours has left on the machine.
+	left machine.Leftover
 	// released means that the machine is released to the pool, though the spec wants a VM: it was not composed for us.
 	released bool
 	// proven means that MAAS proved to this reconcile that the machine is ours.

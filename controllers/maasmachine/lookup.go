@@ -197,7 +197,7 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 // acquired continues with a machine that is proven to be ours.
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID)).Address
+	l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID))
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
 	return r.store(ctx, l, m.SystemID)
@@ -207,8 +207,11 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
 	return l.record.Store(ctx, (*record.Data).Acquired, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
-		if l.left != "" {
-			objects.Annotate(m, infrav1.StaticIPAnnotation, l.left)
+		if l.left.Address != "" {
+			objects.Annotate(m, infrav1.StaticIPAnnotation, l.left.Address)
+		}
+		if l.left.Interfaces != nil {
+			annotateArrangement(m, l.left.Interfaces)
 		}
 	})
 }

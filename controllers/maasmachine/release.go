@@ -61,12 +61,8 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
 // attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	left := machine.Leftover{Storage: l.record.StorageOn(l.maas.SystemID) != nil}
-	if address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]; address != "" && machine.HasAddress(l.maas, address) {
-		left.Address = address
-	}
-	if left != (machine.Leftover{}) { // Once in the pool, the machine must lose it before another of our objects allocates the machine.
-		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), left)
+	if left := leftover(l).On(l.maas); left != (machine.Leftover{}) {
+		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), left) // Once in the pool, the machine must lose this before another of our objects allocates it.
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
@@ -81,7 +77,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
 			return waitAtMost(min(left, report.CapacityRetry)), nil
 		}
-		return r.restoreNetwork(ctx, l)
+		return through(ctx, l, []step{r.restoreInterfaces, r.restoreNetwork})
 	}
 	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
 	if err != nil {

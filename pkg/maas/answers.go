@@ -20,6 +20,8 @@ func complete(out any) bool {
 		return all(*out, VMHost.complete)
 	case *Interface:
 		return out.ID > 0
+	case *[]VLAN:
+		return all(*out, func(v VLAN) bool { return v.ID > 0 })
 	case *[]IPRange:
 		return all(*out, func(r IPRange) bool { return r.Start != "" && r.End != "" })
 	case *[]Range:

@@ -337,6 +337,38 @@ func TestRequests(t *testing.T) {
 				"mode": {"static"}, "subnet": {"1"}, "ip_address": {"10.0.0.5"}, "force": {"true"},
 			}},
 		},
+		"bond": {
+			func() error {
+				_, err := client.CreateInterface(ctx, Unrecorded("a test"), "abc", InterfaceSpec{
+					Type: InterfaceBond, Name: "bond0", Parents: []int{5, 6}, MTU: 9000, Params: InterfaceParams{"bond_mode": "802.3ad"},
+				})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/", url.Values{"op": {"create_bond"}}, url.Values{
+				"name": {"bond0"}, "parents": {"5", "6"}, "mtu": {"9000"}, "bond_mode": {"802.3ad"},
+			}},
+		},
+		"VLAN": {
+			func() error {
+				_, err := client.CreateInterface(ctx, Unrecorded("a test"), "abc", InterfaceSpec{Type: InterfaceVLAN, Name: "v", Parents: []int{5}, VLANID: 9})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/", url.Values{"op": {"create_vlan"}}, url.Values{
+				"name": {"v"}, "parent": {"5"}, "vlan": {"9"},
+			}},
+		},
+		"change an interface": {
+			func() error {
+				none := 0
+				_, err := client.UpdateInterface(ctx, Unrecorded("a test"), "abc", 5, InterfaceUpdate{MTU: &none, VLANID: &none, Params: InterfaceParams{"bond_mode": "802.3ad"}})
+				return err
+			},
+			request{"PUT", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{}, url.Values{"mtu": {""}, "vlan": {""}, "bond_mode": {"802.3ad"}}},
+		},
+		"delete an interface": {
+			func() error { return client.DeleteInterface(ctx, Unrecorded("a test"), "abc", 5) },
+			request{"DELETE", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{}, url.Values{}},
+		},
 		"enlist": {
 			func() error {
 				_, err := client.CreateMachine(ctx, Unrecorded("a test"), CreateMachineParams{

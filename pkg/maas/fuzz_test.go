@@ -105,6 +105,16 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.QueryPower(ctx, "abc123")) },
 	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.CreateInterface(ctx, Unrecorded("a test"), "abc123", InterfaceSpec{Type: InterfaceBond}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.UpdateInterface(ctx, Unrecorded("a test"), "abc123", 1, InterfaceUpdate{}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.DeleteInterface(ctx, Unrecorded("a test"), "abc123", 1)
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListVLANs(ctx, 1)) },
+	func(ctx context.Context, c *Client) (any, error) {
 		return value(c.SetStorageLayout(ctx, Unrecorded("a test"), "abc123", StorageLayout{Name: "lvm", RootDevice: 1}))
 	},
 	func(ctx context.Context, c *Client) (any, error) {

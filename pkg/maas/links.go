@@ -65,19 +65,6 @@ func (c *Client) UnlinkSubnet(ctx context.Context, permit Permit, systemID strin
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
 }
 
-// CreateBridge makes a bridge on an interface (POST nodes/{id}/interfaces/ op=create_bridge). On an Allocated machine
-// it takes over the interface's links, and MAAS removes it when the machine is released; on others the interface loses
-// its links. Forbidden: the key's user does not administer the machine. Invalid, with the field name: the machine has
-// an interface of that name; parent: the interface is in a bond or bridge already. Conflict: as with LinkSubnet.
-func (c *Client) CreateBridge(ctx context.Context, permit Permit, systemID string, parentID int, name string) (*Interface, error) {
-	bridge := &Interface{}
-	err := c.do(ctx, call{
-		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_bridge",
-		params: url.Values{"name": {name}, "parent": {strconv.Itoa(parentID)}}, permit: permit,
-	}, bridge)
-	return bridge, err
-}
-
 func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID string, interfaceID int, op string, form url.Values) (*Interface, error) {
 	iface := &Interface{}
 	err := c.do(ctx, call{

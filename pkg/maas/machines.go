@@ -487,9 +487,12 @@ type Interface struct {
 	LinkSpeed  int    `json:"link_speed"` // in Mbit/s; 0: not known, or no link
 	// Tags that people gave the interface.
 	Tags []string `json:"tags"`
-	// Children are the names of the bonds, bridges and VLANs on it.
+	// Parents are the names of the interfaces that it contains, Children those of the bonds, bridges and VLANs on it.
+	Parents  []string `json:"parents"`
 	Children []string `json:"children"`
-	Links    []Link   `json:"links"`
+	// Params are its MTU (mtu), and the parameters of a bond (bond_mode and so on) or a bridge.
+	Params InterfaceParams `json:"params"`
+	Links  []Link          `json:"links"`
 	// Discovered are addresses that MAAS found on the interface but did not assign.
 	Discovered []Link `json:"discovered"`
 	VLAN       *VLAN  `json:"vlan"`
@@ -497,7 +500,9 @@ type Interface struct {
 
 // VLAN is the part of MAAS's VLAN object that the provider uses.
 type VLAN struct {
-	ID int `json:"id"`
+	ID       int `json:"id"`
+	VID      int `json:"vid"` // 0: untagged
+	FabricID int `json:"fabric_id"`
 	// DHCP: MAAS serves DHCP there. Relay: the VLAN whose servers serve it, as MAAS shows it, or nil.
 	DHCP  bool `json:"dhcp_on"`
 	Relay any  `json:"relay_vlan"`

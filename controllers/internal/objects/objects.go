@@ -184,6 +184,7 @@ func withoutBookkeeping(object client.Object) client.Object {
 	annotations := object.GetAnnotations()
 	delete(annotations, infrav1.RecordAnnotation)
 	delete(annotations, infrav1.StaticIPAnnotation)
+	delete(annotations, infrav1.InterfacesAnnotation)
 	object.SetAnnotations(annotations)
 	return object
 }

@@ -21,14 +21,15 @@ const subnetMaxAge = time.Minute
 
 // NIC is the wanted connection of an interface.
 type NIC struct {
-	// Name is the interface's name in MAAS; "" is the boot interface, or the bond or bridge that contains it.
-	Name string
+	// Name is the interface's name in MAAS, or a network card's MAC address or tag; "" is the boot interface, or the bond
+	// or bridge that contains it.
+	Name string `json:"name,omitempty"`
 	// Mode is one of maas.LinkMode*.
-	Mode string
+	Mode string `json:"mode"`
 	// Subnet is a CIDR. "": the smallest subnet that contains Address, or the subnet that the interface is on.
-	Subnet string
+	Subnet string `json:"subnet,omitempty"`
 	// Address is for static links.
-	Address string
+	Address string `json:"address,omitempty"`
 }
 
 // AddressProblem is why a static address can't be given to a machine.
@@ -111,7 +112,15 @@ func find(machine *maas.Machine, name string) *maas.Interface {
 	if name == "" {
 		return bootCarrier(machine)
 	}
-	return first(machine, func(i *maas.Interface) bool { return i.Name == name })
+	if called := layoutOf(machine, nil).called(name); len(called) > 0 {
+		return called[0].iface
+	}
+	return nil
+}
+
+// hasInterface reports whether a machine has an interface of that name.
+func hasInterface(machine *maas.Machine, name string) bool {
+	return first(machine, func(i *maas.Interface) bool { return i.Name == name }) != nil
 }
 
 func first(machine *maas.Machine, wanted func(*maas.Interface) bool) *maas.Interface {
@@ -148,7 +157,7 @@ func isConnected(iface *maas.Interface, nic NIC) bool {
 		return slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) &&
 			len(beside(iface, nic.Address)) == 0
 	case maas.LinkModeLinkUp:
-		return len(iface.Links) > 0 && !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return link.Mode != nic.Mode })
+		return len(iface.Links) > 0 && !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return !inSubnet(link) })
 	case maas.LinkModeDHCP:
 		// MAAS refuses to replace one dhcp link by another.
 		return slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return link.Mode == nic.Mode })

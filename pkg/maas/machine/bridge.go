@@ -28,7 +28,9 @@ func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *m
 		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in lxdConfig.networkBridge, or delete it in MAAS"}
 	}
 	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
-		_, err := client.CreateBridge(ctx, permit, machine.SystemID, port.ID, name)
+		_, err := client.CreateInterface(ctx, permit, machine.SystemID, maas.InterfaceSpec{
+			Type: maas.InterfaceBridge, Name: name, Parents: []int{port.ID},
+		})
 		return nil, err
 	})
 	switch {

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -31,8 +32,20 @@ type excluded struct {
 
 // Leftover is what is to be undone on a machine.
 type Leftover struct {
-	Address string // a static address, or ""
-	Storage bool   // its storage layout
+	Address    string       // a static address, or ""
+	Storage    bool         // its storage layout
+	Interfaces *Arrangement // its interfaces, or nil
+}
+
+// On returns what of it is still to be undone on a machine. That the storage is, the machine does not show.
+func (left Leftover) On(machine *maas.Machine) Leftover {
+	if left.Interfaces != nil && left.Interfaces.Undone(machine, left.Address) {
+		left.Interfaces = nil
+	}
+	if left.Address != "" && !HasAddress(machine, left.Address) {
+		left.Address = ""
+	}
+	return left
 }
 
 // Exclude keeps a machine from being allocated here, until Include. Its owner, a MaasMachine's UID, gives it back, and
@@ -71,8 +84,8 @@ func (s *Service) Include(systemID, owner string) {
 	delete(s.exclusions.machines, exclusion{systemID, owner})
 }
 
-// LeftOn returns what others have left on a machine, by their last Exclude; an address only if the machine still has it. An
-// allocate may take long, and return a machine that was excluded meanwhile.
+// LeftOn returns what others have left on a machine, by their last Exclude, as far as the machine still has it. An allocate
+// may take long, and return a machine that was excluded meanwhile.
 func (s *Service) LeftOn(m *maas.Machine, owner string) (left Leftover) {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
@@ -80,10 +93,12 @@ func (s *Service) LeftOn(m *maas.Machine, owner string) (left Leftover) {
 		if by.systemID != m.SystemID {
 			continue
 		}
-		if out.Address != "" && HasAddress(m, out.Address) {
-			left.Address = out.Address
+		still := out.On(m)
+		left.Address = cmp.Or(still.Address, left.Address)
+		if by.owner != owner {
+			left.Storage = left.Storage || still.Storage
+			left.Interfaces = cmp.Or(still.Interfaces, left.Interfaces)
 		}
-		left.Storage = left.Storage || out.Storage && by.owner != owner
 	}
 	return left
 }

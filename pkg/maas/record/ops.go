@@ -31,6 +31,7 @@ const (
 	Storage  Op = "storage"
 	Link     Op = "link"
 	Bridge   Op = "bridge"
+	Arrange  Op = "interfaces"
 	Deploy   Op = "deploy"
 	Annotate Op = "annotate"
 	PowerOff Op = "power-off"

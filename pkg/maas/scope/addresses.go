@@ -182,15 +182,31 @@ func (p Preference) rankOfInterface(m *maas.Machine, at int) int {
 	return len(p.Interfaces)
 }
 
+// Interfaces returns the wanted interfaces of bare metal.
+func (m *Machine) Interfaces() []machine.WantedInterface {
+	var wanted []machine.WantedInterface
+	for _, i := range m.MaasMachine.Spec.Interfaces {
+		w := machine.WantedInterface{Name: i.Name, Type: string(i.Type), Parents: i.Parents, VID: int(i.VID), MTU: int(i.MTU)}
+		for key, value := range i.Parameters {
+			if w.Params == nil {
+				w.Params = maas.InterfaceParams{}
+			}
+			w.Params[key] = string(value)
+		}
+		wanted = append(wanted, w)
+	}
+	return wanted
+}
+
 // NICs returns the wanted connections of the machine's interfaces before it is deployed; address is its static one, or
 // "".
 func (m *Machine) NICs(address string) []machine.NIC {
+	if len(m.MaasMachine.Spec.Interfaces) > 0 {
+		return m.bareMetalNICs(address)
+	}
 	config := m.MaasMachine.Spec.LXDConfig
 	if config == nil || len(config.Network.Devices) == 0 {
-		if address == "" {
-			return nil
-		}
-		return []machine.NIC{{Mode: maas.LinkModeStatic, Address: address}}
+		return staticNIC(address)
 	}
 	devices := config.Network.Devices
 	carrier := max(0, slices.IndexFunc(devices, func(d infrav1.LXDNetworkDevice) bool { return d.LinkMode == infrav1.LinkModeStatic }))
@@ -208,6 +224,37 @@ func (m *Machine) NICs(address string) []machine.NIC {
 		nics = append(nics, nic)
 	}
 	return nics
+}
+
+// bareMetalNICs returns those of spec.interfaces that are connected as the spec says. The static address is on the boot
+// interface if none carries it.
+func (m *Machine) bareMetalNICs(address string) []machine.NIC {
+	var nics []machine.NIC
+	carried := false
+	for _, i := range m.MaasMachine.Spec.Interfaces {
+		nic := machine.NIC{Name: i.Name, Mode: string(i.LinkMode), Subnet: canonical(i.Subnet)}
+		switch {
+		case nic.Mode == maas.LinkModeStatic:
+			nic.Address, carried = address, true
+		case nic.Mode == "" && nic.Subnet == "":
+			continue
+		case nic.Mode == "":
+			nic.Mode = maas.LinkModeAuto
+		}
+		nics = append(nics, nic)
+	}
+	if carried {
+		return nics
+	}
+	return append(nics, staticNIC(address)...)
+}
+
+// staticNIC returns the connection of a machine of which only the static address matters.
+func staticNIC(address string) []machine.NIC {
+	if address == "" {
+		return nil
+	}
+	return []machine.NIC{{Mode: maas.LinkModeStatic, Address: address}}
 }
 
 // canonical returns a CIDR in MAAS's form.

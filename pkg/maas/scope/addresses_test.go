@@ -161,6 +161,30 @@ func TestNICs(t *testing.T) {
 	}
 }
 
+func TestNICsOfBareMetal(t *testing.T) {
+	static := machine.NIC{Mode: maas.LinkModeStatic, Address: "10.0.0.5"}
+	onBridge := machine.NIC{Name: "br0", Mode: maas.LinkModeStatic, Subnet: "10.0.0.0/24", Address: "10.0.0.5"}
+	bond := infrav1.MachineInterface{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"eth0"}}
+	for name, tc := range map[string]struct {
+		interfaces []infrav1.MachineInterface
+		address    string
+		want       []machine.NIC
+	}{
+		"nothing connected":             {interfaces: []infrav1.MachineInterface{bond}},
+		"the boot interface carries it": {interfaces: []infrav1.MachineInterface{bond}, address: "10.0.0.5", want: []machine.NIC{static}},
+		"the marked one carries it":     {interfaces: []infrav1.MachineInterface{bond, {Name: "br0", Subnet: "10.0.0.9/24", LinkMode: infrav1.LinkModeStatic}}, address: "10.0.0.5", want: []machine.NIC{onBridge}},
+		"a subnet alone is automatic":   {interfaces: []infrav1.MachineInterface{{Name: "eth0", Subnet: "10.1.0.0/24"}}, want: []machine.NIC{{Name: "eth0", Mode: maas.LinkModeAuto, Subnet: "10.1.0.0/24"}}},
+		"a mode alone":                  {interfaces: []infrav1.MachineInterface{{Name: "eth0", LinkMode: infrav1.LinkModeDHCP}}, want: []machine.NIC{{Name: "eth0", Mode: maas.LinkModeDHCP}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &Machine{MaasMachine: &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{Interfaces: tc.interfaces}}}
+			if diff := cmp.Diff(tc.want, m.NICs(tc.address)); diff != "" {
+				t.Errorf("the interfaces differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // MAAS adds the networks of a VM host's pods to the machine's.
 func TestForeignAddressesAreThoseOffTheBootVLAN(t *testing.T) {
 	on := func(vlan int, ips ...string) *maas.Interface {

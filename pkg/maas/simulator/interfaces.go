@@ -70,70 +70,6 @@ func refuseInterfaces(m *machine, what string) error {
 	return conflict("Cannot %s interface because the machine is not New, Ready, Allocated, or Broken.", what)
 }
 
-// createBridge makes a bridge on an interface, which loses its links. On an Allocated machine they move to the bridge,
-// which is deleted with the machine's release (AcquiredBridgeInterfaceForm in forms/interface.py).
-func (rq *request) createBridge() (any, error) {
-	m := rq.machineByID(rq.vars[0])
-	if m == nil {
-		return nil, notFound("Machine")
-	}
-	if !allowed(rq.user, m, mayAdmin) {
-		return nil, forbidden("")
-	}
-	if err := refuseInterfaces(m, "create bridge"); err != nil {
-		return nil, err
-	}
-	parent, err := rq.bridgeForm(m)
-	if err != nil {
-		return nil, err
-	}
-	before := joinAddrs(m.addresses())
-	bridge := &iface{
-		id: rq.db.next("interface"), name: rq.data.get("name"), kind: NetworkBridge, mac: orDefault(rq.data.get("mac_address"), parent.mac),
-		enabled: true, machine: m, vlan: parent.vlan, ports: []string{parent.name}, acquired: m.status == statusAllocated,
-	}
-	m.ifaces = append(m.ifaces, bridge)
-	if bridge.acquired {
-		rq.dropLease(parent)
-		rq.moveLinks(parent, bridge)
-	} else {
-		rq.unlink(parent, slices.Clone(parent.links))
-	}
-	if len(bridge.links) == 0 {
-		rq.addLink(bridge, allocSticky, nil, noAddress)
-	}
-	rq.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
-	return renderInterface(bridge), nil
-}
-
-// bridgeForm reads and checks the one interface for the bridge.
-func (rq *request) bridgeForm(m *machine) (parent *iface, err error) {
-	errs, name, id := formErrors{}, rq.data.get("name"), rq.data.get("parent")
-	at := slices.IndexFunc(m.ifaces, func(nic *iface) bool { return strconv.Itoa(nic.id) == id })
-	switch {
-	case id == "":
-		errs.add("parent", "A bridge interface must have exactly one parent.")
-		errs.add("mac_address", "This field cannot be blank.")
-	case at < 0:
-		errs.add("parent", "Select a valid choice. %s is not one of the available choices.", id)
-		errs.add("mac_address", "This field cannot be blank.")
-	case m.ifaces[at].kind == NetworkBridge:
-		errs.add("parent", "A bridge interface can't have another bridge interface as parent.")
-	case len(m.bridgesOn(m.ifaces[at])) > 0:
-		errs.add("parent", "A bridge interface can't have a parent that is already in a bond or a bridge.")
-	}
-	switch {
-	case name == "":
-		errs.add("name", "This field is required.")
-	case m.interfaceNamed(name) != nil:
-		errs.add("name", "Node %s already has an interface named '%s'.", m.systemID+" ("+m.hostname+")", name)
-	}
-	if len(errs) > 0 {
-		return nil, errs.err()
-	}
-	return m.ifaces[at], nil
-}
-
 func (rq *request) linkSubnet() (any, error) {
 	force, err := rq.post.boolean("force", false)
 	if err != nil {
@@ -178,6 +114,11 @@ func (rq *request) linkSubnet() (any, error) {
 // linkForm reads and checks the wanted link.
 func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet, ip netip.Addr, err error) {
 	errs, f := formErrors{}, rq.data
+	for _, child := range nic.children() {
+		if child.kind == interfaceBond {
+			errs.add("bond", "Cannot link interface(%s) when interface is in a bond(%s).", nic.name, child.name)
+		}
+	}
 	mode := strings.ToLower(f.get("mode"))
 	kinds := map[string]allocType{"auto": allocAuto, "dhcp": allocDHCP, "static": allocSticky, "link_up": allocSticky}
 	kind, ok := kinds[mode]
@@ -291,6 +232,7 @@ func (rq *request) unlinkSubnet() (any, error) {
 		return nil, invalidField("id", "'%s' is not a valid id.  It should be one of: %s.", rq.data.get("id"), linkIDs(nic))
 	}
 	rq.unlink(nic, []*address{link})
+	rq.ensureLinkUp(nic)
 	return renderInterface(nic), nil
 }
 
@@ -302,7 +244,7 @@ func linkIDs(nic *iface) string {
 	return strings.Join(ids, ", ")
 }
 
-// unlink removes links; an interface without links is at least up.
+// unlink removes links.
 func (rq *request) unlink(nic *iface, links []*address) {
 	before := joinAddrs(nic.machine.addresses())
 	for _, link := range links {

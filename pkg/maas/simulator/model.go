@@ -190,7 +190,9 @@ type iface struct {
 	leased  *address
 	tags    []string
 	machine *machine
-	ports   []string // a bridge's
+	ports   []string // a bridge's, a bond's or a VLAN's
+	mtu     int      // 0: that of its VLAN
+	params  object   // a bond's or a bridge's
 	// acquired: found on the deployed machine. MAAS deletes it when the machine is released.
 	acquired bool
 }
@@ -337,15 +339,38 @@ func (m *machine) interfaceNamed(name string) *iface {
 	return m.ifaces[at]
 }
 
-// bridgesOn returns the names of the bridges on an interface.
-func (m *machine) bridgesOn(port *iface) []string {
-	var names []string
-	for _, nic := range m.ifaces {
-		if slices.Contains(nic.ports, port.name) {
-			names = append(names, nic.name)
+// parents returns the interfaces that an interface contains.
+func (nic *iface) parents() (out []*iface) {
+	for _, name := range nic.ports {
+		if parent := nic.machine.interfaceNamed(name); parent != nil {
+			out = append(out, parent)
 		}
 	}
-	return names
+	return out
+}
+
+// children returns the bonds, bridges and VLANs on an interface.
+func (nic *iface) children() (out []*iface) {
+	for _, other := range nic.machine.ifaces {
+		if slices.Contains(other.ports, nic.name) {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// effectiveMTU is get_effective_mtu of models/interface.py: no less than that of the interfaces on it.
+func (nic *iface) effectiveMTU() int {
+	mtu := 1500
+	if nic.mtu > 0 {
+		mtu = nic.mtu
+	} else if nic.vlan != nil {
+		mtu = nic.vlan.mtu
+	}
+	for _, child := range nic.children() {
+		mtu = max(mtu, child.effectiveMTU())
+	}
+	return mtu
 }
 
 func (m *machine) hasTag(name string) bool {

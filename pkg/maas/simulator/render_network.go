@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -93,10 +94,18 @@ func renderAddress(a *address) object {
 }
 
 func renderInterface(nic *iface) object {
-	mtu := 1500
-	if nic.vlan != nil {
-		mtu = nic.vlan.mtu
+	params := object{}
+	maps.Copy(params, nic.params)
+	if nic.mtu > 0 {
+		params["mtu"] = nic.mtu
 	}
+	children := []string{}
+	for _, child := range nic.children() {
+		children = append(children, child.name)
+	}
+	slices.Sort(children)
+	parents := slices.Clone(orNone(nic.ports))
+	slices.Sort(parents)
 	var discovered any
 	if nic.leased != nil {
 		discovered = []any{object{"subnet": renderSubnet(nic.leased.subnet), "ip_address": nic.leased.ip.String()}}
@@ -108,8 +117,8 @@ func renderInterface(nic *iface) object {
 	m := nic.machine
 	return object{
 		"id": nic.id, "name": nic.name, "type": nic.kind, "mac_address": nic.mac, "enabled": nic.enabled,
-		"vlan": renderVLAN(nic.vlan), "links": links, "tags": orNone(nic.tags), "parents": orNone(nic.ports), "children": orNone(m.bridgesOn(nic)),
-		"effective_mtu": mtu, "params": object{}, "system_id": m.systemID, "link_connected": true, "link_speed": 0,
+		"vlan": renderVLAN(nic.vlan), "links": links, "tags": orNone(nic.tags), "parents": parents, "children": children,
+		"effective_mtu": nic.effectiveMTU(), "params": params, "system_id": m.systemID, "link_connected": true, "link_speed": 0,
 		"interface_speed": 0, "vendor": nil, "product": nil, "firmware_version": nil, "numa_node": 0, "sriov_max_vf": 0,
 		"discovered":   discovered,
 		"resource_uri": fmt.Sprintf("%snodes/%s/interfaces/%d/", apiRoot, m.systemID, nic.id),

@@ -46,11 +46,11 @@ type MachineSnapshot struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// InterfaceSnapshot is one network card or bridge of a machine and its addresses, with subnet masks.
+// InterfaceSnapshot is one network card, bridge, bond or VLAN of a machine and its addresses, with subnet masks.
 type InterfaceSnapshot struct {
 	Name      string         `json:"name"`
 	MAC       string         `json:"mac"`
-	Ports     []string       `json:"ports,omitempty"` // of a bridge
+	Ports     []string       `json:"ports,omitempty"` // of a bridge, a bond or a VLAN
 	Addresses []netip.Prefix `json:"addresses"`
 	Gateway   string         `json:"gateway,omitempty"`
 }

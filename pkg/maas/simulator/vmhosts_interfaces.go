@@ -166,8 +166,14 @@ func (s *Simulator) knownVLAN(addresses []netip.Prefix) *vlan {
 	return nil
 }
 
-// removeInterface removes an interface from its machine, and frees its addresses.
+// removeInterface removes an interface from its machine, and frees its addresses. What has no other part than it goes
+// with it (delete_children_interface_handler in models/signals/interfaces.py).
 func (s *Simulator) removeInterface(nic *iface) {
+	for _, child := range nic.children() {
+		if child.ports = slices.DeleteFunc(slices.Clone(child.ports), func(name string) bool { return name == nic.name }); len(child.ports) == 0 {
+			s.removeInterface(child)
+		}
+	}
 	for _, link := range slices.Clone(nic.links) {
 		s.dropAddress(link)
 	}

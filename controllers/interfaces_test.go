@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// bonded is a bond of the only card of a machine, which has an address.
+var bonded = []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.77.0.0/24"}}
+
+// interfacesOf are the names of a machine's interfaces in MAAS.
+func (w *world) interfacesOf(systemID string) (names []string) {
+	w.t.Helper()
+	for _, nic := range w.metal(systemID).Interfaces {
+		names = append(names, nic.Name)
+	}
+	return names
+}
+
+func TestInterfacesThatAMachineCannotHaveAreRefusedBeforeAnyChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{Interfaces: append(slices.Clone(bonded), infrav1.MachineInterface{
+		Name: "storage", Type: infrav1.InterfaceTypeVLAN, Parents: []string{"bond0"}, VID: 7,
+	})})
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NetworkDeviceInvalidReason)
+	if got := w.interfacesOf(m.Spec.SystemID); !slices.Equal(got, []string{"enp1s0"}) {
+		t.Errorf("the machine has the interfaces %v", got)
+	}
+	w.delete(m)
+	w.unchanged(before)
+}
+
+// A user who acquires a machine between its release and the end of its bond keeps the bond.
+func TestTheInterfacesOfAMachineThatSomebodyTookAfterItsReleaseAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{Interfaces: bonded})
+	w.deployed(m)
+	id := m.Spec.SystemID
+	var taken atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		looks := call.SystemID == id && (call.Method == http.MethodGet || call.Method == http.MethodDelete)
+		if now, _ := w.maas.Machine(id); phase == simulator.Before && looks && now.Status == "Ready" && !taken.Swap(true) {
+			w.allocateAs("somebody", id)
+		}
+		return nil
+	})
+	w.beginDeletion(m)
+	w.await("the object is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+	if !taken.Load() {
+		t.Error("nobody looked at the machine before its interfaces were to be restored")
+	}
+	if got := w.interfacesOf(id); !slices.Equal(got, []string{"enp1s0", "bond0"}) {
+		t.Errorf("another user's machine has the interfaces %v", got)
+	}
+}
+
+// MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile.
+func TestInterfacesThatAnotherObjectLeftAreUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a", Interfaces: bonded})
+	w.deployed(first)
+	asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		switch {
+		case call.Op == "allocate" && phase == simulator.Before:
+			begins()
+			<-released
+		case call.Op == "allocate":
+			ends()
+		case call.Method == http.MethodDelete && phase == simulator.Before:
+			<-got
+		}
+		return nil
+	})
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	<-asked
+	w.beginDeletion(first)
+	w.inState(first.Spec.SystemID, "Ready")
+	close(released)
+	w.deployed(second)
+	w.await("the first object is gone", first, func(ctx context.Context) bool { return w.isGone(ctx, first) })
+	if second.Spec.SystemID != first.Spec.SystemID {
+		t.Fatalf("the second machine is %s, not the first's %s: nothing is tested", second.Spec.SystemID, first.Spec.SystemID)
+	}
+	if nics := w.interfacesOf(second.Spec.SystemID); !slices.Equal(nics, []string{"enp1s0"}) {
+		t.Errorf("the machine was deployed with the interfaces %v", nics)
+	}
+	w.delete(second)
+	w.unchanged(before)
+}

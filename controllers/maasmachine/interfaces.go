@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// interfaces makes the interfaces of spec.interfaces, before network links them. How they were is recorded with the first
+// call. What another object of ours left on the machine is undone first.
+func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
+	wanted, before := l.Interfaces(), arrangement(l.MaasMachine)
+	if !deployable(l.maas) || (len(wanted) == 0 && before == nil) {
+		return proceed, nil
+	}
+	isOwn := before != nil && before.Owner == string(l.MaasMachine.UID)
+	if isOwn && machine.Arranged(l.maas, wanted) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	if before != nil && !isOwn {
+		return r.undoOther(ctx, l, before)
+	}
+	now, err := l.Inventory.Read(ctx, l.maas.SystemID) // What is recorded, and compared, must not be old.
+	if err != nil {
+		return proceed, err
+	}
+	if l.maas = now; !deployable(now) {
+		return waitAtMost(report.UnknownRetry), nil
+	}
+	if before == nil {
+		before = machine.NewArrangement(string(l.MaasMachine.UID), now, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
+	}
+	err = r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.maas, err = l.Machines.Arrange(ctx, permit, now, wanted)
+		return err
+	}, func(m client.Object) { annotateArrangement(m, before) })
+	return proceed, err
+}
+
+// undoOther undoes what another object of ours did to the machine, which is ours now.
+func (r *Reconciler) undoOther(ctx context.Context, l *life, before *machine.Arrangement) (outcome, error) {
+	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
+		_, err := l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, leftAddress(l), false)
+		return r.notRestored(l, err)
+	})
+	if err != nil {
+		return proceed, err
+	}
+	return waitAtMost(report.UnknownRetry), l.record.Write(ctx, func(m client.Object) { objects.Annotate(m, infrav1.InterfacesAnnotation, "") })
+}
+
+// restoreInterfaces undoes what interfaces did, on a machine that is back in the pool: MAAS keeps bonds, VLANs, links and
+// MTUs on a released machine. What another user made of it stays.
+func (r *Reconciler) restoreInterfaces(ctx context.Context, l *life) (outcome, error) {
+	left := leftover(l)
+	before := left.On(l.maas).Interfaces
+	if before == nil {
+		return proceed, nil
+	}
+	restored := false
+	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) (err error) {
+		restored, err = l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, left.Address, true)
+		if refused := (*machine.NotRestoredError)(nil); errors.As(err, &refused) {
+			restored = true // As far as possible.
+		}
+		return r.notRestored(l, err)
+	})
+	switch {
+	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
+		return waitAtMost(report.CapacityRetry), nil // Another user just took the machine; read it again.
+	case err == nil && !restored:
+		return waitAtMost(report.UnknownRetry), nil // Likewise.
+	}
+	return proceed, err
+}
+
+// notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other errors
+// are returned.
+func (r *Reconciler) notRestored(l *life, err error) error {
+	var refused *machine.NotRestoredError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "InterfaceNotRestored", "Delete",
+		"machine %s (%s): %s: restore its networking configuration in MAAS", l.maas.Hostname, l.maas.SystemID, refused.Error())
+	return nil
+}
+
+// leftover returns what was done to the machine, and is undone once it is back in the pool.
+func leftover(l *life) machine.Leftover {
+	return machine.Leftover{
+		Address: l.MaasMachine.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangement(l.MaasMachine), Storage: l.record.StorageOn(l.maas.SystemID) != nil,
+	}
+}
+
+// arrangement returns what is recorded about the machine's interfaces; nil if there is nothing, or nothing readable.
+func arrangement(m *infrav1.MaasMachine) *machine.Arrangement {
+	a := &machine.Arrangement{}
+	if json.Unmarshal([]byte(m.Annotations[infrav1.InterfacesAnnotation]), a) != nil {
+		return nil
+	}
+	return a
+}
+
+func annotateArrangement(m client.Object, a *machine.Arrangement) {
+	if text, err := json.Marshal(a); err == nil {
+		objects.Annotate(m, infrav1.InterfacesAnnotation, string(text))
+	}
+}
