@@ -55,7 +55,7 @@ var (
 	}
 	bareMetalWithStorage = &kind{
 		name: "bare metal with storage", worker: true,
-		machine: bareMetal.machine + ", storage: {layout: lvm, rootDisk: {minSize: 1}}",
+		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: " + storagePool + ", storage: {layout: lvm, rootDisk: {minSize: 1}}",
 		calls:   []string{"allocate", "set_storage_layout", "deploy", "release", "restore_storage_configuration"},
 	}
 	bareMetalToRemedy = &kind{

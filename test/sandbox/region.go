@@ -22,7 +22,7 @@ func RegionWithVMHosts(hosts ...map[string]any) (io.Reader, error) {
 }
 
 // RegionForRealLXDs is RegionWithoutVMHosts for LXDs that a test registers as VM hosts itself: with another duration of
-// commissioning, as RegionWithLongCommissioning has it, and without polls of the power, each of which asks an LXD.
+// commissioning, as RegionForCrashes has it, and without polls of the power, each of which asks an LXD.
 func RegionForRealLXDs(commissioning time.Duration) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		removeVMHosts(region)
@@ -57,12 +57,20 @@ func RegionWithAdministrators(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) { addAdministrators(region, names) })
 }
 
-// RegionWithLongCommissioning is RegionWithAdministrators, with another duration of commissioning, which
-// Options.TimeScale divides: a VM in a real LXD starts no sooner because MAAS's time passes faster.
-func RegionWithLongCommissioning(takes time.Duration, names ...string) (io.Reader, error) {
+// RegionForCrashes is RegionWithAdministrators with five machines in another resource pool, and with another duration of
+// commissioning, which Options.TimeScale divides: a VM in a real LXD starts no sooner because MAAS's time passes faster.
+func RegionForCrashes(commissioning time.Duration, pool string, names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		addAdministrators(region, names)
-		region["timings"] = map[string]any{"commission": takes.String()}
+		region["timings"] = map[string]any{"commission": commissioning.String()}
+		addTo(region, "pools", map[string]any{"name": pool})
+		var machines []any
+		for i := range 5 {
+			machines = append(machines, fmt.Sprintf("%s-%d", pool, i))
+		}
+		addTo(region, "machines", map[string]any{
+			"names": machines, "zone": "zone-a", "pool": pool, "cores": 8, "memory": 16384, "disks": []any{100}, "tags": []any{"bare-metal"},
+		})
 	})
 }
 
