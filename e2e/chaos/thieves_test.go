@@ -4,12 +4,12 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -232,17 +232,16 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		}
 		return
 	}
-	if _, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
-		t.a.t.Errorf("a thief releases %s: %v", m.SystemID, err)
-		return
-	}
 	err = sandbox.WaitFor(ctx, "a thief's machine to be released", func() (bool, string, error) {
 		now, _ := box.MAAS.Machine(m.SystemID)
-		if now.Status == "Releasing failed" { // The hardware was to fail for another machine.
-			_, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{})
-			return false, now.Status, err
+		if now.Owner != m.Owner || now.Status == "Releasing" || now.Status == "Disk erasing" {
+			return now.Owner != m.Owner, now.Status, nil
 		}
-		return !strings.HasSuffix(now.Status, "eleasing") || now.Owner == "", now.Status, nil
+		_, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{})
+		if errors.Is(err, maas.Unavailable) { // The hardware was to fail for another machine: once.
+			return false, err.Error(), nil
+		}
+		return false, now.Status, err
 	})
 	if err != nil {
 		t.a.t.Error(err)
