@@ -399,7 +399,7 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	l.must(err)
 	t.Cleanup(there.Close)
 	marks := lxdhost.Marks{Owner: "owner1", Machine: "machine1"}
-	_, err = there.Create(t.Context(), lxdhost.Spec{
+	err = there.Create(t.Context(), lxdhost.Spec{
 		Name: "vm-1", Marks: marks, MAC: lxdhost.DeriveMAC(marks.Owner, "vm-1"), Cores: 1, MemoryMiB: 256, Bridge: "br0",
 		Root: lxdhost.Disk{Pool: "default", Bytes: 64 << 20}, Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
 	})

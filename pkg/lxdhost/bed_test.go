@@ -124,7 +124,8 @@ func spec(name string) Spec {
 
 func (b *bed) create(s Spec) VM {
 	b.t.Helper()
-	vm, err := b.host.Create(b.t.Context(), s)
+	b.must(b.host.Create(b.t.Context(), s))
+	vm, err := b.host.Find(b.t.Context(), s.Name, s.Marks)
 	b.must(err)
 	return vm
 }

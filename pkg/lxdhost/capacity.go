@@ -5,6 +5,8 @@ package lxdhost
 import (
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 )
@@ -76,7 +78,34 @@ func (s *session) readResources(c *Capacity) error {
 	}
 	c.Architecture, c.Cores = resources.CPU.Architecture, int(resources.CPU.Total)
 	c.MemoryMiB, c.MemoryUsedMiB = int64(resources.Memory.Total>>20), int64(resources.Memory.Used>>20)
+	s.hardware.set(c.Cores, c.MemoryMiB)
 	return nil
+}
+
+// hardware is what a host had when it was read last: LXD examines all devices for that, which takes long on large hosts.
+type hardware struct {
+	mu        sync.Mutex
+	read      time.Time
+	cores     int
+	memoryMiB int64
+}
+
+func (h *hardware) set(cores int, memoryMiB int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.read, h.cores, h.memoryMiB = time.Now(), cores, memoryMiB
+}
+
+// readHardware sets the cores and the memory that a host has, as read at most checkAgain ago.
+func (s *session) readHardware(c *Capacity) error {
+	s.hardware.mu.Lock()
+	known := !s.hardware.read.IsZero() && time.Since(s.hardware.read) < checkAgain
+	c.Cores, c.MemoryMiB = s.hardware.cores, s.hardware.memoryMiB
+	s.hardware.mu.Unlock()
+	if known {
+		return nil
+	}
+	return s.readResources(c)
 }
 
 func (s *session) readBridges(c *Capacity) error {

@@ -71,13 +71,14 @@ type Host struct {
 	timeout          time.Duration
 	transport        transport
 	version          string
+	hardware         *hardware
 }
 
 // Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0 and
 // GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
 // KindNoVMs, KindCluster or KindOther.
 func Connect(ctx context.Context, o Options) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout)}
+	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), hardware: &hardware{}}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)
@@ -207,6 +208,8 @@ type session struct {
 	ctx     context.Context
 	client  lxd.InstanceServer
 	project string
+	// hardware is the host's.
+	hardware *hardware
 }
 
 // session begins a method's calls, which end with its timeout or with end. operation is for the metrics.
@@ -220,5 +223,5 @@ func (h *Host) session(ctx context.Context, operation string) (s *session, end f
 		cancel()
 		return nil, nil, problem(KindInvalid, "the address: %v", err)
 	}
-	return &session{ctx: ctx, client: client.UseProject(h.project), project: h.project}, cancel, nil
+	return &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, hardware: h.hardware}, cancel, nil
 }

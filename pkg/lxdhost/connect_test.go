@@ -157,7 +157,7 @@ func TestTheCertificateSeesNothingElse(t *testing.T) {
 	outside.project = elsewhere
 	_, err = outside.List(t.Context())
 	wantKind(t, err, KindNotTrusted)
-	_, err = outside.Create(t.Context(), spec("intruder"))
+	err = outside.Create(t.Context(), spec("intruder"))
 	wantKind(t, err, KindNotTrusted)
 	wantKind(t, outside.Delete(t.Context(), "hidden", ours), KindNotTrusted)
 	if _, _, err := others.GetInstance("hidden"); err != nil {

@@ -51,71 +51,77 @@ type Overcommit struct {
 // Create makes a VM without an operating system, stopped, as MAAS composes one: it boots with UEFI, without secure boot,
 // and from the network first. Further disks are added to it afterwards.
 //
-// A VM of the name with the same marks is returned as it is, but for missing further disks. Before a new one is made,
+// A VM of the name with the same marks is left as it is, but for missing further disks. Before a new one is made,
 // Create checks that the bridge, the pools and room are there, and that no instance of the project has the MAC address.
 //
-// It calls GET /1.0/instances; for a new VM GET networks/BRIDGE, resources, projects/P/state and each
-// storage-pools/POOL/resources, POST instances, and GET operations/ID/wait and instances/NAME; for n further disks n times POST
+// It calls GET /1.0/instances; for a new VM GET networks/BRIDGE, projects/P/state, each storage-pools/POOL/resources and,
+// unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n times POST
 // storage-pools/POOL/volumes/custom, and GET and PATCH instances/NAME.
 //
 // The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, or one of the connection or
 // of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it then.
-func (h *Host) Create(ctx context.Context, spec Spec) (VM, error) {
+func (h *Host) Create(ctx context.Context, spec Spec) error {
 	doing := "creating the VM " + spec.Name
 	if err := spec.validate(); err != nil {
-		return VM{}, h.fail(doing, err)
+		return h.fail(doing, err)
 	}
 	s, end, err := h.session(ctx, "create")
 	if err != nil {
-		return VM{}, h.fail(doing, err)
+		return h.fail(doing, err)
 	}
 	defer end()
-	found, err := s.findOrCreate(spec)
+	devices, err := s.findOrCreate(spec)
 	if err != nil {
-		return VM{}, h.fail(doing, err)
+		return h.fail(doing, err)
 	}
-	if err := s.addDisks(found, spec); err != nil {
-		return VM{}, h.fail(doing, sent(err))
+	if err := s.addDisks(devices, spec); err != nil {
+		return h.fail(doing, sent(err))
 	}
-	return describe(found), nil
+	return nil
 }
 
-func (s *session) findOrCreate(spec Spec) (*api.Instance, error) {
+// devices are those of an instance, by name.
+type devices map[string]map[string]string
+
+// findOrCreate returns the devices that the VM has.
+func (s *session) findOrCreate(spec Spec) (devices, error) {
 	instances, err := s.client.GetInstances(api.InstanceTypeAny)
 	if err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(instances, func(each api.Instance) bool { return each.Name == spec.Name }); i >= 0 {
-		return &instances[i], checkMarks(&instances[i], spec.Marks)
+		return instances[i].Devices, checkMarks(&instances[i], spec.Marks)
 	}
 	bridge, err := s.checkHost(spec, instances)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.create(spec, bridge)
-	return found, sent(err)
+	has, err := s.create(spec, bridge)
+	return has, sent(err)
 }
 
-// create sends the request that makes the VM.
-func (s *session) create(spec Spec, bridge *api.Network) (*api.Instance, error) {
-	changed := s.run(http.MethodPost, s.url("instances"), spec.request(bridge))
+// create sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
+func (s *session) create(spec Spec, bridge *api.Network) (devices, error) {
+	request := spec.request(bridge)
+	changed := s.run(http.MethodPost, s.url("instances"), request)
+	if changed == nil {
+		return request.Devices, nil
+	}
 	if unfinished(changed) {
 		return nil, changed
 	}
-	// Whatever LXD answered, what is there now is what counts.
 	found, _, err := s.prove(spec.Name, spec.Marks)
-	if KindOf(err) == KindConflict || err == nil {
-		return found, err
-	}
-	if api.StatusErrorCheck(changed, http.StatusBadRequest) {
+	switch {
+	case err == nil:
+		return found.Devices, nil
+	case KindOf(err) == KindConflict:
+		return nil, err
+	case api.StatusErrorCheck(changed, http.StatusBadRequest):
 		known := classify(changed)
 		known.Kind = KindInvalid
 		return nil, known
 	}
-	if changed != nil {
-		return nil, changed
-	}
-	return nil, err
+	return nil, changed
 }
 
 // validate checks what LXD would not, or not at once.

@@ -35,7 +35,7 @@ func (s *session) checkHost(spec Spec, instances []api.Instance) (*api.Network, 
 		return nil, err
 	}
 	var c Capacity
-	if err := s.readResources(&c); err != nil {
+	if err := s.readHardware(&c); err != nil {
 		return nil, err
 	}
 	if err := s.readProject(&c); err != nil {

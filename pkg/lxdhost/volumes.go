@@ -56,10 +56,10 @@ func volumesOf(config map[string]string) []volume {
 }
 
 // addDisks makes the further disks that a VM of ours lacks.
-func (s *session) addDisks(found *api.Instance, spec Spec) error {
-	missing := map[string]map[string]string{}
+func (s *session) addDisks(has devices, spec Spec) error {
+	missing := devices{}
 	for i, v := range spec.volumes() {
-		if _, there := found.Devices[diskDevice(i)]; there {
+		if _, there := has[diskDevice(i)]; there {
 			continue
 		}
 		if err := s.makeVolume(v, spec.Marks); err != nil {
@@ -74,9 +74,9 @@ func (s *session) addDisks(found *api.Instance, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	devices := maps.Clone(current.Devices) // all of them, whether LXD merges or replaces
-	maps.Copy(devices, missing)
-	body := map[string]any{"devices": devices, "config": map[string]string{keyVolumes: formatVolumes(spec.volumes())}}
+	all := maps.Clone(current.Devices) // whether LXD merges or replaces
+	maps.Copy(all, missing)
+	body := map[string]any{"devices": all, "config": map[string]string{keyVolumes: formatVolumes(spec.volumes())}}
 	_, _, err = s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(), body, etag)
 	return err
 }

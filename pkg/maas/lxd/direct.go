@@ -190,7 +190,7 @@ func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		return VM{}, &DirectError{Host: object.Name, cause: err}
 	}
 	wanted := toInstance(object, spec)
-	if _, err := server.Create(ctx, wanted); err != nil {
+	if err := server.Create(ctx, wanted); err != nil {
 		return VM{}, &DirectError{Host: object.Name, cause: err}
 	}
 	machine, err := d.inventory.Client().CreateMachine(ctx, permit, maas.CreateMachineParams{
