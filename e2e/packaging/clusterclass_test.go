@@ -419,18 +419,21 @@ func newMixedCluster(t *testing.T, namespace, vars string) *clusterv1.Cluster {
 func TestWorkersOfAllClasses(t *testing.T) {
 	t.Parallel()
 	const in = "image: i, minCPU: 2, minMemory: 4096, minDiskSize: 20, deployInMemory: true"
+	const interfaces = "interfaces: [{name: bond0, type: bond, parents: [eno1, eno2], parameters: {bond_mode: 802.3ad}, mtu: 9000}, " +
+		"{name: bond0.7, type: vlan, parents: [bond0], vid: 7, subnet: 10.7.0.0/24, linkMode: auto}]"
+	const onlyMetal = "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, storage: {layout: lvm}, " + interfaces + ", "
 	for name, tt := range map[string]struct {
 		mode  string
 		other string
 	}{
-		"bare metal by default": {"bare-metal", "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, storage: {layout: lvm}, " + in},
+		"bare metal by default": {"bare-metal", onlyMetal + in},
 		"LXD by default":        {"lxd", "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, " + in},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := newMixedCluster(t, newNamespace(t), `{dnsDomain: maas, image: i, lxdConfig: {}, workerLXDConfig: {storage: {pool: slow}},
-				controlPlane: {release: {erase: full}, storageLayout: bcache, architecture: amd64, deployInMemory: true},
-				worker: {release: {erase: quick}, storageLayout: lvm, architecture: arm64, deployInMemory: true}, workerMode: `+tt.mode+"}")
+				controlPlane: {release: {erase: full}, storageLayout: bcache, `+interfaces+`, architecture: amd64, deployInMemory: true},
+				worker: {release: {erase: quick}, storageLayout: lvm, `+interfaces+`, architecture: arm64, deployInMemory: true}, workerMode: `+tt.mode+"}")
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
@@ -439,7 +442,7 @@ func TestWorkersOfAllClasses(t *testing.T) {
 				t.Errorf("MaasMachineTemplate of the control plane (-want +got):\n%s", diff)
 			}
 			want := map[string]map[string]any{
-				"metal": fields(t, "provisioningMode: bare-metal, architecture: arm64, release: {erase: quick}, storage: {layout: lvm}, "+in),
+				"metal": fields(t, onlyMetal+in),
 				"vms":   fields(t, "provisioningMode: lxd, lxdConfig: {storage: {pool: slow}}, "+in),
 				"other": fields(t, tt.other),
 			}
@@ -620,6 +623,8 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		"no cores":                    {"controlPlane: {minCPU: 0}", "variables[controlPlane].value.minCPU", "greater than or equal to 1"},
 		"unknown size":                {"worker: {memory: 4096}", "variables[worker]", `"memory" field(s) are not specified`},
 		"bad tag":                     {"worker: {tags: ['a,b']}", "variables[worker].value.tags[0]", "letters, digits, '_' and '-'"},
+		"bond without parents":        {"worker: {interfaces: [{name: b, type: bond}]}", "variables[worker].value.interfaces[0]", "parents"},
+		"VLAN without a tag":          {"worker: {interfaces: [{name: v, type: vlan, parents: [b]}]}", "variables[worker].value.interfaces[0]", "vid"},
 		"unknown storage layout":      {"worker: {storageLayout: zfs}", "variables[worker].value.storageLayout", `"lvm"`},
 		"unknown erasing":             {"worker: {release: {erase: shred}}", "variables[worker].value.release.erase", `"quick"`},
 		"unknown mode of workers":     {"workerMode: vm", "variables[workerMode].value", `"bare-metal", "lxd"`},
