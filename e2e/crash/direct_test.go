@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -81,6 +83,36 @@ func removeDirectHost(t *testing.T, host *infrav1.LXDHost) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// rekey gives the walker's LXDHost another key pair, and waits until MAAS switches the VM with it. Whom LXD trusts
+// is the proxy's business: it trusts any pair.
+func (w *walker) rekey(t *testing.T, key client.ObjectKey) {
+	t.Helper()
+	keys, err := lxdnode.NewKeys(w.user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fingerprint, err := lxdnode.Fingerprint(keys.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret := w.lxd.Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
+	secret.Data = map[string][]byte{corev1.TLSCertKey: keys.Certificate, corev1.TLSPrivateKeyKey: keys.Key}
+	if err := box.Client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	machine := &infrav1.MaasMachine{}
+	err = sandbox.WaitFor(within(t, createTimeout), "MAAS to have other keys for "+key.String(), func() (bool, string, error) {
+		err := box.Client.Get(t.Context(), key, machine)
+		return machine.Status.LXDCertificate == fingerprint, sandbox.Conditions(machine.Status.Conditions), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, _ := box.MAAS.Machine(machine.Spec.SystemID); m.PowerType != maas.PowerTypeLXD || m.Power != "on" {
+		t.Errorf("MAAS switches the VM by %q, and it is %s", m.PowerType, m.Power)
 	}
 }
 

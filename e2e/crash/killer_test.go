@@ -21,6 +21,7 @@ type stage string
 
 const (
 	creation  stage = "creation"
+	rekeying  stage = "key rotation"
 	remedying stage = "remediation"
 	deletion  stage = "deletion"
 )
@@ -44,10 +45,16 @@ func (p point) call() string { return cmp.Or(p.op, p.method+" "+p.endpoint) }
 // writes reports whether the call changes something.
 func (p point) writes() bool { return p.method != http.MethodGet }
 
+// short reports whether the point is in the walk that does not visit everything: the first of each call that changes
+// something, and both calls that give MAAS other keys, for the VM can't be switched between them.
+func (p point) short() bool {
+	return p.writes() && (p.n == 1 || (p.n == 2 && p.stage == rekeying))
+}
+
 // awaited reports whether a manager waits for the effect of its predecessor's call.
 func (p point) awaited() bool {
 	switch p.call() {
-	case "compose", "allocate", makeVM, "POST machines/", "mark_broken":
+	case "compose", "allocate", makeVM, "POST machines/", "PUT machines/{id}/", "mark_broken":
 		return true
 	}
 	return false
@@ -139,6 +146,9 @@ func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, d
 	k.killed = true
 	return at, true
 }
+
+// needs reports whether a life must have a stage: because the manager dies in it, or to see all points.
+func (k *killer) needs(s stage) bool { return k.target == (point{}) || k.target.stage == s }
 
 // enter begins a stage.
 func (k *killer) enter(s stage) {

@@ -21,6 +21,8 @@ type kind struct {
 	worker bool
 	// direct means that the machine is a VM on an LXDHost of the walker's namespace.
 	direct bool
+	// rekeyed means that the LXDHost gets another key pair while the VM runs.
+	rekeyed bool
 	// remedied means that the machine is switched off and on, for its Node is not healthy.
 	remedied bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
@@ -40,12 +42,12 @@ var (
 	}
 	// The VM is too small for those who look for bare metal: in MAAS it is free for a moment.
 	aDirectVM = &kind{
-		name: "VM on an LXDHost", direct: true,
+		name: "VM on an LXDHost", direct: true, rekeyed: true,
 		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 1, minMemory: 2048, minDiskSize: 8, " +
 			"lxdConfig: {vmHost: " + directHost + "}",
 		calls: []string{
 			makeVM, switchVM, deleteVM, "POST machines/", "set_workload_annotations", "POST nodes/{id}/blockdevices/", "mark_broken", "mark_fixed",
-			"set_storage_layout", "allocate", "deploy", "DELETE machines/{id}/",
+			"set_storage_layout", "allocate", "deploy", "PUT machines/{id}/", "DELETE machines/{id}/",
 		},
 	}
 	bareMetal = &kind{

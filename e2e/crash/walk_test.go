@@ -129,7 +129,7 @@ func plan(kinds []*kind, undisturbed []*killer) []run {
 	for i, k := range undisturbed {
 		points, _, _ := k.seen()
 		for _, at := range points {
-			if !at.bounded() || (!everything && !(at.writes() && at.n == 1)) || covered(undisturbed, i, at) {
+			if !at.bounded() || (!everything && !at.short()) || covered(undisturbed, i, at) {
 				continue
 			}
 			if at.call() == makeVM {

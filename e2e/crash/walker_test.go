@@ -97,6 +97,12 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 		w.checkVMs(t, suffix, 1)
 	}
 
+	if kind.rekeyed && k.needs(rekeying) {
+		k.enter(rekeying)
+		w.rekey(t, key)
+		findings, err = w.auditor.Steady(t.Context(), who)
+		report(t, "when it has other keys", findings, err)
+	}
 	if kind.remedied {
 		k.enter(remedying)
 		w.remedy(t, key)
