@@ -56,6 +56,7 @@ func TestAnAddressThatAnotherObjectLeftIsTakenOff(t *testing.T) {
 	w := newWorld(t)
 	cluster := w.newCluster()
 	w.provisioned(cluster)
+	w.refuseTags() // Otherwise MAAS allocates no machine that is excluded.
 	before := w.maas.State()
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.50"})
 	w.deployed(first)

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -192,7 +193,9 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 		c(w)
 	}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
-	w.maasURL = w.startMAAS()
+	if w.maas == nil { // Otherwise several managers use one MAAS.
+		w.maasURL = w.startMAAS()
+	}
 	w.createCredentials()
 	w.startManager(scheme)
 	return w
@@ -425,6 +428,11 @@ func (w *world) machines() string {
 // unchanged checks that MAAS is as it was, but for quarantines, which it ends.
 func (w *world) unchanged(before []byte) {
 	w.t.Helper()
+	for _, m := range w.maas.Machines() {
+		if slices.Contains(m.Tags, quarantine.ExcludeTag) {
+			w.t.Errorf("machine %s is excluded still", m.SystemID)
+		}
+	}
 	for _, name := range quarantineTag.FindAllSubmatch(w.maas.State(), -1) {
 		w.maasCall(http.MethodDelete, "tags/"+string(name[1])+"/", nil)
 	}
@@ -438,8 +446,8 @@ func withoutIDs(state []byte) []byte { return idLine.ReplaceAll(state, nil) }
 
 var idLine = regexp.MustCompile(`(?m)^\s*"id": [0-9]+,?$`)
 
-// quarantineTag finds the tags that quarantines leave in MAAS.
-var quarantineTag = regexp.MustCompile(`"name": "(` + quarantine.Tag + `[^"]*)"`)
+// quarantineTag finds the tags that quarantines and exclusions leave in MAAS.
+var quarantineTag = regexp.MustCompile(`"name": "(` + quarantine.Tag + `[^"]*|` + quarantine.ExcludeTag + `)"`)
 
 func lineDiff(before, after []byte) string {
 	left, right := strings.Split(string(before), "\n"), strings.Split(string(after), "\n")

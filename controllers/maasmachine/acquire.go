@@ -31,7 +31,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	constraints := l.Constraints()
-	if out, err := r.storageRestoration(ctx, l); err != nil || out.stop { // An earlier try ended between the layout and the allocation.
+	if out, err := r.restoration(ctx, l); err != nil || out.stop { // An earlier try ended between the layout and the allocation.
 		return out, err
 	}
 	var err error

@@ -120,7 +120,7 @@ func (r *Reconciler) vmSteps() []step {
 
 // bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release, r.storageRestoration}
+	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release, r.restoration}
 }
 
 // vmDeletion deletes a VM, and makes sure that its host no longer has it.

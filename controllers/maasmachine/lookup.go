@@ -207,13 +207,17 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
 	return l.record.Store(ctx, (*record.Data).Acquired, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
-		if l.left.Address != "" {
-			objects.Annotate(m, infrav1.StaticIPAnnotation, l.left.Address)
-		}
-		if l.left.Interfaces != nil {
-			annotateArrangement(m, l.left.Interfaces)
-		}
-	})
+	}, l.recordLeft)
+}
+
+// recordLeft records what another object of ours has left on the machine.
+func (l *life) recordLeft(m client.Object) {
+	if l.left.Address != "" {
+		objects.Annotate(m, infrav1.StaticIPAnnotation, l.left.Address)
+	}
+	if l.left.Interfaces != nil {
+		annotateArrangement(m, l.left.Interfaces)
+	}
 }
 
 // giveBack releases a machine that was acquired twice, or is of the wrong kind. Nothing was deployed on it.

@@ -203,9 +203,7 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 		return waitAtMost(report.MendRetry), err
 	}
 	if left != "" {
-		return waitAtMost(report.UnknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.TakeOff(ctx, permit, l.maas, left)
-		})
+		return r.takeOff(ctx, l, left)
 	}
 	var also []func(client.Object)
 	if address := l.MaasMachine.Status.StaticIP; address != "" && !l.IsLXD() {
@@ -216,6 +214,13 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 		return err
 	}, also...)
 	return proceed, err
+}
+
+// takeOff removes a static address that another object of ours has left on the machine, which is ours now.
+func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outcome, error) {
+	return waitAtMost(report.UnknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.TakeOff(ctx, permit, l.maas, address)
+	})
 }
 
 // nicsOf returns the wanted connections. MAAS links the interfaces of machines that it commissioned or composed; that of

@@ -72,6 +72,9 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
 	case backInPool.Has(l.maas.Status):
 		l.Machines.BackInPool(l.maas.SystemID)
+		if err := r.exclude(ctx, l); err != nil { // A person may have released it.
+			return proceed, err
+		}
 		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
@@ -177,6 +180,9 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 		if err := r.annotate(ctx, l); err != nil {
 			return err
 		}
+	}
+	if err := r.exclude(ctx, l); err != nil {
+		return err
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
 	l.record.Enter(releasing, r.Clock.Now())

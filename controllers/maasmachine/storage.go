@@ -27,7 +27,7 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	if l.record.StorageOn(l.maas.SystemID) == nil {
-		if out, err := r.storageRestoration(ctx, l); err != nil || out.stop {
+		if out, err := r.restoration(ctx, l); err != nil || out.stop {
 			return out, err
 		}
 	}
@@ -168,11 +168,22 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 }
 
 // returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is restored when
-// the machine is back in the pool.
+// the machine is back in the pool. Interfaces and an address that another object of ours left, too, are undone first: the machine is ours, and
+// MAAS lets us.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	l.maas, l.left = m, l.Machines.LeftOn(m, string(l.MaasMachine.UID))
 	l.Machines.Exclude(m, string(l.MaasMachine.UID), machine.Leftover{Storage: true})
-	err := l.record.Store(ctx, func(d *record.Data) { d.Storage = &record.StorageLayout{SystemID: m.SystemID} })
+	err := l.record.Store(ctx, func(d *record.Data) { d.Storage = &record.StorageLayout{SystemID: m.SystemID} }, l.recordLeft)
 	if err != nil {
+		return proceed, err
+	}
+	if before := arrangement(l.MaasMachine); before != nil {
+		return r.undoOther(ctx, l, before) // The next reconcile adopts the machine, and gives it back.
+	}
+	if left := leftAddress(l); left != "" {
+		return r.takeOff(ctx, l, left)
+	}
+	if err := r.exclude(ctx, l); err != nil {
 		return proceed, err
 	}
 	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)

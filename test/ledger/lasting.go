@@ -12,11 +12,14 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
+// isLasting reports whether a tag outlasts clusters. That of exclusions does, but no machine keeps it.
+func isLasting(tag string) bool { return IsQuarantine(tag) || tag == quarantine.ExcludeTag }
+
 // IsQuarantine reports whether a tag of a machine, or the note on one, is of a quarantine.
 func IsQuarantine(tag string) bool { return strings.HasPrefix(tag, quarantine.Tag) }
 
 // Lasting returns a state of MAAS without what differs before and after clusters although nobody left anything: the tags
-// of quarantines, which outlast clusters, and what MAAS takes for network cards of a host when it reads the host while
+// of quarantines and exclusions, which outlast clusters, and what MAAS takes for network cards of a host when it reads the host while
 // VMs run there.
 func Lasting(state []byte) ([]byte, error) {
 	var all map[string]any
@@ -26,7 +29,7 @@ func Lasting(state []byte) ([]byte, error) {
 		return nil, fmt.Errorf("reading the state of MAAS: %w", err)
 	}
 	if tags, ok := all["tags"].([]any); ok {
-		all["tags"] = slices.DeleteFunc(tags, func(tag any) bool { return IsQuarantine(fmt.Sprint(field(tag, "name"))) })
+		all["tags"] = slices.DeleteFunc(tags, func(tag any) bool { return isLasting(fmt.Sprint(field(tag, "name"))) })
 	}
 	machines, _ := all["machines"].([]any)
 	for _, m := range machines {

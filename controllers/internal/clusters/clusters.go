@@ -65,10 +65,11 @@ func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
 }
 
 // NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist that MAAS does
-// not know, and no machine has a storage layout of ours.
+// not know, and no machine has a storage layout of ours, or is excluded for it.
 func NothingAcquired(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
-	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0 && recorded.Storage == nil
+	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0 &&
+		recorded.Storage == nil && recorded.Excluded == ""
 }
 
 // HostCondition returns the condition that the initializer sets on its Node; nil if there is none.

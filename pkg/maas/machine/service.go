@@ -85,13 +85,13 @@ func (e *ComposedInsteadError) Error() string {
 }
 
 // Allocate takes a bare-metal machine that is neither quarantined nor excluded, nor cools down. maas.Conflict: none fits.
-// MAAS itself leaves out what any manager has quarantined by then. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
+// MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	if constraints.SystemID == "" { // Otherwise Pick has left them out.
 		constraints.NotHostnames = s.notAllocated()
 	}
-	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.Tag)
+	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.NotTags()...)
 	constraints.AgentName, constraints.Comment = id.AgentName, comment
 	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, constraints)
 	if err != nil {

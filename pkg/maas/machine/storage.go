@@ -115,7 +115,7 @@ func cacheDisk(m *maas.Machine) (best *maas.Disk) {
 // maas.Conflict: none fits. If it has a Pod, MAAS has composed it, as for Allocate.
 func (s *Service) Pick(ctx context.Context, constraints maas.AllocateParams, leaveOut []string) (*maas.Machine, error) {
 	constraints.NotHostnames = append(s.notAllocated(), leaveOut...)
-	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.Tag)
+	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.NotTags()...)
 	picked, err := s.inventory.Client().PickMachine(ctx, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("picking a machine: %w", err)

@@ -17,11 +17,22 @@ import (
 const (
 	// Tag keeps the machines that have it from being allocated, whoever put it on them.
 	Tag = "capmaas-quarantine"
-	// about is the comment of Tag.
-	about = "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that failed, and take it off when the time in the " +
-		"comment of the tag " + notePrefix + "SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"
-	// notePrefix and a system id are the name of the tag whose comment is the machine's Note. No machine has that tag.
-	notePrefix = Tag + "-"
+	// ExcludeTag keeps the machines that have it from being allocated until something on them is undone.
+	ExcludeTag = "capmaas-excluded"
+)
+
+// NotTags are the tags of machines that must not be allocated.
+func NotTags() []string { return []string{Tag, ExcludeTag} }
+
+// kind is a tag of machines with its comment. The tag that is named by it and a system id has the machine's Note as its
+// comment; no machine has that one.
+type kind struct{ tag, about string }
+
+var (
+	quarantined = kind{Tag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that failed, and take it off when the time in the " +
+		"comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"}
+	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that they release, and take it off when " +
+		"their network and storage are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
 )
 
 // Limits bound how long machines are left alone once they are back in the pool. MAAS's allocate takes the smallest
@@ -31,6 +42,9 @@ var Limits = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Re
 
 // heldAtMost ends the quarantine of a machine that nobody gives back to the pool, or whose manager is gone.
 const heldAtMost = 24 * time.Hour
+
+// excludedAtMost ends an exclusion whose manager is gone. Erasing large disks takes days.
+const excludedAtMost = 7 * 24 * time.Hour
 
 // Note says why a machine is quarantined, and until when. Managers share it through MAAS: it is the comment of a tag.
 type Note struct {
@@ -162,16 +176,19 @@ func (n Note) Ends() string {
 	return "until " + n.Until.UTC().Format(time.RFC3339)
 }
 
+// IsExcluded reports whether a machine has the tag of an exclusion.
+func IsExcluded(m *maas.Machine) bool { return slices.Contains(m.Tags, ExcludeTag) }
+
 // Has reports whether a machine is quarantined.
 func Has(m *maas.Machine) bool { return slices.Contains(m.Tags, Tag) }
 
-func noteName(systemID string) string { return notePrefix + systemID }
+func (k kind) noteName(systemID string) string { return k.tag + "-" + systemID }
 
-// notes returns the notes among MAAS's tags, by system id.
-func notes(tags []maas.Tag) map[string]Note {
+// notes returns the notes of this kind among MAAS's tags, by system id.
+func (k kind) notes(tags []maas.Tag) map[string]Note {
 	found := map[string]Note{}
 	for _, tag := range tags {
-		if id, is := strings.CutPrefix(tag.Name, notePrefix); is && id != "" {
+		if id, is := strings.CutPrefix(tag.Name, k.noteName("")); is && id != "" {
 			found[id] = Parse(tag.Comment)
 		}
 	}

@@ -108,7 +108,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestNotesAreFoundByTheirNames(t *testing.T) {
-	got := notes([]maas.Tag{{Name: Tag, Comment: about}, {Name: noteName("abc123"), Comment: "why=x"}, {Name: noteName("")}, {Name: "virtual"}})
+	got := quarantined.notes([]maas.Tag{{Name: Tag, Comment: quarantined.about}, {Name: quarantined.noteName("abc123"), Comment: "why=x"}, {Name: quarantined.noteName("")}, {Name: "virtual"}})
 	if diff := cmp.Diff(map[string]Note{"abc123": {Why: "x"}}, got); diff != "" {
 		t.Errorf("the notes differ (-want +got):\n%s", diff)
 	}

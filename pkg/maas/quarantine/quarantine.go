@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quarantine keeps bare-metal machines that failed from being allocated, by a tag in MAAS. So all managers of
-// that MAAS know of it, also after a restart, and people see it and can lift it.
+// Package quarantine keeps bare-metal machines from being allocated, by tags in MAAS: those that failed, and those on
+// which something is to be undone. So all managers of that MAAS know of it, also after a restart, and people see it and
+// can lift it.
 package quarantine
 
 import (
@@ -57,7 +58,7 @@ func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, er
 	if err != nil {
 		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
 	}
-	known := notes(tags)
+	known := quarantined.notes(tags)
 	list := make([]Machine, 0, len(machines))
 	for _, m := range machines {
 		list = append(list, Machine{m, known[m.SystemID]})
@@ -85,8 +86,8 @@ func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, 
 	if err != nil {
 		return Note{}, err
 	}
-	note := after(notes(tags)[systemID], c, s.now())
-	return note, s.put(ctx, permit, tags, systemID, note)
+	note := after(quarantined.notes(tags)[systemID], c, s.now())
+	return note, s.put(ctx, permit, quarantined, tags, systemID, note)
 }
 
 // PutByHand quarantines a machine because a person says so. It ends after the time, or, if that is 0, when a person
@@ -100,27 +101,54 @@ func (s *Service) PutByHand(ctx context.Context, permit maas.Permit, systemID, w
 	if lasts > 0 {
 		note.Until = note.Since.Add(lasts)
 	}
-	return note, s.put(ctx, permit, tags, systemID, note)
+	return note, s.put(ctx, permit, quarantined, tags, systemID, note)
 }
 
-func (s *Service) put(ctx context.Context, permit maas.Permit, tags []maas.Tag, systemID string, note Note) error {
-	for _, tag := range []maas.Tag{{Name: noteName(systemID), Comment: note.String()}, {Name: Tag, Comment: about}} {
+// Exclude keeps a machine that is about to be released from being allocated until Include, or for a week at most. The
+// caller has proven that the machine is ours. maas.Forbidden: the key's user is no administrator.
+func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	return s.put(ctx, permit, excluded, tags, systemID, Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
+}
+
+// Include ends an exclusion. It is no error if there is none, and it does nothing if somebody else excludes the machine
+// by now.
+func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by string) error {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return err
+	}
+	if note, known := excluded.notes(tags)[systemID]; !known || note.By != by {
+		return nil
+	}
+	if err := s.untag(ctx, permit, excluded, []string{systemID}); err != nil {
+		return err
+	}
+	return s.forget(ctx, permit, excluded, []string{systemID})
+}
+
+func (s *Service) put(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note) error {
+	for _, tag := range []maas.Tag{{Name: k.noteName(systemID), Comment: note.String()}, {Name: k.tag, Comment: k.about}} {
 		if err := s.ensure(ctx, permit, tags, tag); err != nil {
-			return fmt.Errorf("noting in MAAS why machine %s is quarantined: %w", systemID, err)
+			return fmt.Errorf("noting in MAAS why machine %s is not to be allocated: %w", systemID, err)
 		}
 	}
 	defer s.inventory.ForgetTags()
-	if err := s.inventory.Client().TagMachine(ctx, permit, Tag, systemID); err != nil {
-		return fmt.Errorf("quarantining machine %s: %w", systemID, err)
+	if err := s.inventory.Client().TagMachine(ctx, permit, k.tag, systemID); err != nil {
+		return fmt.Errorf("putting the tag %s on machine %s: %w", k.tag, systemID, err)
 	}
 	return nil
 }
 
-// ensure makes a tag exist with its comment. The comment of Tag stays as people may have changed it.
+// ensure makes a tag exist with its comment. The comments of Tag and ExcludeTag stay as people may have changed them.
 func (s *Service) ensure(ctx context.Context, permit maas.Permit, tags []maas.Tag, tag maas.Tag) error {
 	i := slices.IndexFunc(tags, func(other maas.Tag) bool { return other.Name == tag.Name })
 	switch {
-	case i >= 0 && (tag.Name == Tag || tags[i].Comment == tag.Comment):
+	case i >= 0 && (slices.Contains(NotTags(), tag.Name) || tags[i].Comment == tag.Comment):
 		return nil
 	case i >= 0:
 		return s.inventory.Client().CommentTag(ctx, permit, tag)
@@ -134,11 +162,11 @@ func (s *Service) ensure(ctx context.Context, permit maas.Permit, tags []maas.Ta
 
 // Lift ends the quarantine of machines, and forgets their failures. It is no error if they are in none.
 func (s *Service) Lift(ctx context.Context, permit maas.Permit, systemIDs ...string) error {
-	if err := s.untag(ctx, permit, systemIDs); err != nil {
+	if err := s.untag(ctx, permit, quarantined, systemIDs); err != nil {
 		return err
 	}
 	for _, id := range systemIDs {
-		if err := s.inventory.Client().DeleteTag(ctx, permit, noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
+		if err := s.inventory.Client().DeleteTag(ctx, permit, quarantined.noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("forgetting why machine %s was quarantined: %w", id, err)
 		}
 	}
@@ -146,11 +174,11 @@ func (s *Service) Lift(ctx context.Context, permit maas.Permit, systemIDs ...str
 }
 
 // untag takes the tag off machines. The notes stay.
-func (s *Service) untag(ctx context.Context, permit maas.Permit, systemIDs []string) error {
+func (s *Service) untag(ctx context.Context, permit maas.Permit, k kind, systemIDs []string) error {
 	defer s.inventory.ForgetTags()
-	err := s.inventory.Client().UntagMachines(ctx, permit, Tag, systemIDs)
+	err := s.inventory.Client().UntagMachines(ctx, permit, k.tag, systemIDs)
 	if err != nil && !errors.Is(err, maas.NotFound) { // Without the tag, no machine has it.
-		return fmt.Errorf("lifting the quarantine of %d machine(s): %w", len(systemIDs), err)
+		return fmt.Errorf("taking the tag %s off %d machine(s): %w", k.tag, len(systemIDs), err)
 	}
 	return nil
 }
@@ -162,7 +190,7 @@ func (s *Service) Succeeded(ctx context.Context, permit maas.Permit, systemID st
 	if err != nil {
 		return fmt.Errorf("reading why machines are in quarantine: %w", err)
 	}
-	if notes(tags)[systemID].Failures == 0 {
+	if quarantined.notes(tags)[systemID].Failures == 0 {
 		return nil
 	}
 	return s.Lift(ctx, permit, systemID)
@@ -175,22 +203,32 @@ const (
 	maxChanged = 20
 )
 
-// Tend lets the pause of machines begin that are back in the pool, lifts the quarantines that are over, and deletes
-// notes that nobody needs any more. It returns the system ids of the machines that it lifted. Several managers may do so
-// at the same time. It asks MAAS once while there is nothing to do.
+// Tend lets the pause of machines begin that are back in the pool, lifts the quarantines and exclusions that are over,
+// and deletes notes that nobody needs any more. It returns the system ids of the machines that it lifted. Several
+// managers may do so at the same time. It asks MAAS once while there is nothing to do.
 func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string, err error) {
 	tags, err := s.tags(ctx)
 	if err != nil {
 		return nil, err
 	}
-	known, now := notes(tags), s.now()
+	for _, k := range []kind{quarantined, excluded} {
+		of, err := s.tend(ctx, permit, k, tags)
+		if lifted = append(lifted, of...); err != nil {
+			return lifted, err
+		}
+	}
+	return lifted, nil
+}
+
+func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag) (lifted []string, err error) {
+	known, now := k.notes(tags), s.now()
 	maps.DeleteFunc(known, func(_ string, n Note) bool { return n.Pause == 0 && !n.isOver(now) && !n.isForgotten(now) })
 	if len(known) == 0 {
 		return nil, nil
 	}
-	machines, err := s.inventory.Tagged(ctx, Tag, 0)
+	machines, err := s.inventory.Tagged(ctx, k.tag, 0)
 	if err != nil {
-		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
+		return nil, fmt.Errorf("listing the machines with the tag %s: %w", k.tag, err)
 	}
 	var back []string
 	for _, m := range machines {
@@ -201,28 +239,28 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 			back = append(back, m.SystemID)
 		}
 	}
-	if err := s.beginPauses(ctx, permit, known, back); err != nil {
+	if err := s.beginPauses(ctx, permit, k, known, back); err != nil {
 		return nil, err
 	}
 	if lifted = lifted[:min(len(lifted), maxLifted)]; len(lifted) > 0 {
-		if err := s.untag(ctx, permit, lifted); err != nil {
+		if err := s.untag(ctx, permit, k, lifted); err != nil {
 			return nil, err
 		}
 	}
 	maps.DeleteFunc(known, func(id string, n Note) bool {
 		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
 	})
-	return lifted, s.forget(ctx, permit, slices.Sorted(maps.Keys(known)))
+	return lifted, s.forget(ctx, permit, k, slices.Sorted(maps.Keys(known)))
 }
 
 // isInPool reports whether a machine could be allocated if it were not quarantined.
 func isInPool(m *maas.Machine) bool { return m.Owner == "" && m.Status == maas.StatusReady }
 
 // beginPauses notes the ends of the quarantines of machines that are back in the pool.
-func (s *Service) beginPauses(ctx context.Context, permit maas.Permit, known map[string]Note, systemIDs []string) error {
+func (s *Service) beginPauses(ctx context.Context, permit maas.Permit, k kind, known map[string]Note, systemIDs []string) error {
 	defer s.inventory.ForgetTags()
 	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
-		err := s.inventory.Client().CommentTag(ctx, permit, maas.Tag{Name: noteName(id), Comment: known[id].inPool(s.now()).String()})
+		err := s.inventory.Client().CommentTag(ctx, permit, maas.Tag{Name: k.noteName(id), Comment: known[id].inPool(s.now()).String()})
 		if err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("noting in MAAS until when machine %s is quarantined: %w", id, err)
 		}
@@ -230,10 +268,10 @@ func (s *Service) beginPauses(ctx context.Context, permit maas.Permit, known map
 	return nil
 }
 
-// forget deletes notes of machines that are in no quarantine.
-func (s *Service) forget(ctx context.Context, permit maas.Permit, systemIDs []string) error {
+// forget deletes notes of machines that do not have the tag.
+func (s *Service) forget(ctx context.Context, permit maas.Permit, k kind, systemIDs []string) error {
 	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
-		if err := s.inventory.Client().DeleteTag(ctx, permit, noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
+		if err := s.inventory.Client().DeleteTag(ctx, permit, k.noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("deleting an old note on machine %s: %w", id, err)
 		}
 	}

@@ -148,7 +148,7 @@ func (b *bed) noteTags() (names []string) {
 		b.t.Fatal(err)
 	}
 	for _, tag := range tags {
-		if strings.HasPrefix(tag.Name, notePrefix) {
+		if strings.HasPrefix(tag.Name, quarantined.noteName("")) {
 			names = append(names, tag.Name)
 		}
 	}
@@ -380,4 +380,83 @@ func TestRoundsAreShort(t *testing.T) {
 	if n := b.calls() - before; n != 3 {
 		t.Errorf("%d calls for two that are over, want 3", n)
 	}
+}
+
+func (b *bed) exclude(s *Service, systemID, by string) {
+	b.t.Helper()
+	if err := s.Exclude(b.t.Context(), aTest, systemID, Cause{By: by, Why: "its network is being restored"}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) include(s *Service, systemID, by string) {
+	b.t.Helper()
+	if err := s.Include(b.t.Context(), aTest, systemID, by); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// isExcluded checks whether a machine has the tag.
+func (b *bed) isExcluded(systemID string, want bool) {
+	b.t.Helper()
+	if got := slices.Contains(b.tags(systemID), ExcludeTag); got != want {
+		b.t.Errorf("machine %s is excluded: %v, want %v", systemID, got, want)
+	}
+}
+
+func TestAnExclusionEndsForWhoBeganIt(t *testing.T) {
+	b := newBed(t)
+	first, second := b.manager(adminKey), b.manager(adminKey)
+	b.exclude(first, b.a, "m1")
+	b.exclude(first, b.a, "m1")
+	b.isExcluded(b.a, true)
+	b.include(second, b.a, "m2")
+	b.isExcluded(b.a, true)
+	b.exclude(second, b.a, "m2")
+	b.include(first, b.a, "m1") // It is the second's by now.
+	b.isExcluded(b.a, true)
+	b.include(second, b.a, "m2")
+	b.include(second, b.a, "m2")
+	if tags := b.tags(b.a); !slices.Equal(tags, []string{"virtual"}) {
+		t.Errorf("the machine has the tags %v, want what it had", tags)
+	}
+	if tags, err := first.tags(t.Context()); err != nil || len(excluded.notes(tags)) != 0 {
+		t.Errorf("MAAS has the notes %v, %v", excluded.notes(tags), err)
+	}
+}
+
+// A failure and an exclusion have nothing to do with each other.
+func TestAnExclusionLeavesAQuarantineAlone(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	b.exclude(s, b.a, "m1")
+	b.inPool(s, b.a, "m1")
+	ends := Note{Since: now, Until: now.Add(Limits.First), Failures: 1, By: "m1", Why: "it failed"}
+	b.has(s, noted{b.a: ends})
+	b.include(s, b.a, "m1")
+	b.has(s, noted{b.a: ends})
+	b.exclude(s, b.a, "m1")
+	b.now = ends.Until
+	b.lifts(s, b.a)
+	b.isExcluded(b.a, true)
+}
+
+// Its manager is gone.
+func TestAnExclusionThatNobodyEndsEnds(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	b.exclude(s, b.a, "m1")
+	b.now = now.Add(excludedAtMost - time.Second)
+	b.lifts(s)
+	b.now = now.Add(excludedAtMost)
+	b.lifts(s, b.a)
+	b.isExcluded(b.a, false)
+}
+
+func TestAKeyThatMayNotExclude(t *testing.T) {
+	b := newBed(t)
+	if err := b.manager(plainKey).Exclude(t.Context(), aTest, b.a, Cause{By: "m1"}); !errors.Is(err, maas.Forbidden) {
+		t.Errorf("%v, want Forbidden", err)
+	}
+	b.isExcluded(b.a, false)
 }

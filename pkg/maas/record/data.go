@@ -33,6 +33,9 @@ type Data struct {
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
 	// put into quarantine again.
 	Quarantine QuarantineState `json:"quarantine,omitempty"`
+	// Excluded is the machine that got a tag in MAAS, or may have, which keeps it from being allocated until all that is
+	// recorded here is undone; "" if there is none.
+	Excluded string `json:"excluded,omitempty"`
 	// Remediation is how far a MaasRemediation is. The status shows it.
 	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
 	// Left are VMs that may be left on an LXDHost, which could not be asked when their MaasMachines were deleted.

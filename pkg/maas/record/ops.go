@@ -41,10 +41,13 @@ const (
 	Release  Op = "release"
 
 	Quarantine Op = "quarantine"
+	Exclude    Op = "exclude"
 )
 
 // acquires reports whether the operation may give the object something.
-func (o Op) acquires() bool { return o == Allocate || o == Claim || o == Compose || o == Reserve }
+func (o Op) acquires() bool {
+	return o == Allocate || o == Claim || o == Compose || o == Reserve
+}
 
 // Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.
 type Repeatable string
@@ -59,8 +62,8 @@ const (
 	// the host is deleted.
 	CloseVMHost Repeatable = "a VM host's id is never given again"
 	// TendQuarantines changes notes on quarantined machines, which are about tags that no machine has, and takes the tag
-	// of a quarantine off machines when it is over, or when they were deployed.
-	TendQuarantines Repeatable = "a late one ends a quarantine early, at worst"
+	// of a quarantine off machines when it is over, or when they were deployed; likewise for exclusions.
+	TendQuarantines Repeatable = "a late one ends a quarantine or an exclusion early, at worst"
 )
 
 // Permit allows the call at any time.

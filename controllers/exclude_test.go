@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// oneServer is a region in which several want one machine.
+const oneServer = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - {names: [server], cores: 8, memory: 16384, disks: [100]}
+`
+
+// refuseTags makes MAAS refuse to tag machines, as it does to keys that are no administrator's.
+func (w *world) refuseTags() {
+	w.t.Helper()
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// undoes reports whether a call undoes something on a machine in the pool.
+func (w *world) undoes(call simulator.Call, systemID string) bool {
+	m, _ := w.maas.Machine(systemID)
+	return m.Status == "Ready" && (call.Method == http.MethodDelete && call.Endpoint == "nodes/{id}/interfaces/{iface}/" ||
+		call.Op == "link_subnet" || call.Op == "restore_storage_configuration")
+}
+
+// asBefore checks that a machine has nothing of what another object did to it.
+func (w *world) asBefore(m *infrav1.MaasMachine, storage []string) {
+	w.t.Helper()
+	if nics := w.interfacesOf(m.Spec.SystemID); !slices.Equal(nics, []string{"enp1s0"}) {
+		w.t.Errorf("the machine has the interfaces %v", nics)
+	} else if mode := w.linkMode(m, nics[0]); mode != maas.LinkModeAuto {
+		w.t.Errorf("the machine has an address by %s", mode)
+	}
+	if got := w.storageOf(m.Spec.SystemID); !slices.Equal(got, storage) {
+		w.t.Errorf("the machine has %v, want %v", got, storage)
+	}
+}
+
+// What a machine is to lose is undone between its release and the next allocation, also if another manager waits for it.
+func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
+	for name, spec := range map[string]infrav1.MaasMachineSpec{
+		"interfaces": {Interfaces: bonded},
+		"address":    {StaticIP: "10.77.0.50"},
+		"storage":    shapes["lvm"],
+		"all":        withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			w.provisioned(w.newCluster())
+			storage := w.storageOf(w.maas.Machines()[0].SystemID)
+			m := w.newMachine("m", false, spec)
+			w.deployed(m)
+			id := m.Spec.SystemID
+
+			other := newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
+			other.provisioned(other.newCluster())
+			waits := other.newMachine("waits", false, infrav1.MaasMachineSpec{})
+			other.refused(waits, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+			undoing, asked := make(chan struct{}), make(chan struct{})
+			begins, asks := sync.OnceFunc(func() { close(undoing) }), sync.OnceFunc(func() { close(asked) })
+			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				switch {
+				case at == simulator.Before && w.undoes(call, id):
+					begins()
+					<-asked
+				case at == simulator.After && call.Op == "allocate" && isClosed(undoing):
+					asks()
+				}
+				return nil
+			})
+			w.beginDeletion(m)
+			other.await("the other manager asks for the machine", waits, func(context.Context) bool {
+				if isClosed(undoing) {
+					other.poke(waits)
+				}
+				return isClosed(asked)
+			})
+			w.goes(m)
+			other.poke(waits)
+			other.deployed(waits)
+			other.asBefore(waits, storage)
+			if now, _ := w.maas.Machine(id); slices.Contains(now.Tags, quarantine.ExcludeTag) {
+				t.Error("it is excluded still")
+			}
+		})
+	}
+}
+
+// The manager dies, or MAAS is gone, while it excludes or includes a machine.
+func TestAnExclusionThatWasInterrupted(t *testing.T) {
+	for name, fault := range map[string]simulator.Fault{
+		"the request is lost":     {Op: "update_nodes", DropBefore: true, First: 1},
+		"the response is lost":    {Op: "update_nodes", DropAfter: true, First: 1},
+		"before its note":         {Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1},
+		"before it ends":          {Method: http.MethodDelete, Endpoint: "tags/{name}/", DropBefore: true, First: 1},
+		"the key may not exclude": {Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden},
+		"MAAS can't":              {Op: "update_nodes", Status: http.StatusInternalServerError, First: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			w.provisioned(w.newCluster())
+			before := w.maas.State()
+			m := w.newMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
+			w.deployed(m)
+			if _, err := w.maas.AddFault(fault); err != nil {
+				t.Fatal(err)
+			}
+			w.beginDeletion(m)
+			w.restart()
+			w.goes(m)
+			w.unchanged(before)
+		})
+	}
+}
+
+// MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile. Its
+// storage can be restored only in the pool, the rest before.
+func TestAllThatAnotherObjectLeftIsUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer })
+	w.provisioned(w.newCluster())
+	w.refuseTags()
+	before := w.maas.State()
+	storage := w.storageOf(w.maas.Machines()[0].SystemID)
+	first := w.newMachine("first", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))
+	w.deployed(first)
+	asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		switch {
+		case call.Op == "allocate" && at == simulator.Before:
+			begins()
+			<-released
+		case call.Op == "allocate":
+			ends()
+		case at == simulator.Before && w.undoes(call, first.Spec.SystemID):
+			<-got
+		}
+		return nil
+	})
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	<-asked
+	id := first.Spec.SystemID
+	w.beginDeletion(first)
+	w.inState(id, "Ready")
+	close(released)
+	w.deployed(second)
+	w.goes(first)
+	w.asBefore(second, storage)
+	w.delete(second)
+	w.unchanged(before)
+}
