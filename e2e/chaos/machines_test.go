@@ -31,12 +31,24 @@ type member struct {
 	StaticIP   string
 	Commission bool
 	Erase      string
+	// Shape is what MAAS makes of the machine's disks or interfaces, in the spec's terms.
+	Shape string
 	// Fails is the operation that the next machine to do it fails, if not empty.
 	Fails string
 	// Cut is when the machine is deleted, in whatever state; 0 lets it be provisioned.
 	Cut time.Duration
 	// Stays means that it is deleted with its cluster.
 	Stays bool
+}
+
+// shapedPool has the machines that are made into shapes. Nothing keeps another user from one of them before it is as it
+// was, so thieves take none there.
+const shapedPool = "shaped"
+
+var shapes = []string{
+	"storage: {layout: lvm}",
+	"interfaces: [{name: bond0, type: bond, parents: [enp1s0], mtu: 9000, linkMode: auto}]",
+	"storage: {layout: lvm}, interfaces: [{name: br0, type: bridge, parents: [enp1s0], linkMode: auto}]",
 }
 
 // canBeDirect means that there are direct hosts.
@@ -68,6 +80,9 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 		m.Fails = failing[roll.IntN(len(failing))]
 	}
 	m.Direct = m.VM && canBeDirect && roll.IntN(3) == 0
+	if !m.VM && roll.IntN(3) == 0 {
+		m.Shape, m.StaticIP = shapes[roll.IntN(len(shapes))], ""
+	}
 	return m
 }
 
@@ -77,7 +92,7 @@ func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) 
 	m := newMember(roll, cluster, number, serial)
 	m.ControlPlane, m.Cut, m.Stays = true, 0, true
 	if does == madeOwner {
-		m.VM, m.Direct, m.Erase, m.Name = true, false, "", m.Name+".anchor"
+		m.VM, m.Direct, m.Erase, m.Shape, m.Name = true, false, "", "", m.Name+".anchor"
 	}
 	return m
 }
@@ -87,12 +102,19 @@ func (m member) plain() sandbox.PlainMachine {
 	if m.VM {
 		mode = "lxd"
 	}
-	spec := "image: u-2204-k8s-1.35, resourcePool: capi, minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
+	pool := "capi"
+	if m.Shape != "" {
+		pool = shapedPool
+	}
+	spec := "image: u-2204-k8s-1.35, resourcePool: " + pool + ", minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
 	if m.Direct {
 		spec = "image: u-2204-k8s-1.35, resourcePool: " + directPool + ", minCPU: 1, minMemory: 2048, minDiskSize: 8, provisioningMode: " + mode
 	}
 	if m.StaticIP != "" {
 		spec += ", staticIP: " + m.StaticIP
+	}
+	if m.Shape != "" {
+		spec += ", " + m.Shape
 	}
 	if m.Commission {
 		spec += ", lxdConfig: {commission: true}"
@@ -111,6 +133,9 @@ func (a *assault) create(ctx context.Context, m member) error {
 		}
 	}
 	a.figures.add("machine lives", 1)
+	if m.Shape != "" {
+		a.figures.add("machine lives with "+m.Shape, 1)
+	}
 	plain := sandbox.Plain{Key: client.ObjectKey{Namespace: namespace, Name: m.Cluster}}
 	return box.ApplyYAML(ctx, strings.NewReader(plain.Machines(m.plain())))
 }

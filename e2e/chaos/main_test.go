@@ -26,7 +26,7 @@ users:
   - {name: plain, keys: ["` + plainKey + `"]}
   - {name: ` + lesserUser + `, keys: ["` + seesLess + `"]}
 zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
-pools: [{name: capi}, {name: others}, {name: ` + directPool + `}]
+pools: [{name: capi}, {name: others}, {name: ` + directPool + `}, {name: ` + shapedPool + `}]
 domains: [{name: maas.sim, default: true}]
 subnets:
   - {cidr: 10.77.0.0/22, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
@@ -41,8 +41,9 @@ machines:
 
 // So many are enough: a machine that failed is skipped for minutes.
 const (
-	metalPerZone = 20
-	hostsPerZone = 8
+	metalPerZone  = 20
+	shapedPerZone = 8
+	hostsPerZone  = 8
 )
 
 // fullRegion adds the numerous objects to the region.
@@ -51,6 +52,9 @@ func fullRegion() string {
 	for _, zone := range []string{"a", "b", "c"} {
 		for i := range metalPerZone {
 			fmt.Fprintf(&machines, "  - {names: [metal-%s%d], zone: zone-%s, pool: capi, cores: 8, memory: 16384, disks: [100]}\n", zone, i+1, zone)
+		}
+		for i := range shapedPerZone {
+			fmt.Fprintf(&machines, "  - {names: [shaped-%s%d], zone: zone-%s, pool: %s, cores: 8, memory: 16384, disks: [100]}\n", zone, i+1, zone, shapedPool)
 		}
 		for i := range hostsPerZone {
 			fmt.Fprintf(&hosts, "  - {name: lxd-%s%d, zone: zone-%s, pool: capi, cores: 16, memory: 65536, storage_pools: [{name: default, type: zfs, size: 1000}]}\n", zone, i+1, zone)

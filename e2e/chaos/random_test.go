@@ -76,7 +76,7 @@ func begin(t *testing.T) *assault {
 	lossy := newLossyHosts(box.MAAS, hosts)
 	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS), direct: noDirectHosts()}
 	a.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: func(m simulator.MachineSnapshot) bool {
-		return m.Status == "Ready" && m.Pool == "capi" && m.VMHost == ""
+		return m.Status == "Ready" && (m.Pool == "capi" || m.Pool == shapedPool) && m.VMHost == ""
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (t *thieves) target(call simulator.Call, phase simulator.Phase) (systemID s
 	}
 	m, there := box.MAAS.Machine(systemID)
 	switch {
-	case !there:
+	case !there || m.Pool == shapedPool:
 		return "", 0
 	case m.Status == "Ready" && m.Owner == "":
 		return systemID, ofFree

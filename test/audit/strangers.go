@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 )
@@ -18,9 +19,11 @@ type taken struct {
 }
 
 func (s *maasState) taken(m simulator.MachineSnapshot) taken {
+	// The tag of an exclusion is ours, and taken off whoever has the machine by then.
+	tags := slices.DeleteFunc(slices.Clone(m.Tags), func(tag string) bool { return tag == quarantine.ExcludeTag })
 	return taken{
 		hostname: m.Hostname, user: m.Owner, agent: m.AgentName, image: m.Image, pool: m.Pool, zone: m.Zone,
-		tags: fmt.Sprint(m.Tags), annotations: fmt.Sprint(m.Annotations), static: fmt.Sprint(s.machines[m.SystemID].static),
+		tags: fmt.Sprint(tags), annotations: fmt.Sprint(m.Annotations), static: fmt.Sprint(s.machines[m.SystemID].static),
 	}
 }
 
