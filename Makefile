@@ -255,6 +255,10 @@ vet: ## Run go vet.
 tools-test:
 	@$(call build-tools,$(TEST_TOOLS))
 
+.PHONY: tools-rke2
+tools-rke2:
+	@$(call build-tools,$(@:tools-%=%-bootstrap) $(@:tools-%=%-control-plane))
+
 .PHONY: tools-controller-gen tools-golangci-lint tools-helm
 tools-controller-gen tools-golangci-lint tools-helm:
 	@$(call build-tools,$(@:tools-%=%))

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the pinned tools and control-plane binaries with `go build`, from the
-# versions in hack/tools/go.mod and hack/tools/lint/go.mod.
+# versions in hack/tools/go.mod and hack/tools/lint/go.mod, and the controllers of
+# bootstrap providers from those in hack/tools/providers.
 #
-# usage: hack/tools/build.sh [TOOL...]     (none: all of them)
+# usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers)
 #
 # BIN                 where they go (default: bin/ of the repository);
 #                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own.
@@ -25,6 +26,8 @@ assets=${KUBEBUILDER_ASSETS:-}
 
 control_plane="etcd kube-apiserver kubectl kube-controller-manager"
 tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
+# Each costs minutes, and only the tests of bootstrap providers use them.
+providers="rke2-bootstrap rke2-control-plane"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -39,8 +42,10 @@ package_of() {
   helm) echo helm.sh/helm/v3/cmd/helm ;;
   kustomize) echo sigs.k8s.io/kustomize/kustomize/v5 ;;
   golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  rke2-bootstrap) echo github.com/rancher/cluster-api-provider-rke2/bootstrap ;;
+  rke2-control-plane) echo github.com/rancher/cluster-api-provider-rke2/controlplane ;;
   *)
-    echo "build.sh: unknown tool \"$1\"; there are: $tools" >&2
+    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers" >&2
     return 1
     ;;
   esac
@@ -48,7 +53,11 @@ package_of() {
 
 # module_dir TOOL prints the directory of the module that pins it.
 module_dir() {
-  if [[ $1 == golangci-lint ]]; then echo "$here/lint"; else echo "$here"; fi
+  case $1 in
+  golangci-lint) echo "$here/lint" ;;
+  rke2-*) echo "$here/providers/rke2" ;;
+  *) echo "$here" ;;
+  esac
 }
 
 # path_of TOOL prints where its binary goes.
