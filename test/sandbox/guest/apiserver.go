@@ -31,7 +31,6 @@ import (
 // etcd's clients ask for the name of the member's pod in TLS, and reach it by port-forwarding as in a real cluster.
 type apiServer struct {
 	member   *member
-	port     uint16 // where the machine serves, in the sandbox's network
 	listener *trackingListener
 	server   *http.Server
 	api      http.Handler
@@ -52,7 +51,6 @@ func serve(m *member) (*apiServer, error) {
 	group := func(string) (string, error) { return m.cluster.group, nil }
 	s := &apiServer{
 		member:   m,
-		port:     m.port,
 		listener: &trackingListener{Listener: listener, open: map[net.Conn]struct{}{}},
 		api:      inmemoryapi.NewAPIServerHandler(m.cluster.manager, logr.Discard(), group),
 		etcd:     inmemoryetcd.NewEtcdServerHandler(m.cluster.manager, logr.Discard(), group),
@@ -99,7 +97,7 @@ func tlsConfig(m *member) (*tls.Config, error) {
 	protocols := []string{"h2", "http/1.1"}
 	forAPI := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{*server},
-		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: m.cluster.ca.pool(),
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: m.cluster.clientCA.pool(),
 	}
 	forEtcd := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{*etcd},

@@ -33,7 +33,7 @@ func newControlPlane(t *testing.T) (*member, *apiServer) {
 	}
 	manager.AddResourceGroup("cluster")
 	store := memory{manager.GetResourceGroup("cluster").GetClient()}
-	c := &cluster{manager: manager, pods: store, objects: store, group: "cluster", members: map[string]*member{}}
+	c := &cluster{manager: manager, pods: store, objects: store, group: "cluster", founder: &kubeadmRun{}, members: map[string]*member{}}
 	m := &member{cluster: c, node: "metal-a1", controlPlane: true, first: true, version: "v1.35.0"}
 	c.add(m)
 	s := &apiServer{member: m, api: inmemoryapi.NewAPIServerHandler(manager, logr.Discard(), func(string) (string, error) { return c.group, nil })}

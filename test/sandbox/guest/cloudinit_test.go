@@ -105,23 +105,23 @@ discovery:
 nodeRegistration:
   kubeletExtraArgs: [{name: node-labels, value: "a=b,c=d"}]
 `
-	run, err := readKubeadm(&userData{
+	run, err := readInstaller(&userData{
 		files:    map[string]string{"/run/join.yaml": join},
 		commands: []string{"true", "kubeadm join --config /run/join.yaml  && echo success"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run.command != commandJoin || run.controlPlane() || run.port() != defaultPort {
+	if port, join := run.ports(); run.founds() || run.controlPlane() || port != defaultPort || join != defaultPort {
 		t.Errorf("run = %+v", run)
 	}
 	if diff := cmp.Diff(map[string]string{"a": "b", "c": "d"}, labelsOf(run.registration().KubeletExtraArgs["node-labels"])); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
-	if _, err := readKubeadm(&userData{commands: []string{"apt-get update"}}); !errors.Is(err, errNoKubeadm) {
-		t.Errorf("without kubeadm: %v, want %v", err, errNoKubeadm)
+	if _, err := readInstaller(&userData{commands: []string{"apt-get update"}}); !errors.Is(err, errNoInstaller) {
+		t.Errorf("without kubeadm: %v, want %v", err, errNoInstaller)
 	}
-	if _, err := readKubeadm(&userData{commands: []string{"kubeadm init --config /missing"}}); err == nil || errors.Is(err, errNoKubeadm) {
+	if _, err := readInstaller(&userData{commands: []string{"kubeadm init --config /missing"}}); err == nil || errors.Is(err, errNoInstaller) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -29,11 +29,8 @@ type cluster struct {
 	pods, objects store
 	backing       *backing // of a host cluster
 	group         string   // of the objects in memory
-	endpoint      string
-	sans          []string
-	document      string // the ClusterConfiguration
-	ca            *authority
-	etcdCA        *authority
+	clusterPlan
+	founder installer
 
 	mutex   sync.Mutex
 	members map[string]*member // by node name; also those that are off
@@ -45,7 +42,8 @@ type member struct {
 	node         string
 	systemID     string
 	addresses    []netip.Addr
-	port         uint16
+	port         uint16 // of the API server
+	joinPort     uint16 // where machines join the cluster
 	controlPlane bool
 	first        bool // the one that made the cluster
 	version      string
@@ -58,27 +56,66 @@ type member struct {
 
 var errClusterExists = errors.New("the cluster exists")
 
-// newCluster makes an empty cluster. Its identity is its CA: it is what kubeadm init is given and kubeadm join checks.
-func (g *Guests) newCluster(run *kubeadmRun) (*cluster, error) {
-	group := run.ca.hash()
+// found makes a cluster with its first member. It has a real control plane if its nodes are LXD hosts.
+func (g *Guests) found(ctx context.Context, run installer, m simulator.MachineSnapshot, hosts bool) (*member, error) {
+	plan, err := run.plan()
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.newCluster(run, plan)
+	if err != nil {
+		return nil, err
+	}
+	if hosts {
+		if err := g.back(ctx, c, plan.name); err != nil {
+			g.forget(c)
+			return nil, err
+		}
+	}
+	joined, err := c.admitted(ctx, run, m)
+	if err != nil {
+		g.forget(c)
+		return nil, err
+	}
+	joined.first = true
+	return joined, nil
+}
+
+// tryJoin does what an installer does to join, once: find the cluster, check it, be checked, and become a member.
+func (g *Guests) tryJoin(ctx context.Context, run installer, m simulator.MachineSnapshot) (*member, error) {
+	endpoint := run.endpoint()
+	server, err := g.resolve(endpoint, joinPort)
+	if err != nil {
+		return nil, err
+	}
+	c := server.member.cluster
+	if !c.quorum() {
+		return nil, fmt.Errorf("etcd of %s has no leader: %w", endpoint, errRefused)
+	}
+	if err := run.admit(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.admitted(ctx, run, m)
+}
+
+// newCluster makes an empty cluster. Its identity is its CA: it is what its founder is given, and what others check.
+func (g *Guests) newCluster(run installer, plan clusterPlan) (*cluster, error) {
+	group := plan.ca.hash()
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	if g.clusters[group] != nil {
-		return nil, fmt.Errorf("a second kubeadm init with the same CA: %w", errClusterExists)
+		return nil, fmt.Errorf("a second %s with the same CA: %w", run, errClusterExists)
 	}
 	g.inmemory.AddResourceGroup(group)
 	inMemory := memory{g.inmemory.GetResourceGroup(group).GetClient()}
 	c := &cluster{
-		manager:  g.inmemory,
-		pods:     inMemory,
-		objects:  inMemory,
-		group:    group,
-		endpoint: run.cluster.ControlPlaneEndpoint,
-		sans:     run.cluster.APIServer.CertSANs,
-		document: run.clusterDocument,
-		ca:       run.ca,
-		etcdCA:   run.etcdCA,
-		members:  map[string]*member{},
+		manager:     g.inmemory,
+		pods:        inMemory,
+		objects:     inMemory,
+		group:       group,
+		clusterPlan: plan,
+		founder:     run,
+		members:     map[string]*member{},
 	}
 	g.clusters[group] = c
 	return c, nil
@@ -98,8 +135,20 @@ func (g *Guests) back(ctx context.Context, c *cluster, name string) error {
 	return nil
 }
 
-func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version string) *member {
+// admitted makes a machine a member.
+func (c *cluster) admitted(ctx context.Context, run installer, m simulator.MachineSnapshot) (*member, error) {
+	version, err := run.version(ctx, m.Image, c)
+	if err != nil {
+		return nil, err
+	}
+	joined := newMember(c, run, m, version)
+	c.add(joined)
+	return joined, nil
+}
+
+func newMember(c *cluster, run installer, m simulator.MachineSnapshot, version string) *member {
 	registration := run.registration()
+	port, join := run.ports()
 	node := registration.Name
 	if node == "" {
 		node = m.Hostname
@@ -109,7 +158,8 @@ func newMember(c *cluster, run *kubeadmRun, m simulator.MachineSnapshot, version
 		node:         strings.ToLower(node),
 		systemID:     m.SystemID,
 		addresses:    m.Addresses,
-		port:         run.port(),
+		port:         port,
+		joinPort:     join,
 		controlPlane: run.controlPlane(),
 		version:      version,
 		registration: registration,

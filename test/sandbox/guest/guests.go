@@ -3,9 +3,9 @@
 // Package guest is the operating system of simulated machines.
 //
 // When MAAS has deployed a machine and it is powered on, cloud-init runs with the user data from MAAS. Of the contents
-// of real user data, kubeadm matters here: it gets its files from the user data alone. kubeadm init starts a workload
-// cluster, kubeadm join adds to one, and both behave like the real ones: they reach the cluster through the API
-// endpoint's DNS name, check the token and the CA's hash, and wait if a record is missing. A machine that loses power
+// of real user data, the installer of Kubernetes matters here (kubeadm, or that of a distribution): it gets its files
+// from the user data alone. It starts a workload cluster or adds to one, and behaves like the real one: it reaches the
+// cluster through the API endpoint's DNS name, checks token and CA, and waits if a record is missing. A machine that loses power
 // takes its API server and etcd member with it; a machine that is released is wiped.
 //
 // The workload clusters live in memory (Cluster API's in-memory server), except host clusters: a cluster whose first
@@ -213,7 +213,7 @@ func (g *Guests) Stop() error {
 
 // Dial connects to a port of the machine that has an address. API servers listen, and what LXD's network has.
 func (g *Guests) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
-	server := g.serverAt(address)
+	server := g.serverAt(address, apiPort)
 	if server == nil {
 		if d := g.lxdAt(address.Addr()); d != nil {
 			return d.Dial(ctx, "tcp", address.String())
@@ -224,13 +224,17 @@ func (g *Guests) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, er
 	return dialer.DialContext(ctx, "tcp", server.address())
 }
 
-// serverAt is the API server that runs at an address.
-func (g *Guests) serverAt(address netip.AddrPort) *apiServer {
+// apiPort and joinPort are what a control plane's machine listens on.
+func apiPort(m *member) uint16  { return m.port }
+func joinPort(m *member) uint16 { return m.joinPort }
+
+// serverAt is the control plane that runs at an address, where a port of it is the address's.
+func (g *Guests) serverAt(address netip.AddrPort, port func(*member) uint16) *apiServer {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	for _, h := range g.hosts {
 		server := h.apiServer()
-		if server == nil || server.port != address.Port() {
+		if server == nil || port(server.member) != address.Port() {
 			continue
 		}
 		m, ok := g.machines.Machine(h.systemID)
@@ -241,9 +245,9 @@ func (g *Guests) serverAt(address netip.AddrPort) *apiServer {
 	return nil
 }
 
-// resolve finds a running API server behind an endpoint, as a client on any machine would.
-func (g *Guests) resolve(endpoint string) (*apiServer, error) {
-	hostname, port, err := splitEndpoint(endpoint)
+// resolve finds a running control plane behind an endpoint, as a client on any machine would.
+func (g *Guests) resolve(endpoint string, port func(*member) uint16) (*apiServer, error) {
+	hostname, number, err := splitEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +259,7 @@ func (g *Guests) resolve(endpoint string) (*apiServer, error) {
 		return nil, fmt.Errorf("%s: no such name: %w", hostname, network.ErrUnreachable)
 	}
 	for _, address := range addresses {
-		if server := g.serverAt(netip.AddrPortFrom(address, port)); server != nil {
+		if server := g.serverAt(netip.AddrPortFrom(address, number), port); server != nil {
 			return server, nil
 		}
 	}

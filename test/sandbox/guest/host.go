@@ -16,7 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
-// retryInterval is how often kubeadm tries again to reach the API endpoint.
+// retryInterval is how often an installer tries again to reach the cluster.
 const retryInterval = 200 * time.Millisecond
 
 // host is one installation of an operating system, from the end of a deployment to the machine's release.
@@ -33,7 +33,7 @@ type host struct {
 	badDisk bool
 
 	mutex  sync.Mutex
-	member *member // this machine as a part of its workload cluster, nil before kubeadm
+	member *member // this machine as a part of its workload cluster, nil before it is installed
 	server *apiServer
 	// virtualIP is announced while the API server runs; zero: none.
 	virtualIP netip.Addr
@@ -151,11 +151,11 @@ func (h *host) bringUp(ctx context.Context, member *member, m simulator.MachineS
 	return h.nodeUp(ctx, member, m, renamed), nil
 }
 
-// cloudInit runs kubeadm if the user data contains it.
+// cloudInit runs the installer that the user data contains, if any.
 func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data *userData) error {
-	run, err := readKubeadm(data)
-	if errors.Is(err, errNoKubeadm) {
-		h.logger.Info("The user data does not run kubeadm")
+	run, err := readInstaller(data)
+	if errors.Is(err, errNoInstaller) {
+		h.logger.Info("The user data does not install Kubernetes")
 		return nil
 	}
 	if err != nil {
@@ -166,17 +166,17 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data 
 			return fmt.Errorf("running the commands before kubeadm: %w", err)
 		}
 	}
-	h.logger.Info("kubeadm runs", "command", run.command, "controlPlane", run.controlPlane())
+	h.logger.Info("The installer runs", "command", run.String(), "controlPlane", run.controlPlane())
 	var joined *member
-	if run.command == commandInit {
-		joined, err = h.guests.kubeadmInit(ctx, run, m, installsLXD(data))
+	if run.founds() {
+		joined, err = h.guests.found(ctx, run, m, installsLXD(data))
 	} else {
-		joined, err = h.kubeadmJoin(ctx, run, m)
+		joined, err = h.join(ctx, run, m)
 	}
 	if err != nil {
-		return fmt.Errorf("kubeadm %s: %w", run.command, err)
+		return fmt.Errorf("%s: %w", run, err)
 	}
-	announced, err := virtualIP(ctx, data, run.command == commandInit)
+	announced, err := virtualIP(ctx, data, run.founds())
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (h *host) cloudInit(ctx context.Context, m simulator.MachineSnapshot, data 
 	return nil
 }
 
-// kubeadmJoin tries until the cluster can be reached, as kubeadm's discovery does. What the cluster refuses is refused
-// again, and is logged when it changes.
-func (h *host) kubeadmJoin(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot) (*member, error) {
+// join tries until the cluster can be reached, as all installers do. What the cluster refuses is refused again, and is
+// logged when it changes.
+func (h *host) join(ctx context.Context, run installer, m simulator.MachineSnapshot) (*member, error) {
 	said := ""
 	for {
 		joined, err := h.guests.tryJoin(ctx, run, m)
@@ -197,7 +197,7 @@ func (h *host) kubeadmJoin(ctx context.Context, run *kubeadmRun, m simulator.Mac
 		}
 		if err.Error() != said {
 			said = err.Error()
-			h.logger.Info("kubeadm join waits", "reason", said)
+			h.logger.Info("The installer waits", "command", run.String(), "reason", said)
 		}
 		if !pause(ctx, retryInterval) {
 			return nil, ctx.Err()
@@ -205,11 +205,14 @@ func (h *host) kubeadmJoin(ctx context.Context, run *kubeadmRun, m simulator.Mac
 	}
 }
 
-// awaitEndpoint waits until the API endpoint's name leads to the cluster: the kubelet registers its node through it.
+// awaitEndpoint waits until the API endpoint's name leads to the cluster, if the kubelet registers its node through it.
 func (h *host) awaitEndpoint(ctx context.Context, m *member) error {
+	if m.cluster.endpoint == "" {
+		return nil
+	}
 	said := ""
 	for {
-		server, err := h.guests.resolve(m.cluster.endpoint)
+		server, err := h.guests.resolve(m.cluster.endpoint, apiPort)
 		if err == nil && server.member.cluster == m.cluster {
 			return nil
 		}

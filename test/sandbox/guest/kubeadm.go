@@ -4,7 +4,7 @@ package guest
 
 import (
 	"context"
-	"crypto/rsa"
+	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -21,8 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/cluster-api/util/certs"
 	"sigs.k8s.io/yaml"
-
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 const (
@@ -33,8 +31,7 @@ const (
 )
 
 var (
-	errNoKubeadm = errors.New("kubeadm is not run")
-	errRefused   = errors.New("the cluster refuses")
+	errRefused = errors.New("the cluster refuses")
 )
 
 // kubeadmRun is one run of kubeadm, with all it reads.
@@ -81,12 +78,6 @@ type joinConfiguration struct {
 	} `json:"controlPlane"`
 }
 
-type nodeRegistration struct {
-	Name             string          `json:"name"`
-	Taints           *[]corev1.Taint `json:"taints"`
-	KubeletExtraArgs kubeletArgs     `json:"kubeletExtraArgs"`
-}
-
 // kubeletArgs are a list of names and values since kubeadm's v1beta4, and a map before.
 type kubeletArgs map[string]string
 
@@ -114,7 +105,7 @@ func (a *kubeletArgs) UnmarshalJSON(data []byte) error {
 var kubeadmCommand = regexp.MustCompile(`\bkubeadm (init|join) --config[= ](\S+)`)
 
 // readKubeadm finds the command in the user data and reads the files that it would read.
-func readKubeadm(data *userData) (*kubeadmRun, error) {
+func readKubeadm(data *userData) (installer, error) {
 	for _, command := range data.commands {
 		found := kubeadmCommand.FindStringSubmatch(command)
 		if found == nil {
@@ -135,7 +126,7 @@ func readKubeadm(data *userData) (*kubeadmRun, error) {
 		}
 		return run, nil
 	}
-	return nil, errNoKubeadm
+	return nil, errNoInstaller
 }
 
 var documentSeparator = regexp.MustCompile(`(?m)^---\s*$`)
@@ -167,19 +158,34 @@ func (r *kubeadmRun) readDocuments(config string) error {
 	return nil
 }
 
-// controlPlane reports whether the machine becomes one.
+func (r *kubeadmRun) String() string { return "kubeadm " + r.command }
+
+func (r *kubeadmRun) founds() bool { return r.command == commandInit }
+
 func (r *kubeadmRun) controlPlane() bool {
-	return r.command == commandInit || r.join.ControlPlane != nil
+	return r.founds() || r.join.ControlPlane != nil
 }
 
 func (r *kubeadmRun) registration() nodeRegistration {
-	if r.command == commandInit {
-		return r.init.NodeRegistration
+	registration := r.join.NodeRegistration
+	if r.founds() {
+		registration = r.init.NodeRegistration
 	}
-	return r.join.NodeRegistration
+	if r.controlPlane() {
+		registration.roles = map[string]string{controlPlaneLabel: ""}
+		if registration.Taints == nil {
+			registration.Taints = &[]corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}
+		}
+	}
+	return registration
 }
 
-// port that the machine's API server listens on.
+// ports are the same: machines join through the API server.
+func (r *kubeadmRun) ports() (api, join uint16) {
+	port := r.port()
+	return port, port
+}
+
 func (r *kubeadmRun) port() uint16 {
 	port := r.init.LocalAPIEndpoint.BindPort
 	if r.join.ControlPlane != nil {
@@ -194,7 +200,7 @@ func (r *kubeadmRun) port() uint16 {
 // authority is a CA that the user data brings.
 type authority struct {
 	cert *x509.Certificate
-	key  *rsa.PrivateKey
+	key  crypto.Signer
 }
 
 func (r *kubeadmRun) readAuthorities(data *userData) (err error) {
@@ -213,13 +219,9 @@ func readAuthority(data *userData, file string) (*authority, error) {
 	if cert == nil {
 		return nil, fmt.Errorf("the user data has no certificate in %s.crt", file)
 	}
-	signer, err := certs.DecodePrivateKeyPEM([]byte(data.files[file+".key"]))
+	key, err := certs.DecodePrivateKeyPEM([]byte(data.files[file+".key"]))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s.key of the user data: %w", file, err)
-	}
-	key, ok := signer.(*rsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("the user data has no RSA key in %s.key", file)
 	}
 	return &authority{cert: cert, key: key}, nil
 }
@@ -230,54 +232,40 @@ func (a *authority) hash() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// kubeadmInit makes a cluster, with a real control plane if it is a host cluster.
-func (g *Guests) kubeadmInit(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot, hosts bool) (*member, error) {
-	if run.cluster.ControlPlaneEndpoint == "" {
-		return nil, errors.New("the ClusterConfiguration has no controlPlaneEndpoint")
+// plan names the CA that signs everything but etcd's.
+func (r *kubeadmRun) plan() (clusterPlan, error) {
+	if r.cluster.ControlPlaneEndpoint == "" {
+		return clusterPlan{}, errors.New("the ClusterConfiguration has no controlPlaneEndpoint")
 	}
-	c, err := g.newCluster(run)
-	if err != nil {
-		return nil, err
-	}
-	if hosts {
-		if err := g.back(ctx, c, run.cluster.ClusterName); err != nil {
-			g.forget(c)
-			return nil, err
-		}
-	}
-	joined := newMember(c, run, m, kubeletVersion(m.Image, run.cluster.KubernetesVersion))
-	joined.first = true
-	c.add(joined)
-	return joined, nil
+	return clusterPlan{
+		name: r.cluster.ClusterName, endpoint: r.cluster.ControlPlaneEndpoint, sans: r.cluster.APIServer.CertSANs,
+		ca: r.ca, clientCA: r.ca, etcdCA: r.etcdCA,
+	}, nil
 }
 
-// tryJoin does what kubeadm join does, once: find the cluster, check it, be checked, and become a member.
-func (g *Guests) tryJoin(ctx context.Context, run *kubeadmRun, m simulator.MachineSnapshot) (*member, error) {
-	discovery := run.join.Discovery.BootstrapToken
-	server, err := g.resolve(discovery.APIServerEndpoint)
-	if err != nil {
-		return nil, err
-	}
-	c := server.member.cluster
+func (r *kubeadmRun) endpoint() string { return r.join.Discovery.BootstrapToken.APIServerEndpoint }
+
+// admit does what kubeadm join does once it has reached the cluster: check it, and be checked.
+func (r *kubeadmRun) admit(ctx context.Context, c *cluster) error {
+	discovery := r.join.Discovery.BootstrapToken
 	if !discovery.UnsafeSkipCAVerification && !slices.Contains(discovery.CACertHashes, c.ca.hash()) {
-		return nil, fmt.Errorf("the cluster at %s has another CA: %w", discovery.APIServerEndpoint, errRefused)
-	}
-	if !c.quorum() {
-		return nil, fmt.Errorf("etcd of %s has no leader: %w", discovery.APIServerEndpoint, errRefused)
+		return fmt.Errorf("the cluster at %s has another CA: %w", discovery.APIServerEndpoint, errRefused)
 	}
 	if err := c.checkToken(ctx, discovery.Token); err != nil {
-		return nil, err
+		return err
 	}
-	if run.controlPlane() && run.ca.hash() != c.ca.hash() {
-		return nil, fmt.Errorf("the user data has the CA of another cluster: %w", errRefused)
+	if r.controlPlane() && r.ca.hash() != c.ca.hash() {
+		return fmt.Errorf("the user data has the CA of another cluster: %w", errRefused)
+	}
+	return nil
+}
+
+func (r *kubeadmRun) version(ctx context.Context, image string, c *cluster) (string, error) {
+	if r.founds() {
+		return kubeletVersion(image, r.cluster.KubernetesVersion), nil
 	}
 	version, err := c.kubernetesVersion(ctx)
-	if err != nil {
-		return nil, err
-	}
-	joined := newMember(c, run, m, kubeletVersion(m.Image, version))
-	c.add(joined)
-	return joined, nil
+	return kubeletVersion(image, version), err
 }
 
 // checkToken accepts a bootstrap token that the cluster has and that has not expired.

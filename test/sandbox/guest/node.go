@@ -62,10 +62,7 @@ func (m *member) newNode() *corev1.Node {
 		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
 	}
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
-	if m.controlPlane {
-		node.Labels[controlPlaneLabel] = ""
-		node.Spec.Taints = []corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}
-	}
+	maps.Copy(node.Labels, m.registration.roles)
 	if m.registration.Taints != nil {
 		node.Spec.Taints = *m.registration.Taints
 	}
