@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -66,6 +67,7 @@ type Sandbox struct {
 	controlPlane *controlplane.ControlPlane
 	build        *build
 	providers    *capi.Providers
+	externals    []*capi.Externals
 	maasPort     *port.Reserved // MAAS is away now and then
 	maasServer   *http.Server
 	names        *names
@@ -193,6 +195,10 @@ func (s *Sandbox) stop() error {
 		}
 	}
 	s.stopManagers(collect)
+	for _, e := range slices.Backward(s.externals) {
+		collect(e.Err())
+		collect(e.Stop())
+	}
 	if s.providers != nil {
 		collect(s.providers.Err())
 		collect(s.providers.Stop())

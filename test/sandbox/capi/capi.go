@@ -169,7 +169,7 @@ func (p *Providers) finish(ctx context.Context, config *rest.Config, providers [
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca)
 	for _, provider := range providers {
-		if err := p.awaitWebhooks(ctx, provider.port, trusted); err != nil {
+		if err := awaitWebhooks(ctx, provider.port, trusted, p.Err); err != nil {
 			return fmt.Errorf("waiting for the webhooks of %s: %w", provider.name, err)
 		}
 	}
@@ -181,7 +181,7 @@ func (p *Providers) finish(ctx context.Context, config *rest.Config, providers [
 }
 
 func renderAll(ctx context.Context, options Options, providers []provider, ca []byte) ([]*manifests, error) {
-	module, err := moduleDir(ctx, options.ModuleDir, options.Env)
+	module, err := moduleDir(ctx, options.ModuleDir, options.Env, clusterAPI)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,8 @@ func (p *Providers) Stop() error {
 	}
 }
 
-func (p *Providers) awaitWebhooks(ctx context.Context, port int, trusted *x509.CertPool) error {
+// awaitWebhooks waits until they respond, or what serves them has failed.
+func awaitWebhooks(ctx context.Context, port int, trusted *x509.CertPool, failure func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}
@@ -266,7 +267,7 @@ func (p *Providers) awaitWebhooks(ctx context.Context, port int, trusted *x509.C
 		if err == nil {
 			return connection.Close()
 		}
-		if failed := p.Err(); failed != nil {
+		if failed := failure(); failed != nil {
 			return failed
 		}
 		select {

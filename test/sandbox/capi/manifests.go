@@ -22,22 +22,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// moduleDir asks the go command for the directory of Cluster API's module, downloaded if need be. The command runs in
-// the directory of the main module (where tests run), so the version is the one of this build.
-func moduleDir(ctx context.Context, dir string, env []string) (string, error) {
-	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
+const clusterAPI = "sigs.k8s.io/cluster-api"
+
+// moduleDir asks the go command for the directory of a module, downloaded if need be. The command runs in the directory
+// of the module that pins it: for Cluster API the main one (where tests run), so the version is the one of this build.
+func moduleDir(ctx context.Context, dir string, env []string, module string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	command.Dir, command.Env = dir, env
 	out, err := command.Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			return "", fmt.Errorf("finding Cluster API's module: %w: %s", err, exit.Stderr)
+			return "", fmt.Errorf("finding the module %s: %w: %s", module, err, exit.Stderr)
 		}
-		return "", fmt.Errorf("finding Cluster API's module: %w", err)
+		return "", fmt.Errorf("finding the module %s: %w", module, err)
 	}
 	found := strings.TrimSpace(string(out))
 	if found == "" {
-		return "", fmt.Errorf("finding Cluster API's module: it is not in the module cache: %w", os.ErrNotExist)
+		return "", fmt.Errorf("finding the module %s: it is not in the module cache: %w", module, os.ErrNotExist)
 	}
 	return found, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/netns"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -123,7 +124,7 @@ func (n *node) start(spec process.Spec) (*process.Process, error) {
 }
 
 func (n *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return dialIn(ctx, n.network, network, address)
+	return netns.Dial(ctx, n.network, network, address)
 }
 
 // stop ends all processes of the node: the kernel does so when the first one is gone, and the keeper ends after that.

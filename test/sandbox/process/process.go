@@ -79,6 +79,9 @@ func (p *Process) run(started chan<- error) {
 	close(p.done)
 }
 
+// Name is the program's in errors.
+func (p *Process) Name() string { return p.name }
+
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
+)
+
+// BootstrapProvider is a bootstrap and control-plane provider of others. `make tools-NAME` builds it into bin/.
+type BootstrapProvider struct {
+	// Name is also its directory's in hack/tools/providers, whose go.mod pins it.
+	Name      string
+	externals []capi.External
+}
+
+// RKE2 is Rancher's provider of RKE2.
+var RKE2 = BootstrapProvider{Name: "rke2", externals: []capi.External{
+	{Name: "rke2-bootstrap", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "bootstrap"},
+	{Name: "rke2-control-plane", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "controlplane"},
+}}
+
+// ErrNotBuilt is returned for a provider whose programs are not in CAPMAAS_BIN.
+var ErrNotBuilt = errors.New("it is not built")
+
+// AddBootstrapProvider runs the controllers of a provider, and returns when they are ready. Stop ends them. It takes
+// root.
+func (s *Sandbox) AddBootstrapProvider(ctx context.Context, provider BootstrapProvider) error {
+	programs := os.Getenv("CAPMAAS_BIN")
+	for _, external := range provider.externals {
+		if _, err := os.Stat(filepath.Join(programs, external.Name)); err != nil {
+			return fmt.Errorf("the provider %s: %w (make tools-%s): %w", provider.Name, ErrNotBuilt, provider.Name, err)
+		}
+	}
+	s.options.Progress("Starting the bootstrap provider " + provider.Name)
+	started, err := capi.StartExternal(ctx, capi.ExternalOptions{
+		Config: s.RESTConfig, Kubeconfig: s.KubeconfigPath, Proxy: s.network.ProxyURL().Host, Programs: programs,
+		ModuleDir: filepath.Join(s.root, "hack", "tools", "providers", provider.Name), Env: s.env,
+		Dir: filepath.Join(s.dir, "webhooks"), LogDir: s.LogDir,
+	}, provider.externals)
+	if err != nil {
+		return fmt.Errorf("the provider %s: %w", provider.Name, err)
+	}
+	s.externals = append(s.externals, started)
+	return nil
+}
