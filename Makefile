@@ -32,7 +32,9 @@ export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 build-tools = BIN=$(BIN) KUBEBUILDER_ASSETS='$(GIVEN_ASSETS)' hack/tools/build.sh $(1)
 
 CONTROL_PLANE := etcd kube-apiserver kubectl kube-controller-manager
-TEST_TOOLS := $(CONTROL_PLANE) clusterctl kustomize
+# Controllers of bootstrap providers. Tests use those that are there: `make e2e` builds them, and each takes minutes.
+PROVIDER_TOOLS := rke2-bootstrap rke2-control-plane
+TEST_TOOLS := $(CONTROL_PLANE) clusterctl kustomize $(notdir $(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))))
 
 ##@ General
 
@@ -173,7 +175,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
 
 .PHONY: e2e
-e2e: tools-test build ## Run the suites in the sandbox, and build the images for all processors.
+e2e: tools-test tools-providers build ## Run the suites in the sandbox, and build the images for all processors.
 	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
 	$(MAKE) conformance-capi
 
@@ -258,6 +260,11 @@ tools-test:
 .PHONY: tools-rke2
 tools-rke2:
 	@$(call build-tools,$(@:tools-%=%-bootstrap) $(@:tools-%=%-control-plane))
+
+# A provider that can't be downloaded is not tested, unless CAPMAAS_REQUIRE_PROVIDERS is 1.
+.PHONY: tools-providers
+tools-providers:
+	@$(call build-tools,$(PROVIDER_TOOLS)) || [[ $${CAPMAAS_REQUIRE_PROVIDERS:-} != 1 ]]
 
 .PHONY: tools-controller-gen tools-golangci-lint tools-helm
 tools-controller-gen tools-golangci-lint tools-helm:

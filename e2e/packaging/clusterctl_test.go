@@ -26,7 +26,7 @@ const (
 	virtualIPSubnet = "10.77.0.0/24"
 )
 
-// flavors are the cluster templates, by the name that clusterctl gives them.
+// flavors are the cluster templates with kubeadm, by the name that clusterctl gives them.
 var flavors = map[string]string{
 	"":                  "cluster-template.yaml",
 	"lxd":               "cluster-template-lxd.yaml",
@@ -35,6 +35,17 @@ var flavors = map[string]string{
 	"topology":          "cluster-template-topology.yaml",
 	"lxd-topology":      "cluster-template-lxd-topology.yaml",
 	"lxd-host-topology": "cluster-template-lxd-host-topology.yaml",
+}
+
+// otherFlavors are those of other bootstrap providers, with the variables that they add. That they are accepted is tested
+// with those providers, in e2e/bootstrap.
+var otherFlavors = map[string][]string{
+	"lxd-rke2": {"RKE2_AIR_GAPPED"},
+}
+
+// allFlavors are the names of both.
+func allFlavors() []string {
+	return slices.Concat(slices.Collect(maps.Keys(flavors)), slices.Collect(maps.Keys(otherFlavors)))
 }
 
 // buildManifests builds the program behind `make manifests`, once.
@@ -107,7 +118,11 @@ func TestEveryTemplateIsAFlavorAndReleased(t *testing.T) {
 	for _, path := range paths {
 		got = append(got, filepath.Base(path))
 	}
-	want := slices.Sorted(maps.Values(flavors))
+	want := slices.Collect(maps.Values(flavors))
+	for flavor := range otherFlavors {
+		want = append(want, "cluster-template-"+flavor+".yaml")
+	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("templates (-tested +in the sources):\n%s", diff)
 	}
@@ -187,8 +202,8 @@ func TestComponentsNeedCredentials(t *testing.T) {
 // isHost reports whether a flavor is that of a host cluster.
 func isHost(flavor string) bool { return strings.HasPrefix(flavor, "lxd-host") }
 
-// Every flavor asks for the same two variables, and offers the same others; those of host clusters and of a virtual IP
-// some more.
+// Every flavor asks for the same two variables, and offers the same others; those of host clusters, of a virtual IP and
+// of other bootstrap providers some more.
 func TestFlavorsVariables(t *testing.T) {
 	dir := repository(t)
 	optional := []string{
@@ -199,7 +214,7 @@ func TestFlavorsVariables(t *testing.T) {
 			optional = append(optional, role+"_MACHINE_"+what)
 		}
 	}
-	for flavor := range flavors {
+	for _, flavor := range allFlavors() {
 		t.Run("flavor "+flavor, func(t *testing.T) {
 			out, err := generate(t, dir, flavor, "default", nil, "--list-variables")
 			if err != nil {
@@ -213,7 +228,7 @@ func TestFlavorsVariables(t *testing.T) {
 			if diff := cmp.Diff(want, variableNames(required)); diff != "" {
 				t.Errorf("required variables (-want +got):\n%s", diff)
 			}
-			want = slices.Clone(optional)
+			want = append(slices.Clone(optional), otherFlavors[flavor]...)
 			switch {
 			case isHost(flavor):
 				want = append(want, "LXD_CHANNEL", "LXD_NETWORK_BRIDGE", "LXD_RESOURCE_POOL", "LXD_STORAGE_BACKEND", "LXD_STORAGE_SIZE")
@@ -241,7 +256,7 @@ func variableNames(list string) []string {
 
 func TestFlavorsNeedTheirVariables(t *testing.T) {
 	dir := repository(t)
-	for flavor := range flavors {
+	for _, flavor := range allFlavors() {
 		if _, err := generate(t, dir, flavor, "default", map[string]string{"MAAS_DNS_DOMAIN": "maas"}); err == nil {
 			t.Errorf("flavor %q is generated without MAAS_IMAGE", flavor)
 		}

@@ -28,18 +28,24 @@ var RKE2 = BootstrapProvider{Name: "rke2", externals: []capi.External{
 // ErrNotBuilt is returned for a provider whose programs are not in CAPMAAS_BIN.
 var ErrNotBuilt = errors.New("it is not built")
 
+func programs() string { return os.Getenv("CAPMAAS_BIN") }
+
+// Built returns why the provider's programs can't be run, or nil.
+func (p BootstrapProvider) Built() error {
+	for _, external := range p.externals {
+		if _, err := os.Stat(filepath.Join(programs(), external.Name)); err != nil {
+			return fmt.Errorf("the provider %s: %w (make tools-%s): %w", p.Name, ErrNotBuilt, p.Name, err)
+		}
+	}
+	return nil
+}
+
 // AddBootstrapProvider runs the controllers of a provider, and returns when they are ready. Stop ends them. It takes
 // root.
 func (s *Sandbox) AddBootstrapProvider(ctx context.Context, provider BootstrapProvider) error {
-	programs := os.Getenv("CAPMAAS_BIN")
-	for _, external := range provider.externals {
-		if _, err := os.Stat(filepath.Join(programs, external.Name)); err != nil {
-			return fmt.Errorf("the provider %s: %w (make tools-%s): %w", provider.Name, ErrNotBuilt, provider.Name, err)
-		}
-	}
 	s.options.Progress("Starting the bootstrap provider " + provider.Name)
 	started, err := capi.StartExternal(ctx, capi.ExternalOptions{
-		Config: s.RESTConfig, Kubeconfig: s.KubeconfigPath, Proxy: s.network.ProxyURL().Host, Programs: programs,
+		Config: s.RESTConfig, Kubeconfig: s.KubeconfigPath, Proxy: s.network.ProxyURL().Host, Programs: programs(),
 		ModuleDir: filepath.Join(s.root, "hack", "tools", "providers", provider.Name), Env: s.env,
 		Dir: filepath.Join(s.dir, "webhooks"), LogDir: s.LogDir,
 	}, provider.externals)

@@ -167,8 +167,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if found := nodeStatus.FindStringSubmatch(r.URL.Path); found != nil && s.inMemory(r) {
 		r.URL.Path = found[1] // in memory, the status is written with the rest
 	}
-	if r.Method == http.MethodDelete && nodePath.MatchString(r.URL.Path) {
-		defer c.collect()
+	if found := nodePath.FindStringSubmatch(r.URL.Path); found != nil {
+		switch r.Method {
+		case http.MethodDelete:
+			defer c.collect()
+		case http.MethodPatch, http.MethodPut:
+			defer c.react(found[1])
+		}
 	}
 	if s.inMemory(r) {
 		s.api.ServeHTTP(w, r)

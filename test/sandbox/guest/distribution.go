@@ -36,6 +36,11 @@ type installer interface {
 	admit(ctx context.Context, c *cluster) error
 }
 
+// nodeReactor is an installer whose clusters do something when a Node was changed.
+type nodeReactor interface {
+	nodeChanged(c *cluster, node *corev1.Node) error
+}
+
 // clusterPlan is what a new cluster is made of.
 type clusterPlan struct {
 	name string
@@ -43,6 +48,8 @@ type clusterPlan struct {
 	endpoint string
 	// sans are more names in the API server's certificate.
 	sans []string
+	// cloud is the scheme of the provider IDs that the cluster's own cloud controller gives to Nodes, or "" without one.
+	cloud string
 	// ca signs what servers show, clientCA what clients of the API server show, etcdCA what etcd and its clients do.
 	ca, clientCA, etcdCA *authority
 }
@@ -60,7 +67,7 @@ type nodeRegistration struct {
 var errNoInstaller = errors.New("no Kubernetes is installed")
 
 // readers are those of all distributions.
-var readers = []func(*userData) (installer, error){readKubeadm}
+var readers = []func(*userData) (installer, error){readKubeadm, readRKE2}
 
 // readInstaller finds the installer that the user data runs.
 func readInstaller(data *userData) (installer, error) {

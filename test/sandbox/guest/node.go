@@ -58,8 +58,11 @@ func (m *member) newNode() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: m.node, Labels: map[string]string{
 			corev1.LabelHostname: m.node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		}},
-		// Only a cloud provider sets the provider ID, and there is none: the MAAS provider sets it.
+		// Without a cloud controller nothing else sets the provider ID: the MAAS provider does.
 		Spec: corev1.NodeSpec{ProviderID: m.registration.KubeletExtraArgs["provider-id"]},
+	}
+	if node.Spec.ProviderID == "" && m.cluster.cloud != "" {
+		node.Spec.ProviderID = m.cluster.cloud + "://" + m.node
 	}
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
 	maps.Copy(node.Labels, m.registration.roles)
@@ -313,6 +316,18 @@ func (c *cluster) electLeader() error {
 		return fmt.Errorf("electing %s: %w", candidate.Name, err)
 	}
 	return nil
+}
+
+// react does what the cluster's distribution does when a client has changed a Node.
+func (c *cluster) react(name string) {
+	reactor, ok := c.founder.(nodeReactor)
+	if !ok {
+		return
+	}
+	node := &corev1.Node{}
+	if c.objects.Get(noContext, key("", name), node) == nil {
+		_ = reactor.nodeChanged(c, node) // in memory, only what is gone fails
+	}
 }
 
 // collect removes pods of nodes that are gone, as the cluster's pod garbage collector does. An etcd member stays until

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap_test leads clusters of other bootstrap and control-plane providers than kubeadm's through their
+// lives, with the real controllers of those providers. A provider that is not built is skipped, unless
+// CAPMAAS_REQUIRE_PROVIDERS is 1; `make tools-NAME` builds it.
+package bootstrap_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+)
+
+// box is the sandbox of all tests; it is nil where no provider is built.
+var box *sandbox.Sandbox
+
+var providers = []sandbox.BootstrapProvider{sandbox.RKE2}
+
+func TestMain(m *testing.M) {
+	for _, provider := range providers {
+		if provider.Built() == nil {
+			os.Exit(life.Main(m, sandbox.Options{
+				LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Lease: 20 * time.Second,
+				Eager: true,
+			}, &box))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// require runs a provider, or skips the test where that can't be.
+func require(t *testing.T, provider sandbox.BootstrapProvider) {
+	t.Helper()
+	err := provider.Built()
+	if err == nil {
+		err = box.AddBootstrapProvider(t.Context(), provider)
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CAPMAAS_REQUIRE_PROVIDERS") != "1" && (errors.Is(err, sandbox.ErrNotBuilt) || errors.Is(err, os.ErrPermission)):
+		t.Skip(err)
+	default:
+		t.Fatal(err)
+	}
+}
