@@ -114,6 +114,20 @@ func TestLifeOfAVM(t *testing.T) {
 			t.Errorf("MAAS got the user data %q", seen.UserData)
 		}
 	})
+	t.Run("a Node with another provider ID is not its own", func(t *testing.T) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}, Spec: corev1.NodeSpec{ProviderID: "rke2://" + m.Status.Hostname}}
+		if err := w.workload.Create(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		w.poke(m)
+		w.eventsOf(m, infrav1.ProviderIDDiffersReason, node.Spec.ProviderID, m.Spec.ProviderID)
+		if m.Status.NodeName != "" {
+			t.Errorf("it is known by the Node %s", m.Status.NodeName)
+		}
+		if err := w.workload.Delete(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("the Node gets its provider ID", func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
 		if err := w.workload.Create(t.Context(), node); err != nil {

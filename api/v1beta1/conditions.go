@@ -265,6 +265,9 @@ const (
 	// MachineNotOursReason: the machine belongs to another user. It is not changed.
 	MachineNotOursReason = "MachineNotOurs"
 
+	// ProviderIDDiffersReason: the machine's Node has another provider ID than the machine. Only events have it.
+	ProviderIDDiffersReason = "ProviderIDDiffers"
+
 	// MachineReleasedReason: another user released the machine in MAAS after it was provisioned.
 	MachineReleasedReason = "MachineReleased"
 
