@@ -48,8 +48,11 @@ func readOwner(object *unstructured.Unstructured) (*owner, error) {
 	if observed, found, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration"); found {
 		cp.observed = observed >= object.GetGeneration()
 	}
-	if n, found, _ := unstructured.NestedInt64(object.Object, "status", "upToDateReplicas"); found {
-		cp.upToDate = int(n)
+	for _, name := range []string{"upToDateReplicas", "updatedReplicas"} { // contracts v1beta2 and v1beta1
+		if n, found, _ := unstructured.NestedInt64(object.Object, "status", name); found {
+			cp.upToDate = int(n)
+			break
+		}
 	}
 	if surge, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "rollout", "strategy", "rollingUpdate", "maxSurge"); found {
 		cp.maxSurge = fmt.Sprint(surge)

@@ -204,6 +204,9 @@ func TestReadOwner(t *testing.T) {
 			}}, map[string]any{"observedGeneration": int64(3), "upToDateReplicas": int64(2), "conditions": said}),
 			controlPlane{observed: true, upToDate: 2, maxSurge: "0", rolloutAfter: now},
 		},
+		"of the older contract": {
+			object(map[string]any{"replicas": int64(3)}, map[string]any{"updatedReplicas": int64(2)}), controlPlane{observed: true, upToDate: 2, maxSurge: "1"},
+		},
 		"what every kind has": {object(map[string]any{"replicas": int64(3)}, map[string]any{}), controlPlane{observed: true, upToDate: -1, maxSurge: "1"}},
 		"a change since": {
 			object(map[string]any{"replicas": int64(3)}, map[string]any{"observedGeneration": int64(2)}), controlPlane{upToDate: -1, maxSurge: "1"},

@@ -79,7 +79,7 @@ func clonedTemplate(ctx context.Context, c client.Client, cluster *clusterv1.Clu
 func InfrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	for _, path := range [][]string{
 		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
-		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"},
+		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"}, {"spec", "infrastructureRef"},
 	} {
 		ref, found, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
 		if found && ref["kind"] == "MaasMachineTemplate" {

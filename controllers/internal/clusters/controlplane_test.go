@@ -20,6 +20,7 @@ func TestTheTemplateOfAControlPlaneIsFound(t *testing.T) {
 		"v1beta2":              {in(map[string]any{"spec": map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}}), "t"},
 		"v1beta1":              {in(map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}), "t"},
 		"Canonical Kubernetes": {in(map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}), "t"},
+		"older RKE2":           {map[string]any{"infrastructureRef": ref("MaasMachineTemplate")}, "t"},
 		"Talos, and older k3s": {map[string]any{"infrastructureTemplate": ref("MaasMachineTemplate")}, "t"},
 		"another kind's":       {in(map[string]any{"infrastructureRef": ref("OtherMachineTemplate")}), ""},
 		"none":                 {map[string]any{}, ""},
