@@ -25,22 +25,26 @@ func TestMain(m *testing.M) {
 		if provider.Built() == nil {
 			os.Exit(life.Main(m, sandbox.Options{
 				LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Lease: 20 * time.Second,
-				Eager: true,
+				Eager: true, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 			}, &box))
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// require runs a provider, or skips the test where that can't be.
+// running are the names of the providers that were started; they run until the sandbox ends.
+var running = map[string]bool{}
+
+// require has a provider run, or skips the test where that can't be.
 func require(t *testing.T, provider sandbox.BootstrapProvider) {
 	t.Helper()
 	err := provider.Built()
-	if err == nil {
+	if err == nil && !running[provider.Name] {
 		err = box.AddBootstrapProvider(t.Context(), provider)
 	}
 	switch {
 	case err == nil:
+		running[provider.Name] = true
 	case os.Getenv("CAPMAAS_REQUIRE_PROVIDERS") != "1" && (errors.Is(err, sandbox.ErrNotBuilt) || errors.Is(err, os.ErrPermission)):
 		t.Skip(err)
 	default:
