@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
 )
 
 const (
@@ -44,8 +46,10 @@ func dump(t *testing.T, box *sandbox.Sandbox) {
 	}
 	logs, _ := filepath.Glob(filepath.Join(box.LogDir, "*.log"))
 	for _, name := range logs {
-		ours := strings.Contains(name, sandbox.ManagerContainer) || strings.Contains(name, sandbox.InitializerContainer)
-		if data, err := os.ReadFile(name); err == nil && ours {
+		wanted := slices.ContainsFunc([]string{sandbox.ManagerContainer, sandbox.InitializerContainer, capi.ExternalLog}, func(part string) bool {
+			return strings.Contains(filepath.Base(name), part)
+		})
+		if data, err := os.ReadFile(name); err == nil && wanted {
 			fmt.Fprintf(&out, "\nThe end of %s:\n%s\n", filepath.Base(name), data[max(0, len(data)-logTail):])
 		}
 	}

@@ -2,7 +2,7 @@
 
 // Package capi runs Cluster API in this process: the unmodified reconcilers and webhooks of its core, kubeadm
 // bootstrap and kubeadm control-plane providers, installed from the manifests of their release. The webhooks
-// listen on 127.0.0.1.
+// listen on 127.0.0.1. Other providers run as programs (StartExternal).
 package capi
 
 import (

@@ -48,6 +48,9 @@ type ExternalOptions struct {
 	Dir, LogDir string
 }
 
+// ExternalLog begins the names of these providers' logs.
+const ExternalLog = "provider-"
+
 // webhookPort is where a provider serves its webhooks, by default.
 const webhookPort = "9443"
 
@@ -101,7 +104,7 @@ func (e *Externals) start(ctx context.Context, options ExternalOptions, external
 			"--webhook-cert-dir=" + certificates,
 		}, external.Args...),
 		Env:     []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy},
-		LogFile: filepath.Join(options.LogDir, external.Name+".log"),
+		LogFile: filepath.Join(options.LogDir, ExternalLog+external.Name+".log"),
 	})
 	if err != nil {
 		return err
