@@ -38,9 +38,9 @@ var flavors = map[string]string{
 }
 
 // otherFlavors are those of other bootstrap providers, with the variables that they add. That they are accepted is tested
-// with those providers, in e2e/bootstrap.
+// with those providers, in e2e/bootstrap, and in TestFlavorsOfOtherBootstrapProviders.
 var otherFlavors = map[string][]string{
-	"lxd-rke2": {"RKE2_AIR_GAPPED"},
+	"lxd-rke2": {"RKE2_AIR_GAPPED"}, "lxd-k3s": nil, "lxd-ck8s": nil,
 }
 
 // allFlavors are the names of both.

@@ -11,9 +11,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // operator is the module of the Cluster API Operator, which is only read.
@@ -23,14 +21,7 @@ const operator = "sigs.k8s.io/cluster-api-operator@v0.29.0"
 // Turtles contains the operator.
 func TestOperatorsObjects(t *testing.T) {
 	t.Parallel()
-	crd := filepath.Join(downloaded(t, operator), "config", "crd", "bases", "operator.cluster.x-k8s.io_infrastructureproviders.yaml")
-	config, err := clientcmd.BuildConfigFromFlags("", management.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{crd}}); err != nil {
-		t.Fatal(err)
-	}
+	installCRDs(t, downloaded(t, operator), "config/crd/bases/operator.cluster.x-k8s.io_infrastructureproviders.yaml")
 	seen := 0
 	for _, o := range objectsIn(t, "clusterctl.md") {
 		switch o.GetKind() {
