@@ -257,8 +257,8 @@ vet: ## Run go vet.
 tools-test:
 	@$(call build-tools,$(TEST_TOOLS))
 
-.PHONY: tools-rke2
-tools-rke2:
+.PHONY: tools-rke2 tools-k3s
+tools-rke2 tools-k3s:
 	@$(call build-tools,$(@:tools-%=%-bootstrap) $(@:tools-%=%-control-plane))
 
 # A provider that can't be downloaded is not tested, unless CAPMAAS_REQUIRE_PROVIDERS is 1.

@@ -27,7 +27,7 @@ assets=${KUBEBUILDER_ASSETS:-}
 control_plane="etcd kube-apiserver kubectl kube-controller-manager"
 tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
 # Each costs minutes, and only the tests of bootstrap providers use them.
-providers="rke2-bootstrap rke2-control-plane"
+providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -44,6 +44,8 @@ package_of() {
   golangci-lint) echo github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
   rke2-bootstrap) echo github.com/rancher/cluster-api-provider-rke2/bootstrap ;;
   rke2-control-plane) echo github.com/rancher/cluster-api-provider-rke2/controlplane ;;
+  k3s-bootstrap) echo github.com/k3s-io/cluster-api-k3s/bootstrap ;;
+  k3s-control-plane) echo github.com/k3s-io/cluster-api-k3s/controlplane ;;
   *)
     echo "build.sh: unknown tool \"$1\"; there are: $tools $providers" >&2
     return 1
@@ -56,6 +58,7 @@ module_dir() {
   case $1 in
   golangci-lint) echo "$here/lint" ;;
   rke2-*) echo "$here/providers/rke2" ;;
+  k3s-*) echo "$here/providers/k3s" ;;
   *) echo "$here" ;;
   esac
 }
