@@ -19,10 +19,26 @@ type BootstrapProvider struct {
 	externals []capi.External
 }
 
+// resync makes a provider look at its objects again and again. Otherwise it does so after half a minute, or after a
+// backoff of minutes where a slow computer made it fail often.
+const resync = "--sync-period=2s"
+
 // RKE2 is Rancher's provider of RKE2.
 var RKE2 = BootstrapProvider{Name: "rke2", externals: []capi.External{
-	{Name: "rke2-bootstrap", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "bootstrap"},
-	{Name: "rke2-control-plane", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "controlplane"},
+	{
+		Name: "rke2-bootstrap", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "bootstrap",
+		CertificateFlag: "--webhook-cert-dir", Args: []string{resync},
+	},
+	{
+		Name: "rke2-control-plane", Module: "github.com/rancher/cluster-api-provider-rke2", Dir: "controlplane",
+		CertificateFlag: "--webhook-cert-dir", Args: []string{resync},
+	},
+}}
+
+// K3s is the k3s project's provider of k3s.
+var K3s = BootstrapProvider{Name: "k3s", externals: []capi.External{
+	{Name: "k3s-bootstrap", Module: "github.com/k3s-io/cluster-api-k3s", Dir: "bootstrap", Args: []string{resync}},
+	{Name: "k3s-control-plane", Module: "github.com/k3s-io/cluster-api-k3s", Dir: "controlplane", Args: []string{resync}},
 }}
 
 // ErrNotBuilt is returned for a provider whose programs are not in CAPMAAS_BIN.

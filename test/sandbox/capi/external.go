@@ -28,7 +28,10 @@ type External struct {
 	Name string
 	// Module has the provider's manifests, in config/default below Dir.
 	Module, Dir string
-	// Args of the program, apart from --webhook-cert-dir.
+	// CertificateFlag names the directory of the webhooks' certificate. Without one it is at controller-runtime's place
+	// in the directory for temporary files.
+	CertificateFlag string
+	// Args are more arguments of the program.
 	Args []string
 }
 
@@ -79,7 +82,8 @@ func StartExternal(ctx context.Context, options ExternalOptions, externals []Ext
 func (e *Externals) start(ctx context.Context, options ExternalOptions, external External) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	certificates := filepath.Join(options.Dir, external.Name)
+	temporary := filepath.Join(options.Dir, external.Name)
+	certificates := filepath.Join(temporary, "k8s-webhook-server", "serving-certs")
 	ca, err := writeWebhookCertificate(certificates)
 	if err != nil {
 		return err
@@ -96,14 +100,15 @@ func (e *Externals) start(ctx context.Context, options ExternalOptions, external
 	if err != nil {
 		return err
 	}
+	arguments := []string{fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), filepath.Join(options.Programs, external.Name)}
+	if external.CertificateFlag != "" {
+		arguments = append(arguments, external.CertificateFlag+"="+certificates)
+	}
 	program, err := process.Start(process.Spec{
-		Name: external.Name,
-		Path: "/usr/bin/nsenter",
-		Args: append([]string{
-			fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), filepath.Join(options.Programs, external.Name),
-			"--webhook-cert-dir=" + certificates,
-		}, external.Args...),
-		Env:     []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy},
+		Name:    external.Name,
+		Path:    "/usr/bin/nsenter",
+		Args:    append(arguments, external.Args...),
+		Env:     []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy, "TMPDIR=" + temporary},
 		LogFile: filepath.Join(options.LogDir, ExternalLog+external.Name+".log"),
 	})
 	if err != nil {

@@ -106,12 +106,21 @@ func tlsConfig(m *member) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{*server},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			if hello.ServerName == m.etcdPod() {
+			if m.servesEtcd(hello.ServerName) {
 				return forEtcd, nil
 			}
 			return forAPI, nil
 		},
 	}, nil
+}
+
+// servesEtcd reports whether a client that asks for a name in TLS wants etcd: it asks for a pod of the machine.
+func (m *member) servesEtcd(name string) bool {
+	if name == m.etcdPod() {
+		return true
+	}
+	server := m.cluster.serverOfPod(name)
+	return server != nil && server == m.running()
 }
 
 func (a *authority) sign(name string, names certs.AltNames, usages ...x509.ExtKeyUsage) (*tls.Certificate, error) {
@@ -146,6 +155,7 @@ const memberRemove = "/etcdserverpb.Cluster/MemberRemove"
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.member.cluster
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		r.Host = s.member.etcdPod() // The in-memory etcd knows its members by that, whatever pod led here.
 		s.etcd.ServeHTTP(w, r)
 		if r.URL.Path == memberRemove {
 			c.collect()

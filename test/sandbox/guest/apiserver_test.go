@@ -34,7 +34,7 @@ func newControlPlane(t *testing.T) (*member, *apiServer) {
 	manager.AddResourceGroup("cluster")
 	store := memory{manager.GetResourceGroup("cluster").GetClient()}
 	c := &cluster{manager: manager, pods: store, objects: store, group: "cluster", founder: &kubeadmRun{}, members: map[string]*member{}}
-	m := &member{cluster: c, node: "metal-a1", controlPlane: true, first: true, version: "v1.35.0"}
+	m := &member{cluster: c, node: "metal-a1", etcd: "metal-a1", controlPlane: true, first: true, version: "v1.35.0"}
 	c.add(m)
 	s := &apiServer{member: m, api: inmemoryapi.NewAPIServerHandler(manager, logr.Discard(), func(string) (string, error) { return c.group, nil })}
 	m.setServer(s)

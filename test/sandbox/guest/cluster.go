@@ -40,6 +40,7 @@ type cluster struct {
 type member struct {
 	cluster      *cluster
 	node         string
+	etcd         string // the name of its etcd member
 	systemID     string
 	addresses    []netip.Addr
 	port         uint16 // of the API server
@@ -153,9 +154,15 @@ func newMember(c *cluster, run installer, m simulator.MachineSnapshot, version s
 	if node == "" {
 		node = m.Hostname
 	}
+	node = strings.ToLower(node)
+	etcd := node
+	if e, ok := run.(embedder); ok {
+		etcd = e.etcdMember(node)
+	}
 	return &member{
 		cluster:      c,
-		node:         strings.ToLower(node),
+		node:         node,
+		etcd:         etcd,
 		systemID:     m.SystemID,
 		addresses:    m.Addresses,
 		port:         port,
@@ -225,7 +232,7 @@ func (m *member) running() *apiServer {
 	return m.server
 }
 
-func (m *member) etcdPod() string { return "etcd-" + m.node }
+func (m *member) etcdPod() string { return "etcd-" + m.etcd }
 
 // apiServerNames are those that kubeadm puts into the certificate.
 func (m *member) apiServerNames() certs.AltNames {

@@ -41,6 +41,16 @@ type nodeReactor interface {
 	nodeChanged(c *cluster, node *corev1.Node) error
 }
 
+// embedder is an installer whose control planes run all components in one process, so that there are no static pods.
+type embedder interface {
+	// etcdMember names the etcd member of a node.
+	etcdMember(node string) string
+	// nodeAnnotations of a new Node.
+	nodeAnnotations(m *member) map[string]string
+	// pods of a control plane. The in-memory etcd has one more, which stands for the member.
+	pods(m *member) []*corev1.Pod
+}
+
 // clusterPlan is what a new cluster is made of.
 type clusterPlan struct {
 	name string
@@ -67,7 +77,7 @@ type nodeRegistration struct {
 var errNoInstaller = errors.New("no Kubernetes is installed")
 
 // readers are those of all distributions.
-var readers = []func(*userData) (installer, error){readKubeadm, readRKE2}
+var readers = []func(*userData) (installer, error){readKubeadm, readRKE2, readK3s}
 
 // readInstaller finds the installer that the user data runs.
 func readInstaller(data *userData) (installer, error) {

@@ -22,7 +22,10 @@ import (
 // noContext is for the objects in memory, which are available at once.
 var noContext = context.Background()
 
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+const (
+	controlPlaneLabel  = "node-role.kubernetes.io/control-plane"
+	uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+)
 
 // setUp registers the node and what runs on it, or marks it ready again.
 func (c *cluster) setUp(m *member) error {
@@ -35,7 +38,7 @@ func (c *cluster) setUp(m *member) error {
 		return err
 	}
 	if m.controlPlane {
-		if err := c.createStaticPods(m); err != nil {
+		if err := c.createPods(m); err != nil {
 			return err
 		}
 	}
@@ -67,9 +70,20 @@ func (m *member) newNode() *corev1.Node {
 	maps.Copy(node.Labels, labelsOf(m.registration.KubeletExtraArgs["node-labels"]))
 	maps.Copy(node.Labels, m.registration.roles)
 	if m.registration.Taints != nil {
-		node.Spec.Taints = *m.registration.Taints
+		node.Spec.Taints = slices.Clone(*m.registration.Taints)
+	}
+	if e, ok := m.cluster.founder.(embedder); ok {
+		node.Annotations = e.nodeAnnotations(m)
+	}
+	if m.uninitialized() {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: uninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
 	return node
+}
+
+// uninitialized reports whether the kubelet waits for a cloud controller that the cluster does not have.
+func (m *member) uninitialized() bool {
+	return m.registration.KubeletExtraArgs["cloud-provider"] == "external" && m.cluster.cloud == ""
 }
 
 func labelsOf(text string) map[string]string {
@@ -185,8 +199,8 @@ func podsOn(s store, node string) ([]corev1.Pod, error) {
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != node }), nil
 }
 
-// createStaticPods makes the mirror pods of a control plane.
-func (c *cluster) createStaticPods(m *member) error {
+// createPods makes the pods of a control plane: mirror pods, or those of the distribution.
+func (c *cluster) createPods(m *member) error {
 	if err := c.forgetMember(m); err != nil {
 		return err
 	}
@@ -194,11 +208,14 @@ func (c *cluster) createStaticPods(m *member) error {
 	if err != nil {
 		return err
 	}
-	if err := create(c.pods, m.staticPod("etcd", annotations)); err != nil {
-		return err
+	etcd := m.staticPod("etcd", annotations)
+	etcd.Name = m.etcdPod()
+	pods := []*corev1.Pod{m.staticPod("kube-apiserver", nil), m.staticPod("kube-controller-manager", nil), m.staticPod("kube-scheduler", nil)}
+	if e, ok := c.founder.(embedder); ok {
+		pods = e.pods(m)
 	}
-	for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		if err := create(c.pods, m.staticPod(component, nil)); err != nil {
+	for _, pod := range append(pods, etcd) {
+		if err := create(c.pods, pod); err != nil {
 			return err
 		}
 	}
