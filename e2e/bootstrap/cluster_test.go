@@ -18,6 +18,45 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
+// distribution is what differs between the lives of clusters.
+type distribution struct {
+	provider            sandbox.BootstrapProvider
+	flavor, name        string
+	kind                string // of the control plane
+	version, newVersion string
+}
+
+// lead leads a cluster of a flavor through its life: it comes up, scales, leaves a host that is emptied, is upgraded and
+// deleted.
+func lead(t *testing.T, d distribution) {
+	t.Helper()
+	require(t, d.provider)
+	l := life.Begin(t, box, d.name)
+	l.Create(flavor(t, d.flavor, d.name, d.version, 3, 2))
+	awaitTemplate(l)
+	l.Available(5)
+	checkKinds(l)
+	checkVersions(l, d.version)
+
+	scaleControlPlane(l, d.kind, 1)
+	l.Available(3)
+	scaleControlPlane(l, d.kind, 3)
+	scaleWorkers(l, 1)
+	l.Available(4)
+	evacuate(l)
+	l.Available(4)
+
+	change(l, controlPlane(d.kind), func(o *unstructured.Unstructured) error {
+		return unstructured.SetNestedField(o.Object, d.newVersion, "spec", "version")
+	})
+	l.Wait("the control planes to be upgraded", func() (bool, string, error) { return upgraded(l, true, d.newVersion) })
+	changeWorkers(l, func(md *clusterv1.MachineDeployment) { md.Spec.Template.Spec.Version = d.newVersion })
+	l.Wait("the workers to be upgraded", func() (bool, string, error) { return upgraded(l, false, d.newVersion) })
+	l.Available(4)
+	checkVersions(l, d.newVersion)
+	l.Delete()
+}
+
 // flavor is a cluster of a flavor.
 func flavor(t *testing.T, flavor, name, version string, controlPlanes, workers int) string {
 	t.Helper()
@@ -70,10 +109,13 @@ func setEvacuate(l *life.Life, host *infrav1.LXDHost, evacuate bool) {
 	}
 }
 
+// versions of the kinds of control planes that the flavors have.
+var versions = map[string]string{"RKE2ControlPlane": "v1beta1", "KThreesControlPlane": "v1beta2"}
+
 // controlPlane is the cluster's, of a kind.
 func controlPlane(kind string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1beta1", Kind: kind})
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: versions[kind], Kind: kind})
 	return o
 }
 
