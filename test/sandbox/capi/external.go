@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -100,13 +101,17 @@ func (e *Externals) start(ctx context.Context, options ExternalOptions, external
 	if err != nil {
 		return err
 	}
+	enter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
 	arguments := []string{fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), filepath.Join(options.Programs, external.Name)}
 	if external.CertificateFlag != "" {
 		arguments = append(arguments, external.CertificateFlag+"="+certificates)
 	}
 	program, err := process.Start(process.Spec{
 		Name:    external.Name,
-		Path:    "/usr/bin/nsenter",
+		Path:    enter,
 		Args:    append(arguments, external.Args...),
 		Env:     []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy, "TMPDIR=" + temporary},
 		LogFile: filepath.Join(options.LogDir, ExternalLog+external.Name+".log"),
