@@ -206,6 +206,7 @@ func (s *Simulator) finishDeploy(m *machine) {
 		s.fail(m, text)
 		return
 	}
+	m.install()
 	m.netboot = false
 	s.leaseDHCP(m)
 	if im := s.imageOf(m); im != nil {
@@ -249,6 +250,7 @@ func (s *Simulator) startErase(m *machine, erase erasing) {
 				return
 			}
 			m.erased = erase.kind
+			m.eraseAll()
 			s.stopAndFinish(m)
 		})
 	})

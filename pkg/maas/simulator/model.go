@@ -207,6 +207,7 @@ type disk struct {
 	idPath      string
 	storagePool string
 	tags        []string
+	data        string // what a tester wrote, until it is lost
 }
 
 // dnsResource is a name with addresses in a domain.
@@ -262,6 +263,7 @@ type machine struct {
 	memory           int // MiB
 	swapSize         *int
 	disks            []*disk
+	unlisted         []*disk // those that MAAS does not know any more
 	ifaces           []*iface
 	zone             *zone
 	pool             *pool

@@ -33,8 +33,10 @@ type MachineSnapshot struct {
 	Memory   int      `json:"memory"` // MiB
 	Disks    []int64  `json:"disks"`  // bytes
 	// Storage is what its disks hold: name, bytes and use of each disk, partition and volume.
-	Storage   []string     `json:"storage,omitempty"`
-	Addresses []netip.Addr `json:"addresses"`
+	Storage []string `json:"storage,omitempty"`
+	// Data is what testers wrote to its disks, by their names.
+	Data      map[string]string `json:"data,omitempty"`
+	Addresses []netip.Addr      `json:"addresses"`
 	// Interfaces begin with the boot interface.
 	Interfaces []InterfaceSnapshot `json:"interfaces"`
 	// Image is osystem/series, such as "ubuntu/jammy" or "custom/u-2204-k8s"; empty before a deploy.
@@ -94,7 +96,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 	for _, d := range m.disks {
 		snap.Disks = append(snap.Disks, d.size)
 	}
-	snap.Storage = m.storage.lines(m)
+	snap.Storage, snap.Data = m.storage.lines(m), m.contents()
 	for _, nic := range m.ifaces {
 		snap.Interfaces = append(snap.Interfaces, snapshotInterface(nic))
 	}
