@@ -21,6 +21,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/leftvms"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
@@ -88,6 +89,8 @@ type Options struct {
 	// LeftVMInterval is the least time between two questions to a host that may have a VM left and does not respond; 0 is
 	// leftvms.Interval.
 	LeftVMInterval time.Duration
+	// KeepInterval is the time between two looks at the machines that are kept for a cluster; 0 is keep.Interval.
+	KeepInterval time.Duration
 	// RoomDelay is how long changes of LXDHosts are gathered before the room for templates is counted again; 0 is
 	// maasmachinetemplate.DefaultDelay.
 	RoomDelay time.Duration
@@ -147,6 +150,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		&leftvms.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
 			Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval), WatchFilter: o.WatchFilter,
+		},
+		&keep.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
+			Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
 		},
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),

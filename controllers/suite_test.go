@@ -267,7 +267,7 @@ func (w *world) startManager(scheme *runtime.Scheme) {
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
 		QuarantineInterval: readOften, RemediationInterval: readOften,
-		Evacuation: w.evacuation, EvacuationInterval: readOften, LeftVMInterval: readOften,
+		Evacuation: w.evacuation, EvacuationInterval: readOften, LeftVMInterval: readOften, KeepInterval: readOften,
 		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {
@@ -361,14 +361,17 @@ func (w *world) own(owner, object client.Object) {
 	}
 }
 
-// newMachine makes a Machine with bootstrap data, and its MaasMachine.
-func (w *world) newMachine(name string, controlPlane bool, spec infrav1.MaasMachineSpec) *infrav1.MaasMachine {
+// newMachine makes a Machine with bootstrap data, and its MaasMachine. change changes the metadata of both.
+func (w *world) newMachine(name string, controlPlane bool, spec infrav1.MaasMachineSpec, change ...func(*metav1.ObjectMeta)) *infrav1.MaasMachine {
 	w.t.Helper()
 	labels := map[string]string{clusterv1.ClusterNameLabel: clusterName}
 	if controlPlane {
 		labels[clusterv1.MachineControlPlaneLabel] = ""
 	}
 	meta := metav1.ObjectMeta{Name: name, Namespace: w.namespace, Labels: labels}
+	for _, c := range change {
+		c(&meta)
+	}
 	w.create(&corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"value": "#cloud-config\n# " + name}})
 	machine := &clusterv1.Machine{ObjectMeta: meta, Spec: clusterv1.MachineSpec{
 		ClusterName:       clusterName,

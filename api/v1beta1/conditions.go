@@ -132,6 +132,13 @@ const (
 	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
 	NoMachineAvailableReason = "NoMachineAvailable"
 
+	// KeptMachineLostReason: another user of MAAS got the machine that was kept for this one between its release and its
+	// acquisition, and no other one fits. It is tried again.
+	KeptMachineLostReason = "KeptMachineLost"
+
+	// KeepingReason: the machine is switched off to wait for the next Machine, or that one is releasing it to take it.
+	KeepingReason = "Keeping"
+
 	// ImageNotFoundReason: MAAS has no such image, or not for the architecture. Nothing is acquired until it has.
 	ImageNotFoundReason = "ImageNotFound"
 

@@ -28,6 +28,10 @@ const StaticIPAnnotation = "capmaas.io/static-ip"
 // back in the pool.
 const InterfacesAnnotation = "capmaas.io/interfaces"
 
+// GivesBackAnnotation on a MaasMachine means that the manager made it to give a machine back that was kept for the next
+// Machine, and that none took. It is the machine's system id. Such a MaasMachine is deleted at once.
+const GivesBackAnnotation = "capmaas.io/gives-back"
+
 // Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
 // topology.kubernetes.io/zone (the MAAS zone). A name in MAAS that can't be a label's value is left out.
 const (
@@ -413,6 +417,7 @@ const (
 )
 
 // MachineRelease is how a bare-metal machine is given back.
+// +kubebuilder:validation:XValidation:rule="!has(self.keep) || !has(self.erase) || self.erase == 'none'",fieldPath=".keep",message="keep needs erase: none, as erasing destroys what is on the disks; remove one of them"
 type MachineRelease struct {
 	// erase is how MAAS erases all disks of the machine before it is Ready for others. none: not at all, unless MAAS's
 	// own settings require erasing on release. quick (minutes): removes file system and partition signatures, and
@@ -423,6 +428,24 @@ type MachineRelease struct {
 	// +optional
 	// +kubebuilder:default=none
 	Erase EraseMode `json:"erase,omitempty"`
+
+	// keep leaves the machine to the next Machine of the same control plane, MachineDeployment or MachineSet if that
+	// lacks one, as in a rollout with maxSurge 0, instead of giving it back. The machine is switched off and waits,
+	// Deployed and ours in MAAS, so that nobody else gets it; the next Machine, whose template must have keep, too,
+	// releases it, acquires it again and deploys it. Its disks are not erased, but MAAS's installer removes the
+	// signatures of all disks that MAAS lists. Default: the machine is given back.
+	// +optional
+	Keep *MachineKeep `json:"keep,omitempty"`
+}
+
+// MachineKeep is how a bare-metal machine waits for the next Machine.
+type MachineKeep struct {
+	// timeoutSeconds is after how many seconds the machine is given back if no Machine has taken it. Default: 3600.
+	// +optional
+	// +kubebuilder:default=3600
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=86400
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
 // Mode returns the erase mode, with the default applied.

@@ -64,6 +64,8 @@ var allowedMachineUpdates = []update{
 	{name: "both recorded at once", from: "{image: i}", to: "{image: i, systemID: abc, providerID: 'maas-lxd:///abc'}"},
 	{name: "disks to be erased after all", from: "{image: i}", to: "{image: i, release: {erase: full}}"},
 	{name: "disks to be erased otherwise", from: "{image: i, release: {erase: full}}", to: "{image: i, release: {erase: quick}}"},
+	{name: "a machine to be kept after all", from: "{image: i}", to: "{image: i, release: {keep: {timeoutSeconds: 600}}}"},
+	{name: "a machine not to be kept after all", from: "{image: i, release: {keep: {}}}", to: "{image: i, release: {erase: full}}"},
 	{name: "disks not to be erased after all", from: "{image: i, release: {erase: secure}}", to: "{image: i}"},
 	// What a typed client leaves out when it writes back what it read.
 	{name: "empty values dropped", from: "{image: i, tags: [], notTags: [], dynamicLXD: false, deployInMemory: false, kernelCrashDump: false, hardwareSync: false}", to: "{image: i}"},

@@ -295,6 +295,10 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
+	if kept := len(rec.Kept); kept > 0 {
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) that were kept to be given back", kept)
+		return ctrl.Result{RequeueAfter: report.CapacityRetry}, nil
+	}
 	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
 	if err != nil {
 		return ctrl.Result{}, err

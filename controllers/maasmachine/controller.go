@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.address, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
+		r.lookup, r.address, r.succession, r.adoption, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
 	}
 }
@@ -120,7 +120,7 @@ func (r *Reconciler) vmSteps() []step {
 
 // bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.release, r.restoration}
+	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.keep, r.release, r.restoration}
 }
 
 // vmDeletion deletes a VM, and makes sure that its host no longer has it.
@@ -214,6 +214,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	if l.kept {
+		return r.finishDeletion(ctx, m, "the machine is kept for the next Machine of the same owner")
+	}
 	return r.finishDeletion(ctx, m, givenBack)
 }
 
@@ -288,6 +291,8 @@ type life struct {
 	foreign *maas.Machine
 	// left is what another object of ours has left on the machine.
 	left machine.Leftover
+	// kept means that the machine waits for the next Machine.
+	kept bool
 	// released means that the machine is released to the pool, though the spec wants a VM: it was not composed for us.
 	released bool
 	// proven means that MAAS proved to this reconcile that the machine is ours.

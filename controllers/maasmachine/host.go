@@ -364,11 +364,10 @@ func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	err := r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
-		_, err := l.Inventory.Client().PowerOffMachine(ctx, permit, l.maas.SystemID, "released by Cluster API")
-		return err
+		return l.Machines.SwitchOff(ctx, permit, l.maas)
 	})
 	if err != nil {
-		return proceed, fmt.Errorf("switching the machine off: %w", err)
+		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.RetiringReason, "switching the machine off before its release")
 	return waitAtMost(retireRetry), nil

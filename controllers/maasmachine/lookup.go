@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -197,15 +198,21 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 // acquired continues with a machine that is proven to be ours.
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID))
+	if l.left == (machine.Leftover{}) {
+		l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID))
+	}
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
+	r.tellDataDisks(l)
 	return r.store(ctx, l, m.SystemID)
 }
 
 // store records the machine's id at once: from here on it can't be lost.
 func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
-	return l.record.Store(ctx, (*record.Data).Acquired, l.recordOwner, func(m client.Object) {
+	return l.record.Store(ctx, func(d *record.Data) {
+		d.Acquired()
+		d.Lost = ""
+	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 	}, l.recordLeft)
 }

@@ -97,6 +97,10 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 		}
 		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped after failures: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
 	}
+	if lost := l.record.Lost; lost != "" {
+		notDeployed(l.MaasMachine, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one. MAAS says: %s", lost, message)
+		return waitAtMost(after)
+	}
 	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
 	return waitAtMost(after)
 }

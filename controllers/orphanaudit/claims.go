@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // ManagementID identifies this management cluster: it is the UID of its namespace kube-system, which is created with
@@ -42,6 +43,7 @@ func ReadClaims(ctx context.Context, reader client.Reader, managementID, namespa
 		byName[client.ObjectKeyFromObject(&all.Items[i])] = &all.Items[i]
 	}
 	var known []orphans.Cluster
+	var objects []orphans.Object
 	for i := range maasClusters.Items {
 		c := &maasClusters.Items[i]
 		cluster := byName[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}]
@@ -49,8 +51,14 @@ func ReadClaims(ctx context.Context, reader client.Reader, managementID, namespa
 			Namespace: c.Namespace, Name: c.Name, OwnerID: c.Annotations[infrav1.OwnerIDAnnotation],
 			Paused: annotations.HasPaused(c) || (cluster != nil && annotations.IsPaused(cluster, c)),
 		})
+		recorded, err := record.Of(c)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading which machines are kept for MaasCluster %s/%s: %w", c.Namespace, c.Name, err)
+		}
+		for _, kept := range recorded.Kept {
+			objects = append(objects, orphans.Object{Namespace: c.Namespace, Name: kept.Machine, SystemID: kept.SystemID})
+		}
 	}
-	var objects []orphans.Object
 	for i := range machines.Items {
 		m := &machines.Items[i]
 		objects = append(objects, orphans.Object{Namespace: m.Namespace, Name: m.Name, SystemID: m.Spec.SystemID})

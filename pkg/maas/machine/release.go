@@ -18,6 +18,13 @@ func (s *Service) Release(ctx context.Context, permit maas.Permit, machine *maas
 	})
 }
 
+// SwitchOff switches a machine off; the power state follows later.
+func (s *Service) SwitchOff(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
+	return s.change(machine, "switching off", func(client *maas.Client) (*maas.Machine, error) {
+		return client.PowerOffMachine(ctx, permit, machine.SystemID, comment)
+	})
+}
+
 // RestoreNetwork removes a static address from a machine that is back in the pool: MAAS keeps static links on release,
 // and the address would stay taken. MAAS also changes the links of allocated machines (api/interfaces.py:
 // ALLOWED_STATES), so the machine is read again right before. RestoreNetwork returns false and changes nothing if

@@ -38,6 +38,10 @@ type Data struct {
 	Excluded string `json:"excluded,omitempty"`
 	// Remediation is how far a MaasRemediation is. The status shows it.
 	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
+	// Lost is the machine that was kept for this object and that another user got, for people; "" if there is none.
+	Lost string `json:"lost,omitempty"`
+	// Kept are machines of a MaasCluster that wait for the next Machine of their owner.
+	Kept []KeptMachine `json:"kept,omitempty"`
 	// Left are VMs that may be left on an LXDHost, which could not be asked when their MaasMachines were deleted.
 	Left []LeftVM `json:"left,omitempty"`
 }

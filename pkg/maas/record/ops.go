@@ -17,6 +17,8 @@ const (
 	Claim    Op = "claim"
 	Compose  Op = "compose"
 	Reserve  Op = "reserve"
+	// TakeOver releases a machine that was kept, and claims it.
+	TakeOver Op = "take-over"
 )
 
 // EndCommissioning cuts the commissioning of a VM short (op=mark_broken). A late one would release the VM.
@@ -46,7 +48,7 @@ const (
 
 // acquires reports whether the operation may give the object something.
 func (o Op) acquires() bool {
-	return o == Allocate || o == Claim || o == Compose || o == Reserve
+	return o == Allocate || o == Claim || o == Compose || o == Reserve || o == TakeOver
 }
 
 // Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// contested is a region with one server, and another user who wants it.
+var contested = strings.Replace(oneServer, "users: [", `users: [{name: thief, keys: ["thief:token:secret"]}, `, 1)
+
+func withKeep(spec infrav1.MaasMachineSpec) infrav1.MaasMachineSpec {
+	spec.Release.Keep = &infrav1.MachineKeep{}
+	return spec
+}
+
+// deployment makes a MachineDeployment, which nobody reconciles.
+func (w *world) deployment(name string, replicas int32) *clusterv1.MachineDeployment {
+	w.t.Helper()
+	labels := map[string]string{clusterv1.MachineDeploymentNameLabel: name}
+	md := &clusterv1.MachineDeployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: clusterv1.MachineDeploymentSpec{
+			ClusterName: clusterName, Replicas: ptr.To(replicas), Selector: metav1.LabelSelector{MatchLabels: labels},
+			Template: clusterv1.MachineTemplateSpec{ObjectMeta: clusterv1.ObjectMeta{Labels: labels}, Spec: clusterv1.MachineSpec{
+				ClusterName: clusterName, Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To("any")},
+				InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachineTemplate", Name: "any"},
+			}},
+		},
+	}
+	w.create(md)
+	return md
+}
+
+func (w *world) scale(md *clusterv1.MachineDeployment, replicas int32) {
+	w.t.Helper()
+	before := md.DeepCopy()
+	md.Spec.Replicas = ptr.To(replicas)
+	if err := w.client.Patch(w.t.Context(), md, client.MergeFrom(before)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// of makes a Machine one of a MachineDeployment.
+func of(md *clusterv1.MachineDeployment) func(*metav1.ObjectMeta) {
+	return func(meta *metav1.ObjectMeta) { meta.Labels[clusterv1.MachineDeploymentNameLabel] = md.Name }
+}
+
+// steals allocates any machine for the thief, and reports whether there was one.
+func (w *world) steals() bool {
+	w.t.Helper()
+	thief, err := maas.NewClient(maas.Config{Endpoint: w.maasURL, APIKey: "thief:token:secret"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer thief.Close()
+	_, err = thief.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{})
+	if err != nil && !errors.Is(err, maas.Conflict) {
+		w.t.Errorf("the thief failed: %v", err)
+	}
+	return err == nil
+}
+
+// keptIn returns how many machines are kept for a cluster.
+func (w *world) keptIn(cluster *infrav1.MaasCluster) int {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+	return len(recorded(w.t, cluster).Kept)
+}
+
+// orphans returns what the audit finds now.
+func (w *world) orphans() []orphans.Finding {
+	w.t.Helper()
+	all, err := w.maasClient().ListMachines(w.t.Context(), maas.MachineFilter{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	claims, _, err := orphanaudit.ReadClaims(w.t.Context(), w.client, thisManagementCluster, w.namespace)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return claims.Audit(all)
+}
+
+// waits checks that a machine waits for the next Machine.
+func (w *world) waits(cluster *infrav1.MaasCluster, systemID string) {
+	w.t.Helper()
+	if m, _ := w.maas.Machine(systemID); w.keptIn(cluster) != 1 || m.Status != "Deployed" || m.Running {
+		w.t.Fatalf("the machine is %s, running: %v; %d are kept", m.Status, m.Running, w.keptIn(cluster))
+	}
+}
+
+// The next Machine gets the server, whatever was done to it, over a restart of the manager, and nobody else gets it while it
+// waits. At the end it is as before.
+func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
+	for name, spec := range map[string]infrav1.MaasMachineSpec{
+		"plain":      {},
+		"interfaces": {Interfaces: bonded},
+		"address":    {StaticIP: "10.77.0.50"},
+		"storage":    shapes["lvm"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = contested })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			md := w.deployment("md", 1)
+			first := w.newMachine("first", false, withKeep(spec), of(md))
+			w.deployed(first)
+			id := first.Spec.SystemID
+			w.delete(first)
+			w.waits(cluster, id)
+			if w.steals() {
+				t.Fatal("another user got the server")
+			}
+			if found := w.orphans(); len(found) != 0 {
+				t.Errorf("the server is taken for an orphan: %+v", found)
+			}
+			w.restart()
+			other := w.newMachine("other", false, withKeep(spec), of(w.deployment("others", 1)))
+			w.refused(other, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+			w.delete(other)
+			second := w.newMachine("second", false, withKeep(spec), of(md))
+			w.deployed(second)
+			if second.Spec.SystemID != id {
+				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
+			}
+			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+			w.scale(md, 0)
+			w.delete(second)
+			w.unchanged(before)
+		})
+	}
+}
+
+// Between the release and the next call anybody may take the server. Who is late says so.
+func TestTheServerThatWasKeptIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = contested })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	md := w.deployment("md", 1)
+	first := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	w.deployed(first)
+	id := first.Spec.SystemID
+	w.delete(first)
+	var stolen atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "release" && at == simulator.After && call.User == "admin" && !stolen.Load() {
+			stolen.Store(w.steals())
+		}
+		return nil
+	})
+	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	w.refused(second, infrav1.MachineDeployedCondition, infrav1.KeptMachineLostReason)
+	if message := conditions.GetMessage(second, infrav1.MachineDeployedCondition); !strings.Contains(message, id) || !strings.Contains(message, "thief") {
+		t.Errorf("%q does not name the server and the thief", message)
+	}
+	if theirs, _ := w.maas.Machine(id); theirs.Owner != "thief" || theirs.Status != "Allocated" {
+		t.Errorf("the thief's machine is now %+v", theirs)
+	}
+	w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+	w.delete(second)
+}
+
+// A server is kept only if a Machine is missing, and the one that goes was well.
+func TestAServerIsNotKeptForNobody(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *infrav1.MaasMachine, *clusterv1.MachineDeployment){
+		"scaled down":       func(w *world, _ *infrav1.MaasMachine, md *clusterv1.MachineDeployment) { w.scale(md, 0) },
+		"its owner is gone": func(w *world, _ *infrav1.MaasMachine, md *clusterv1.MachineDeployment) { w.delete(md) },
+		"it was not healthy": func(w *world, m *infrav1.MaasMachine, _ *clusterv1.MachineDeployment) {
+			w.checked(m.Name, metav1.ConditionFalse)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = contested })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			md := w.deployment("md", 1)
+			m := w.newMachine("m", false, withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}), of(md))
+			w.deployed(m)
+			prepare(w, m, md)
+			w.delete(m)
+			if n := w.keptIn(cluster); n != 0 {
+				t.Errorf("%d machines are kept", n)
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
+// A server that waits is given back, as it was, when no Machine will take it.
+func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
+	for name, give := range map[string]func(*world, *infrav1.MaasCluster, *clusterv1.MachineDeployment){
+		"scaled down":            func(w *world, _ *infrav1.MaasCluster, md *clusterv1.MachineDeployment) { w.scale(md, 0) },
+		"its owner is gone":      func(w *world, _ *infrav1.MaasCluster, md *clusterv1.MachineDeployment) { w.delete(md) },
+		"the time is over":       func(w *world, _ *infrav1.MaasCluster, _ *clusterv1.MachineDeployment) { w.passes(2 * time.Hour) },
+		"the cluster is deleted": func(w *world, c *infrav1.MaasCluster, _ *clusterv1.MachineDeployment) { w.deleteCluster(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withClock, func(w *world) { w.region = contested })
+			empty := w.maas.State()
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			md := w.deployment("md", 1)
+			m := w.newMachine("m", false, withKeep(withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded })), of(md))
+			w.deployed(m)
+			id := m.Spec.SystemID
+			w.delete(m)
+			w.waits(cluster, id)
+			w.restart()
+			give(w, cluster, md)
+			w.await("the server is given back", cluster, func(ctx context.Context) bool {
+				now, _ := w.maas.Machine(id)
+				list := &infrav1.MaasMachineList{}
+				return now.Status == "Ready" && w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && len(list.Items) == 0
+			})
+			if name != "the cluster is deleted" {
+				w.deleteCluster(cluster)
+			}
+			w.unchanged(empty)
+		})
+	}
+}
+
+// The manager dies while a server goes from one MaasMachine to the next, or MAAS is gone.
+func TestAServerThatIsKeptIsNotLostOnTheWay(t *testing.T) {
+	for name, fault := range map[string]simulator.Fault{
+		"the release is lost":      {Op: "release", DropBefore: true, First: 1},
+		"its response is lost":     {Op: "release", DropAfter: true, First: 1},
+		"the allocation is lost":   {Op: "allocate", DropBefore: true, First: 1},
+		"its response is lost too": {Op: "allocate", DropAfter: true, First: 1},
+		"the power is lost":        {Op: "power_off", DropAfter: true, First: 1},
+		"MAAS is gone":             {Method: http.MethodPost, Status: http.StatusServiceUnavailable, First: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = contested })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			md := w.deployment("md", 1)
+			spec := withKeep(infrav1.MaasMachineSpec{Interfaces: bonded})
+			first := w.newMachine("first", false, spec, of(md))
+			w.deployed(first)
+			if _, err := w.maas.AddFault(fault); err != nil {
+				t.Fatal(err)
+			}
+			w.beginDeletion(first)
+			w.restart()
+			w.goes(first)
+			second := w.newMachine("second", false, spec, of(md))
+			w.await("the next Machine begins", second, func(ctx context.Context) bool {
+				return w.client.Get(ctx, client.ObjectKeyFromObject(second), second) == nil && conditions.Has(second, infrav1.MachineDeployedCondition)
+			})
+			w.restart()
+			w.deployed(second)
+			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+			if nics := w.interfacesOf(second.Spec.SystemID); !slices.Contains(nics, "bond0") {
+				t.Errorf("the machine has the interfaces %v", nics)
+			}
+			w.scale(md, 0)
+			w.delete(second)
+			w.unchanged(before)
+		})
+	}
+}
+
+// Disks that MAAS does not list hold what they held; a machine with others says so in time.
+func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = strings.Replace(contested, "disks: [100]", "disks: [100, 400, 400]", 1) })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	md := w.deployment("md", 1)
+	id := w.maas.Machines()[0].SystemID
+	disks, err := w.maasClient().ListMachines(t.Context(), maas.MachineFilter{SystemIDs: []string{id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.maasCall(http.MethodDelete, fmt.Sprintf("nodes/%s/blockdevices/%d/", id, disks[0].Disks[2].ID), nil)
+	first := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	w.deployed(first)
+	w.await("an event names the disks that MAAS lists", first, func(ctx context.Context) bool {
+		list := &eventsv1.EventList{}
+		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Reason == "DataDisksNotKept" && strings.Contains(e.Note, "sdb") && !strings.Contains(e.Note, "sdc")
+		})
+	})
+	for _, name := range []string{"sda", "sdb", "sdc"} {
+		if err := w.maas.WriteDisk(id, name, "data of "+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.delete(first)
+	w.waits(cluster, id)
+	w.deployed(w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md)))
+	now, _ := w.maas.Machine(id)
+	if want := map[string]string{"sdc": "data of sdc"}; !maps.Equal(now.Data, want) {
+		t.Errorf("the disks hold %v, want %v", now.Data, want)
+	}
+}

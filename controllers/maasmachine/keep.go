@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+)
+
+// MAAS deploys only a machine that is Ready or Allocated, and a Deployed one becomes that only by a release, through
+// Ready, when anybody may take it. So a machine that is kept stays Deployed until the next MaasMachine is there, which
+// releases it and acquires it in the next call. It is off by then: MAAS makes it Ready within the call.
+
+const (
+	// switchingOff is the phase in which a machine that is to be kept is switched off; after switchOffLimit it is given
+	// back instead.
+	switchingOff   = "switching-off"
+	switchOffLimit = 5 * time.Minute
+
+	defaultKeep = time.Hour
+)
+
+// keep leaves the machine to the next Machine of the same owner, if one is missing.
+func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
+	owner := keep.OwnerOf(l.MaasMachine)
+	if !isToBeKept(l) || owner == "" {
+		return proceed, nil
+	}
+	missing, err := keep.Missing(ctx, r.Client, r.APIReader, l.Cluster.Cluster, owner)
+	if err != nil || missing == 0 {
+		return proceed, err
+	}
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+	if err != nil || !ours {
+		return proceed, err // release says so.
+	}
+	if l.maas.PowerState != maas.PowerOff {
+		return r.powerOff(ctx, l)
+	}
+	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+		return waitAtMost(min(left, report.CapacityRetry)), nil
+	}
+	return proceed, r.keepNow(ctx, l, owner)
+}
+
+// isToBeKept reports whether the spec asks for it, and the machine is as the next one can take it. A machine that failed,
+// or whose Machine did, is better replaced by another one.
+func isToBeKept(l *life) bool {
+	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed && !l.maas.Locked &&
+		wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
+		!conditions.IsFalse(l.Machine.Machine, clusterv1.MachineHealthCheckSucceededCondition)
+}
+
+// powerOff switches the machine off before it waits: nothing of it may run on.
+func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
+	if l.record.Enter(switchingOff, r.Clock.Now()) >= switchOffLimit {
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotKept", "Delete",
+			"machine %s (%s) can't be switched off, and is given back instead of being kept", l.maas.Hostname, l.maas.SystemID)
+		return proceed, nil
+	}
+	notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas.SystemID)
+	return waitAtMost(retireRetry), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.SwitchOff(ctx, permit, l.maas)
+	})
+}
+
+// keepNow records on the MaasCluster that the machine waits.
+func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
+	m, recorded := l.MaasMachine, false
+	rec, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	if err != nil {
+		return err
+	}
+	kept := record.KeptMachine{
+		SystemID: l.maas.SystemID, Hostname: l.maas.Hostname, Zone: l.maas.Zone.Name, For: owner,
+		Machine: m.Name, Labels: m.Labels, Annotations: map[string]string{}, Spec: m.Spec, Storage: l.record.StorageOn(l.maas.SystemID),
+	}
+	for _, key := range []string{infrav1.OwnerIDAnnotation, infrav1.StaticIPAnnotation, infrav1.InterfacesAnnotation} {
+		if value := m.Annotations[key]; value != "" {
+			kept.Annotations[key] = value
+		}
+	}
+	lasts := cmp.Or(time.Duration(m.Spec.Release.Keep.TimeoutSeconds)*time.Second, defaultKeep)
+	if err := rec.Store(ctx, func(d *record.Data) { recorded = d.KeepMachine(kept, r.Clock.Now(), lasts) }); err != nil || !recorded {
+		return err // A full record: it is given back.
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s", kept.Hostname, kept.SystemID, owner)
+	l.maas, l.kept, l.record.Storage = nil, true, nil
+	return nil
+}
+
+// succession takes the machine that waits for this MaasMachine, if one does.
+func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
+	owner := keep.OwnerOf(l.MaasMachine)
+	if l.maas != nil || l.MaasMachine.Spec.Release.Keep == nil || owner == "" || l.MaasMachine.Spec.SystemID != "" {
+		return proceed, nil
+	}
+	rec, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	if err != nil {
+		return proceed, err
+	}
+	var kept *record.KeptMachine
+	err = rec.Store(ctx, func(d *record.Data) { // It reads the record anew if this one is old.
+		kept = d.TakeKept(l.MaasMachine.UID, func(k record.KeptMachine) bool {
+			return k.For == owner && (l.FailureDomain() == "" || k.Zone == l.FailureDomain()) && equality.Semantic.DeepEqual(k.Spec.Storage, l.MaasMachine.Spec.Storage)
+		})
+	})
+	if err != nil || kept == nil {
+		return proceed, err
+	}
+	return r.succeed(ctx, l, &heir{KeptMachine: *kept, record: rec})
+}
+
+// heir is what a MaasMachine takes, and the record of the MaasCluster.
+type heir struct {
+	record.KeptMachine
+	record *record.Record
+}
+
+// succeed brings the machine from where it is to where it is the MaasMachine's.
+func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, error) {
+	m, err := l.Inventory.Read(ctx, h.SystemID)
+	if errors.Is(err, maas.NotFound) {
+		return r.lose(ctx, l, h, "MAAS does not have it any more")
+	}
+	if err != nil {
+		return proceed, err
+	}
+	if m.Status != maas.StatusDeployed {
+		l.record.Done(record.TakeOver) // The release has taken effect.
+	}
+	switch {
+	case m.Status == maas.StatusReady && m.Owner == "":
+		return r.claimKept(ctx, l, h, nil)
+	case onItsWay.Has(m.Status):
+		l.Inventory.Observe(h.SystemID, inventory.Changing)
+		notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName)
+		return waitAtMost(report.UnknownRetry), nil
+	case m.Status == maas.StatusDeployed:
+		return r.releaseKept(ctx, l, h, m)
+	}
+	ours, err := l.Machines.IsOurs(ctx, l.Identity(), m)
+	if err != nil {
+		return proceed, err
+	}
+	if !ours {
+		return r.lose(ctx, l, h, fmt.Sprintf("it is %s, of MAAS user %q", m.StatusName, m.Owner))
+	}
+	return r.inherit(ctx, l, h, m)
+}
+
+// releaseKept releases the machine, which is proven to be the former MaasMachine's, and claims it.
+func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
+	former := ownership.Identity{OwnerID: l.OwnerID(), AgentName: ownership.AgentName(l.OwnerID(), h.Machine)}
+	ours, err := l.Machines.IsOurs(ctx, former, m)
+	switch misfit := machine.Misfit(m, l.Constraints()); {
+	case err != nil:
+		return proceed, err
+	case !ours:
+		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more; its MAAS user is %q", m.Owner))
+	case misfit != "":
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire", "machine %s (%s), which was kept, %s: it is given back",
+			m.Hostname, m.SystemID, misfit)
+		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
+	case m.Locked:
+		notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID)
+		return waitAtMost(report.MendRetry), nil
+	}
+	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+		notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason, "the response to the release of machine %s was lost; waiting, because MAAS may still release it", m.SystemID)
+		return waitAtMost(min(left, report.CapacityRetry)), nil
+	}
+	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
+		return proceed, err
+	}
+	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
+	if err != nil {
+		return proceed, err
+	}
+	defer done()
+	return r.claimKept(ctx, l, h, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
+	})
+}
+
+// claimKept acquires the machine, after what comes first, if that is not nil. Both are in one record: between the two others
+// may acquire the machine. It is not Ready yet if MAAS has to switch it off, or erases its disks.
+func (r *Reconciler) claimKept(ctx context.Context, l *life, h *heir, first func(context.Context, maas.Permit) error) (outcome, error) {
+	var claimed *maas.Machine
+	err := l.record.Call(ctx, record.TakeOver, func(ctx context.Context, permit maas.Permit) (err error) {
+		if first != nil {
+			if err := first(ctx, permit); err != nil {
+				return err
+			}
+		}
+		claimed, err = l.Machines.Claim(ctx, permit, l.Identity(), h.SystemID)
+		return err
+	}, l.recordOwner)
+	if errors.Is(err, maas.Conflict) {
+		return waitAtMost(report.UnknownRetry), nil // The next reconcile reads why.
+	}
+	if err != nil {
+		return proceed, err
+	}
+	return r.inherit(ctx, l, h, claimed)
+}
+
+// inherit goes on with the machine, and with what was done to it.
+func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
+	left := machine.Leftover{Address: h.Annotations[infrav1.StaticIPAnnotation]}
+	before := &machine.Arrangement{}
+	if json.Unmarshal([]byte(h.Annotations[infrav1.InterfacesAnnotation]), before) == nil {
+		left.Interfaces = before
+	}
+	l.left = left.On(m)
+	if h.Storage != nil {
+		if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = h.Storage }); err != nil {
+			return proceed, err
+		}
+	}
+	if err := r.acquired(ctx, l, m, "TakenOver"); err != nil {
+		return proceed, err
+	}
+	return proceed, h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) })
+}
+
+// tellDataDisks emits an event if the machine will be kept, and MAAS lists disks beside the one of the root: its installer
+// removes the signatures of each disk that it lists, in every deployment.
+func (r *Reconciler) tellDataDisks(l *life) {
+	m := l.MaasMachine
+	if m.Spec.Release.Keep == nil || m.Spec.DeployInMemory || len(l.maas.Disks) < 2 {
+		return
+	}
+	var names []string
+	for _, d := range l.maas.Disks {
+		names = append(names, d.Name)
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "DataDisksNotKept", "Acquire",
+		"machine %s (%s): each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is kept; delete the block devices of those to be left alone in MAAS while it is Ready",
+		l.maas.Hostname, l.maas.SystemID, text.List(names, maxSkipped))
+}
+
+// lose reports that another user has the machine. Another one is allocated.
+func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
+	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Lost = message }); err != nil {
+		return proceed, err
+	}
+	return proceed, h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) })
+}

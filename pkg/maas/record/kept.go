@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// maxKept bounds the annotation of a MaasCluster.
+const maxKept = 50
+
+// KeptMachine is a bare-metal machine without a MaasMachine. In MAAS it is Deployed, off, and has the mark of the one that
+// is gone.
+type KeptMachine struct {
+	SystemID string `json:"systemID"`
+	Hostname string `json:"hostname"`
+	Zone     string `json:"zone,omitempty"`
+	// For is whose next Machine gets it, in the form of keep.OwnerOf.
+	For string `json:"for"`
+	// Since is when it was kept, Until when it is given back.
+	Since metav1.Time `json:"since"`
+	Until metav1.Time `json:"until"`
+	// TakenBy is the MaasMachine that takes it; "" if none does.
+	TakenBy types.UID `json:"takenBy,omitempty"`
+	// GivenBack means that nobody takes it any more.
+	GivenBack bool `json:"givenBack,omitempty"`
+
+	// What follows is of the MaasMachine that is gone; the next one, or one that is made to give the machine back, goes on
+	// with it.
+
+	Machine     string                  `json:"machine"`
+	Labels      map[string]string       `json:"labels,omitempty"`
+	Annotations map[string]string       `json:"annotations,omitempty"`
+	Spec        infrav1.MaasMachineSpec `json:"spec"`
+	Storage     *StorageLayout          `json:"storage,omitempty"`
+}
+
+// KeepMachine records that a machine waits. It returns false if the record is full.
+func (d *Data) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
+	if slices.ContainsFunc(d.Kept, func(k KeptMachine) bool { return k.SystemID == m.SystemID }) {
+		return true
+	}
+	if len(d.Kept) >= maxKept {
+		return false
+	}
+	m.Since, m.Until = asStored(now), asStored(now.Add(lasts))
+	d.Kept = append(slices.Clone(d.Kept), m)
+	return true
+}
+
+// TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already, or
+// the first that fits; nil if there is none.
+func (d *Data) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
+	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by })
+	if at < 0 {
+		at = slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == "" && !k.GivenBack && fits(k) })
+	}
+	if at < 0 {
+		return nil
+	}
+	d.Kept = slices.Clone(d.Kept)
+	d.Kept[at].TakenBy = by
+	taken := d.Kept[at]
+	return &taken
+}
+
+// ReturnKept records that a MaasMachine does not take a machine any more. It is given back if giveBack is set.
+func (d *Data) ReturnKept(systemID string, by types.UID, giveBack bool) {
+	d.Kept = slices.Clone(d.Kept)
+	for i := range d.Kept {
+		if k := &d.Kept[i]; k.SystemID == systemID && k.TakenBy == by {
+			k.TakenBy, k.GivenBack = "", k.GivenBack || giveBack
+		}
+	}
+}
+
+// DropKept records that a machine does not wait any more.
+func (d *Data) DropKept(systemID string) {
+	d.Kept = slices.DeleteFunc(slices.Clone(d.Kept), func(k KeptMachine) bool { return k.SystemID == systemID })
+}
