@@ -109,7 +109,28 @@ func (rq *request) deleteBlockDevice() (any, error) {
 	if _, partitioned := m.storage.tables[d]; partitioned || m.storage.whole[d] != nil {
 		return nil, badRequest("The simulator deletes only disks that are not used.")
 	}
-	m.disks = slices.Delete(slices.Clone(m.disks), at, at+1)
-	m.unlisted = append(m.unlisted, d)
+	m.hide(at)
 	return noContent{}, nil
+}
+
+// hide takes a disk off MAAS's list.
+func (m *machine) hide(at int) {
+	m.unlisted = append(m.unlisted, m.disks[at])
+	m.disks = slices.Delete(slices.Clone(m.disks), at, at+1)
+}
+
+// HideDisk makes MAAS not list a disk that nothing uses, as an administrator who deletes its block device.
+func (s *Simulator) HideDisk(systemID, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machineByID(systemID)
+	if m == nil {
+		return fmt.Errorf("there is no machine %s", systemID)
+	}
+	at := slices.IndexFunc(m.disks, func(d *disk) bool { return d.name == name })
+	if at < 0 {
+		return fmt.Errorf("MAAS lists no disk %s of machine %s", name, systemID)
+	}
+	m.hide(at)
+	return nil
 }
