@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"time"
 
@@ -143,16 +142,11 @@ func (a *assault) create(ctx context.Context, m member) error {
 // failNext makes the next machine that does an operation fail.
 func (a *assault) failNext(ctx context.Context, operation string) error {
 	body := fmt.Sprintf(`{"operation": %q, "message": "the hardware is broken"}`, operation)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, box.ControlURL+"/fail-next", strings.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("letting %s fail: %w", operation, err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
+	if err := box.Control(ctx, "fail-next", body); err != nil {
 		return fmt.Errorf("letting %s fail: %w", operation, err)
 	}
 	a.figures.add("hardware that fails to "+operation, 1)
-	return answer.Body.Close()
+	return nil
 }
 
 // settle waits until a machine is provisioned, or reports a permanent reason why it is not.

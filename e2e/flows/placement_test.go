@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -99,7 +98,7 @@ func failover(l *life.Life) {
 		l.Fatalf("no control plane is on %s", host)
 	}
 	for _, m := range dead {
-		control(l, "machines/"+m.Spec.SystemID+"/power", `{"power": "off", "unnoticed": true}`)
+		l.Control("machines/"+m.Spec.SystemID+"/power", `{"power": "off", "unnoticed": true}`)
 	}
 	if !box.MAAS.BreakVMHost(host, true, false) {
 		l.Fatalf("there is no VM host %q", host)
@@ -244,22 +243,5 @@ func checkKinds(l *life.Life, machines []infrav1.MaasMachine, want ...string) {
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		l.Errorf("the machines are (-want +got):\n%s", diff)
-	}
-}
-
-// control makes the simulator do what no MAAS API can do.
-func control(l *life.Life, path, body string) {
-	l.Helper()
-	request, err := http.NewRequestWithContext(l.Context(), http.MethodPost, box.ControlURL+"/"+path, strings.NewReader(body))
-	if err != nil {
-		l.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		l.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode >= http.StatusBadRequest {
-		l.Fatalf("%s: %s", path, response.Status)
 	}
 }

@@ -44,9 +44,11 @@ func TestRemediation(t *testing.T) {
 	l.Available(5)
 	workers := map[string]*failing{
 		"kubelet": {fail: func(l *life.Life, f *failing) { hang(l, f, false) }},
-		"power":   {fail: func(l *life.Life, f *failing) { control(l, f.systemID+"/power", `{"power": "off", "unnoticed": true}`) }},
-		"disk":    {fail: func(l *life.Life, f *failing) { hang(l, f, true) }, replaced: true},
-		"bmc":     {fail: loseBMC, replaced: true},
+		"power": {fail: func(l *life.Life, f *failing) {
+			l.Control("machines/"+f.systemID+"/power", `{"power": "off", "unnoticed": true}`)
+		}},
+		"disk": {fail: func(l *life.Life, f *failing) { hang(l, f, true) }, replaced: true},
+		"bmc":  {fail: loseBMC, replaced: true},
 	}
 	watch(l, workers)
 	for _, f := range workers {
@@ -121,7 +123,7 @@ func loseBMC(l *life.Life, f *failing) {
 		}
 	}
 	l.Cleanup(box.MAAS.ClearFaults)
-	control(l, f.systemID+"/power", `{"power": "off"}`)
+	l.Control("machines/"+f.systemID+"/power", `{"power": "off"}`)
 }
 
 // stays checks that the workers which a restart mends have their Machines and servers, and the others' are new.
@@ -193,21 +195,4 @@ func create(l *life.Life, object client.Object) {
 			l.Error(err)
 		}
 	})
-}
-
-// control has the simulated MAAS do something to a machine.
-func control(l *life.Life, path, body string) {
-	l.Helper()
-	request, err := http.NewRequestWithContext(l.Context(), http.MethodPost, box.ControlURL+"/machines/"+path, strings.NewReader(body))
-	if err != nil {
-		l.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		l.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode >= http.StatusBadRequest {
-		l.Fatalf("%s: %s", path, response.Status)
-	}
 }

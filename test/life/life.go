@@ -167,6 +167,14 @@ func (l *Life) Wait(what string, check func() (bool, string, error)) {
 	}
 }
 
+// Control has the simulated MAAS do what no MAAS API can.
+func (l *Life) Control(path, body string) {
+	l.Helper()
+	if err := l.Box.Control(l.Context(), path, body); err != nil {
+		l.Fatal(err)
+	}
+}
+
 // Available waits until the cluster is available with as many machines, and checks what must hold for any cluster.
 func (l *Life) Available(machines int) {
 	l.Helper()

@@ -5,7 +5,6 @@ package sandbox_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,18 +154,8 @@ func (f *flow) checkPower(t *testing.T) {
 // power switches a machine without MAAS knowing.
 func (f *flow) power(t *testing.T, machine simulator.MachineSnapshot, state string) {
 	t.Helper()
-	body := strings.NewReader(fmt.Sprintf(`{"power": %q, "unnoticed": true}`, state))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.ControlURL+"/machines/"+machine.SystemID+"/power", body)
-	if err != nil {
+	if err := f.Control(t.Context(), "machines/"+machine.SystemID+"/power", fmt.Sprintf(`{"power": %q, "unnoticed": true}`, state)); err != nil {
 		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("switching %s %s: %s", machine.Hostname, state, response.Status)
 	}
 }
 

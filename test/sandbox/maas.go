@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
@@ -70,6 +72,26 @@ func (s *Sandbox) loadRegion() (*simulator.Region, error) {
 	}
 	return simulator.LoadRegion(description)
 }
+
+// Control has the simulator do what no MAAS API can: it posts JSON to a path below ControlURL.
+func (s *Sandbox) Control(ctx context.Context, path, body string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.ControlURL+"/"+path, strings.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("controlling the simulated MAAS: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("controlling the simulated MAAS: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("controlling the simulated MAAS: %w: %s: %s", errRefused, path, response.Status)
+	}
+	return nil
+}
+
+// errRefused is for a request that the simulator's own endpoint refuses.
+var errRefused = errors.New("it refuses the request")
 
 // errNoKey is for a region without an administrator, or without the named one, who has an API key.
 var errNoKey = errors.New("the region has no such administrator with an API key")
