@@ -3,7 +3,7 @@
 package controlplane
 
 import (
-	"crypto/rsa"
+	"crypto"
 	"crypto/x509"
 	"fmt"
 	"net"
@@ -11,17 +11,23 @@ import (
 	"path/filepath"
 
 	certutil "k8s.io/client-go/util/cert"
+	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	"sigs.k8s.io/cluster-api/util/certs"
 )
+
+// newKey makes a key of the kind that costs least to make, and whenever somebody connects.
+func newKey() (crypto.Signer, error) {
+	return certs.NewSigner(bootstrapv1.EncryptionAlgorithmECDSAP256)
+}
 
 // authority signs certificates with a key that never leaves this process.
 type authority struct {
 	cert *x509.Certificate
-	key  *rsa.PrivateKey
+	key  crypto.Signer
 }
 
 func newAuthority(name string) (*authority, error) {
-	key, err := certs.NewPrivateKey()
+	key, err := newKey()
 	if err != nil {
 		return nil, fmt.Errorf("making the key of %s: %w", name, err)
 	}
@@ -36,7 +42,7 @@ func newAuthority(name string) (*authority, error) {
 type pair struct{ cert, key []byte }
 
 func (a *authority) sign(config certs.Config) (pair, error) {
-	key, err := certs.NewPrivateKey()
+	key, err := newKey()
 	if err != nil {
 		return pair{}, fmt.Errorf("making the key of %s: %w", config.CommonName, err)
 	}
@@ -44,7 +50,11 @@ func (a *authority) sign(config certs.Config) (pair, error) {
 	if err != nil {
 		return pair{}, fmt.Errorf("signing the certificate of %s: %w", config.CommonName, err)
 	}
-	return pair{cert: certs.EncodeCertPEM(cert), key: certs.EncodePrivateKeyPEM(key)}, nil
+	encoded, err := certs.EncodePrivateKeyPEMFromSigner(key)
+	if err != nil {
+		return pair{}, fmt.Errorf("encoding the key of %s: %w", config.CommonName, err)
+	}
+	return pair{cert: certs.EncodeCertPEM(cert), key: encoded}, nil
 }
 
 func (a *authority) pem() []byte { return certs.EncodeCertPEM(a.cert) }
@@ -84,16 +94,20 @@ func newCredentials(dir string) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := certs.NewPrivateKey()
+	tokens, err := newKey()
 	if err != nil {
 		return nil, fmt.Errorf("making the key of the service accounts: %w", err)
+	}
+	tokensKey, err := certs.EncodePrivateKeyPEMFromSigner(tokens)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key of the service accounts: %w", err)
 	}
 	c := &credentials{dir: dir, ca: ca, admin: admin}
 	for name, data := range map[string][]byte{
 		"ca.crt":        ca.pem(),
 		"apiserver.crt": server.cert,
 		"apiserver.key": server.key,
-		"sa.key":        certs.EncodePrivateKeyPEM(tokens),
+		"sa.key":        tokensKey,
 	} {
 		if err := os.WriteFile(c.path(name), data, 0o600); err != nil {
 			return nil, fmt.Errorf("writing certificates: %w", err)
