@@ -31,6 +31,6 @@ func TestMain(m *testing.M) {
 		Region: region, LXD: sandbox.LXDRequired,
 		Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 		// MAAS's durations don't matter here.
-		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		TimeScale: 300, Eager: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 	}, &box))
 }

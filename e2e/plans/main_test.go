@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(life.Main(m, sandbox.Options{
-		LXD: sandbox.LXDOff, Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		LXD: sandbox.LXDOff, Region: region, TimeScale: 300, Eager: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 	}, &box))
 }
