@@ -55,10 +55,14 @@ var (
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi",
 		calls:   []string{"allocate", "deploy", "release"},
 	}
-	bareMetalWithStorage = &kind{
-		name: "bare metal with storage", worker: true,
-		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: " + storagePool + ", storage: {layout: lvm, rootDisk: {minSize: 1}}",
-		calls:   []string{"allocate", "set_storage_layout", "deploy", "release", "restore_storage_configuration"},
+	shapedBareMetal = &kind{
+		name: "bare metal with storage and interfaces", worker: true,
+		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi, storage: {layout: lvm, rootDisk: {minSize: 1}}, " +
+			"interfaces: [{name: bond0, type: bond, parents: [enp1s0], linkMode: auto}]",
+		calls: []string{
+			"allocate", "set_storage_layout", "create_bond", "deploy", "update_nodes", "release", "DELETE nodes/{id}/interfaces/{iface}/",
+			"restore_storage_configuration",
+		},
 	}
 	bareMetalToRemedy = &kind{
 		name: "bare metal that is remedied", worker: true, remedied: true, machine: bareMetal.machine,
@@ -73,7 +77,7 @@ var (
 
 // kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not. It takes longest, and so is last:
 // what the others cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, bareMetalWithStorage, bareMetalToRemedy, bareMetalWithAddress, aDirectVM}
+var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalWithAddress, aDirectVM}
 
 // manifest returns the first objects of a life of this kind.
 func (k *kind) manifest(key client.ObjectKey, address string) string {

@@ -20,10 +20,6 @@ var box *sandbox.Sandbox
 var further = []string{"second", "third", "fourth", "fifth"}
 
 const (
-	// storagePool has the machines that get storage layouts. Between the release of such a machine and the restoration of
-	// its storage, a manager can't keep those of other managers from it: they would keep the layout.
-	storagePool = "storage"
-
 	timeScale  = 300
 	settleTime = 20 * time.Second
 	// commissioning lasts beyond the settle time, as on real hardware: a VM that a manager switched off before it died is
@@ -32,7 +28,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	region, err := sandbox.RegionForCrashes(commissioning, storagePool, append([]string{neighbour}, further...)...)
+	region, err := sandbox.RegionForCrashes(commissioning, append([]string{neighbour}, further...)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -57,20 +57,12 @@ func RegionWithAdministrators(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) { addAdministrators(region, names) })
 }
 
-// RegionForCrashes is RegionWithAdministrators with five machines in another resource pool, and with another duration of
-// commissioning, which Options.TimeScale divides: a VM in a real LXD starts no sooner because MAAS's time passes faster.
-func RegionForCrashes(commissioning time.Duration, pool string, names ...string) (io.Reader, error) {
+// RegionForCrashes is RegionWithAdministrators with another duration of commissioning, which Options.TimeScale divides: a
+// VM in a real LXD starts no sooner because MAAS's time passes faster.
+func RegionForCrashes(commissioning time.Duration, names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		addAdministrators(region, names)
 		region["timings"] = map[string]any{"commission": commissioning.String()}
-		addTo(region, "pools", map[string]any{"name": pool})
-		var machines []any
-		for i := range 5 {
-			machines = append(machines, fmt.Sprintf("%s-%d", pool, i))
-		}
-		addTo(region, "machines", map[string]any{
-			"names": machines, "zone": "zone-a", "pool": pool, "cores": 8, "memory": 16384, "disks": []any{100}, "tags": []any{"bare-metal"},
-		})
 	})
 }
 
