@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -36,6 +37,8 @@ type member struct {
 	Fails string
 	// Cut is when the machine is deleted, in whatever state; 0 lets it be provisioned.
 	Cut time.Duration
+	// Remedied means that it is switched off and on, because its Node is not healthy.
+	Remedied bool
 	// Stays means that it is deleted with its cluster.
 	Stays bool
 }
@@ -82,6 +85,7 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 	if !m.VM && roll.IntN(3) == 0 {
 		m.Shape, m.StaticIP = shapes[roll.IntN(len(shapes))], ""
 	}
+	m.Remedied = !m.ControlPlane && roll.IntN(3) == 0
 	return m
 }
 
@@ -89,7 +93,7 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 // name is no label.
 func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) member {
 	m := newMember(roll, cluster, number, serial)
-	m.ControlPlane, m.Cut, m.Stays = true, 0, true
+	m.ControlPlane, m.Cut, m.Remedied, m.Stays = true, 0, false, true
 	if does == madeOwner {
 		m.VM, m.Direct, m.Erase, m.Shape, m.Name = true, false, "", "", m.Name+".anchor"
 	}
@@ -162,6 +166,15 @@ func (a *assault) settle(ctx context.Context, m member) (provisioned bool, err e
 		return provisioned || object.Status.FailureReason != "", sandbox.Conditions(object.Status.Conditions), nil
 	})
 	return provisioned, err
+}
+
+// remedy has a machine switched off and on.
+func (a *assault) remedy(ctx context.Context, m member) error {
+	ctx, cancel := context.WithTimeout(ctx, attack.limit)
+	defer cancel()
+	status, err := life.Remedy(ctx, box, client.ObjectKey{Namespace: namespace, Name: m.Name})
+	a.figures.add(fmt.Sprintf("machines of unhealthy Nodes (VM %t, on a direct host %t), step %s", m.VM, m.Direct, status.Step), 1)
+	return err
 }
 
 // remove deletes a machine and waits until its objects are gone.

@@ -259,6 +259,9 @@ func (a *assault) join(ctx context.Context, m member) error {
 		if provisioned {
 			a.figures.add("machine lives with a provisioned machine", 1)
 		}
+		if err == nil && provisioned && m.Remedied {
+			err = a.remedy(ctx, m)
+		}
 		return err
 	}
 	if err := pause(ctx, m.Cut); err != nil {
