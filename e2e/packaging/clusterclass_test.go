@@ -625,6 +625,7 @@ func TestBadVariablesAreRefused(t *testing.T) {
 		"bad tag":                     {"worker: {tags: ['a,b']}", "variables[worker].value.tags[0]", "letters, digits, '_' and '-'"},
 		"bond without parents":        {"worker: {interfaces: [{name: b, type: bond}]}", "variables[worker].value.interfaces[0]", "parents"},
 		"VLAN without a tag":          {"worker: {interfaces: [{name: v, type: vlan, parents: [b]}]}", "variables[worker].value.interfaces[0]", "vid"},
+		"machine kept and erased":     {"worker: {release: {erase: quick, keep: {}}}", "variables[worker].value.release", "erase: none"},
 		"unknown storage layout":      {"worker: {storageLayout: zfs}", "variables[worker].value.storageLayout", `"lvm"`},
 		"unknown erasing":             {"worker: {release: {erase: shred}}", "variables[worker].value.release.erase", `"quick"`},
 		"unknown mode of workers":     {"workerMode: vm", "variables[workerMode].value", `"bare-metal", "lxd"`},

@@ -148,7 +148,8 @@ func TestManagersRights(t *testing.T) {
 		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
 		{verb: "delete", group: "cluster.x-k8s.io", resource: "machines", namespace: "any"},
 		{verb: "patch", group: "controlplane.cluster.x-k8s.io", resource: "kubeadmcontrolplanes", namespace: "any"},
-		{verb: "get", group: "cluster.x-k8s.io", resource: "machinesets", namespace: "any"},
+		{verb: "get", group: "cluster.x-k8s.io", resource: "machinesets", namespace: "any", allowed: true},
+		{verb: "patch", group: "cluster.x-k8s.io", resource: "machinesets", namespace: "any"},
 		{verb: "create", resource: "pods", namespace: releaseNamespace},
 	})
 }

@@ -132,6 +132,7 @@ func TestVariablesReplaceWhatTheyAreAbout(t *testing.T) {
 		{"controlPlane: {minCPU: 4, tags: [fast], resourcePool: vms}", allControlPlanes},
 		{"worker: {tags: [ssd]}", allWorkers},
 		{"worker: {tags: [ssd], release: {erase: quick}}", []string{"metal", "other"}},
+		{"worker: {tags: [ssd], release: {keep: {timeoutSeconds: 60}}}", []string{"metal", "other"}},
 		{"lxdConfig: {storage: {size: '40'}, disks: [{size: '5', pool: fast}], antiAffinity: Required}", allControlPlanes},
 		{"lxdConfig: {devices: [{name: gpu0, type: gpu, properties: {pci: '1'}}]}", allControlPlanes},
 		{"workerLXDConfig: {storage: {pool: slow}}", []string{"vms"}},
