@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,7 +52,8 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 				Machine: &scope.Machine{Cluster: &scope.Cluster{Cluster: cluster}, Machine: machine, MaasMachine: m},
 				maas:    &maas.Machine{Hostname: "metal-a", FQDN: "metal-a.maas.sim", Zone: maas.Ref{Name: "zone-a"}},
 			}
-			r := &Reconciler{ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster), NodeWatch)}
+			recorder := events.NewFakeRecorder(10)
+			r := &Reconciler{ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster), NodeWatch), Recorder: recorder}
 			if _, err := r.node(t.Context(), l); err != nil {
 				t.Fatal(err)
 			}
@@ -67,8 +69,12 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 			if node.Spec.ProviderID != tc.patched {
 				t.Errorf("the Node's provider ID is %q, want %q", node.Spec.ProviderID, tc.patched)
 			}
-			if ours := tc.patched == providerID; (node.Labels[corev1.LabelTopologyZone] == "zone-a") != ours {
+			ours := tc.patched == providerID
+			if (node.Labels[corev1.LabelTopologyZone] == "zone-a") != ours {
 				t.Errorf("the Node is labelled %v; it is ours: %t", node.Labels, ours)
+			}
+			if got := len(recorder.Events); (got == 0) != ours {
+				t.Errorf("there are %d events; the Node is ours: %t", got, ours)
 			}
 		})
 	}
