@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keep leaves bare-metal machines to the next Machine of the same owner: it tells whether one is missing, and
+// Package keep leaves bare-metal machines to the next Machine of the same owner: it reports whether one is missing, and
 // gives machines back that nobody takes. The record of the MaasCluster names those that wait.
 package keep
 
