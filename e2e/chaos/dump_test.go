@@ -7,14 +7,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -22,6 +25,8 @@ const (
 	dumpTimeout = 10 * time.Second
 	// lastLines is how much of the manager's log about a cluster is shown.
 	lastLines = 40
+	// lastCalls is how many changing calls to MAAS are shown, of all clusters.
+	lastCalls = 400
 )
 
 // dump shows how a cluster is.
@@ -41,6 +46,10 @@ func (a *assault) dump(ctx context.Context, cluster string) string {
 	}
 	for _, m := range box.MAAS.Machines() {
 		fmt.Fprintf(&out, "in MAAS: %s %s %s power=%s host=%s agent=%s addresses=%v\n", m.SystemID, m.Hostname, m.Status, m.Power, m.VMHost, m.AgentName, m.Addresses)
+	}
+	calls := slices.DeleteFunc(box.MAAS.Calls().Log, func(call simulator.Call) bool { return call.Method == http.MethodGet })
+	for _, call := range calls[max(0, len(calls)-lastCalls):] {
+		fmt.Fprintf(&out, "%s %s: %s %s op=%s %s -> %d\n", call.Time.Format(time.TimeOnly), call.User, call.Method, call.Endpoint, call.Op, call.SystemID, call.Status)
 	}
 	out.WriteString(managerLog(cluster + "-"))
 	return out.String()

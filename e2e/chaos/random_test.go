@@ -81,7 +81,7 @@ func begin(t *testing.T) *assault {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.endpoints = watchEndpoints(box.MAAS, func(what string) { t.Error(what) })
+	a.endpoints = watchEndpoints(box.MAAS, func(cluster, what string) { t.Errorf("%s\n%s", what, a.dump(t.Context(), cluster)) })
 	if a.thieves, err = newThieves(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}

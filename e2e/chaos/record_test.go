@@ -18,8 +18,8 @@ const recordInterval = 20 * time.Millisecond
 
 // endpoint is the DNS record of a cluster that lives.
 type endpoint struct {
-	name string
-	led  bool
+	cluster, name string
+	led           bool
 	// left are the addresses of control planes that were given back, and that no machine of the cluster uses again.
 	left map[netip.Addr]string
 	// was is the addresses that it had.
@@ -32,7 +32,7 @@ type endpoint struct {
 // machine that MAAS has begun to release.
 type endpoints struct {
 	maas   *simulator.Simulator
-	report func(string)
+	report func(cluster, what string)
 	cancel func()
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -43,7 +43,7 @@ type endpoints struct {
 	stolen    map[string]bool         // by system id
 }
 
-func watchEndpoints(maas *simulator.Simulator, report func(string)) *endpoints {
+func watchEndpoints(maas *simulator.Simulator, report func(cluster, what string)) *endpoints {
 	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{},
 		addresses: map[string][]netip.Addr{}, stolen: map[string]bool{}}
 	e.cancel = maas.Subscribe(e.record)
@@ -72,7 +72,7 @@ func (e *endpoints) close() {
 func (e *endpoints) begin(cluster, name string) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	e.watched[cluster] = &endpoint{name: name, left: map[netip.Addr]string{}, wrong: map[string]bool{}}
+	e.watched[cluster] = &endpoint{cluster: cluster, name: name, left: map[netip.Addr]string{}, wrong: map[string]bool{}}
 }
 
 func (e *endpoints) endOf(cluster string) {
@@ -163,5 +163,5 @@ func (e *endpoints) reportOnce(of *endpoint, what string) {
 		return
 	}
 	of.wrong[what] = true
-	e.report(strings.Join([]string{"the DNS record", of.name, what}, " "))
+	e.report(of.cluster, strings.Join([]string{"the DNS record", of.name, what}, " "))
 }
