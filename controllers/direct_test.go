@@ -227,37 +227,75 @@ func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 	}
 }
 
-// Another user takes our VM when it is Ready. It is theirs, and stays, in MAAS and in LXD.
+// Another user takes our VM when it is Ready. It is theirs, deployed or not, and stays, in MAAS and in LXD. No endpoint leads to
+// it.
 func TestAVMThatAnotherUserTookStays(t *testing.T) {
 	t.Parallel()
-	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts, withOtherUser(false))
-	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
-	other := w.as(otherKey)
+	for name, deploys := range map[string]bool{"acquired": false, "deployed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := directhost.Start(t)
+			w := newWorld(t, withLXDHosts, withOtherUser(true))
+			w.addLXDHost(server, "host-a", "zone-a")
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			taken := w.othersTakeVM(w.as(otherKey), deploys)
+			m := w.newMachine("cp-0", true, vm)
+			id := <-taken
+			w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+			if len(m.Status.Addresses) > 0 || m.Spec.ProviderID != "" {
+				t.Errorf("%s has the addresses %v and the provider ID %q", m.Name, m.Status.Addresses, m.Spec.ProviderID)
+			}
+			if leads := w.maas.Lookup(cluster.Spec.ControlPlaneEndpoint.Host); len(leads) > 0 {
+				t.Errorf("the endpoint leads to %v", leads)
+			}
+			w.delete(m)
+			if got := server.VMs(t); len(got) != 1 {
+				t.Errorf("LXD has %v", got)
+			}
+			if theirs, there := w.maas.Machine(id); !there || theirs.Owner != "other" {
+				t.Errorf("MAAS has %+v", theirs)
+			}
+		})
+	}
+}
+
+// othersTakeVM has another user acquire the first VM whose disk is partitioned, and deploy it, too.
+func (w *world) othersTakeVM(other *maas.Client, deploys bool) (taken <-chan string) {
 	var once sync.Once
-	taken := make(chan string, 1)
+	systemIDs := make(chan string, 1)
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
-		if call.Op == "set_storage_layout" && phase == simulator.After {
-			once.Do(func() {
-				if _, err := other.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: call.SystemID}); err != nil {
-					t.Error(err)
-				}
-				taken <- call.SystemID
-			})
+		if call.Op != "set_storage_layout" || phase != simulator.After {
+			return nil
 		}
+		once.Do(func() {
+			ctx, permit := context.Background(), maas.Unrecorded("a test")
+			m, err := other.AllocateMachine(ctx, permit, maas.AllocateParams{SystemID: call.SystemID})
+			if err == nil && deploys {
+				err = deployTheirs(ctx, other, m)
+			}
+			if err != nil {
+				w.t.Error(err)
+			}
+			systemIDs <- call.SystemID
+		})
 		return nil
 	})
-	m := w.newMachine("cp-0", true, vm)
-	id := <-taken
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
-	w.delete(m)
-	if got := server.VMs(t); len(got) != 1 {
-		t.Errorf("LXD has %v", got)
+	return systemIDs
+}
+
+// deployTheirs deploys a machine that another user has acquired.
+func deployTheirs(ctx context.Context, other *maas.Client, m *maas.Machine) error {
+	permit := maas.Unrecorded("a test")
+	subnets, err := other.ListSubnets(ctx)
+	if err != nil {
+		return err
 	}
-	if theirs, there := w.maas.Machine(id); !there || theirs.Owner != "other" {
-		t.Errorf("MAAS has %+v", theirs)
+	if _, err := other.LinkSubnet(ctx, permit, m.SystemID, m.BootInterface.ID, maas.LinkParams{Mode: maas.LinkModeAuto, SubnetID: subnets[0].ID, Replace: true}); err != nil {
+		return err
 	}
+	_, err = other.DeployMachine(ctx, permit, m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"})
+	return err
 }
 
 // LXD does not respond when a VM is deleted: the machine leaves MAAS, and the deletion goes on when LXD is back. If the

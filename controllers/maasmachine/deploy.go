@@ -146,6 +146,11 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	if v := r.assess(l); v.Then != states.Runs {
 		return r.reportFailure(ctx, l, v)
 	}
+	if mayBeOthers(l) {
+		if ours, err := r.prove(ctx, l); err != nil || !ours {
+			return waitAtMost(report.MendRetry), err
+		}
+	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
@@ -168,6 +173,12 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	report.SetTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
 	l.Inventory.Observe(l.maas.SystemID, inventory.Settled)
 	return proceed, nil
+}
+
+// mayBeOthers reports whether another user may have deployed the machine, in spite of our annotations: a VM that MAAS did not
+// compose has them from before it was claimed.
+func mayBeOthers(l *life) bool {
+	return l.IsLXD() && l.maas.Pod == nil && !wasProvisioned(l.MaasMachine)
 }
 
 // vmObservation reports that the VM runs.
