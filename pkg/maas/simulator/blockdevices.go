@@ -19,10 +19,7 @@ func (rq *request) listBlockDevices() (any, error) {
 	for _, d := range m.disks {
 		out = append(out, renderDisk(m, d))
 	}
-	if m.storage.group != nil {
-		out = append(out, renderVolume(m))
-	}
-	return out, nil
+	return append(out, renderVolumes(m)...), nil
 }
 
 // createBlockDevice adds a disk that nothing has found yet, in any status of the machine.

@@ -263,6 +263,7 @@ type machine struct {
 	memory           int // MiB
 	swapSize         *int
 	disks            []*disk
+	storageExtra     *StorageExtra
 	unlisted         []*disk // those that MAAS does not know any more
 	ifaces           []*iface
 	zone             *zone

@@ -105,6 +105,8 @@ type RegionMachine struct {
 	NICs         []RegionNIC `json:"nics,omitempty"`
 	// Hardware is what commissioning found, by MAAS's keys, such as system_vendor.
 	Hardware map[string]string `json:"hardware,omitempty"`
+	// StorageExtra is what a commissioning script wrote for the layout custom.
+	StorageExtra *StorageExtra `json:"storage_extra,omitempty"`
 }
 
 // RegionNIC is a network card on a subnet (named by CIDR or name); default: the first subnet.
@@ -236,6 +238,9 @@ func (r *Region) validateMachine(g RegionMachine, zones, pools, seen map[string]
 	}
 	if g.Cores <= 0 || g.Memory <= 0 {
 		return fmt.Errorf("machine %s: cores and memory must be positive", names[0])
+	}
+	if err := g.StorageExtra.validate(); err != nil {
+		return fmt.Errorf("machine %s: %w", names[0], err)
 	}
 	if err := r.validateNICs("machine "+names[0], g.NICs); err != nil {
 		return err

@@ -26,6 +26,9 @@ func TestLoadRegionNamesWhatIsWrong(t *testing.T) {
 		"bad CIDR":              {"subnets: [{cidr: 10.0.0.0/99}]", "10.0.0.0/99"},
 		"host bits":             {"subnets: [{cidr: 10.0.0.1/24}]", "10.0.0.1/24"},
 		"range outside":         {"subnets: [{cidr: 10.0.0.0/24, dynamic_ranges: [{start: 10.0.1.1, end: 10.0.1.9}]}]", "10.0.1.1"},
+		"no such device":        {"machines: [{name: m, cores: 1, memory: 1, disks: [1], storage_extra: {layout: {vg: {type: lvm}}}}]", "lvm"},
+		"no such table":         {"machines: [{name: m, cores: 1, memory: 1, disks: [1], storage_extra: {layout: {sda: {type: disk, ptable: mbr}}}}]", "mbr"},
+		"no such level":         {"machines: [{name: m, cores: 1, memory: 1, disks: [1], storage_extra: {layout: {md0: {type: raid, level: 2}}}}]", "level 2"},
 		"bad key":               {"users: [{name: eve, keys: [half]}]", "eve"},
 	}
 	for name, test := range tests {

@@ -43,8 +43,8 @@ func (s *Simulator) renderMachine(m *machine) object {
 		"netboot": m.netboot, "tag_names": tagNames(m.tags), "address_ttl": nil,
 		"zone": renderZone(m.zone), "pool": renderPool(m.pool), "disable_ipv4": false,
 		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
-		"raids": []any{}, "special_filesystems": []any{},
-		"last_sync": nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
+		"special_filesystems": []any{},
+		"last_sync":           nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
 		"hardware_info": hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
 	}
 	if m.owner != nil {

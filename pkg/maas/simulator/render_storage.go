@@ -15,8 +15,8 @@ func renderMachineDisks(m *machine, out object) {
 		}
 	}
 	out["volume_groups"], out["bcaches"], out["cache_sets"] = []any{}, []any{}, []any{}
+	volumes = append(volumes, renderVolumes(m)...)
 	if g := m.storage.group; g != nil {
-		volumes = append(volumes, renderVolume(m))
 		switch g.kind {
 		case groupLVM:
 			out["volume_groups"] = []any{renderVolumeGroup(m, g)}
@@ -24,6 +24,11 @@ func renderMachineDisks(m *machine, out object) {
 			out["cache_sets"], out["bcaches"] = []any{renderCacheSet(m)}, []any{renderBcache(m, g)}
 		}
 	}
+	raids := []any{}
+	for _, r := range m.storage.raids {
+		raids = append(raids, renderRAID(m, r))
+	}
+	out["raids"] = raids
 	all := append(append([]any{}, disks...), volumes...)
 	out["blockdevice_set"], out["physicalblockdevice_set"], out["virtualblockdevice_set"] = all, disks, volumes
 }
@@ -88,19 +93,36 @@ func usedFor(fs *filesystem) string {
 	return fs.use
 }
 
-// renderVolume renders the volume of a group as a block device.
-func renderVolume(m *machine) object {
-	g := m.storage.group
-	v := g.volume
-	name := v.name
+// renderVolumes renders the volumes of the group and of the RAIDs.
+func renderVolumes(m *machine) (out []any) {
+	if g := m.storage.group; g != nil {
+		out = append(out, renderVolume(m, g.path(), g.volume))
+	}
+	for _, r := range m.storage.raids {
+		out = append(out, renderVolume(m, r.volume.name, r.volume))
+	}
+	return out
+}
+
+// path returns the name of the volume's device.
+func (g *volumeGroup) path() string {
 	if g.kind == groupLVM {
-		name = g.name + "-" + v.name
+		return g.name + "-" + g.volume.name
+	}
+	return g.volume.name
+}
+
+// renderVolume renders a volume as a block device.
+func renderVolume(m *machine, name string, v *volume) object {
+	used := v.size
+	if v.fs == nil {
+		used = 0
 	}
 	return object{
 		"id": v.id, "name": name, "type": "virtual", "path": "/dev/" + name, "id_path": nil, "serial": nil, "model": nil,
 		"size": v.size, "block_size": minBlockSize, "tags": []string{}, "uuid": v.uuid, "system_id": m.systemID, "firmware_version": nil,
 		"numa_node": nil, "storage_pool": nil, "filesystem": renderFilesystem(v.fs), "partition_table_type": nil, "partitions": []any{},
-		"used_for": usedFor(v.fs), "used_size": v.size, "available_size": int64(0), "resource_uri": deviceURI(m, v.id),
+		"used_for": usedFor(v.fs), "used_size": used, "available_size": v.size - used, "resource_uri": deviceURI(m, v.id),
 	}
 }
 
@@ -109,7 +131,7 @@ func renderVolumeGroup(m *machine, g *volumeGroup) object {
 	return object{
 		"system_id": m.systemID, "id": g.id, "uuid": g.uuid, "name": g.name, "devices": []any{renderPartition(m, g.on, g.member)},
 		"size": g.size, "human_size": humanBytes(g.size), "available_size": free, "human_available_size": humanBytes(free),
-		"used_size": g.volume.size, "human_used_size": humanBytes(g.volume.size), "logical_volumes": []any{renderVolume(m)},
+		"used_size": g.volume.size, "human_used_size": humanBytes(g.volume.size), "logical_volumes": []any{renderVolume(m, g.path(), g.volume)},
 		"resource_uri": fmt.Sprintf("%snodes/%s/volume-group/%d/", apiRoot, m.systemID, g.id),
 	}
 }
@@ -130,8 +152,28 @@ func renderBcache(m *machine, g *volumeGroup) object {
 	return object{
 		"system_id": m.systemID, "id": g.id, "uuid": g.uuid, "name": g.name, "cache_set": renderCacheSet(m),
 		"backing_device": renderPartition(m, g.on, g.member), "size": g.size, "human_size": humanBytes(g.size),
-		"virtual_device": renderVolume(m), "cache_mode": g.cacheMode,
+		"virtual_device": renderVolume(m, g.path(), g.volume), "cache_mode": g.cacheMode,
 		"resource_uri": fmt.Sprintf("%snodes/%s/bcache/%d/", apiRoot, m.systemID, g.id),
+	}
+}
+
+func renderRAID(m *machine, r *raid) object {
+	devices := func(list []blockDevice) []any {
+		out := []any{}
+		for _, d := range list {
+			if d.part != nil {
+				out = append(out, renderPartition(m, d.on, d.part))
+			} else {
+				out = append(out, renderDisk(m, d.on))
+			}
+		}
+		return out
+	}
+	return object{
+		"system_id": m.systemID, "id": r.id, "uuid": r.uuid, "name": r.volume.name, "level": r.kind(), "devices": devices(r.members),
+		"spare_devices": devices(r.spares), "size": r.volume.size, "human_size": humanBytes(r.volume.size),
+		"virtual_device": renderVolume(m, r.volume.name, r.volume),
+		"resource_uri":   fmt.Sprintf("%snodes/%s/raid/%d/", apiRoot, m.systemID, r.id),
 	}
 }
 

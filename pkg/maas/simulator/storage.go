@@ -24,6 +24,7 @@ type storage struct {
 	whole  map[*disk]*filesystem // what a disk without partitions holds
 	group  *volumeGroup          // of LVM, bcache or VMFS
 	cache  *cacheSet
+	raids  []*raid
 }
 
 type partition struct {
@@ -136,6 +137,9 @@ func (st storage) mounts() map[string]bool {
 	if st.group != nil {
 		note(st.group.volume.fs)
 	}
+	for _, r := range st.raids {
+		note(r.volume.fs)
+	}
 	return out
 }
 
@@ -154,6 +158,9 @@ func (st storage) lines(m *machine) (out []string) {
 	}
 	if g := st.group; g != nil {
 		line(g.name+"/"+g.volume.name, g.volume.size, strings.TrimSpace(g.cacheMode+" "+usedFor(g.volume.fs)))
+	}
+	for _, r := range st.raids {
+		line(r.volume.name, r.volume.size, r.kind()+" "+usedFor(r.volume.fs))
 	}
 	return out
 }

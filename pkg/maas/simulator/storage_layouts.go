@@ -169,11 +169,6 @@ func (b *layoutMaker) bcache() error {
 	return nil
 }
 
-// custom takes what a commissioning script of the machine wrote; simulated scripts write none.
-func (b *layoutMaker) custom() error {
-	return badRequest("Failed to configure storage layout 'custom': No custom storage layout configuration found")
-}
-
 // vmfsPartitions returns the indexes and sizes of the partitions of an ESXi image; 0 is that of the datastore.
 func (s *Simulator) vmfsPartitions(layout string) (indexes []int, sizes []int64) {
 	switch {
