@@ -3,7 +3,9 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"net/http"
@@ -19,9 +21,10 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 )
 
-// disksRegion has servers with three disks: sda boots.
+// disksRegion has servers with three disks: sda boots. Commissioning scripts found that the disks of two are to be RAIDs.
 const disksRegion = `
 users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
 domains: [{name: maas.sim, default: true}]
@@ -29,6 +32,22 @@ subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [
 images: [{name: ubuntu/jammy}]
 machines:
   - {prefix: server-, count: 8, cores: 8, memory: 16384, disks: [100, 400, 60], disk_tags: [[sata], [nvme], [ssd, sata]]}
+  - name: mirror
+    cores: 8
+    memory: 16384
+    disks: [100, 400, 60]
+    tags: [mirror]
+    storage_extra: MIRROR
+  - name: stripe
+    cores: 8
+    memory: 16384
+    disks: [100, 400, 60]
+    tags: [stripe]
+    storage_extra:
+      layout:
+        sda: {type: disk, ptable: gpt, partitions: [{name: efi, size: 512M, bootable: true, fs: fat32}, {name: root, size: 90G, fs: ext4}]}
+        md0: {type: raid, level: 0, members: [sdb, sdc], fs: xfs}
+      mounts: {/: {device: root}, /boot/efi: {device: efi}, /srv: {device: md0}}
 `
 
 // shaped is a spec of bare metal with a storage layout.
@@ -37,6 +56,28 @@ func shaped(layout infrav1.StorageLayout, options map[string]infrav1.StorageOpti
 }
 
 type storageOptions = map[string]infrav1.StorageOption
+
+// withMirror is disksRegion with what the script of the document writes.
+func withMirror(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "storage.json")
+	document.Open(t, "../docs/storage.md", "MAAS_STORAGE_CONFIG_FILE="+file).Run(t, "mirror")
+	layout, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, layout); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(disksRegion, "MIRROR", line.String(), 1)
+}
+
+// onServer is a spec for the server with a tag.
+func onServer(tag string, spec infrav1.MaasMachineSpec) infrav1.MaasMachineSpec {
+	spec.Tags = []string{tag}
+	return spec
+}
 
 // shapes are storage layouts by name.
 var shapes = map[string]infrav1.MaasMachineSpec{
@@ -47,6 +88,8 @@ var shapes = map[string]infrav1.MaasMachineSpec{
 	"lvm-on-large": shaped("lvm", nil, &infrav1.DiskSelector{MinSize: 300}),
 	"bcache":       shaped("bcache", storageOptions{"cache_mode": "writeback", "cache_size": "20G"}, nil),
 	"bcache-whole": shaped("bcache", storageOptions{"cache_no_part": "true"}, nil),
+	"raid-mirror":  onServer("mirror", shaped("custom", nil, nil)),
+	"raid-stripe":  onServer("stripe", shaped("custom", nil, nil)),
 	"blank":        withSpec(shaped("blank", nil, nil), func(s *infrav1.MaasMachineSpec) { s.DeployInMemory = true }),
 }
 
@@ -54,10 +97,11 @@ var updateStorage = flag.Bool("update-storage", false, "write what machines hold
 
 // What MAAS makes of each shape, in each version, and that nothing of it is left.
 func TestStorageShapes(t *testing.T) {
+	region := withMirror(t)
 	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region, w.version = disksRegion, version })
+			w := newWorld(t, func(w *world) { w.region, w.version = region, version })
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			before := w.maas.State()
@@ -65,6 +109,9 @@ func TestStorageShapes(t *testing.T) {
 			for name, spec := range shapes {
 				if spec.DeployInMemory && version < "3.5" {
 					continue // MAAS has no such deployment.
+				}
+				if spec.Storage == nil || spec.Storage.Layout != "custom" {
+					spec.NotTags = []string{"mirror", "stripe"}
 				}
 				machines[name] = w.newMachine(name, false, spec)
 			}
@@ -158,7 +205,7 @@ func TestStorageThatNoMachineCanHave(t *testing.T) {
 // A machine of choice gets its layout before it is claimed, or is not claimed.
 func TestStorageOfAMachineOfChoice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
@@ -185,7 +232,7 @@ func TestStorageOfAMachineOfChoice(t *testing.T) {
 // another one is taken.
 func TestAnotherUserTakesTheMachineThatGotALayout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
 	w.provisioned(w.newCluster())
 	taken := make(chan string, 1)
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
@@ -219,7 +266,7 @@ func systemIDIn(path string) string {
 // A machine that got its layout and was not allocated is as before when the object goes.
 func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
@@ -244,7 +291,7 @@ func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
 // A machine that another user gets before its layout is restored is theirs as it is.
 func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = disksRegion })
+	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
 	w.provisioned(w.newCluster())
 	m := w.newMachine("m", false, shapes["lvm"])
 	w.deployed(m)
