@@ -151,7 +151,10 @@ TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test -vet=off $(if $(RACE),-race)
 
 .PHONY: test
-test: tools-test build ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
+test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
+
+.PHONY: test-packages
+test-packages: tools-test build
 	$(GO_TEST) -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
@@ -173,6 +176,11 @@ race: ## Run the tests of pkg/ with the race detector.
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
+
+.PHONY: race-and-fuzz
+race-and-fuzz: ## Run the one, then the other, with what processor time others leave.
+	@nice $(MAKE) race
+	@nice $(MAKE) fuzz
 
 .PHONY: e2e
 e2e: tools-test tools-providers build ## Run the suites in the sandbox, and build the images for all processors.
@@ -204,6 +212,10 @@ CAPI_SPECS := e2e/upstream
 FOCUS ?=
 # A document whose table of results is brought up to date.
 REPORT ?=
+
+.PHONY: test-specs
+test-specs: tools-test
+	cd $(CAPI_SPECS) && $(GO_TEST) -timeout 20m $(TEST_ARGS) . -args -ginkgo.label-filter=quick -ginkgo.no-color
 
 .PHONY: conformance-capi
 conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sandbox, or in a management cluster (CAPI_CONFORMANCE_KUBECONFIG, CAPI_CONFORMANCE_VARIABLES; FOCUS=regexp, REPORT=docs/conformance-capi.md).

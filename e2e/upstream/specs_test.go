@@ -24,9 +24,12 @@ import (
 // none is the flavor without a name.
 const none = "default"
 
+// quick labels the specs of `make test`.
+var quick = ginkgo.Label("quick")
+
 // describe describes a spec with a flavor. Both are a row of the table of results.
-func describe(spec, flavor string, body func(context.Context)) bool {
-	return ginkgo.Describe(spec, ginkgo.Offset(1), func() {
+func describe(spec, flavor string, body func(context.Context), labels ...string) bool {
+	return ginkgo.Describe(spec, ginkgo.Offset(1), ginkgo.Label(labels...), func() {
 		ginkgo.Context(flavor, func() { body(context.Background()) })
 	})
 }
@@ -47,10 +50,10 @@ func quickStart(flavor string, after func(framework.ClusterProxy, string, string
 }
 
 var (
-	_ = describe("QuickStartSpec", "lxd", quickStart("lxd", nil))
-	_ = describe("QuickStartSpec", "default", quickStart("default", nil))
+	_ = describe("QuickStartSpec", "lxd", quickStart("lxd", nil), quick...)
+	_ = describe("QuickStartSpec", "default", quickStart("default", nil), quick...)
 	_ = describe("QuickStartSpec", "topology", quickStart("topology", nil))
-	_ = describe("QuickStartSpec", "lxd-topology", quickStart("lxd-topology", nil))
+	_ = describe("QuickStartSpec", "lxd-topology", quickStart("lxd-topology", nil), quick...)
 	_ = describe("QuickStartSpec", "lxd; owners and finalizers are removed", quickStart("lxd", resilience(false)))
 	_ = describe("QuickStartSpec", "topology; owners and finalizers are removed", quickStart("topology", resilience(true)))
 )
@@ -68,8 +71,8 @@ func scale(flavor string) func(context.Context) {
 }
 
 var (
-	_ = describe("MachineDeploymentScaleSpec", "default", scale("default"))
-	_ = describe("MachineDeploymentScaleSpec", "lxd", scale("lxd"))
+	_ = describe("MachineDeploymentScaleSpec", "default", scale("default"), quick...)
+	_ = describe("MachineDeploymentScaleSpec", "lxd", scale("lxd"), quick...)
 )
 
 var _ = describe("KCPAndMachineDeploymentRolloutSpec", "default, with taints", func(ctx context.Context) {
