@@ -14,6 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // MAAS sets a storage layout only while a machine is Ready, when it is nobody's. So it is set right before the machine is
@@ -101,7 +102,7 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		l.record.Storage = before
 		l.Machines.Include(m.SystemID, string(l.MaasMachine.UID))
 	}
-	layout, misfit := storageWish(l.MaasMachine.Spec.Storage).Plan(m)
+	layout, misfit := scope.StorageWish(l.MaasMachine.Spec.Storage).Plan(m)
 	if misfit != "" {
 		undo()
 		return misfit, nil
@@ -124,17 +125,6 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		return "is refused by MAAS: " + maas.Message(err), nil
 	}
 	return "", err
-}
-
-func storageWish(s *infrav1.MachineStorage) machine.StorageWish {
-	wish := machine.StorageWish{Layout: string(s.Layout), Options: map[string]string{}}
-	for key, value := range s.Options {
-		wish.Options[key] = string(value)
-	}
-	if d := s.RootDisk; d != nil {
-		wish.RootDisk = &machine.DiskWish{Tags: d.Tags, Serial: d.Serial, MinSize: int(d.MinSize)}
-	}
-	return wish
 }
 
 // storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If somebody has it,

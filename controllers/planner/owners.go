@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -198,6 +199,9 @@ func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.
 	source.Calls, source.Takes = callsFor(spec), v.paces[spec.Mode()]
 	if !spec.IsLXD() {
 		source.Constraints = scope.Constraints(spec)
+		if spec.Storage != nil {
+			source.Storage = ptr.To(scope.StorageWish(spec.Storage))
+		}
 		source.Metal, err = metal(ctx, v)
 		return source, err
 	}

@@ -56,6 +56,8 @@ type Source struct {
 	// Constraints choose among Metal, the machines that MAAS can allocate now, or once they are released.
 	Constraints maas.AllocateParams
 	Metal       []*maas.Machine
+	// Storage is the layout that the machines get; nil: they keep what they have.
+	Storage *machine.StorageWish
 	// Calls are those for one machine, unless it is a VM that is made through LXD's own API.
 	Calls Calls
 	// Takes is how long a machine takes to come up; 0 if that is not known.
@@ -221,7 +223,7 @@ func (s *Simulation) allocate(m *Machine, source *Source, zone string) error {
 	constraints.Zone = cmp.Or(zone, constraints.Zone)
 	var best *maas.Machine
 	for _, candidate := range source.Metal {
-		if s.inUse[candidate.SystemID] || machine.Misfit(candidate, constraints) != "" {
+		if s.inUse[candidate.SystemID] || machine.Misfit(candidate, constraints) != "" || !source.canStore(candidate) {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(cost(candidate), cost(best)), cmp.Compare(candidate.SystemID, best.SystemID)) < 0 {
@@ -234,6 +236,15 @@ func (s *Simulation) allocate(m *Machine, source *Source, zone string) error {
 	s.inUse[best.SystemID] = true
 	m.SystemID, m.Zone = best.SystemID, best.Zone.Name
 	return nil
+}
+
+// canStore reports whether a machine can have the storage layout, as far as is known before MAAS is asked.
+func (source *Source) canStore(m *maas.Machine) bool {
+	if source.Storage == nil {
+		return true
+	}
+	_, misfit := source.Storage.Plan(m)
+	return misfit == ""
 }
 
 func cost(m *maas.Machine) float64 { return float64(m.CPUCount) + float64(m.Memory)/1024 }

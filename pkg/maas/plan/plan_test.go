@@ -11,6 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 // host is a host with room for a number of VMs of one core, of which some are used.
@@ -182,6 +183,23 @@ func TestBareMetalIsTakenAsMAASDoes(t *testing.T) {
 	s = New([]Machine{{Name: "old", Cluster: "c", Owner: "o", Zone: "b", SystemID: "ours"}})
 	s.Roll(&Group{Cluster: "c", Owner: "o", Replicas: 4, MaxUnavailable: 4, Source: source})
 	if diff := cmp.Diff([]string{"+#1@small", "+#2@middle", "+#3@large", "-old", "+#4@ours"}, short(s)); diff != "" || !s.Fits() {
+		t.Errorf("the plan differs (-want +got):\n%s", diff)
+	}
+}
+
+// Machines whose disks can't have the storage layout are passed over.
+func TestBareMetalHasTheDisks(t *testing.T) {
+	metal := func(name string, tags ...string) *maas.Machine {
+		disk := &maas.Disk{Name: "sda", Tags: tags}
+		return &maas.Machine{SystemID: name, Hostname: name, BootDisk: disk, Disks: []*maas.Disk{disk}}
+	}
+	source := Source{
+		Metal:   []*maas.Machine{metal("a-sata", "sata"), metal("b-nvme", "nvme"), {SystemID: "c-diskless"}},
+		Storage: &machine.StorageWish{Layout: "flat", RootDisk: &machine.DiskWish{Tags: []string{"nvme"}}},
+	}
+	s := New(nil)
+	s.Roll(&Group{Cluster: "c", Owner: "o", Replicas: 2, MaxSurge: 1, Source: source})
+	if diff := cmp.Diff([]string{"+#1@b-nvme", "+#2 no"}, short(s)); diff != "" {
 		t.Errorf("the plan differs (-want +got):\n%s", diff)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
@@ -85,6 +86,18 @@ func Constraints(spec infrav1.MaasMachineSpec) maas.AllocateParams {
 		Tags: spec.Tags, NotTags: spec.NotTags, Architecture: spec.Architecture,
 		MinCPU: int(spec.MinCPU), MinMemory: int(spec.MinMemory), MinDiskSize: int(spec.MinDiskSize),
 	}
+}
+
+// StorageWish returns the storage layout of a spec.
+func StorageWish(s *infrav1.MachineStorage) machine.StorageWish {
+	wish := machine.StorageWish{Layout: string(s.Layout), Options: map[string]string{}}
+	for key, value := range s.Options {
+		wish.Options[key] = string(value)
+	}
+	if d := s.RootDisk; d != nil {
+		wish.RootDisk = &machine.DiskWish{Tags: d.Tags, Serial: d.Serial, MinSize: int(d.MinSize)}
+	}
+	return wish
 }
 
 // Marks returns what the machine's VM carries in LXD, if it is made through LXD's own API.
