@@ -144,7 +144,7 @@ TEST_TIMEOUT ?= 50m
 TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 # What takes longest begins first: the rest is done meanwhile. Results are told in the order of the packages.
 LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/remediation ./e2e/chaos/drains ./e2e/packaging ./e2e/crash ./e2e/clusterctl ./e2e/chaos ./e2e/chaos/hands ./pkg/maas/simulator/conformance \
-	./e2e/hosts ./e2e/upgrade ./cmd/lxd-initializer ./e2e/rights
+	./e2e/hosts ./e2e/bootstrap ./e2e/upgrade ./cmd/lxd-initializer ./e2e/rights
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
