@@ -28,12 +28,12 @@ func TestCustomLayoutMakesRAIDs(t *testing.T) {
 		size int64
 		want []string
 	}{
-		"mirror":      {"level: 1, members: [sdb, sdc], fs: ext4", 60*gb - overhead, []string{"sdb 400000000000 Active raid-1 device for md0"}},
-		"stripe":      {"level: 0, members: [sdb, sdc]", 460*gb - 2*overhead, []string{"md0 459999737856 raid-0 Unused"}},
-		"parity":      {"level: 5, members: [sdc, sdd, sde], spares: [sdf], fs: xfs", 120*gb - overhead, []string{"sdf 60000000000 Spare raid-5 device for md0"}},
-		"two parties": {"level: 6, members: [sdc, sdd, sde, sdf]", 120*gb - overhead, nil},
-		"both":        {"level: 10, members: [sdc, sdd, sde, sdf]", 120*gb - overhead, nil},
-		"partition":   {"level: 1, members: [spare, sdb]", 20*gb - 20*gb%(4<<20) - overhead, []string{"sda-part2 19998441472 Active raid-1 device for md0"}},
+		"mirror":       {"level: 1, members: [sdb, sdc], fs: ext4", 60*gb - overhead, []string{"sdb 400000000000 Active raid-1 device for md0"}},
+		"stripe":       {"level: 0, members: [sdb, sdc]", 460*gb - 2*overhead, []string{"md0 459999737856 raid-0 Unused"}},
+		"parity":       {"level: 5, members: [sdc, sdd, sde], spares: [sdf], fs: xfs", 120*gb - overhead, []string{"sdf 60000000000 Spare raid-5 device for md0"}},
+		"two parities": {"level: 6, members: [sdc, sdd, sde, sdf]", 120*gb - overhead, nil},
+		"both":         {"level: 10, members: [sdc, sdd, sde, sdf]", 120*gb - overhead, nil},
+		"partition":    {"level: 1, members: [spare, sdb]", 20*gb - 20*gb%(4<<20) - overhead, []string{"sda-part2 19998441472 Active raid-1 device for md0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := withStorageExtra(t, "{layout: {"+customRoot+", md0: {type: raid, "+test.raid+"}}, mounts: {/: {device: root}}}")
