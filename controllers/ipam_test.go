@@ -338,7 +338,7 @@ func TestSeveralInterfaces(t *testing.T) {
 			}))
 			w.deployed(m)
 			w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
-			if calls := w.callsFor(); len(calls) > tc.most+2 { // For the DNS record.
+			if calls := w.callsFor(); len(calls) > tc.most {
 				t.Errorf("%d calls to make a VM:\n%s", len(calls), strings.Join(calls, "\n"))
 			}
 			got := slices.DeleteFunc(slices.Clone(m.Status.Addresses), func(a clusterv1.MachineAddress) bool { return a.Type != internal && a.Type != external })
