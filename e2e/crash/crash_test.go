@@ -64,7 +64,7 @@ func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string)
 	l := life.Begin(t, box, "late")
 	box.MAAS.SetHook(k.hook)
 	defer box.MAAS.SetHook(nil)
-	l.Create(kind.manifest(l.Key, address))
+	l.Create(kind.manifest(l.Key, &walker{address: address}))
 	machine := &infrav1.MaasMachine{}
 	l.Wait("the machine to be provisioned", func() (bool, string, error) {
 		err := box.Client.Get(l.Context(), l.Key, machine)

@@ -23,6 +23,8 @@ const (
 	creation  stage = "creation"
 	rekeying  stage = "key rotation"
 	remedying stage = "remediation"
+	keeping   stage = "keeping"
+	taking    stage = "taking over"
 	deletion  stage = "deletion"
 )
 

@@ -14,8 +14,8 @@ import (
 // does not matter here.
 type kind struct {
 	name string
-	// machine is the spec of the MaasMachine, as a PlainMachine has it, with ADDRESS for the static address; "" where
-	// the cluster has no machine.
+	// machine is the spec of the MaasMachine, as a PlainMachine has it, with ADDRESS for the static address, and TAG for
+	// that of the machine which no other walker may have; "" where the cluster has no machine.
 	machine string
 	// worker means that the machine is no control plane, and that the API endpoint has no address.
 	worker bool
@@ -25,6 +25,9 @@ type kind struct {
 	rekeyed bool
 	// remedied means that the machine is switched off and on, for its Node is not healthy.
 	remedied bool
+	// kept means that the next Machine of its MachineDeployment gets the machine, and that it waits for a third one when
+	// the cluster is deleted.
+	kept bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
 	// has to die at each of them.
 	calls []string
@@ -68,6 +71,11 @@ var (
 		name: "bare metal that is remedied", worker: true, remedied: true, machine: bareMetal.machine,
 		calls: []string{"power_off", "power_on"},
 	}
+	bareMetalToKeep = &kind{
+		name: "bare metal that is kept", worker: true, kept: true,
+		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: " + sandbox.OwnPool + ", tags: [TAG], release: {keep: {}}",
+		calls:   []string{"power_off", "release", "allocate", "deploy"},
+	}
 	bareMetalWithAddress = &kind{
 		name:    "bare metal with an address",
 		machine: "image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, resourcePool: capi",
@@ -77,13 +85,22 @@ var (
 
 // kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not. It takes longest, and so is last:
 // what the others cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalWithAddress, aDirectVM}
+var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalToKeep, bareMetalWithAddress, aDirectVM}
 
-// manifest returns the first objects of a life of this kind.
-func (k *kind) manifest(key client.ObjectKey, address string) string {
+// manifest returns the first objects of a life of this kind, of a walker.
+func (k *kind) manifest(key client.ObjectKey, w *walker) string {
 	plain := sandbox.Plain{Key: key}
-	if k.machine == "" {
+	switch {
+	case k.machine == "":
 		return plain.Manifest()
+	case k.kept:
+		return plain.Manifest(k.plain(key.Name, w, key.Name)) + plain.Deployment(key.Name)
 	}
-	return plain.Manifest(sandbox.PlainMachine{Worker: k.worker, Spec: strings.ReplaceAll(k.machine, "ADDRESS", address)})
+	return plain.Manifest(k.plain(key.Name, w, ""))
+}
+
+// plain returns a machine of a MachineDeployment, or of none.
+func (k *kind) plain(name string, w *walker, deployment string) sandbox.PlainMachine {
+	spec := strings.NewReplacer("ADDRESS", w.address, "TAG", sandbox.OwnTag(w.user)).Replace(k.machine)
+	return sandbox.PlainMachine{Name: name, Worker: k.worker, Spec: spec, Deployment: deployment}
 }

@@ -46,9 +46,9 @@ func moveIn(t *testing.T) {
 	for _, host := range hosts {
 		names = append(names, host.Name)
 	}
-	_, err = client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: names})
+	_, err = client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{Pool: "capi", NotOnVMHosts: names})
 	must(err)
-	deployed, err := client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: names})
+	deployed, err := client.AllocateMachine(ctx, maas.Unrecorded("a test"), maas.AllocateParams{Pool: "capi", NotOnVMHosts: names})
 	must(err)
 	_, err = client.DeployMachine(ctx, maas.Unrecorded("a test"), deployed.SystemID, maas.DeployParams{DistroSeries: "jammy"})
 	must(err)

@@ -82,7 +82,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 			w.cleanUp(t, key)
 		}
 	})
-	if err := box.ApplyYAML(within(t, shortTimeout), strings.NewReader(kind.manifest(key, w.address))); err != nil {
+	if err := box.ApplyYAML(within(t, shortTimeout), strings.NewReader(kind.manifest(key, w))); err != nil {
 		t.Fatal(err)
 	}
 	w.waitReady(t, kind, key)
@@ -109,8 +109,15 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 		findings, err = w.auditor.Steady(t.Context(), who)
 		report(t, "when it is remedied", findings, err)
 	}
+	last := key
+	if kind.kept && (k.needs(keeping) || k.needs(taking)) {
+		last = w.handOver(t, kind, key, k, who)
+	}
 
 	k.enter(deletion)
+	if kind.kept {
+		w.leave(t, key, last)
+	}
 	if err := box.DeleteCluster(within(t, deleteTimeout), key); err != nil {
 		t.Fatal(err)
 	}

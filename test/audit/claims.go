@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -17,6 +18,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -40,9 +42,16 @@ type object struct {
 	cluster cluster // without an owner id where the MaasCluster is gone
 	// held means that the object had recorded its machine already when MAAS was read.
 	held bool
+	// kept means that it is gone, and that its MaasCluster keeps its machine for the next one.
+	kept bool
 }
 
-func (o *object) String() string { return "MaasMachine " + o.Namespace + "/" + o.Name }
+func (o *object) String() string {
+	if o.kept {
+		return "MaasCluster " + o.Namespace + "/" + o.cluster.name + ", which keeps the machine of " + o.Name + ","
+	}
+	return "MaasMachine " + o.Namespace + "/" + o.Name
+}
 
 // agentName and hostname are the marks that its machine has in MAAS.
 func (o *object) agentName() string { return "capmaas/" + o.cluster.owner + "/" + o.Name }
@@ -83,6 +92,11 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 			one.external = custom || (host != "" && host != one.endpoint)
 		}
 		c.clusters = append(c.clusters, one)
+		kept, err := keptBy(m, one)
+		if err != nil {
+			return nil, err
+		}
+		c.objects = append(c.objects, kept...)
 		byLabel[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}] = one
 	}
 	for _, m := range machines.Items {
@@ -90,6 +104,24 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 		c.objects = append(c.objects, &object{MaasMachine: m, cluster: byLabel[key]})
 	}
 	return c, nil
+}
+
+// keptBy returns the MaasMachines that are gone and whose machines a MaasCluster keeps. A machine that is being taken is the
+// next one's.
+func keptBy(m *infrav1.MaasCluster, one cluster) (gone []*object, err error) {
+	recorded, err := record.Of(m)
+	if err != nil {
+		return nil, fmt.Errorf("reading the record of MaasCluster %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	for _, k := range recorded.Kept {
+		if k.TakenBy != "" {
+			continue
+		}
+		was := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: k.Machine, Labels: k.Labels}, Spec: k.Spec}
+		was.Spec.SystemID = k.SystemID
+		gone = append(gone, &object{MaasMachine: was, cluster: one, kept: true})
+	}
+	return gone, nil
 }
 
 // since records which objects have had their machines since an earlier read.
@@ -170,6 +202,9 @@ func (c *claims) left(who Who) []Finding {
 		}
 	}
 	for _, o := range c.objects {
+		if o.kept {
+			continue // With its MaasCluster.
+		}
 		if who.everybody() || (o.cluster.owner != "" && who.covers(o.cluster)) {
 			findings = append(findings, Finding{Leaked, o.String() + " is still there"})
 		}

@@ -32,6 +32,8 @@ type PlainMachine struct {
 	Worker bool
 	// Spec of the MaasMachine: the part between the braces of YAML's flow style.
 	Spec string
+	// Deployment is the MachineDeployment that it is of; "" if none.
+	Deployment string
 }
 
 const (
@@ -68,6 +70,23 @@ spec:
   bootstrap: {dataSecretName: NAME}
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachine, name: MACHINE}
 `
+	// Cluster API makes no Machine of a MachineDeployment that is paused and has no MachineSet. Its template is not there.
+	plainDeployment = `---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineDeployment
+metadata: {name: DEPLOYMENT, namespace: NAMESPACE, labels: {cluster.x-k8s.io/cluster-name: NAME}}
+spec:
+  clusterName: NAME
+  paused: true
+  replicas: 1
+  selector: {matchLabels: {cluster.x-k8s.io/deployment-name: DEPLOYMENT}}
+  template:
+    metadata: {labels: {cluster.x-k8s.io/deployment-name: DEPLOYMENT}}
+    spec:
+      clusterName: NAME
+      bootstrap: {dataSecretName: NAME}
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasMachineTemplate, name: DEPLOYMENT}
+`
 )
 
 // Manifest is what ApplyYAML makes the cluster and machines of it from.
@@ -90,9 +109,17 @@ func (p Plain) Machines(machines ...PlainMachine) string {
 		if !m.Worker {
 			labels += `, cluster.x-k8s.io/control-plane: ""`
 		}
+		if m.Deployment != "" {
+			labels += ", cluster.x-k8s.io/deployment-name: " + m.Deployment
+		}
 		all.WriteString(p.fill(plainMachine, "MACHINE", cmp.Or(m.Name, p.Key.Name), "LABELS", labels, "SPEC", m.Spec))
 	}
 	return all.String()
+}
+
+// Deployment is what ApplyYAML makes a MachineDeployment from that wants one Machine, and makes none itself.
+func (p Plain) Deployment(name string) string {
+	return p.fill(plainDeployment, "DEPLOYMENT", name)
 }
 
 func (p Plain) fill(manifest string, more ...string) string {

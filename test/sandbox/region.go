@@ -57,12 +57,24 @@ func RegionWithAdministrators(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) { addAdministrators(region, names) })
 }
 
+// OwnPool is the resource pool of the machines that RegionForCrashes adds.
+const OwnPool = "own"
+
+// OwnTag is the tag of the machine that an administrator has there.
+func OwnTag(administrator string) string { return "of-" + administrator }
+
 // RegionForCrashes is RegionWithAdministrators with another duration of commissioning, which Options.TimeScale divides: a
-// VM in a real LXD starts no sooner because MAAS's time passes faster.
+// VM in a real LXD starts no sooner because MAAS's time passes faster. Each administrator has a bare-metal machine in OwnPool.
 func RegionForCrashes(commissioning time.Duration, names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		addAdministrators(region, names)
 		region["timings"] = map[string]any{"commission": commissioning.String()}
+		addTo(region, "pools", map[string]any{"name": OwnPool})
+		for _, name := range append([]string{"admin"}, names...) {
+			addTo(region, "machines", map[string]any{
+				"names": []any{"own-" + name}, "zone": "zone-a", "pool": OwnPool, "tags": []any{OwnTag(name)}, "cores": 4, "memory": 8192, "disks": []any{100},
+			})
+		}
 	})
 }
 
