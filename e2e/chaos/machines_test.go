@@ -39,6 +39,8 @@ type member struct {
 	Cut time.Duration
 	// Remedied means that it is switched off and on, because its Node is not healthy.
 	Remedied bool
+	// Of is the MachineDeployment whose next Machine gets the machine, if not empty.
+	Of string
 	// Stays means that it is deleted with its cluster.
 	Stays bool
 }
@@ -86,6 +88,9 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 		m.Shape, m.StaticIP = shapes[roll.IntN(len(shapes))], ""
 	}
 	m.Remedied = !m.ControlPlane && roll.IntN(3) == 0
+	if keeps := roll.IntN(3) > 0; keeps && !m.VM && !m.ControlPlane && m.Cut == 0 {
+		m.Of = m.Name
+	}
 	return m
 }
 
@@ -93,7 +98,7 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 // name is no label.
 func anchor(roll *rand.Rand, cluster string, number, serial int, does meddling) member {
 	m := newMember(roll, cluster, number, serial)
-	m.ControlPlane, m.Cut, m.Remedied, m.Stays = true, 0, false, true
+	m.ControlPlane, m.Cut, m.Remedied, m.Stays, m.Of = true, 0, false, true, ""
 	if does == madeOwner {
 		m.VM, m.Direct, m.Erase, m.Shape, m.Name = true, false, "", "", m.Name+".anchor"
 	}
@@ -122,10 +127,17 @@ func (m member) plain() sandbox.PlainMachine {
 	if m.Commission {
 		spec += ", lxdConfig: {commission: true}"
 	}
+	var release []string
 	if m.Erase != "" {
-		spec += fmt.Sprintf(", release: {erase: %s}", m.Erase)
+		release = append(release, "erase: "+m.Erase)
 	}
-	return sandbox.PlainMachine{Name: m.Name, Worker: !m.ControlPlane, Spec: spec}
+	if m.Of != "" {
+		release = append(release, "keep: {}")
+	}
+	if len(release) > 0 {
+		spec += ", release: {" + strings.Join(release, ", ") + "}"
+	}
+	return sandbox.PlainMachine{Name: m.Name, Worker: !m.ControlPlane, Spec: spec, Deployment: m.Of}
 }
 
 // create makes the objects, and what fails before.
@@ -140,7 +152,34 @@ func (a *assault) create(ctx context.Context, m member) error {
 		a.figures.add("machine lives with "+m.Shape, 1)
 	}
 	plain := sandbox.Plain{Key: client.ObjectKey{Namespace: namespace, Name: m.Cluster}}
-	return box.ApplyYAML(ctx, strings.NewReader(plain.Machines(m.plain())))
+	manifest := plain.Machines(m.plain())
+	if m.Of == m.Name {
+		manifest += plain.Deployment(m.Of)
+	}
+	return box.ApplyYAML(ctx, strings.NewReader(manifest))
+}
+
+// handOver deletes a Machine, and makes the next one of its MachineDeployment, which gets the same machine unless the
+// hardware failed or a thief had it. It returns the next one.
+func (a *assault) handOver(ctx context.Context, m member) (next member, err error) {
+	before := &infrav1.MaasMachine{}
+	if err := box.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: m.Name}, before); err != nil {
+		return m, fmt.Errorf("reading %s, whose machine is kept: %w", m.Name, err)
+	}
+	if err := a.remove(ctx, m.Name); err != nil {
+		return m, err
+	}
+	next = m
+	next.Name, next.Fails = m.Name+"-next", ""
+	if err := a.create(ctx, next); err != nil {
+		return next, err
+	}
+	if _, err := a.settle(ctx, next); err != nil {
+		return next, err
+	}
+	object := a.view.maasMachine(next.Name)
+	a.figures.add(fmt.Sprintf("machines for a next Machine (the one that was kept %t)", object.Spec.SystemID == before.Spec.SystemID), 1)
+	return next, nil
 }
 
 // failNext makes the next machine that does an operation fail.

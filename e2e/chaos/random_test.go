@@ -181,18 +181,21 @@ func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) er
 	}
 	var leave []string
 	var each sync.WaitGroup
+	var joined [members]member
 	errs := make([]error, members+1)
 	each.Go(func() { errs[members] = a.invade(ctx, key, does, first) })
 	for i := range members {
 		m := newMember(dice(number, next+i), key.Name, next+i, number*spread+next+i)
-		if m.Cut == 0 && !m.Stays {
-			leave = append(leave, m.Name)
-		}
-		each.Go(func() { errs[i] = a.join(ctx, m) })
+		each.Go(func() { joined[i], errs[i] = a.join(ctx, m) })
 	}
 	each.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	for _, m := range joined {
+		if m.Cut == 0 && !m.Stays {
+			leave = append(leave, m.Name)
+		}
 	}
 	a.agree(ctx, "with all machines of "+key.Name, key.Name)
 	if err := a.meddle(ctx, key, does, leave); err != nil {
@@ -249,26 +252,33 @@ func (a *assault) anchored(ctx context.Context, cluster string, number int, does
 	return first, next, fmt.Errorf("none of %d control planes was provisioned", mostAnchors)
 }
 
-// join makes a machine, and waits until it is settled, or deletes it in the middle.
-func (a *assault) join(ctx context.Context, m member) error {
+// join makes a machine, and waits until it is settled, or deletes it in the middle. It returns the member, or the one that
+// took its machine over.
+func (a *assault) join(ctx context.Context, m member) (member, error) {
 	if err := a.create(ctx, m); err != nil {
-		return err
+		return m, err
 	}
-	if m.Cut == 0 {
-		provisioned, err := a.settle(ctx, m)
-		if provisioned {
-			a.figures.add("machine lives with a provisioned machine", 1)
+	if m.Cut > 0 {
+		if err := pause(ctx, m.Cut); err != nil {
+			return m, err
 		}
-		if err == nil && provisioned && m.Remedied {
-			err = a.remedy(ctx, m)
+		a.figures.add("machine lives cut short", 1)
+		return m, a.remove(ctx, m.Name)
+	}
+	provisioned, err := a.settle(ctx, m)
+	if err != nil || !provisioned {
+		return m, err
+	}
+	a.figures.add("machine lives with a provisioned machine", 1)
+	if m.Remedied {
+		if err := a.remedy(ctx, m); err != nil {
+			return m, err
 		}
-		return err
 	}
-	if err := pause(ctx, m.Cut); err != nil {
-		return err
+	if m.Of != "" {
+		return a.handOver(ctx, m)
 	}
-	a.figures.add("machine lives cut short", 1)
-	return a.remove(ctx, m.Name)
+	return m, nil
 }
 
 // abandon makes machines, all at once, and leaves them after a while as they are.
