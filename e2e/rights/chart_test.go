@@ -37,12 +37,8 @@ var (
 // granted.
 var unusedByManager = map[string]string{
 	"adopt maasclusters.infrastructure.cluster.x-k8s.io": "the policy for owner ids asks for it: the manager's request is a patch",
-	"create secrets": "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
-	"create maasmachines.infrastructure.cluster.x-k8s.io":     "a machine that was kept is given back so, if no Machine takes it",
-	"delete maasmachines.infrastructure.cluster.x-k8s.io":     "a machine that was kept is given back so, if no Machine takes it",
-	"get maasmachines.infrastructure.cluster.x-k8s.io":        "a machine that was kept is given back so, if no Machine takes it",
-	"get machinedeployments.cluster.x-k8s.io":                 "a machine is kept if its owner lacks one, and no machine here is to be kept",
-	"get machinesets.cluster.x-k8s.io":                        "a machine is kept if its owner lacks one, and no machine here is to be kept",
+	"create secrets":                                          "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
+	"get machinesets.cluster.x-k8s.io":                        "a machine is kept if its owner lacks one, and the owner here is a MachineDeployment",
 	"get ck8scontrolplanes.controlplane.cluster.x-k8s.io":     "a cluster's control plane may be of this kind, which is not in the sandbox",
 	"get microk8scontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
 	"get kthreescontrolplanes.controlplane.cluster.x-k8s.io":  "a cluster's control plane may be of this kind, which is not in the sandbox",

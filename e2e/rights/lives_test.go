@@ -23,6 +23,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -39,12 +40,13 @@ const (
 
 // leadOwn runs a cluster that needs all rights of the manager except those for its Nodes: it has its own credentials,
 // and one VM that boots into nothing, with an address of a pool. Meanwhile the manager's process ends, so that the next
-// one takes the lease over, the VM is given up, VMs are lost, and LXDHosts are changed.
+// one takes the lease over, the VM is given up, VMs are lost, LXDHosts are changed, and a machine is kept.
 func leadOwn(l *life.Life) {
 	makeOwn(l)
 	giveUp(l)
 	loseVMs(l)
 	changeLXDHosts(l)
+	keepOne(l)
 	removeOwn(l)
 }
 
@@ -94,6 +96,43 @@ func giveUp(l *life.Life) {
 	if err := l.Box.Client.Delete(l.Context(), remediation); err != nil {
 		l.Error(err)
 	}
+}
+
+// keepOne has a machine kept for the next Machine, and given back because its MachineDeployment goes.
+func keepOne(l *life.Life) {
+	l.Helper()
+	own, key := sandbox.Plain{Key: l.Key}, client.ObjectKey{Namespace: l.Key.Namespace, Name: l.Key.Name + "-kept"}
+	l.Apply(own.Deployment(key.Name) + own.Machines(sandbox.PlainMachine{
+		Name: key.Name, Worker: true, Deployment: key.Name, Spec: "image: ubuntu/jammy, resourcePool: capi, release: {keep: {}}",
+	}))
+	maasMachine := &infrav1.MaasMachine{}
+	l.Wait("the machine to be ready", func() (bool, string, error) {
+		err := l.Box.Client.Get(l.Context(), key, maasMachine)
+		return conditions.IsTrue(maasMachine, infrav1.ReadyCondition), sandbox.Conditions(maasMachine.Status.Conditions), client.IgnoreNotFound(err)
+	})
+	waitKept := func(want int) {
+		l.Helper()
+		l.Wait(fmt.Sprintf("%d machines to be kept", want), func() (bool, string, error) {
+			cluster := &infrav1.MaasCluster{}
+			if err := l.Box.Client.Get(l.Context(), l.Key, cluster); err != nil {
+				return false, "", err
+			}
+			recorded, err := record.Of(cluster)
+			return len(recorded.Kept) == want, fmt.Sprint(len(recorded.Kept)), err
+		})
+	}
+	for i, object := range []client.Object{&clusterv1.Machine{}, &clusterv1.MachineDeployment{}} {
+		object.SetNamespace(key.Namespace)
+		object.SetName(key.Name)
+		if err := l.Box.Client.Delete(l.Context(), object); err != nil {
+			l.Fatal(err)
+		}
+		waitKept(1 - i)
+	}
+	l.Wait("the machine to be given back", func() (bool, string, error) {
+		m, _ := l.Box.MAAS.Machine(maasMachine.Spec.SystemID)
+		return m.Status == "Ready", m.Status, nil
+	})
 }
 
 func removeOwn(l *life.Life) {
