@@ -88,7 +88,7 @@ func newMember(roll *rand.Rand, cluster string, number, serial int) member {
 		m.Shape, m.StaticIP = shapes[roll.IntN(len(shapes))], ""
 	}
 	m.Remedied = !m.ControlPlane && roll.IntN(3) == 0
-	if keeps := roll.IntN(3) > 0; keeps && !m.VM && !m.ControlPlane && m.Cut == 0 {
+	if keeps := roll.IntN(3) > 0; keeps && !m.VM && !m.ControlPlane && m.Erase == "" && m.Cut == 0 {
 		m.Of = m.Name
 	}
 	return m
@@ -127,15 +127,11 @@ func (m member) plain() sandbox.PlainMachine {
 	if m.Commission {
 		spec += ", lxdConfig: {commission: true}"
 	}
-	var release []string
-	if m.Erase != "" {
-		release = append(release, "erase: "+m.Erase)
-	}
-	if m.Of != "" {
-		release = append(release, "keep: {}")
-	}
-	if len(release) > 0 {
-		spec += ", release: {" + strings.Join(release, ", ") + "}"
+	switch {
+	case m.Erase != "":
+		spec += fmt.Sprintf(", release: {erase: %s}", m.Erase)
+	case m.Of != "":
+		spec += ", release: {keep: {}}"
 	}
 	return sandbox.PlainMachine{Name: m.Name, Worker: !m.ControlPlane, Spec: spec, Deployment: m.Of}
 }

@@ -65,17 +65,17 @@ func (p point) awaited() bool {
 // remembered reports whether a manager caches the call's result for all machines.
 func (p point) remembered() bool {
 	switch p.endpoint {
-	case "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/":
+	case "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/", "boot-resources/":
 		return true
 	}
 	return false
 }
 
-// certain calls come in each life. The number of further polls is a matter of time, and a manager may have cached other
-// responses. The address of a machine that is back in the pool is not returned if another walker took the machine
+// certain calls come in each life. Polls of all machines are a matter of time, as is the number of others, and a manager may
+// have cached other responses. The address of a machine that is back in the pool is not returned if another walker took the machine
 // first.
 func (p point) certain() bool {
-	return p.n == 1 && (p.stage == creation || (p.writes() && p.op != "link_subnet"))
+	return p.n == 1 && p.by != "id" && (p.stage == creation || (p.writes() && p.op != "link_subnet"))
 }
 
 // mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of
