@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -117,6 +119,7 @@ func (w *world) waits(cluster *infrav1.MaasCluster, systemID string) {
 // The next Machine gets the server, whatever was done to it, over a restart of the manager, and nobody else gets it while it
 // waits. At the end it is as before.
 func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"plain":      {},
 		"interfaces": {Interfaces: bonded},
@@ -188,8 +191,91 @@ func TestTheServerThatWasKeptIsLost(t *testing.T) {
 	w.delete(second)
 }
 
+var errLost = errors.New("the response is lost")
+
+// Nor does another object of ours get it then, of this manager or of another one, which would not know what is to be undone on it.
+func TestTheServerThatWasKeptIsNotLostToOneOfOurs(t *testing.T) {
+	t.Parallel()
+	for name, another := range map[string]bool{"of this manager": false, "of another manager": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = contested })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			md := w.deployment("md", 1)
+			spec := withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
+			first := w.newMachine("first", false, spec, of(md))
+			w.deployed(first)
+			id := first.Spec.SystemID
+			w.delete(first)
+			other := w
+			if another {
+				other = newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
+				other.provisioned(other.newCluster())
+			}
+			waits := other.newMachine("waits", false, infrav1.MaasMachineSpec{})
+			other.refused(waits, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+			w.loseRelease(func() {
+				if another { // In one manager, no object allocates while another one does both calls.
+					other.asksAgain(waits)
+				}
+			})
+			second := w.newMachine("second", false, spec, of(md))
+			w.deployed(second)
+			if second.Spec.SystemID != id {
+				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
+			}
+			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+			if now, _ := w.maas.Machine(id); slices.Contains(now.Tags, quarantine.ExcludeTag) {
+				t.Error("it is excluded still")
+			}
+			w.maas.SetHook(nil)
+			other.delete(waits)
+			if another {
+				other.deleteCluster(&infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: other.namespace, Name: clusterName}})
+			}
+			w.scale(md, 0)
+			w.delete(second)
+			w.unchanged(before)
+		})
+	}
+}
+
+// loseRelease loses the response to the first release. Before that, something else happens.
+func (w *world) loseRelease(meanwhile func()) {
+	var once sync.Once
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) (err error) {
+		if at == simulator.After && call.Op == "release" {
+			once.Do(func() {
+				meanwhile()
+				err = errLost
+			})
+		}
+		return err
+	})
+}
+
+// asksAgain has a machine that waits for one in MAAS ask again, and returns when it has the response.
+func (w *world) asksAgain(waits *infrav1.MaasMachine) {
+	asked := func() (n int) {
+		for _, call := range w.maas.Calls().Log {
+			if call.Op == "allocate" {
+				n++
+			}
+		}
+		return n
+	}
+	before := asked()
+	w.await("it asks again", waits, func(context.Context) bool {
+		w.poke(waits)
+		return asked() > before
+	})
+}
+
 // A server is kept only if a Machine is missing, and the one that goes was well.
 func TestAServerIsNotKeptForNobody(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(*world, *infrav1.MaasMachine, *clusterv1.MachineDeployment){
 		"scaled down":       func(w *world, _ *infrav1.MaasMachine, md *clusterv1.MachineDeployment) { w.scale(md, 0) },
 		"its owner is gone": func(w *world, _ *infrav1.MaasMachine, md *clusterv1.MachineDeployment) { w.delete(md) },
@@ -218,6 +304,7 @@ func TestAServerIsNotKeptForNobody(t *testing.T) {
 
 // A server that waits is given back, as it was, when no Machine will take it.
 func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
+	t.Parallel()
 	for name, give := range map[string]func(*world, *infrav1.MaasCluster, *clusterv1.MachineDeployment){
 		"scaled down":            func(w *world, _ *infrav1.MaasCluster, md *clusterv1.MachineDeployment) { w.scale(md, 0) },
 		"its owner is gone":      func(w *world, _ *infrav1.MaasCluster, md *clusterv1.MachineDeployment) { w.delete(md) },
@@ -253,6 +340,7 @@ func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
 
 // The manager dies while a server goes from one MaasMachine to the next, or MAAS is gone.
 func TestAServerThatIsKeptIsNotLostOnTheWay(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]simulator.Fault{
 		"the release is lost":      {Op: "release", DropBefore: true, First: 1},
 		"its response is lost":     {Op: "release", DropAfter: true, First: 1},

@@ -20,15 +20,15 @@ import (
 // them only when it is back in the pool. So a tag goes on before the release and off after the undo: no manager
 // allocates the machine in between.
 
-// exclude keeps a machine from being allocated by other managers until inclusion, if something is to be undone on it. It is
-// ours, or nobody's. What MAAS refuses stops nothing: then only this process leaves the machine alone. The error is of Kubernetes,
+// exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to be undone.
+// It is ours, or nobody's. What MAAS refuses stops nothing: then only this process leaves the machine alone. The error is of Kubernetes,
 // or maas.Unavailable, the first time: then the same again may succeed.
-func (r *Reconciler) exclude(ctx context.Context, l *life) error {
-	if leftover(l).On(l.maas) == (machine.Leftover{}) {
+func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, left machine.Leftover) error {
+	if left.On(out) == (machine.Leftover{}) {
 		return nil
 	}
-	id, m := l.maas.SystemID, l.MaasMachine
-	if l.record.Excluded == id && inmaas.IsExcluded(l.maas) {
+	id, m := out.SystemID, l.MaasMachine
+	if l.record.Excluded == id && inmaas.IsExcluded(out) {
 		return nil
 	}
 	cause := inmaas.Cause{By: string(m.UID), Why: fmt.Sprintf("its network or storage is being restored (MaasMachine %s/%s)", m.Namespace, m.Name)}

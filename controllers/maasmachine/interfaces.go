@@ -109,9 +109,12 @@ func leftover(l *life) machine.Leftover {
 }
 
 // arrangement returns what is recorded about the machine's interfaces; nil if there is nothing, or nothing readable.
-func arrangement(m *infrav1.MaasMachine) *machine.Arrangement {
+func arrangement(m *infrav1.MaasMachine) *machine.Arrangement { return arrangementIn(m.Annotations) }
+
+// arrangementIn is arrangement for the annotations of a MaasMachine.
+func arrangementIn(annotations map[string]string) *machine.Arrangement {
 	a := &machine.Arrangement{}
-	if json.Unmarshal([]byte(m.Annotations[infrav1.InterfacesAnnotation]), a) != nil {
+	if json.Unmarshal([]byte(annotations[infrav1.InterfacesAnnotation]), a) != nil {
 		return nil
 	}
 	return a

@@ -5,7 +5,6 @@ package maasmachine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -137,6 +136,13 @@ type heir struct {
 	record *record.Record
 }
 
+// leftover returns what was done to the machine, and is undone once it is back in the pool.
+func (h *heir) leftover() machine.Leftover {
+	return machine.Leftover{
+		Address: h.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangementIn(h.Annotations), Storage: h.Storage != nil,
+	}
+}
+
 // succeed brings the machine from where it is to where it is the MaasMachine's.
 func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, error) {
 	m, err := l.Inventory.Read(ctx, h.SystemID)
@@ -146,12 +152,13 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 	if err != nil {
 		return proceed, err
 	}
+	l.Machines.Exclude(m, string(l.MaasMachine.UID), h.leftover().On(m)) // Until it is claimed, no other of our objects allocates it.
 	if m.Status != maas.StatusDeployed {
 		l.record.Done(record.TakeOver) // The release has taken effect.
 	}
 	switch {
 	case m.Status == maas.StatusReady && m.Owner == "":
-		return r.claimKept(ctx, l, h, nil)
+		return r.claimKept(ctx, l, h, m, nil)
 	case onItsWay.Has(m.Status):
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
 		notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName)
@@ -181,6 +188,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	case misfit != "":
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire", "machine %s (%s), which was kept, %s: it is given back",
 			m.Hostname, m.SystemID, misfit)
+		l.Machines.Include(m.SystemID, string(l.MaasMachine.UID))
 		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
 		notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID)
@@ -198,14 +206,20 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		return proceed, err
 	}
 	defer done()
-	return r.claimKept(ctx, l, h, func(ctx context.Context, permit maas.Permit) error {
+	return r.claimKept(ctx, l, h, m, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
 	})
 }
 
 // claimKept acquires the machine, after what comes first, if that is not nil. Both are in one record: between the two others
-// may acquire the machine. It is not Ready yet if MAAS has to switch it off, or erases its disks.
-func (r *Reconciler) claimKept(ctx context.Context, l *life, h *heir, first func(context.Context, maas.Permit) error) (outcome, error) {
+// may acquire the machine, other managers only if nothing is left on it. It is not Ready yet if MAAS has to switch it off, or
+// erases its disks.
+func (r *Reconciler) claimKept(
+	ctx context.Context, l *life, h *heir, m *maas.Machine, first func(context.Context, maas.Permit) error,
+) (outcome, error) {
+	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
+		return proceed, err
+	}
 	var claimed *maas.Machine
 	err := l.record.Call(ctx, record.TakeOver, func(ctx context.Context, permit maas.Permit) (err error) {
 		if first != nil {
@@ -227,12 +241,8 @@ func (r *Reconciler) claimKept(ctx context.Context, l *life, h *heir, first func
 
 // inherit goes on with the machine, and with what was done to it.
 func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
-	left := machine.Leftover{Address: h.Annotations[infrav1.StaticIPAnnotation]}
-	before := &machine.Arrangement{}
-	if json.Unmarshal([]byte(h.Annotations[infrav1.InterfacesAnnotation]), before) == nil {
-		left.Interfaces = before
-	}
-	l.left = left.On(m)
+	l.left = h.leftover().On(m)
+	l.left.Storage = false // It goes with the record.
 	if h.Storage != nil {
 		if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = h.Storage }); err != nil {
 			return proceed, err
@@ -241,7 +251,10 @@ func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Mach
 	if err := r.acquired(ctx, l, m, "TakenOver"); err != nil {
 		return proceed, err
 	}
-	return proceed, h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) })
+	if err := h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) }); err != nil {
+		return proceed, err
+	}
+	return r.inclusion(ctx, l)
 }
 
 // tellDataDisks emits an event if the machine will be kept, and MAAS lists disks beside the one of the root: its installer

@@ -72,7 +72,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
 	case backInPool.Has(l.maas.Status):
 		l.Machines.BackInPool(l.maas.SystemID)
-		if err := r.exclude(ctx, l); err != nil { // A person may have released it.
+		if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil { // A person may have released it.
 			return proceed, err
 		}
 		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
@@ -181,7 +181,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 			return err
 		}
 	}
-	if err := r.exclude(ctx, l); err != nil {
+	if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil {
 		return err
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.

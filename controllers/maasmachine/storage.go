@@ -173,7 +173,7 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 	if left := leftAddress(l); left != "" {
 		return r.takeOff(ctx, l, left)
 	}
-	if err := r.exclude(ctx, l); err != nil {
+	if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil {
 		return proceed, err
 	}
 	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)
