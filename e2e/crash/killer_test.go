@@ -65,7 +65,7 @@ func (p point) awaited() bool {
 // remembered reports whether a manager caches the call's result for all machines.
 func (p point) remembered() bool {
 	switch p.endpoint {
-	case "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/", "boot-resources/":
+	case "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/", "boot-resources/", "tags/":
 		return true
 	}
 	return false
