@@ -170,17 +170,12 @@ unit: ## Run the tests that need no control plane.
 RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|conformance)$$")
 
 .PHONY: race
-race: ## Run the tests of pkg/ with the race detector.
-	CGO_ENABLED=1 go test -vet=off -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
+race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
+	CGO_ENABLED=1 nice go test -vet=off -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
-
-.PHONY: race-and-fuzz
-race-and-fuzz: ## Run the one, then the other, with what processor time others leave.
-	@nice $(MAKE) race
-	@nice $(MAKE) fuzz
 
 .PHONY: e2e
 e2e: tools-test tools-providers build ## Run the suites in the sandbox, and build the images for all processors.

@@ -55,6 +55,7 @@ func (w *world) asBefore(m *infrav1.MaasMachine, storage []string) {
 
 // What a machine is to lose is undone between its release and the next allocation, also if another manager waits for it.
 func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"interfaces": {Interfaces: bonded},
 		"address":    {StaticIP: "10.77.0.50"},
@@ -106,6 +107,7 @@ func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
 
 // The manager dies, or MAAS is gone, while it excludes or includes a machine.
 func TestAnExclusionThatWasInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]simulator.Fault{
 		"the request is lost":     {Op: "update_nodes", DropBefore: true, First: 1},
 		"the response is lost":    {Op: "update_nodes", DropAfter: true, First: 1},

@@ -594,6 +594,7 @@ func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 
 // A machine that becomes a VM host gets its bridge before it is deployed, unless it already has one.
 func TestAHostGetsItsBridge(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		there   string // a bridge that was made in MAAS
 		lost    bool   // each call once, after it took effect

@@ -152,6 +152,7 @@ func (w *world) nothingClaimed() {
 
 // An address goes back to its pool after the machine is gone, not before.
 func TestTheAddressIsReturnedLast(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,6 +185,7 @@ func TestTheAddressIsReturnedLast(t *testing.T) {
 
 // While a pool does not accept a returned address, MAAS is not asked again: the machine may be another user's by now.
 func TestAMachineThatWaitsForItsPoolCostsNoCalls(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -301,6 +303,7 @@ vm_hosts:
 
 // Each interface is connected as specified, and each address has its type.
 func TestSeveralInterfaces(t *testing.T) {
+	t.Parallel()
 	device := func(name, bridge, subnet string, mode infrav1.LinkMode) infrav1.LXDNetworkDevice {
 		return infrav1.LXDNetworkDevice{Name: name, Bridge: bridge, Subnet: subnet, LinkMode: mode}
 	}

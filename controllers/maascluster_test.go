@@ -139,6 +139,7 @@ func TestClusterLife(t *testing.T) {
 }
 
 func TestClusterRefusals(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change            func(*infrav1.MaasCluster)
 		condition, reason string

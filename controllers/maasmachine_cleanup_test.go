@@ -178,6 +178,7 @@ func TestAVMDeletedByAUserInMAASIsVerifiedToo(t *testing.T) {
 
 // A VM host that MAAS no longer has blocks nothing; one that was registered again is checked under its new id.
 func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
+	t.Parallel()
 	for name, anew := range map[string]bool{"for good": false, "and registered anew": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -299,6 +300,7 @@ func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
 // A host creates a VM, reports a failure, and becomes unreachable. The machine gets another VM elsewhere. Then an
 // operator makes MAAS refresh the host: MAAS registers the first VM under another name, because its own name is taken.
 func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
+	t.Parallel()
 	for name, deleted := range map[string]bool{"while its machine runs": false, "with its machine": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -203,6 +203,7 @@ func TestControlPlanesAreSpread(t *testing.T) {
 // TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call
 // took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	kinds := map[string]infrav1.MaasMachineSpec{
 		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
 		"bare metal": {StaticIP: "10.77.0.51"},
@@ -267,6 +268,7 @@ func (w *world) acquiredMachines() int {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spec              infrav1.MaasMachineSpec
 		condition, reason string
@@ -400,6 +402,7 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 
 // A request that MAAS refuses is retried at intervals, not continuously.
 func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
 		op   string

@@ -20,6 +20,7 @@ func vmWith(config infrav1.LXDMachineConfig) infrav1.MaasMachineSpec {
 }
 
 func TestHostsThatCannotTakeAVMAreNotAskedTo(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
 		prep func(*world)

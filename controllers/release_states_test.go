@@ -37,6 +37,7 @@ func (w *world) isGone(ctx context.Context, m *infrav1.MaasMachine) bool {
 // A deletion does not take a machine from a person who works on it: it waits, reports for what, and continues when the
 // person is done.
 func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
+	t.Parallel()
 	for short, reason := range map[string]string{
 		"commissioning":        infrav1.CommissioningReason,
 		"failed_commissioning": infrav1.CommissioningFailedReason,
@@ -70,6 +71,7 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 
 // The manager ends states that MAAS left unfinished, because no user works on the machine.
 func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
+	t.Parallel()
 	for short, op := range map[string]string{
 		"testing": "abort", "failed_entering_rescue_mode": "exit_rescue_mode", "failed_exiting_rescue_mode": "exit_rescue_mode",
 	} {
@@ -93,6 +95,7 @@ func TestTheDeletionOfBareMetalEndsWhatHoldsIt(t *testing.T) {
 // A machine that can't be powered off gets its old state back from MAAS, without its agent name. It is ours all the
 // same.
 func TestAMachineThatCannotBeSwitchedOffIsNotLost(t *testing.T) {
+	t.Parallel()
 	for name, unmarked := range map[string]bool{"that carries our annotations": false, "whose annotations a person removed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -93,6 +93,7 @@ func (w *world) releases() (n int) {
 }
 
 func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
+	t.Parallel()
 	for erase, want := range map[infrav1.EraseMode]string{
 		"": "", infrav1.EraseNone: "", infrav1.EraseQuick: "quick", infrav1.EraseSecure: "secure", infrav1.EraseFull: "full",
 	} {
@@ -126,6 +127,7 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 
 // A machine whose disks could not be erased stays ours until the spec is changed.
 func TestAFailedEraseIsRepairedByTheSpec(t *testing.T) {
+	t.Parallel()
 	for erase, want := range map[infrav1.EraseMode]string{infrav1.EraseQuick: "quick", infrav1.EraseNone: ""} {
 		t.Run("erase "+string(erase), func(t *testing.T) {
 			t.Parallel()
@@ -168,6 +170,7 @@ func (w *world) staysErased(m *infrav1.MaasMachine) {
 
 // A failed attempt is repeated after its pause, the same way.
 func TestAFailedReleaseIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ operation, reason string }{
 		"erasing":       {"erase", infrav1.EraseFailedReason},
 		"switching off": {"release", infrav1.ReleaseFailedReason},
@@ -230,6 +233,7 @@ func TestEndlessErasingIsReported(t *testing.T) {
 
 // The response to a release with erasing may get lost, as may its record.
 func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()

@@ -230,6 +230,7 @@ var commissioned = withSpec(vm, func(s *infrav1.MaasMachineSpec) {
 
 // A machine that failed in MAAS can be deleted, and nothing is left of it.
 func TestDeletionOfAVMThatFailed(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spec      infrav1.MaasMachineSpec
 		operation string
@@ -259,6 +260,7 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 
 // A VM is ours, whatever a person did with it: its deletion deletes the VM.
 func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
+	t.Parallel()
 	for _, short := range []string{"broken", "retired", "rescue_mode", "failed_testing", "missing"} {
 		t.Run(short, func(t *testing.T) {
 			t.Parallel()
@@ -355,6 +357,7 @@ func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 
 // A machine that the user chose is acquired once, and released, even if each response is lost once.
 func TestLostAnswersOfAMachineOfChoice(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()

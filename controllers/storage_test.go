@@ -97,6 +97,7 @@ var updateStorage = flag.Bool("update-storage", false, "write what machines hold
 
 // What MAAS makes of each shape, in each version, and that nothing of it is left.
 func TestStorageShapes(t *testing.T) {
+	t.Parallel()
 	region := withMirror(t)
 	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
 		t.Run(version, func(t *testing.T) {
@@ -162,6 +163,7 @@ func (w *world) storageOf(systemID string) []string {
 // Machines that can't have the layout are passed over, and nothing is set on them. When none is left, the condition has
 // their disks.
 func TestStorageThatNoMachineCanHave(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
 		want []string

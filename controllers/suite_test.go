@@ -75,7 +75,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	ctrl.SetLogger(logr.Discard())
 	// These tests wait more than they compute.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "12"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		return 0, err
 	}
 	dir, err := os.MkdirTemp("", "capmaas-controllers-")
