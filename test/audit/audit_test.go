@@ -4,6 +4,7 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -787,6 +789,33 @@ func TestAMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
 	if found := b.steady(mine); len(found) > 0 {
 		t.Errorf("found: %v", found)
 	}
+}
+
+// A machine that is kept is that of its MaasCluster, and, while its MaasMachine is still there, that one's.
+func TestAMachineThatIsKeptIsClaimed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	kept, err := json.Marshal(record.Data{Kept: []record.KeptMachine{{SystemID: b.metal.SystemID, Machine: "worker", Spec: b.worker.Spec}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cluster.Annotations[infrav1.RecordAnnotation] = string(kept)
+	b.update(b.cluster)
+	if found := b.steady(everyone); len(found) > 0 {
+		t.Errorf("while it goes, found: %v", found)
+	}
+	b.drop(b.worker)
+	if found := b.steady(everyone); len(found) > 0 {
+		t.Errorf("when it is gone, found: %v", found)
+	}
+	next := b.object("next", false)
+	next.Spec.SystemID = b.metal.SystemID
+	b.create(next)
+	b.hasOnly(b.steady(mine), Doubled, "next", b.metal.Hostname)
+	delete(b.cluster.Annotations, infrav1.RecordAnnotation)
+	b.update(b.cluster)
+	b.drop(next)
+	b.hasOnly(b.steady(mine), Leaked, b.metal.Hostname)
 }
 
 // between is a region in which something happens after it was read.

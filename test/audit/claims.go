@@ -100,6 +100,8 @@ func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
 		byLabel[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}] = one
 	}
 	for _, m := range machines.Items {
+		// While it goes, and while its machine is given back, it is there beside the record.
+		c.objects = slices.DeleteFunc(c.objects, func(o *object) bool { return o.kept && o.Namespace == m.Namespace && o.Name == m.Name })
 		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}
 		c.objects = append(c.objects, &object{MaasMachine: m, cluster: byLabel[key]})
 	}
