@@ -171,7 +171,7 @@ RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|co
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
-	CGO_ENABLED=1 nice go test -vet=off -race -timeout 10m $(TEST_ARGS) $(RACE_PACKAGES)
+	CGO_ENABLED=1 nice go test -vet=off -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).

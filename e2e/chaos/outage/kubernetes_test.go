@@ -39,13 +39,19 @@ func TestKubernetesIsGone(t *testing.T) {
 	w.end(c)
 }
 
-// withoutKubernetesAfter stops the Kubernetes API when MAAS has executed a call, before the manager gets the response,
-// until the manager gives up.
+// withoutKubernetesAfter stops the Kubernetes API when MAAS has executed a call, and all is asked for, before the manager gets
+// the response, until the manager gives up.
 func (w *world) withoutKubernetesAfter(op string, do func()) {
 	w.Helper()
-	stopped := make(chan error, 1)
-	w.after(op, func() { stopped <- box.StopKubernetes() })
-	do()
+	stopped, asked := make(chan error, 1), make(chan struct{})
+	w.after(op, func() {
+		<-asked
+		stopped <- box.StopKubernetes()
+	})
+	func() {
+		defer close(asked) // Also if it fails.
+		do()
+	}()
 	select {
 	case err := <-stopped:
 		if err != nil {
