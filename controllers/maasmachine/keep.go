@@ -275,6 +275,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 
 // lose reports that another user has the machine. Another one is allocated.
 func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
+	l.Machines.Include(h.SystemID, string(l.MaasMachine.UID)) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Lost = message }); err != nil {
