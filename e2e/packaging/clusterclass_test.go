@@ -3,6 +3,7 @@
 package packaging
 
 import (
+	gocmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,7 +88,8 @@ func awaitClass(t *testing.T, namespace, name string) {
 		if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, class); err != nil {
 			return err
 		}
-		if !conditions.IsTrue(class, clusterv1.ClusterClassVariablesReadyCondition) || class.Status.ObservedGeneration != class.Generation {
+		ready := conditions.Get(class, clusterv1.ClusterClassVariablesReadyCondition)
+		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != class.Generation {
 			return fmt.Errorf("conditions are %v", class.Status.Conditions)
 		}
 		return nil
@@ -262,6 +264,7 @@ func installLXD(channel string) []string {
 func TestClassVariables(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
+		version               string // of Kubernetes, if it matters
 		variables, overrides  string
 		cluster, controlPlane string
 		workers               map[string]string
@@ -326,6 +329,13 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 				"md-1": "image: w-v1.35.0-gpu, provisioningMode: bare-metal, " + sizes,
 			},
 		},
+		"an image for each version, with a suffix that no image's name can have": {
+			version:      "v1.35.0+lab.1",
+			variables:    "{dnsDomain: maas, image: 'custom/u-{version}'}",
+			cluster:      "dnsDomain: maas",
+			controlPlane: "image: custom/u-v1.35.0-lab.1, " + sizes,
+			workers:      map[string]string{"md-0": "image: custom/u-v1.35.0-lab.1, provisioningMode: bare-metal, " + sizes},
+		},
 		"failure domains, and workers of two kinds": {
 			variables: "{dnsDomain: maas, image: i, failureDomains: [az1, az3], workerLXDConfig: {storage: {pool: slow}}, " +
 				"staticIPPoolRef: {apiGroup: a.b, kind: Pool, name: cp}}",
@@ -369,6 +379,7 @@ lxdChannel: latest/edge
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := newCluster(t, newNamespace(t), tt.variables, tt.overrides)
+			cluster.Spec.Topology.Version = gocmp.Or(tt.version, cluster.Spec.Topology.Version)
 			if err := management.strict.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
