@@ -64,7 +64,10 @@ func TestManifestsInDocumentsAreStrict(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known, seen := classVariables(t), 0
+	known, seen := map[string]map[string]bool{}, 0
+	for _, class := range classes(t) {
+		known[class.Name] = variablesIn(class)
+	}
 	for _, manifest := range manifests(t) {
 		kind := struct{ APIVersion, Kind string }{}
 		if err := yaml.Unmarshal([]byte(manifest.text), &kind); err != nil {
@@ -82,8 +85,8 @@ func TestManifestsInDocumentsAreStrict(t *testing.T) {
 		}
 		if cluster, ok := object.(*clusterv1.Cluster); ok {
 			for _, variable := range variablesSet(cluster) {
-				if !known[variable.Name] {
-					t.Errorf("%s: the ClusterClass has no variable %s", manifest.document, variable.Name)
+				if class := cluster.Spec.Topology.ClassRef.Name; !known[class][variable.Name] {
+					t.Errorf("%s: the ClusterClass %s has no variable %s", manifest.document, class, variable.Name)
 				}
 			}
 		}
@@ -102,19 +105,28 @@ func variablesSet(cluster *clusterv1.Cluster) []clusterv1.ClusterVariable {
 	return all
 }
 
-func classVariables(t *testing.T) map[string]bool {
+// classes are all ClusterClasses.
+func classes(t *testing.T) (all []*clusterv1.ClusterClass) {
 	t.Helper()
-	text := read(t, filepath.Join("..", "clusterclass", "clusterclass-capmaas.yaml"))
-	for _, object := range nextObject.Split(text, -1) {
-		class := &clusterv1.ClusterClass{}
-		if err := yaml.Unmarshal([]byte(object), class); err == nil && class.Kind == "ClusterClass" {
-			names := map[string]bool{}
-			for _, variable := range class.Spec.Variables {
-				names[variable.Name] = true
+	files, err := filepath.Glob(filepath.Join("..", "clusterclass", "clusterclass-*.yaml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files with ClusterClasses: %v", len(files), err)
+	}
+	for _, file := range files {
+		for _, object := range nextObject.Split(read(t, file), -1) {
+			class := &clusterv1.ClusterClass{}
+			if err := yaml.Unmarshal([]byte(object), class); err == nil && class.Kind == "ClusterClass" {
+				all = append(all, class)
 			}
-			return names
 		}
 	}
-	t.Fatal("there is no ClusterClass")
-	return nil
+	return all
+}
+
+func variablesIn(class *clusterv1.ClusterClass) map[string]bool {
+	names := map[string]bool{}
+	for _, variable := range class.Spec.Variables {
+		names[variable.Name] = true
+	}
+	return names
 }

@@ -4,7 +4,7 @@
 # Generates what comes from the Go markers: deepcopy methods, the CRDs and the
 # manager's RBAC rules, the latter two for the chart. And what comes from the
 # comments in the chart's values.yaml: its schema, and the table in its README.
-# And what comes from the ClusterClass: the reference of its variables.
+# And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -43,4 +43,4 @@ for kind in crds rbac; do
 done
 
 go run ./hack/chart --chart charts/capmaas
-go run ./hack/variables --class clusterclass/clusterclass-capmaas.yaml --out docs/variables.md
+go run ./hack/clusterclass

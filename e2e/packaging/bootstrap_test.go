@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -92,6 +95,41 @@ func TestFlavorsOfOtherBootstrapProviders(t *testing.T) {
 			machines := "image: ubuntu/noble, resourcePool: default, tags: [], " + sizes
 			checkMachines(t, "the control plane", "lxd", machines, readTemplate(t, namespace, textIn(t, controlPlane, append(want.template, "name")...)))
 			checkMachines(t, "the workers", "bare-metal", machines, readTemplate(t, namespace, textIn(t, workers, "spec", "template", "spec", "infrastructureRef", "name")))
+		})
+	}
+}
+
+// Cluster API accepts the ClusterClasses of other distributions, with their patches and variables, and their flavors set
+// variables that they have. What becomes of a Cluster is tested with the distributions' own providers, in e2e/bootstrap.
+func TestClassesOfOtherDistributions(t *testing.T) {
+	dir := repository(t)
+	for _, distribution := range []string{"k3s", "rke2"} {
+		t.Run(distribution, func(t *testing.T) {
+			t.Parallel()
+			namespace := newNamespace(t)
+			out, err := generate(t, dir, "lxd-"+distribution+"-topology", namespace, map[string]string{"MAAS_DNS_DOMAIN": "maas", "MAAS_IMAGE": "custom/u-{version}"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects := mustParse(t, out)
+			for _, o := range slices.Concat(ofKind(objects, "ClusterClass"), ofKind(objects, "MaasClusterTemplate"), ofKind(objects, "MaasMachineTemplate")) {
+				if err := management.strict.Create(t.Context(), o); err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+			}
+			awaitClass(t, namespace, "capmaas-"+distribution)
+			class, cluster := &clusterv1.ClusterClass{}, &clusterv1.Cluster{}
+			if err := management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "capmaas-" + distribution}, class); err != nil {
+				t.Fatal(err)
+			}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(ofKind(objects, "Cluster")[0].Object, cluster); err != nil {
+				t.Fatal(err)
+			}
+			for _, set := range cluster.Spec.Topology.Variables {
+				if !slices.ContainsFunc(class.Spec.Variables, func(v clusterv1.ClusterClassVariable) bool { return v.Name == set.Name }) {
+					t.Errorf("the flavor sets the variable %s, which its class lacks", set.Name)
+				}
+			}
 		})
 	}
 }

@@ -40,7 +40,7 @@ var flavors = map[string]string{
 // otherFlavors are those of other bootstrap providers, with the variables that they add. That they are accepted is tested
 // with those providers, in e2e/bootstrap, and in TestFlavorsOfOtherBootstrapProviders.
 var otherFlavors = map[string][]string{
-	"lxd-rke2": {"RKE2_AIR_GAPPED"}, "lxd-k3s": nil, "lxd-ck8s": nil,
+	"lxd-rke2": {"RKE2_AIR_GAPPED"}, "lxd-rke2-topology": {"RKE2_AIR_GAPPED"}, "lxd-k3s": nil, "lxd-k3s-topology": nil, "lxd-ck8s": nil,
 }
 
 // allFlavors are the names of both.
@@ -135,7 +135,7 @@ func TestEveryTemplateIsAFlavorAndReleased(t *testing.T) {
 	for _, entry := range entries {
 		released = append(released, entry.Name())
 	}
-	want = append(want, "clusterclass-capmaas.yaml", "infrastructure-components.yaml", "lxd-initializer-daemonset.yaml", "metadata.yaml")
+	want = append(want, "clusterclass-capmaas.yaml", "clusterclass-capmaas-k3s.yaml", "clusterclass-capmaas-rke2.yaml", "infrastructure-components.yaml", "lxd-initializer-daemonset.yaml", "metadata.yaml")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, released); diff != "" {
 		t.Errorf("files of a release (-want +got):\n%s", diff)

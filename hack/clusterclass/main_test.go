@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,7 +68,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := write(read)
+	got, err := write(read, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if _, err := write(read); err == nil {
+		if _, err := write(read, nil); err == nil {
 			t.Errorf("%s: it is published all the same", name)
 		}
 	}
@@ -121,6 +123,121 @@ func TestVariablesInTemplates(t *testing.T) {
 	} {
 		if got := inTemplate(template, "zone"); got != want {
 			t.Errorf("%s has the variable: %t, want %t", template, got, want)
+		}
+	}
+}
+
+const forKubeadm = `
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: ClusterClass
+metadata: {name: c}
+spec:
+  infrastructure: {templateRef: {apiVersion: i/v1, kind: ClusterTemplate, name: c}}
+  controlPlane:
+    templateRef: {apiVersion: c/v1, kind: KubeadmControlPlaneTemplate, name: c-control-plane}
+    machineInfrastructure: {templateRef: {apiVersion: i/v1, kind: MachineTemplate, name: c-control-plane}}
+  workers:
+    machineDeployments:
+      - class: w
+        bootstrap: {templateRef: {apiVersion: b/v1, kind: KubeadmConfigTemplate, name: c-w}}
+        infrastructure: {templateRef: {apiVersion: i/v1, kind: MachineTemplate, name: c-w}}
+  variables:
+    - {name: port, required: false, schema: {openAPIV3Schema: {type: integer, description: The port., minimum: 1}}}
+    - {name: size, required: false, schema: {openAPIV3Schema: {type: integer, description: How large., minimum: 1}}}
+  patches:
+    - name: port
+      enabledIf: '{{ if hasKey . "port" }}true{{ end }}'
+      definitions:
+        - selector: {apiVersion: c/v1, kind: KubeadmControlPlaneTemplate, matchResources: {controlPlane: true}}
+          jsonPatches: [{op: add, path: /port, valueFrom: {variable: port}}]
+    - name: size
+      definitions:
+        - selector: {apiVersion: i/v1, kind: MachineTemplate, matchResources: {controlPlane: true}}
+          jsonPatches: [{op: add, path: /size, valueFrom: {variable: size}}]
+        - selector: {apiVersion: c/v1, kind: KubeadmControlPlaneTemplate, matchResources: {controlPlane: true}}
+          jsonPatches: [{op: add, path: /size, valueFrom: {variable: size}}]
+---
+{apiVersion: i/v1, kind: MachineTemplate, metadata: {name: c-w}}
+---
+{apiVersion: b/v1, kind: KubeadmConfigTemplate, metadata: {name: c-w}}
+`
+
+const templates = `
+---
+{apiVersion: d/v1, kind: OtherControlPlaneTemplate, metadata: {name: c-other-control-plane}}
+---
+{apiVersion: d/v1, kind: OtherConfigTemplate, metadata: {name: c-other-w}}
+`
+
+const sizePatch = `
+patches:
+  - name: size
+    definitions:
+      - selector: {apiVersion: d/v1, kind: OtherControlPlaneTemplate, matchResources: {controlPlane: true}}
+        jsonPatches: [{op: add, path: /other, valueFrom: {variable: size}}]
+`
+
+// The class of a distribution has its templates and patches in place of kubeadm's, and all else of the class for kubeadm.
+func TestADistributionsClass(t *testing.T) {
+	d, err := readDistribution([]byte(`
+name: c-other
+lacks: [port]
+variables: [{name: size, schema: {openAPIV3Schema: {description: How large it is.}}}]` + sizePatch + templates))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := d.file([]byte(forKubeadm), "other.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	class, err := readClass(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := split(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := class.Spec.Variables[0].Schema.OpenAPIV3Schema
+	got := []any{
+		class.Name, class.Spec.Infrastructure.TemplateRef.Name, class.Spec.ControlPlane.TemplateRef.Kind, class.Spec.ControlPlane.MachineInfrastructure.TemplateRef.Name,
+		class.Spec.Workers.MachineDeployments[0].Bootstrap.TemplateRef.Name, class.Spec.Workers.MachineDeployments[0].Infrastructure.TemplateRef.Name,
+		len(class.Spec.Variables), size.Type, size.Description, *size.Minimum, len(class.Spec.Patches),
+	}
+	want := []any{"c-other", "c-other", "OtherControlPlaneTemplate", "c-other-control-plane", "c-other-w", "c-other-w", 1, "integer", "How large it is.", int64(1), 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the class (-want +got):\n%s", diff)
+	}
+	var kinds []string
+	for _, definition := range class.Spec.Patches[0].Definitions {
+		kinds = append(kinds, definition.Selector.Kind)
+	}
+	rest, err := objects(documents[2:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range rest {
+		kinds = append(kinds, o.GetKind())
+	}
+	want = []any{"MachineTemplate", "OtherControlPlaneTemplate", "MachineTemplate", "OtherControlPlaneTemplate", "OtherConfigTemplate"}
+	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(kinds)); diff != "" {
+		t.Errorf("what the patch changes, and the templates (-want +got):\n%s", diff)
+	}
+}
+
+func TestADistributionThatDoesNotFit(t *testing.T) {
+	for name, content := range map[string]string{
+		"a patch of kubeadm's that it does not replace": "lacks: [port]" + templates,
+		"a variable that is not there":                  "lacks: [port, ports]" + sizePatch + templates,
+		"a variable that nothing uses":                  "lacks: [port]\nvariables: [{name: other}]" + sizePatch + templates,
+		"no templates":                                  "lacks: [port]" + sizePatch,
+	} {
+		d, err := readDistribution([]byte(content))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := d.file([]byte(forKubeadm), ""); !errors.Is(err, errDistribution) {
+			t.Errorf("%s: %v, want an error that it does not fit", name, err)
 		}
 	}
 }

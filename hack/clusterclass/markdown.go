@@ -17,21 +17,21 @@ import (
 )
 
 const head = `<!-- SPDX-License-Identifier: Apache-2.0 -->
-<!-- Generated from %s by hack/variables; do not edit. -->
+<!-- Generated from %s by hack/clusterclass; do not edit. -->
 
 # Variables of the ClusterClass %[2]s
 
 A Cluster of the class can set these variables in ` + "`spec.topology.variables`" + `, and override them for the control plane and for single machineDeployments.
 [The ClusterClass](clusterclass.md) describes how, and what happens to running machines.
-
+%[3]s
 | variable | type | default | a change replaces |
 |---|---|---|---|
 `
 
 // write makes the reference.
-func write(class *clusterv1.ClusterClass) ([]byte, error) {
+func write(class *clusterv1.ClusterClass, distributions []*Distribution) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, head, "clusterclass/clusterclass-"+class.Name+".yaml", class.Name)
+	fmt.Fprintf(&b, head, "clusterclass/clusterclass-"+class.Name+".yaml", class.Name, differences(class, distributions))
 	variables := slices.Clone(class.Spec.Variables)
 	slices.SortFunc(variables, func(a, b clusterv1.ClusterClassVariable) int { return strings.Compare(a.Name, b.Name) })
 	for _, v := range variables {
@@ -49,6 +49,21 @@ func write(class *clusterv1.ClusterClass) ([]byte, error) {
 		writeVariable(&b, class, v)
 	}
 	return b.Bytes(), nil
+}
+
+// differences tells which variables the classes of other distributions lack, and which they have in addition.
+func differences(class *clusterv1.ClusterClass, distributions []*Distribution) string {
+	var b strings.Builder
+	for _, d := range distributions {
+		fmt.Fprintf(&b, "\nThe class `%s`, for [%s](bootstrap-providers.md#clusterclasses), lacks `%s`.", d.Name, d.Title, strings.Join(d.Lacks, "`, `"))
+		for _, given := range d.Variables {
+			if name, _ := given["name"].(string); !slices.ContainsFunc(class.Spec.Variables, named(name)) {
+				fmt.Fprintf(&b, " It has `%s` in addition.", name)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.ClusterClassVariable) {

@@ -45,15 +45,20 @@ func uses(patch clusterv1.ClusterClassPatch, definition clusterv1.PatchDefinitio
 		if inTemplate(patch.EnabledIf, variable) {
 			return true
 		}
-		if p.ValueFrom == nil {
-			continue
-		}
-		name, _, _ := strings.Cut(p.ValueFrom.Variable, ".")
-		if name == variable || inTemplate(p.ValueFrom.Template, variable) {
+		if usesValue(p, variable) {
 			return true
 		}
 	}
 	return false
+}
+
+// usesValue reports whether what a JSON patch writes comes from a variable.
+func usesValue(p clusterv1.JSONPatch, variable string) bool {
+	if p.ValueFrom == nil {
+		return false
+	}
+	name, _, _ := strings.Cut(p.ValueFrom.Variable, ".")
+	return name == variable || inTemplate(p.ValueFrom.Template, variable)
 }
 
 // inTemplate reports whether a Go template uses a variable's value, or tests whether it is set.
