@@ -4,16 +4,23 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
@@ -120,6 +127,92 @@ func TestAVMWhoseNameIsClaimedAgainIsKept(t *testing.T) {
 	w.maas.BreakVMHost(dead, false, false)
 	w.saysLeft(host, "has its name")
 	w.isLeft(m)
+}
+
+// A MaasMachine that is made anew has a VM of the same name on another host. The one that was left is not forgotten for that.
+func TestAVMWhoseNameIsUsedAgainIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead, hostname := m.Status.LXDHost, m.Status.Hostname
+	host := w.leftOn(m)
+	w.delete(&clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}})
+	w.delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}})
+	again := w.newMachine(m.Name, false, vm)
+	w.deployed(again)
+	if again.Status.Hostname != hostname || again.Status.LXDHost == dead {
+		t.Fatalf("the new VM is %s on %s", again.Status.Hostname, again.Status.LXDHost)
+	}
+	w.maas.BreakVMHost(dead, false, false)
+	w.saysLeft(host, "has its name")
+	w.isLeft(m)
+	w.delete(again)
+	w.eventUp(host, "LeftVMDeleted")
+	w.saysNothingLeft(host)
+	w.noVMs()
+}
+
+// Whoever may write an LXDHost may write its record, too.
+func TestAVMThatTheManagerDidNotRecordIsKept(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]func(vm *record.LeftVM, on, other maas.VMHost){
+		"another name":        func(vm *record.LeftVM, _, _ maas.VMHost) { vm.Machine = "other" },
+		"another owner":       func(vm *record.LeftVM, _, _ maas.VMHost) { vm.OwnerID = "aaaaaaaaaaaa" },
+		"another host":        func(vm *record.LeftVM, _, other maas.VMHost) { vm.Host = fmt.Sprintf("%d/%s", other.ID, other.Name) },
+		"a direct host":       func(vm *record.LeftVM, on, _ maas.VMHost) { vm.Host = lxd.DirectRef(vm.Namespace, on.Name) },
+		"no reference at all": func(vm *record.LeftVM, _, _ maas.VMHost) { vm.Host = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withDeadHosts)
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			on, other := w.hosts()[0], w.hosts()[1]
+			owner := cluster.Annotations[infrav1.OwnerIDAnnotation]
+			forged := record.LeftVM{
+				Hostname: maas.Hostname("gone", owner), OwnerID: owner, Namespace: w.namespace, Machine: "gone", Host: fmt.Sprintf("%d/%s", on.ID, on.Name),
+			}
+			params := maas.ComposeParams{Hostname: forged.Hostname, Cores: 1, Memory: 2048, SkipCommissioning: true, ZoneID: 1}
+			if _, err := w.maasClient().Compose(t.Context(), maas.Unrecorded("a test"), on.ID, params); err != nil {
+				t.Fatal(err)
+			}
+			forge(&forged, on, other)
+			host := w.lxdHost(w.hostName(on.Name))
+			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+			recorded, err := record.Open(w.client, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := recorded.Store(t.Context(), func(d *record.Data) { d.Leave(forged, time.Now()) }); err != nil {
+				t.Fatal(err)
+			}
+			w.saysLeft(host, "did not record it")
+			if vms := w.vmsOnHosts(); len(vms) != 1 {
+				t.Errorf("the hosts have %v", vms)
+			}
+		})
+	}
+}
+
+// A VM host that is renamed in MAAS has a new LXDHost, which knows what the former one knew.
+func TestAVMThatWasLeftOnAVMHostThatIsRenamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead := m.Status.LXDHost
+	host := w.leftOn(m)
+	w.change(host, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true })
+	id := w.hosts()[slices.IndexFunc(w.hosts(), func(h maas.VMHost) bool { return h.Name == dead })].ID
+	w.maasCall(http.MethodPut, fmt.Sprintf("vm-hosts/%d/", id), url.Values{"name": {"renamed"}})
+	renamed := w.lxdHost(w.hostName("renamed"))
+	w.saysLeft(renamed, m.Status.Hostname)
+	if !renamed.Spec.Unschedulable {
+		t.Error("it is not cordoned any more")
+	}
+	w.maas.BreakVMHost(dead, false, false)
+	w.eventUp(renamed, "LeftVMDeleted")
+	w.saysNothingLeft(renamed)
+	w.noVMs()
 }
 
 // The host is back, its VM is a new machine in MAAS, and another user takes it before the manager finds it.

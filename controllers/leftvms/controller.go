@@ -123,6 +123,9 @@ func (l *left) vm() lxd.VM {
 
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
 func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Duration, err error) {
+	if !l.credible() {
+		return r.pause(l), r.keep(ctx, l, incredible, false)
+	}
 	cluster, err := r.cluster(ctx, l)
 	if err != nil {
 		return 0, err
@@ -135,7 +138,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 		return 0, err
 	}
 	if region == nil {
-		return r.pause(l), r.keep(ctx, l, noMAAS)
+		return r.pause(l), r.keep(ctx, l, noMAAS, false)
 	}
 	done, err := region.Turn(ctx, turns.Removal, turns.Acquire)
 	if err != nil {
@@ -148,7 +151,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 	}
 	switch found.State {
 	case lxd.Gone:
-		return 0, r.settle(ctx, l)
+		return r.settle(ctx, l)
 	case lxd.Pending:
 		return max(found.After, time.Second), nil
 	case lxd.Unreachable:
@@ -164,7 +167,7 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 		return 0, err
 	}
 	if why != "" {
-		return r.pause(l), r.keep(ctx, l, why)
+		return r.pause(l), r.keep(ctx, l, why, false)
 	}
 	if err := region.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil && !errors.Is(err, maas.NotFound) {
 		return 0, fmt.Errorf("deleting it: %w", err)
@@ -174,21 +177,29 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 	return verifyAfter, nil
 }
 
-// settle removes a VM from the record that the host does not have, or that another user has acquired.
-func (r *Reconciler) settle(ctx context.Context, l *left) error {
+// settle removes a VM from the record that the host does not have, or that another user has acquired. As long as a
+// MaasMachine has its name, that can't be known: MAAS shows that one's VM under the name, and LXD has the same marks on both.
+func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, err error) {
+	why, err := r.claimed(ctx, l, "")
+	if err != nil {
+		return 0, err
+	}
+	if why != "" {
+		return r.pause(l), r.keep(ctx, l, why, true)
+	}
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Settle(l.LeftVM) }); err != nil {
-		return client.IgnoreNotFound(err)
+		return 0, client.IgnoreNotFound(err)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify", "VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
-	return nil
+	return 0, nil
 }
 
 // keep records why a VM stays, and says so once.
-func (r *Reconciler) keep(ctx context.Context, l *left, why string) error {
+func (r *Reconciler) keep(ctx context.Context, l *left, why string, namesake bool) error {
 	if l.Kept == why {
 		return nil
 	}
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why) }); err != nil {
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why, namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why)

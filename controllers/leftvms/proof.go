@@ -21,8 +21,9 @@ import (
 
 // Why a VM stays.
 const (
-	noMAAS    = "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"
-	noCluster = "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"
+	noMAAS     = "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"
+	incredible = "the manager did not record it on this LXDHost: remove it from the annotation capmaas.io/record"
+	noCluster  = "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"
 )
 
 // owner is the MaasCluster of a VM that was left.
@@ -32,7 +33,15 @@ type owner struct {
 	paused bool
 }
 
-// cluster returns the MaasCluster that a VM was made for; nil if it is gone.
+// credible reports whether the manager can have recorded the VM. Whoever may write an LXDHost may write its record, and must
+// not make us delete anything but VMs of a cluster's name on this host.
+func (l *left) credible() bool {
+	ref, vmHost := l.LeftVM.Host, l.host.Spec.VMHost
+	here := ref == lxd.DirectRef(l.host.Namespace, l.host.Name) || (vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)))
+	return here && maas.ValidOwnerID(l.OwnerID) && l.Hostname == maas.Hostname(l.Machine, l.OwnerID)
+}
+
+// cluster returns the MaasCluster that a VM was made for; nil if it is gone. A copy with the same owner id has no VMs.
 func (r *Reconciler) cluster(ctx context.Context, l *left) (*owner, error) {
 	list := &infrav1.MaasClusterList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
@@ -43,8 +52,15 @@ func (r *Reconciler) cluster(ctx context.Context, l *left) (*owner, error) {
 		if c.Annotations[infrav1.OwnerIDAnnotation] != l.OwnerID {
 			continue
 		}
+		original, err := clusters.CopiedFrom(ctx, r.Client, c)
+		if err != nil {
+			return nil, err
+		}
+		if original != nil {
+			continue
+		}
 		cluster := &clusterv1.Cluster{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}, cluster)
+		err = r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}, cluster)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("reading its Cluster: %w", err)
 		}
@@ -80,16 +96,22 @@ func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found l
 	if cluster == nil {
 		return noCluster, nil
 	}
-	if lxd.IsVMHost(l.LeftVM.Host) && found.VM.HostRef != l.LeftVM.Host && !lxd.IsVMHostRef(l.LeftVM.Host, found.VM.Host) {
+	ref := l.LeftVM.Host
+	if lxd.IsVMHost(ref) && found.VM.HostRef != ref && !lxd.IsVMHostRef(ref, found.VM.Host) && !lxd.IsVMHostWithID(ref, found.VM.HostID) {
 		return "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there", nil
 	}
+	return r.claimed(ctx, l, found.VM.SystemID)
+}
+
+// claimed returns which MaasMachine has the name or the machine of a VM; "" if none has.
+func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (string, error) {
 	list := &infrav1.MaasMachineList{}
 	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
 		return "", fmt.Errorf("reading which MaasMachines claim it: %w", err)
 	}
 	for i := range list.Items {
 		m := &list.Items[i]
-		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (m.Spec.SystemID != "" && m.Spec.SystemID == found.VM.SystemID) {
+		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (systemID != "" && m.Spec.SystemID == systemID) {
 			return fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's", m.Name), nil
 		}
 	}
