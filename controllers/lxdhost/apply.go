@@ -25,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // apply makes the objects as MAAS has the VM hosts.
@@ -113,12 +114,55 @@ func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own s
 		}
 		kept = made
 	}
+	if len(others) == 0 {
+		return kept, nil
+	}
+	if err := m.inherit(ctx, kept, others, chosen); err != nil {
+		return nil, err
+	}
 	for _, host := range others {
 		if err := m.remove(ctx, there, host); err != nil {
 			return nil, err
 		}
 	}
 	return kept, nil
+}
+
+// inherit gives the object of a VM host what others have that are removed: the VMs that may be left on it, and what a
+// person chose.
+func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*infrav1.LXDHost, chosen choice) error {
+	before := kept.DeepCopy()
+	chosen = chosen.and(kept)
+	kept.Spec.Unschedulable, kept.Spec.Evacuate = chosen.unschedulable, chosen.evacuate
+	if !equality.Semantic.DeepEqual(before.Spec, kept.Spec) {
+		if err := m.Client.Patch(ctx, kept, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("cordoning LXDHost %s as the one that it replaces: %w", client.ObjectKeyFromObject(kept), err)
+		}
+	}
+	var left []record.LeftVM
+	for _, host := range others {
+		recorded, err := record.Open(m.Client, host)
+		if err != nil {
+			return err
+		}
+		left = append(left, recorded.Left...)
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	recorded, err := record.Open(m.Client, kept)
+	if err != nil {
+		return err
+	}
+	err = recorded.Store(ctx, func(d *record.Data) {
+		for _, vm := range left {
+			d.Leave(vm, vm.Since.Time)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("recording on LXDHost %s which VMs may be left there: %w", client.ObjectKeyFromObject(kept), err)
+	}
+	return nil
 }
 
 // inPlace reports whether an object is in the namespace where it belongs. The MaasMachine of a VM host may not be

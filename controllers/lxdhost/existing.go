@@ -90,10 +90,11 @@ func (e *existing) machinesOf(s *sighting) []*infrav1.MaasMachine {
 	return found
 }
 
-// machineOf returns the MaasMachine that is proven to be the machine of a VM host; nil if there is none.
+// machineOf returns the MaasMachine that is proven to be the machine of a VM host; nil if there is none. It is in the first MAAS of
+// the sighting: another one may only pretend to be the same.
 func (e *existing) machineOf(s *sighting) *infrav1.MaasMachine {
 	for _, machine := range e.machinesOf(s) {
-		if machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
+		if e.homes[clusterOf(machine)] == s.where[0] && machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
 			return machine
 		}
 	}

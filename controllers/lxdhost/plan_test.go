@@ -9,10 +9,34 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
+
+// A MAAS that only pretends to be the one with the VM host has no say in whose machine that is.
+func TestTheMachineOfAVMHostIsInTheFirstMAAS(t *testing.T) {
+	machine := func(namespace string) *infrav1.MaasMachine {
+		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+		m.Spec.SystemID = "abc123"
+		m.Status.Conditions = []metav1.Condition{{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue}}
+		return m
+	}
+	there := &existing{
+		machines: map[string][]*infrav1.MaasMachine{"abc123": {machine("unknown"), machine("pretends"), machine("real")}},
+		homes:    map[client.ObjectKey]string{{Namespace: "pretends", Name: "c"}: "fake/MAAS", {Namespace: "real", Name: "c"}: "maas/MAAS"},
+	}
+	s := &sighting{VMHost: vmHost(7, "lxd-a", "abc123"), where: []string{"maas/MAAS", "fake/MAAS"}}
+	if got := there.machineOf(s); got == nil || got.Namespace != "real" {
+		t.Errorf("the machine is %+v, want that of the namespace real", got)
+	}
+	delete(there.homes, client.ObjectKey{Namespace: "real", Name: "c"})
+	if got := there.machineOf(s); got != nil {
+		t.Errorf("the machine is %+v, want none", got)
+	}
+}
 
 func vmHost(id int, name, systemID string) maas.VMHost {
 	h := maas.VMHost{ID: id, Name: name, Type: maas.VMHostTypeLXD}
