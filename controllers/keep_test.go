@@ -273,6 +273,47 @@ func (w *world) asksAgain(waits *infrav1.MaasMachine) {
 	})
 }
 
+// The Machine for which the server was kept goes before it has it. Until the next one takes it, no manager may.
+func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = contested })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	md := w.deployment("md", 1)
+	spec := withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
+	first := w.newMachine("first", false, spec, of(md))
+	w.deployed(first)
+	id := first.Spec.SystemID
+	w.delete(first)
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "allocate" && at == simulator.Before {
+			return errLost
+		}
+		return nil
+	})
+	excluded := func() bool {
+		now, _ := w.maas.Machine(id)
+		return slices.Contains(now.Tags, quarantine.ExcludeTag)
+	}
+	second := w.newMachine("second", false, spec, of(md))
+	w.await("it released the server", second, func(context.Context) bool {
+		now, _ := w.maas.Machine(id)
+		return now.Status == "Ready" && excluded()
+	})
+	w.delete(second)
+	if !excluded() {
+		t.Error("other managers may allocate it, although an address of ours is left on it")
+	}
+	w.maas.SetHook(nil)
+	third := w.newMachine("third", false, spec, of(md))
+	w.deployed(third)
+	w.scale(md, 0)
+	w.delete(third)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
 // A server is kept only if a Machine is missing, and the one that goes was well.
 func TestAServerIsNotKeptForNobody(t *testing.T) {
 	t.Parallel()

@@ -290,6 +290,46 @@ func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
 	w.unchanged(before)
 }
 
+// A MaasMachine that set a layout and did not get that machine, and then takes one that was kept, restores the layout of the first.
+func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	md := w.deployment("md", 2)
+	first := w.newMachine("first", false, withKeep(shapes["lvm"]), of(md))
+	w.deployed(first)
+	id := first.Spec.SystemID
+	shaped := func() bool {
+		return slices.ContainsFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool {
+			return m.SystemID != id && slices.ContainsFunc(m.Storage, isLVM)
+		})
+	}
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "allocate" && at == simulator.Before && shaped() {
+			return errLost
+		}
+		return nil
+	})
+	second := w.newMachine("second", false, withKeep(shapes["lvm"]), of(md))
+	w.await("a machine has its layout", second, func(context.Context) bool { return shaped() })
+	w.delete(first)
+	w.waits(cluster, id)
+	w.maas.SetHook(nil)
+	w.deployed(second)
+	if second.Spec.SystemID != id {
+		t.Errorf("it has %s, want %s", second.Spec.SystemID, id)
+	}
+	if shaped() {
+		t.Errorf("a machine that nobody has is not as before:\n%s", w.machines())
+	}
+	w.scale(md, 0)
+	w.delete(second)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
 // A machine that another user gets before its layout is restored is theirs as it is.
 func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
 	t.Parallel()

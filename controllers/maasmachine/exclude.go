@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -51,11 +52,29 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	if id == "" {
 		return proceed, nil
 	}
-	err := l.Machines.Quarantine.Include(ctx, record.TendQuarantines.Permit(), id, by)
+	bequeathed, err := r.bequeaths(l)
+	if err == nil && !bequeathed {
+		err = l.Machines.Quarantine.Include(ctx, record.TendQuarantines.Permit(), id, by)
+	}
 	if err != nil && !errors.Is(err, maas.Forbidden) {
 		return proceed, err
 	}
 	return proceed, l.record.Store(ctx, func(d *record.Data) { d.Excluded = "" })
+}
+
+// bequeaths reports whether the object goes before it had the machine that was kept for it. What is left on that is undone by the next one, or
+// by whoever gives the machine back: the exclusion stays until then.
+func (r *Reconciler) bequeaths(l *life) (bool, error) {
+	if l.MaasMachine.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	cluster, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(cluster.Kept, func(k record.KeptMachine) bool {
+		return k.SystemID == l.record.Excluded && k.TakenBy == l.MaasMachine.UID
+	}), nil
 }
 
 // restoration undoes what is recorded of a machine that is not the object's any more, or never was.

@@ -127,7 +127,17 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 	if err != nil || kept == nil {
 		return proceed, err
 	}
+	if l.owesAnother(kept.SystemID) {
+		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+			return out, err
+		}
+	}
 	return r.succeed(ctx, l, &heir{KeptMachine: *kept, record: rec})
+}
+
+// owesAnother reports whether something is recorded that is to be undone on another machine than one.
+func (l *life) owesAnother(systemID string) bool {
+	return (l.record.Storage != nil && l.record.Storage.SystemID != systemID) || (l.record.Excluded != "" && l.record.Excluded != systemID)
 }
 
 // heir is what a MaasMachine takes, and the record of the MaasCluster.

@@ -134,14 +134,18 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 		return proceed, nil
 	}
 	id, uid := l.record.Storage.SystemID, string(l.MaasMachine.UID)
-	free, err := l.Machines.Free(ctx, id)
-	if err != nil && !errors.Is(err, maas.NotFound) {
-		return proceed, err
+	m, err := l.Inventory.Read(ctx, id)
+	switch {
+	case err != nil && !errors.Is(err, maas.NotFound):
+		return proceed, fmt.Errorf("reading machine %s again: %w", id, err)
+	case err == nil && onItsWay.Has(m.Status):
+		return waitAtMost(report.SafetyRetry), nil // Nobody has it: our own release has not ended.
 	}
-	if free != nil {
-		l.Machines.Exclude(free, uid, machine.Leftover{Storage: true})
+	// A machine that is New is commissioned before anybody gets it, and that sets its storage layout.
+	if err == nil && m.Owner == "" && m.Status == maas.StatusReady {
+		l.Machines.Exclude(m, uid, machine.Leftover{Storage: true})
 		err := r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.RestoreStorage(ctx, permit, free)
+			return l.Machines.RestoreStorage(ctx, permit, m)
 		})
 		if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
 			return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.
