@@ -141,10 +141,10 @@ PKG ?= ./...
 TEST_ARGS ?=
 TEST_TIMEOUT ?= 50m
 # How many packages are tested at once. Those with a sandbox wait more than they compute.
-TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
-# What takes longest begins first: the rest is done meanwhile. Results are told in the order of the packages.
-LONGEST := ./e2e/flows ./controllers ./e2e/chaos/outage ./e2e/remediation ./e2e/chaos/drains ./e2e/packaging ./e2e/crash ./e2e/clusterctl ./e2e/chaos ./e2e/chaos/hands ./pkg/maas/simulator/conformance \
-	./e2e/hosts ./e2e/bootstrap ./e2e/upgrade ./cmd/lxd-initializer ./e2e/rights
+TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
+# What takes longest begins first, so that no processor is idle at the end. Results are told in the order of the packages.
+LONGEST := ./e2e/flows ./e2e/crash ./controllers ./e2e/chaos ./e2e/chaos/outage ./e2e/packaging ./e2e/remediation ./e2e/chaos/hands ./e2e/clusterctl ./pkg/maas/simulator/conformance \
+	./e2e/chaos/drains ./e2e/rights ./test/sandbox ./e2e/hosts ./e2e/bootstrap ./e2e/upgrade ./e2e/keep ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./e2e/inplace ./pkg/lxdhost
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
