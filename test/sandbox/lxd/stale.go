@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	dirPrefix = "lxd-node-"
+	dirPrefix = "lxd-"
 	lockName  = "lock"
 )
 
