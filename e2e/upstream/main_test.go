@@ -5,6 +5,7 @@
 package upstream_test
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -28,6 +29,8 @@ const (
 	artifactsVariable = "CAPI_CONFORMANCE_ARTIFACTS"
 	// reportVariable names a document whose table of results is brought up to date.
 	reportVariable = "CAPI_CONFORMANCE_REPORT"
+	// maasVariable is the version of MAAS, such as 3.8: what the sandbox's is, and where results go.
+	maasVariable = "CAPI_CONFORMANCE_MAAS"
 
 	suiteTimeout = 12 * time.Hour
 )
@@ -80,9 +83,12 @@ var _ = ginkgo.AfterEach(func() {
 
 var _ = ginkgo.ReportAfterSuite("results", func(report ginkgo.Report) {
 	if file := os.Getenv(reportVariable); file != "" {
-		succeeds(updateResults(file, report))
+		succeeds(updateResults(file, maasVersion(), report))
 	}
 })
+
+// maasVersion is the version that is asked for, or the sandbox's.
+func maasVersion() string { return cmp.Or(os.Getenv(maasVariable), sandboxMAAS) }
 
 // succeeds fails the spec if there is an error.
 func succeeds(err error) {

@@ -12,14 +12,18 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/onsi/ginkgo/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/cluster-api/feature"
 	"sigs.k8s.io/cluster-api/test/framework"
 	"sigs.k8s.io/cluster-api/test/framework/clusterctl"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 const (
@@ -98,13 +102,44 @@ func (p *place) startSandbox() error {
 		return fmt.Errorf("setting Cluster API's feature gates: %w", err)
 	}
 	p.box, err = sandbox.Start(ctx, sandbox.Options{
-		Region: region, TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Region: region, MAASVersion: maasVersion(), TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Eager: true, Lease: time.Minute, BeforeKubeadm: awaitSignal,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the sandbox: %w", err)
 	}
+	if maasVersion() == withoutVMHosts {
+		if err := p.addLXDHosts(ctx); err != nil {
+			return errors.Join(err, p.stop())
+		}
+	}
 	return p.announce(ctx)
+}
+
+// addLXDHosts runs an LXD that has a project for each zone, and makes LXDHosts of them.
+func (p *place) addLXDHosts(ctx context.Context) error {
+	server := directhost.Start(ginkgo.GinkgoTB())
+	for _, zone := range []string{"a", "b", "c"} {
+		key := client.ObjectKey{Namespace: sandbox.Namespace, Name: "lxd-" + zone}
+		host, secret := server.In(zone).Objects(key, "zone-"+zone) // Short: a path with project and VM has at most 107 characters.
+		// The machines are simulated, and do nothing.
+		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+		host.Spec.ResourcePool = sandboxPool
+		host.Spec.AllowedNamespaces = []string{"*"}
+		for _, object := range []client.Object{secret, host} {
+			if err := p.box.Client.Create(ctx, object); err != nil {
+				return fmt.Errorf("making the LXDHost %s: %w", key, err)
+			}
+		}
+		err := sandbox.WaitFor(ctx, "LXDHost "+key.String()+" to be ready", func() (bool, string, error) {
+			err := p.box.Client.Get(ctx, key, host)
+			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeRepository writes what `clusterctl generate cluster` reads: the release, the flavors of the specs, and the

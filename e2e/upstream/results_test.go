@@ -25,9 +25,11 @@ func specReport(line int, flavor string, state types.SpecState) types.SpecReport
 func TestResultsAreBroughtUpToDate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	page := func(rows string) string {
-		return "# Head\n\n" + resultsBegin + "\n" + resultsHead + rows + resultsEnd + "\n\nTail | OneSpec |\n"
+		return "# Head\n\n" + resultsBegin + "\n" + render(nil) + rows + resultsEnd + "\n\nTail | OneSpec |\n"
 	}
-	before := page("| OneSpec | a, b | failed | 1 |\n| OneSpec | kept | passed | 2 |\n| OneSpec | gone | passed | 3 |\n")
+	const none = "not run | "
+	before := page("| OneSpec | a, b | passed, 1 s | " + none + none + none + "failed | not run |\n" +
+		"| OneSpec | kept | " + none + none + none + none + "passed, 2 s | passed, 4 s |\n| OneSpec | gone | " + none + none + none + none + none + "passed, 3 s |\n")
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -36,14 +38,16 @@ func TestResultsAreBroughtUpToDate(t *testing.T) {
 		specReport(4, "new", types.SpecStateSkipped), specReport(3, "broken", types.SpecStateTimedout),
 		specReport(2, "kept", types.SpecStateSkipped), specReport(1, "a, b", types.SpecStatePassed),
 	}}
-	if err := updateResults(file, report); err != nil {
+	if err := updateResults(file, "3.7", report); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := page("| OneSpec | a, b | passed | 12 |\n| OneSpec | kept | passed | 2 |\n| OneSpec | broken | failed | 12 |\n| OneSpec | new | not run |  |\n")
+	want := page("| OneSpec | a, b | passed, 1 s | " + none + none + none + "passed, 12 s | not run |\n" +
+		"| OneSpec | kept | " + none + none + none + none + "passed, 2 s | passed, 4 s |\n" +
+		"| OneSpec | broken | " + none + none + none + none + "failed | not run |\n| OneSpec | new | " + none + none + none + none + none + "not run |\n")
 	if diff := cmp.Diff(want, string(after)); diff != "" {
 		t.Errorf("the document (-want +got):\n%s", diff)
 	}
@@ -54,7 +58,7 @@ func TestResultsNeedAPlace(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# No table\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := updateResults(file, ginkgo.Report{}); !errors.Is(err, errNoResults) {
+	if err := updateResults(file, "3.7", ginkgo.Report{}); !errors.Is(err, errNoResults) {
 		t.Errorf("the error is %v, want %v", err, errNoResults)
 	}
 }

@@ -210,12 +210,12 @@ func withoutOurs(object client.Object) clusterv1.ObjectMeta {
 	return clusterv1.ObjectMeta{Labels: labels, Annotations: annotations}
 }
 
-var _ = describe("ScaleSpec", "lxd-topology, 5 clusters at once", func(ctx context.Context) {
+var _ = describe("ScaleSpec", "lxd-topology, 10 clusters, 5 at once", func(ctx context.Context) {
 	e2e.ScaleSpec(ctx, func() e2e.ScaleSpecInput {
 		return e2e.ScaleSpecInput{
 			E2EConfig: here.config, ClusterctlConfigPath: here.clusterctl, BootstrapClusterProxy: here.proxy, ArtifactFolder: here.artifacts,
 			InfrastructureProvider: &infrastructure, PostNamespaceCreated: here.addNetwork,
-			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](5), Concurrency: ptr.To[int64](5),
+			Flavor: ptr.To("lxd-" + flavorImageByVersion), ClusterCount: ptr.To[int64](10), Concurrency: ptr.To[int64](5),
 			MachineDeploymentCount: ptr.To[int64](1), WorkerPerMachineDeploymentCount: ptr.To[int64](1), FailFast: true,
 		}
 	})
