@@ -134,18 +134,14 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 		return proceed, nil
 	}
 	id, uid := l.record.Storage.SystemID, string(l.MaasMachine.UID)
-	m, err := l.Inventory.Read(ctx, id)
-	switch {
-	case err != nil && !errors.Is(err, maas.NotFound):
-		return proceed, fmt.Errorf("reading machine %s again: %w", id, err)
-	case err == nil && onItsWay.Has(m.Status):
-		return waitAtMost(report.SafetyRetry), nil // Nobody has it: our own release has not ended.
+	free, err := l.Machines.Free(ctx, id)
+	if err != nil && !errors.Is(err, maas.NotFound) {
+		return proceed, err
 	}
-	// A machine that is New is commissioned before anybody gets it, and that sets its storage layout.
-	if err == nil && m.Owner == "" && m.Status == maas.StatusReady {
-		l.Machines.Exclude(m, uid, machine.Leftover{Storage: true})
+	if free != nil {
+		l.Machines.Exclude(free, uid, machine.Leftover{Storage: true})
 		err := r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.RestoreStorage(ctx, permit, m)
+			return l.Machines.RestoreStorage(ctx, permit, free)
 		})
 		if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
 			return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.

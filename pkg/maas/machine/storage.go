@@ -146,6 +146,19 @@ func Partitions(m *maas.Machine) (ids []int) {
 	return ids
 }
 
+// Free reads a machine, and returns it if it is Ready and nobody's; otherwise nil. A machine that is New is commissioned before
+// anybody gets it, and that sets its storage layout.
+func (s *Service) Free(ctx context.Context, systemID string) (*maas.Machine, error) {
+	m, err := s.inventory.Read(ctx, systemID)
+	if err != nil {
+		return nil, fmt.Errorf("reading machine %s again: %w", systemID, err)
+	}
+	if m.Owner != "" || m.Status != maas.StatusReady {
+		return nil, nil //nolint:nilnil // Somebody has it.
+	}
+	return m, nil
+}
+
 // RestoreStorage gives a Ready machine the region's default storage layout. maas.Conflict: it is not Ready.
 func (s *Service) RestoreStorage(ctx context.Context, permit maas.Permit, m *maas.Machine) error {
 	return s.change(m, "restoring the storage layout of", func(client *maas.Client) (*maas.Machine, error) {
