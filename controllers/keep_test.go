@@ -108,6 +108,17 @@ func (w *world) orphans() []orphans.Finding {
 	return claims.Audit(all)
 }
 
+// keepsServer deploys a Machine and deletes it, so that its server waits for the next one of the MachineDeployment.
+func (w *world) keepsServer(spec infrav1.MaasMachineSpec) (md *clusterv1.MachineDeployment, systemID string) {
+	w.t.Helper()
+	md = w.deployment("md", 1)
+	first := w.newMachine("first", false, withKeep(spec), of(md))
+	w.deployed(first)
+	systemID = first.Spec.SystemID
+	w.delete(first)
+	return md, systemID
+}
+
 // waits checks that a machine waits for the next Machine.
 func (w *world) waits(cluster *infrav1.MaasCluster, systemID string) {
 	w.t.Helper()
@@ -132,11 +143,7 @@ func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			before := w.maas.State()
-			md := w.deployment("md", 1)
-			first := w.newMachine("first", false, withKeep(spec), of(md))
-			w.deployed(first)
-			id := first.Spec.SystemID
-			w.delete(first)
+			md, id := w.keepsServer(spec)
 			w.waits(cluster, id)
 			if w.steals() {
 				t.Fatal("another user got the server")
@@ -167,11 +174,7 @@ func TestTheServerThatWasKeptIsLost(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.region = contested })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
-	md := w.deployment("md", 1)
-	first := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
-	w.deployed(first)
-	id := first.Spec.SystemID
-	w.delete(first)
+	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	var stolen atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Op == "release" && at == simulator.After && call.User == "admin" && !stolen.Load() {
@@ -203,12 +206,8 @@ func TestTheServerThatWasKeptIsNotLostToOneOfOurs(t *testing.T) {
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			before := w.maas.State()
-			md := w.deployment("md", 1)
-			spec := withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
-			first := w.newMachine("first", false, spec, of(md))
-			w.deployed(first)
-			id := first.Spec.SystemID
-			w.delete(first)
+			spec := infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}
+			md, id := w.keepsServer(spec)
 			other := w
 			if another {
 				other = newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
@@ -221,7 +220,7 @@ func TestTheServerThatWasKeptIsNotLostToOneOfOurs(t *testing.T) {
 					other.asksAgain(waits)
 				}
 			})
-			second := w.newMachine("second", false, spec, of(md))
+			second := w.newMachine("second", false, withKeep(spec), of(md))
 			w.deployed(second)
 			if second.Spec.SystemID != id {
 				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
@@ -280,12 +279,8 @@ func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
-	md := w.deployment("md", 1)
-	spec := withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
-	first := w.newMachine("first", false, spec, of(md))
-	w.deployed(first)
-	id := first.Spec.SystemID
-	w.delete(first)
+	spec := infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}
+	md, id := w.keepsServer(spec)
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Op == "allocate" && at == simulator.Before {
 			return errLost
@@ -296,7 +291,7 @@ func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
 		now, _ := w.maas.Machine(id)
 		return slices.Contains(now.Tags, quarantine.ExcludeTag)
 	}
-	second := w.newMachine("second", false, spec, of(md))
+	second := w.newMachine("second", false, withKeep(spec), of(md))
 	w.await("it released the server", second, func(context.Context) bool {
 		now, _ := w.maas.Machine(id)
 		return now.Status == "Ready" && excluded()
@@ -306,7 +301,7 @@ func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
 		t.Error("other managers may allocate it, although an address of ours is left on it")
 	}
 	w.maas.SetHook(nil)
-	third := w.newMachine("third", false, spec, of(md))
+	third := w.newMachine("third", false, withKeep(spec), of(md))
 	w.deployed(third)
 	w.scale(md, 0)
 	w.delete(third)

@@ -124,7 +124,7 @@ func (l *left) vm() lxd.VM {
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
 func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Duration, err error) {
 	if !l.credible() {
-		return r.pause(l), r.keep(ctx, l, incredible, false)
+		return r.pause(l), r.keep(ctx, l, incredible)
 	}
 	cluster, err := r.cluster(ctx, l)
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 		return 0, err
 	}
 	if region == nil {
-		return r.pause(l), r.keep(ctx, l, noMAAS, false)
+		return r.pause(l), r.keep(ctx, l, noMAAS)
 	}
 	done, err := region.Turn(ctx, turns.Removal, turns.Acquire)
 	if err != nil {
@@ -166,8 +166,8 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 	if err != nil {
 		return 0, err
 	}
-	if why != "" {
-		return r.pause(l), r.keep(ctx, l, why, false)
+	if why != (reason{}) {
+		return r.pause(l), r.keep(ctx, l, why)
 	}
 	if err := region.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil && !errors.Is(err, maas.NotFound) {
 		return 0, fmt.Errorf("deleting it: %w", err)
@@ -184,8 +184,8 @@ func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	if why != "" {
-		return r.pause(l), r.keep(ctx, l, why, true)
+	if why != (reason{}) {
+		return r.pause(l), r.keep(ctx, l, why)
 	}
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
@@ -195,14 +195,14 @@ func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, 
 }
 
 // keep records why a VM stays, and says so once.
-func (r *Reconciler) keep(ctx context.Context, l *left, why string, namesake bool) error {
-	if l.Kept == why {
+func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
+	if l.Kept == why.text && (l.Namesakes || !why.namesake) {
 		return nil
 	}
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why, namesake) }); err != nil {
+	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why)
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)
 	return nil
 }
 

@@ -19,11 +19,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Why a VM stays.
-const (
-	noMAAS     = "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"
-	incredible = "the manager did not record it on this LXDHost: remove it from the annotation capmaas.io/record"
-	noCluster  = "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"
+// reason is why a VM stays; the zero value: nothing speaks against its deletion.
+type reason struct {
+	text string
+	// namesake means that another VM has, or gets, its name.
+	namesake bool
+}
+
+var (
+	noMAAS     = reason{text: "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"}
+	incredible = reason{text: "the manager did not record it on this LXDHost: remove it from the annotation capmaas.io/record"}
+	noCluster  = reason{text: "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"}
 )
 
 // owner is the MaasCluster of a VM that was left.
@@ -90,32 +96,33 @@ func (r *Reconciler) region(ctx context.Context, l *left, cluster *owner) (*scop
 	return nil, nil
 }
 
-// keeps returns why a VM that was found is not deleted; "" if it is ours, and nothing claims it. Kubernetes is read after
+// keeps returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it. Kubernetes is read after
 // MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
-func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (string, error) {
+func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (reason, error) {
 	if cluster == nil {
 		return noCluster, nil
 	}
 	ref := l.LeftVM.Host
 	if lxd.IsVMHost(ref) && found.VM.HostRef != ref && !lxd.IsVMHostRef(ref, found.VM.Host) && !lxd.IsVMHostWithID(ref, found.VM.HostID) {
-		return "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there", nil
+		return reason{text: "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there"}, nil
 	}
 	return r.claimed(ctx, l, found.VM.SystemID)
 }
 
-// claimed returns which MaasMachine has the name or the machine of a VM; "" if none has.
-func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (string, error) {
+// claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has.
+func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (reason, error) {
 	list := &infrav1.MaasMachineList{}
 	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
-		return "", fmt.Errorf("reading which MaasMachines claim it: %w", err)
+		return reason{}, fmt.Errorf("reading which MaasMachines claim it: %w", err)
 	}
 	for i := range list.Items {
 		m := &list.Items[i]
 		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (systemID != "" && m.Spec.SystemID == systemID) {
-			return fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's", m.Name), nil
+			text := fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's", m.Name)
+			return reason{text: text, namesake: true}, nil
 		}
 	}
-	return "", nil
+	return reason{}, nil
 }
 
 // marks are what a VM carries that was made through LXD's own API.
