@@ -51,7 +51,7 @@ func write(class *clusterv1.ClusterClass, distributions []*Distribution) ([]byte
 	return b.Bytes(), nil
 }
 
-// differences tells which variables the classes of other distributions lack, and which they have in addition.
+// differences returns which variables the classes of other distributions lack, and which they have in addition, in words.
 func differences(class *clusterv1.ClusterClass, distributions []*Distribution) string {
 	var b strings.Builder
 	for _, d := range distributions {
