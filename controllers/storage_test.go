@@ -316,8 +316,9 @@ func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 	w.await("a machine has its layout", second, func(context.Context) bool { return shaped() })
 	w.delete(first)
 	w.waits(cluster, id)
-	w.maas.SetHook(nil)
+	// Still refused while it is shaped: the one that second is asking for at this moment is not to be had either.
 	w.deployed(second)
+	w.maas.SetHook(nil)
 	if second.Spec.SystemID != id {
 		t.Errorf("it has %s, want %s", second.Spec.SystemID, id)
 	}

@@ -11,8 +11,6 @@ import (
 const (
 	// figuresMaxAge is how long a composed VM counts for readers of figures that are older than it.
 	figuresMaxAge = 5 * time.Minute
-	// recordedAfter is how long a composed VM may be missing among the peers that callers know.
-	recordedAfter = 30 * time.Second
 	// doubtMaxAge is how long a VM counts whose compose has an unknown outcome. MAAS gives up after two minutes; if the
 	// host finishes the VM later, MAAS refreshes the host within this time.
 	doubtMaxAge = 15 * time.Minute
@@ -37,6 +35,8 @@ type reservation struct {
 	settled time.Time
 	// doubted is when MAAS's response was lost: the figures may include the VM late, or never.
 	doubted time.Time
+	// known: a caller had the VM among its peers. Where others don't, it is gone.
+	known bool
 }
 
 // NewReservations returns empty Reservations.
@@ -123,22 +123,19 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 	if len(r.byVM) == 0 {
 		return
 	}
-	now := r.clock()
 	known := map[string]bool{}
 	for i := range peers {
-		held, reserved := r.byVM[peers[i].VM]
-		if !reserved {
-			continue
-		}
-		known[peers[i].VM] = true
-		if !held.doubted.IsZero() { // It appeared.
-			held.settled, held.doubted = now, time.Time{}
+		if held, reserved := r.byVM[peers[i].VM]; reserved {
+			known[peers[i].VM] = true
+			held.known = true
+			if !held.doubted.IsZero() { // It appeared.
+				held.settled, held.doubted = r.clock(), time.Time{}
+			}
 			r.byVM[peers[i].VM] = held
 		}
 	}
 	for vm, held := range r.byVM {
-		recorded := !held.settled.IsZero() && now.Sub(held.settled) > recordedAfter
-		if held.cluster == cluster && !known[vm] && !recorded {
+		if held.cluster == cluster && !known[vm] && !held.known {
 			near.add(held.host, held.zone)
 		}
 	}
@@ -147,6 +144,11 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 // settle records that a VM was composed: the next figures include it.
 func (r *Reservations) settle(vm string) {
 	r.change(vm, func(held *reservation) { held.settled = r.clock() })
+}
+
+// gone records that a VM was deleted: it is no peer. Figures that are older than the deletion may include it.
+func (r *Reservations) gone(vm string) {
+	r.change(vm, func(held *reservation) { held.known = true })
 }
 
 // doubt records that the outcome of a compose is unknown.

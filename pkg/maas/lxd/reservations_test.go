@@ -165,9 +165,10 @@ func TestReservedVMsArePeersOnce(t *testing.T) {
 		"of their cluster":                        {small.Cluster, nil, func(*book) {}, 1},
 		"once, where they are known":              {small.Cluster, known, func(*book) {}, 1},
 		"not of others":                           {"another", nil, func(*book) {}, 0},
-		"just composed":                           {small.Cluster, nil, func(b *book) { b.settle("1"); b.pass(recordedAfter) }, 1},
-		"composed, recorded, and deleted since":   {small.Cluster, nil, func(b *book) { b.settle("1"); b.pass(recordedAfter + time.Second) }, 0},
-		"composed, and known since":               {small.Cluster, known, func(b *book) { b.settle("1"); b.pass(recordedAfter + time.Second) }, 1},
+		"composed, and not yet known":             {small.Cluster, nil, func(b *book) { b.settle("1"); b.pass(figuresMaxAge) }, 1},
+		"composed, known, and gone since":         {small.Cluster, nil, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil), known, small.Cluster) }, 0},
+		"composed, and deleted":                   {small.Cluster, nil, func(b *book) { b.settle("1"); b.gone("1") }, 0},
+		"composed, and known since":               {small.Cluster, known, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil), known, small.Cluster) }, 1},
 		"perhaps there, and it may still show up": {small.Cluster, nil, func(b *book) { b.doubt("1"); b.pass(doubtMaxAge) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

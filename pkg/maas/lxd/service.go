@@ -130,7 +130,11 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 
 // DeleteVM removes a VM. MAAS reports success even if its host still has the VM: see FindVM.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
-	return s.composer.Decompose(ctx, permit, vm)
+	err := s.composer.Decompose(ctx, permit, vm)
+	if err == nil {
+		s.reservations.gone(vm.Hostname)
+	}
+	return err
 }
 
 // StopVM cuts the power of a VM that was made through LXD's own API. Another VM can't be stopped: MAAS does that.
