@@ -185,7 +185,7 @@ func TestASecretIsFreedByTheNextManager(t *testing.T) {
 	w.stopManager()
 	w.another("other")
 	w.setCredentials(cluster, "other")
-	w.startManager(newScheme(t))
+	w.startManager()
 	w.eventually(secret, "free", func() bool { return !isHeld(secret) })
 	if got := strings.Join(secret.Finalizers, " "); got != "example.com/other" {
 		t.Errorf("the finalizers that are left are %s", got)
@@ -261,7 +261,7 @@ func TestASecretThatIsNamedWhileItIsFreedIsHeldAgain(t *testing.T) {
 	cluster := &infrav1.MaasCluster{ObjectMeta: meta}
 	cluster.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
 	patches := 0
-	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(secret).WithInterceptorFuncs(interceptor.Funcs{
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 			if patches++; patches == 1 {
 				if err := c.Create(ctx, cluster); err != nil {

@@ -77,7 +77,7 @@ func TestAVMThatADeadHostKeptIsDeletedWhenTheHostIsBack(t *testing.T) {
 	dead := m.Status.LXDHost
 	host := w.leftOn(m)
 	w.stopManager() // What is left is not only in memory.
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.maas.BreakVMHost(dead, false, false)
 	w.eventUp(host, "LeftVMDeleted")
 	w.saysNothingLeft(host)
@@ -230,7 +230,7 @@ func TestAVMThatWasLeftAndThatAnotherUserTookIsTheirs(t *testing.T) {
 	if _, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id}); err != nil {
 		t.Fatal(err)
 	}
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.saysNothingLeft(host)
 	if theirs, there := w.maas.Machine(id); !there || theirs.Owner != "other" {
 		t.Errorf("MAAS has %+v", theirs)

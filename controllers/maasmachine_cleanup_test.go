@@ -157,7 +157,7 @@ func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
 		t.Fatalf("the hosts have %v", vms)
 	}
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.goes(m)
 	w.noVMs()
 }
@@ -205,7 +205,7 @@ func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
 				}
 			}
 			w.beginDeletion(m)
-			w.startManager(w.client.Scheme())
+			w.startManager()
 			w.goes(m)
 			if left := w.vmsOnHosts(); anew && len(left) > 0 {
 				t.Errorf("VMs are left: %v", left)
@@ -316,7 +316,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 			if deleted {
 				w.beginDeletion(m)
 			}
-			w.startManager(w.client.Scheme())
+			w.startManager()
 			if deleted {
 				w.goes(m)
 				w.noVMs()
@@ -365,7 +365,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.beginDeletion(m)
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.goes(m)
 	if theirs, there := w.maas.Machine(id); !there || theirs.AgentName != "somebody" {
 		t.Errorf("the machine that a user took is %+v", theirs)
@@ -393,7 +393,7 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.beginDeletion(m)
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.goes(m)
 	if theirs, there := w.maas.Machine(id); !there || theirs.AgentName != "somebody" {
 		t.Errorf("the machine that a user took is %+v", theirs)
@@ -474,7 +474,7 @@ func TestVMsDeletedTogetherCostOneRefresh(t *testing.T) {
 	for _, m := range machines {
 		w.beginDeletion(m)
 	}
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	for _, m := range machines {
 		w.goes(m)
 	}

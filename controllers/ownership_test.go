@@ -328,7 +328,7 @@ func TestMachinesThatVanishTogetherAreHeld(t *testing.T) {
 	for _, m := range machines {
 		w.maasCall(http.MethodDelete, "machines/"+m.Spec.SystemID+"/", nil)
 	}
-	w.startManager(w.client.Scheme())
+	w.startManager()
 	w.beginDeletion(machines[0])
 	for _, m := range machines {
 		w.holds(m, infrav1.MachinesVanishedReason)
@@ -351,7 +351,7 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	w.createCredentials()
 	cluster := w.newCluster()
 	key := client.ObjectKeyFromObject(cluster)
-	base, err := client.NewWithWatch(apiConfig, client.Options{Scheme: newScheme(t)})
+	base, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (w *world) failedOne(name string) (m *infrav1.MaasMachine, systemID string)
 func (w *world) restart() {
 	w.t.Helper()
 	w.stopManager()
-	w.startManager(newScheme(w.t))
+	w.startManager()
 }
 
 // released waits until a machine is back in the pool.

@@ -241,7 +241,7 @@ func TestARemediationGoesOnAfterARestart(t *testing.T) {
 			})
 			w.stopManager()
 			w.patchStatus(remediation, func() { remediation.Status = infrav1.MaasRemediationStatus{} })
-			w.startManager(w.client.Scheme())
+			w.startManager()
 			w.isAt(remediation, infrav1.RemediationRecover)
 			w.saysThat(remediation, infrav1.HandedOverCondition, infrav1.WaitingForNodeReason)
 			w.switched(m, 1, 1)

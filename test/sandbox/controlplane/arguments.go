@@ -36,6 +36,7 @@ func (c *ControlPlane) apiserverArgs(etcd, listen string) []string {
 		"--tls-cert-file=" + c.credentials.path("apiserver.crt"),
 		"--tls-private-key-file=" + c.credentials.path("apiserver.key"),
 		"--client-ca-file=" + c.credentials.path("ca.crt"),
+		"--token-auth-file=" + c.credentials.path("tokens.csv"),
 		"--authorization-mode=RBAC",
 		// As in OpenShift: blocking the deletion of an owner needs the right to change its finalizers.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
@@ -176,15 +177,9 @@ func (c *ControlPlane) awaitService(ctx context.Context, p *process.Process, nam
 func (c *ControlPlane) awaitReady(ctx context.Context, p *process.Process, url string) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(c.credentials.ca.cert)
-	admin, err := tls.X509KeyPair(c.credentials.admin.cert, c.credentials.admin.key)
-	if err != nil {
-		return fmt.Errorf("reading the administrator's certificate: %w", err)
-	}
-	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{admin}, MinVersion: tls.VersionTLS12},
-	}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: transport}
+	direct := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer direct.CloseIdleConnections()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: transport.NewBearerAuthRoundTripper(c.credentials.token, direct)}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -245,14 +240,11 @@ func (c *ControlPlane) PIDs() []int {
 // RESTConfig is the administrator's.
 func (c *ControlPlane) RESTConfig() *rest.Config {
 	return &rest.Config{
-		Host: c.host,
-		TLSClientConfig: rest.TLSClientConfig{
-			CAData:   c.credentials.ca.pem(),
-			CertData: c.credentials.admin.cert,
-			KeyData:  c.credentials.admin.key,
-		},
-		QPS:   200,
-		Burst: 400,
+		Host:            c.host,
+		BearerToken:     c.credentials.token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.CA()},
+		QPS:             200,
+		Burst:           400,
 	}
 }
 

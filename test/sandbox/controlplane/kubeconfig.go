@@ -23,10 +23,7 @@ func (c *ControlPlane) mustKubeconfig() []byte {
 	const name = "sandbox"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.host, CertificateAuthorityData: c.CA()}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: c.credentials.admin.cert,
-		ClientKeyData:         c.credentials.admin.key,
-	}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: c.credentials.token}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	data, err := clientcmd.Write(*config)

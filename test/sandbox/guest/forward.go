@@ -24,13 +24,12 @@ import (
 const mastersGroup = "system:masters"
 
 // forwarder passes requests to the real API server of a host cluster. That server does not know the CA of the cluster's
-// client certificates: the administrator, who may impersonate any user, names their user to it. All others,
+// client certificates: the administrator, who comes with a token and may impersonate any user, names their user to it. All others,
 // ServiceAccounts with their tokens above all, are authorized by the real server alone.
 type forwarder struct {
-	target     *url.URL
-	transports []*http.Transport
-	certified  *httputil.ReverseProxy
-	others     *httputil.ReverseProxy
+	target            *url.URL
+	through           *http.Transport
+	certified, others *httputil.ReverseProxy
 }
 
 func newForwarder(administrator *rest.Config) (*forwarder, error) {
@@ -38,47 +37,36 @@ func newForwarder(administrator *rest.Config) (*forwarder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the address of the real API server: %w", err)
 	}
-	f := &forwarder{target: target}
-	if f.certified, err = f.proxy(administrator, impersonate); err != nil {
-		return nil, err
-	}
-	f.others, err = f.proxy(rest.AnonymousClientConfig(administrator), nil)
-	return f, err
-}
-
-func (f *forwarder) proxy(config *rest.Config, rewrite func(*httputil.ProxyRequest)) (*httputil.ReverseProxy, error) {
-	secure, err := rest.TLSConfigFor(config)
+	secure, err := rest.TLSConfigFor(administrator)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the way to the real API server: %w", err)
 	}
 	// HTTP/2 has no upgrades, which port-forwarding and its like need.
 	secure.NextProtos = []string{"http/1.1"}
-	through := &http.Transport{
+	f := &forwarder{target: target, through: &http.Transport{
 		TLSClientConfig: secure, MaxIdleConnsPerHost: 100, DisableCompression: true,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
-	}
-	f.transports = append(f.transports, through)
+	}}
+	f.certified, f.others = f.proxy(impersonateAs(administrator.BearerToken)), f.proxy(func(*httputil.ProxyRequest) {})
+	return f, nil
+}
+
+func (f *forwarder) proxy(rewrite func(*httputil.ProxyRequest)) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(f.target)
-			if rewrite != nil {
-				rewrite(r)
-			}
+			rewrite(r)
 		},
-		Transport:     through,
+		Transport:     f.through,
 		FlushInterval: -1, // watches
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			refuse(w, apierrors.NewInternalError(fmt.Errorf("the real API server does not answer: %w", err)))
 		},
-	}, nil
-}
-
-func (f *forwarder) close() {
-	for _, t := range f.transports {
-		t.CloseIdleConnections()
 	}
 }
+
+func (f *forwarder) close() { f.through.CloseIdleConnections() }
 
 // ServeHTTP forwards a request.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -94,17 +82,19 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// impersonate sets the user that the client certificate names. An API server checks the certificate before a token. A
-// user with all rights may impersonate others.
-func impersonate(r *httputil.ProxyRequest) {
-	r.Out.Header.Del("Authorization")
-	if impersonates(r.In.Header) {
-		return
-	}
-	subject := r.In.TLS.PeerCertificates[0].Subject
-	r.Out.Header.Set(transport.ImpersonateUserHeader, subject.CommonName)
-	for _, group := range subject.Organization {
-		r.Out.Header.Add(transport.ImpersonateGroupHeader, group)
+// impersonateAs sets the user that the client certificate names, in the name of the administrator. An API server checks the
+// certificate before a token. A user with all rights may impersonate others.
+func impersonateAs(administrator string) func(*httputil.ProxyRequest) {
+	return func(r *httputil.ProxyRequest) {
+		r.Out.Header.Set("Authorization", "Bearer "+administrator)
+		if impersonates(r.In.Header) {
+			return
+		}
+		subject := r.In.TLS.PeerCertificates[0].Subject
+		r.Out.Header.Set(transport.ImpersonateUserHeader, subject.CommonName)
+		for _, group := range subject.Organization {
+			r.Out.Header.Add(transport.ImpersonateGroupHeader, group)
+		}
 	}
 }
 

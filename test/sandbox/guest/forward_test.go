@@ -38,45 +38,44 @@ func withHeaders(r *http.Request, pairs ...string) *http.Request {
 
 // seen is what identifies the client to the real API server.
 type seen struct {
-	Administrator bool // the connection is the administrator's
-	User          string
-	Groups        []string
-	Token         string
+	User   string
+	Groups []string
+	Token  string
 }
 
 func TestForwarderNamesTheUser(t *testing.T) {
 	var got *seen
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got = &seen{
-			Administrator: len(r.TLS.PeerCertificates) > 0,
-			User:          r.Header.Get("Impersonate-User"), Groups: r.Header.Values("Impersonate-Group"), Token: r.Header.Get("Authorization"),
+			User: r.Header.Get("Impersonate-User"), Groups: r.Header.Values("Impersonate-Group"), Token: r.Header.Get("Authorization"),
 		}
 	}))
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
-	server.StartTLS()
 	defer server.Close()
-	f, err := newForwarder(administrator(t, server))
+	f, err := newForwarder(&rest.Config{Host: server.URL, BearerToken: "all", TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
 
+	const administrator = "Bearer all"
 	for name, test := range map[string]struct {
 		request *http.Request
 		want    *seen // nil: the request is refused
 	}{
 		"nobody":        {anonymous(t), &seen{}},
 		"a token":       {withHeaders(anonymous(t), "Authorization", "Bearer abc"), &seen{Token: "Bearer abc"}},
-		"a certificate": {certified(t, "eve", "one", "two"), &seen{Administrator: true, User: "eve", Groups: []string{"one", "two"}}},
+		"a certificate": {certified(t, "eve", "one", "two"), &seen{Token: administrator, User: "eve", Groups: []string{"one", "two"}}},
 		"a certificate and a token": {
-			withHeaders(certified(t, "eve"), "Authorization", "Bearer abc"), &seen{Administrator: true, User: "eve"},
+			withHeaders(certified(t, "eve"), "Authorization", "Bearer abc"), &seen{Token: administrator, User: "eve"},
 		},
 		"a certificate that speaks for the administrator": {withHeaders(certified(t, "eve"), "Impersonate-User", "root", "Impersonate-Group", mastersGroup), nil},
 		"a certificate that adds a group":                 {withHeaders(certified(t, "eve"), "impersonate-group", mastersGroup), nil},
 		"a certificate that adds something else":          {withHeaders(certified(t, "eve"), "Impersonate-Extra-Scopes", "all"), nil},
-		"an administrator":                                {certified(t, "root", mastersGroup), &seen{Administrator: true, User: "root", Groups: []string{mastersGroup}}},
+		"an administrator":                                {certified(t, "root", mastersGroup), &seen{Token: administrator, User: "root", Groups: []string{mastersGroup}}},
 		"an administrator who speaks for another": {
-			withHeaders(certified(t, "root", mastersGroup), "Impersonate-User", "eve"), &seen{Administrator: true, User: "eve"},
+			withHeaders(certified(t, "root", mastersGroup), "Impersonate-User", "eve"), &seen{Token: administrator, User: "eve"},
 		},
 		"a token that speaks for another, which is for the real server to judge": {
 			withHeaders(anonymous(t), "Authorization", "Bearer abc", "Impersonate-User", "root"), &seen{User: "root", Token: "Bearer abc"},
@@ -94,18 +93,4 @@ func TestForwarderNamesTheUser(t *testing.T) {
 			}
 		})
 	}
-}
-
-// administrator has a client certificate, which the server only checks for its presence.
-func administrator(t *testing.T, server *httptest.Server) *rest.Config {
-	t.Helper()
-	pair := server.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
-	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
-		CAData: certificate, CertData: certificate, KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-	}}
 }
