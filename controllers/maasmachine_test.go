@@ -196,7 +196,7 @@ func TestControlPlanesAreSpread(t *testing.T) {
 		hosts[m.Status.LXDHost] = true
 	}
 	if len(hosts) != 3 {
-		t.Errorf("three control planes are on %v", hosts)
+		t.Errorf("three control planes are on %v:\n%s", hosts, w.machines())
 	}
 }
 

@@ -112,18 +112,18 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	return m.Run(), nil
 }
 
-func startView() (stop func(), err error) {
+func startView() (stop func() error, err error) {
 	if view, err = cache.New(apiConfig, cache.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("setting up the view of the objects: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- view.Start(ctx) }()
-	return func() { cancel(); <-ended }, nil
+	return func() error { cancel(); return <-ended }, nil
 }
 
 // recorded returns the record of an object.
