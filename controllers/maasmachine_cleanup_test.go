@@ -459,7 +459,7 @@ vm_hosts: [{name: lxd-a, cores: 64, memory: 262144, storage_pools: [{name: defau
 
 func TestVMsDeletedTogetherCostOneRefresh(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 500s}\n" })
+	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 3000s}\n" })
 	w.provisioned(w.newCluster())
 	const number = 8
 	machines := make([]*infrav1.MaasMachine, number)

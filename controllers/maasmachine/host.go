@@ -104,7 +104,10 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
 		}
-		l.record.Enter(retired, r.Clock.Now())
+		// Before the hosts leave MAAS: later nothing shows that they left because of us.
+		if err := l.record.Store(ctx, func(d *record.Data) { d.Enter(retired, r.Clock.Now()) }); err != nil {
+			return proceed, err
+		}
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
@@ -190,7 +193,7 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
 			return nil, "", err
 		}
-		if unclear = node.unclear(hosts, inDoubt, r.Clock.Now()); len(hosts) > 0 {
+		if unclear = node.unclear(hosts, inDoubt, l.record.In(retired), r.Clock.Now()); len(hosts) > 0 {
 			break // Otherwise read again, uncached: a host may have registered a moment ago.
 		}
 	}
@@ -341,13 +344,14 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 	return id
 }
 
-// unclear returns why it is not known which VM hosts run on the node; "" if it is.
-func (n *hostNode) unclear(on, inDoubt []maas.VMHost, now time.Time) string {
+// unclear returns why it is not known which VM hosts run on the node; "" if it is. removed: those that ran on it may have been
+// removed from MAAS by us.
+func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Time) string {
 	if len(inDoubt) > 0 {
 		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+
 			"not there any more; if it is another machine's, these have interfaces with one MAC address in common", inDoubt[0].Name, inDoubt[0].ID)
 	}
-	if len(on) > 0 || n.Node == nil {
+	if len(on) > 0 || removed || n.Node == nil {
 		return ""
 	}
 	if c := clusters.HostCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
