@@ -301,7 +301,7 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.maas.ResetCalls()
-	// Somebody changes the object at the moment when its host leaves MAAS: what the manager did not record by then is lost.
+	// Another client changes the object at the moment when its host leaves MAAS: what the manager did not record by then is lost.
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Method == http.MethodDelete && strings.HasPrefix(call.Endpoint, "vm-hosts/") && at == simulator.After {
 			patch := []byte(`{"metadata":{"annotations":{"changed":"meanwhile"}}}`)

@@ -344,8 +344,8 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 	return id
 }
 
-// unclear returns why it is not known which VM hosts run on the node; "" if it is. removed: those that ran on it may have been
-// removed from MAAS by us.
+// unclear returns why it is not known which VM hosts run on the node; "" if it is. removed reports
+// whether we may have removed them from MAAS.
 func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Time) string {
 	if len(inDoubt) > 0 {
 		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+

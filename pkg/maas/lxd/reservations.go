@@ -35,7 +35,7 @@ type reservation struct {
 	settled time.Time
 	// doubted is when MAAS's response was lost: the figures may include the VM late, or never.
 	doubted time.Time
-	// known: a caller had the VM among its peers. Where others don't, it is gone.
+	// known reports whether the VM is among the peers that callers know, or was and is gone.
 	known bool
 }
 
@@ -123,10 +123,8 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 	if len(r.byVM) == 0 {
 		return
 	}
-	known := map[string]bool{}
 	for i := range peers {
 		if held, reserved := r.byVM[peers[i].VM]; reserved {
-			known[peers[i].VM] = true
 			held.known = true
 			if !held.doubted.IsZero() { // It appeared.
 				held.settled, held.doubted = r.clock(), time.Time{}
@@ -134,8 +132,8 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 			r.byVM[peers[i].VM] = held
 		}
 	}
-	for vm, held := range r.byVM {
-		if held.cluster == cluster && !known[vm] && !held.known {
+	for _, held := range r.byVM {
+		if held.cluster == cluster && !held.known {
 			near.add(held.host, held.zone)
 		}
 	}
