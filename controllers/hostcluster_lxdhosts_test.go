@@ -231,7 +231,7 @@ func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.
 	}
 }
 
-// Objects of a machine's name that somebody else made are neither changed nor deleted.
+// Objects of a machine's name that another user made are neither changed nor deleted.
 func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
 	t.Parallel()
 	for name, object := range map[string]client.Object{

@@ -281,7 +281,7 @@ func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *i
 	return m.store(ctx, before, host)
 }
 
-// store stores the status. If somebody else was faster, that is done in another round, which begins at once.
+// store stores the status. If another client was faster, that is done in another round, which begins at once.
 func (m *Mirror) store(ctx context.Context, before, host *infrav1.LXDHost) error {
 	err := store(ctx, m.Client, m.Recorder, before, host)
 	if apierrors.IsConflict(err) {

@@ -146,7 +146,7 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 // errNotOurs means that an object has the name of ours, and is another's.
 var errNotOurs = errors.New("it is not this machine's: delete it, or give it another name")
 
-// keepOwned applies an object that belongs to a machine. Another's object of that name is left alone.
+// keepOwned applies an object that belongs to a machine. Another's object of that name is not changed.
 func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured) error {
 	kind, name := object.GetKind(), object.GetName()
 	there, err := r.read(ctx, object)

@@ -111,7 +111,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// label says on the Node, and on the MaasMachine, where the machine is. What somebody else wrote stays.
+// label says on the Node, and on the MaasMachine, where the machine is. What another user wrote stays.
 func label(node *corev1.Node, l *life) {
 	for key, value := range map[string]string{
 		corev1.LabelTopologyZone: l.maas.Zone.Name, infrav1.ResourcePoolLabel: l.maas.Pool.Name, infrav1.HostLabel: l.MaasMachine.Status.LXDHost,

@@ -55,7 +55,7 @@ func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantin
 }
 
 // recordLastFailure is recordFailure before the release of a machine that is proven to be ours, after which it may be
-// somebody else's. If MAAS does not answer twice, the machine is released without a quarantine.
+// another user's. If MAAS does not answer twice, the machine is released without a quarantine.
 func (r *Reconciler) recordLastFailure(ctx context.Context, l *life) error {
 	again := l.record.IsPending(record.Quarantine)
 	err := r.recordFailure(ctx, l, quarantine.Proven)

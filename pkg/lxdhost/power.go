@@ -9,7 +9,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// Start starts a VM that carries the marks. One that runs is left alone: GET /1.0/instances/NAME, PUT
+// Start starts a VM that carries the marks. One that runs is not changed: GET /1.0/instances/NAME, PUT
 // instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the connection or
 // of LXD.
 func (h *Host) Start(ctx context.Context, name string, marks Marks) error {

@@ -329,7 +329,7 @@ func (d *direct) deleteStranger(ctx context.Context, permit maas.Permit, vm VM) 
 	return nil
 }
 
-// deleteInstance deletes a VM in LXD. Another's of that name is left alone.
+// deleteInstance deletes a VM in LXD. Another's of that name is not changed.
 func (d *direct) deleteInstance(ctx context.Context, object *HostObject, vm VM) error {
 	server, err := d.server(ctx, object)
 	if err == nil {

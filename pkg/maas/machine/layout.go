@@ -233,7 +233,7 @@ func vlanID(n *node) int {
 }
 
 // compare returns how an interface that there is becomes the wanted one, or why it can't. Its parts are not changed:
-// somebody else may have made it.
+// another user may have made it.
 func (n *node) compare(w WantedInterface, parts []*node) (*InterfaceChange, error) {
 	const remedy = "use another name, or delete it in MAAS"
 	switch {

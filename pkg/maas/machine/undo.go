@@ -84,7 +84,7 @@ func linkBefore(link maas.Link) LinkBefore {
 }
 
 // Undo returns the next call that undoes the arrangement on a machine; nil: it is undone. What is neither as it was nor as
-// the arrangement made it is somebody else's, and stays. address is the machine's static address, or "".
+// the arrangement made it is another user's, and stays. address is the machine's static address, or "".
 func (a *Arrangement) Undo(machine *maas.Machine, address string) *InterfaceChange {
 	for _, iface := range machine.Interfaces {
 		if a.isMade(iface) && !a.isUsed(machine, iface) {
@@ -110,7 +110,7 @@ func (a *Arrangement) isMade(iface *maas.Interface) bool {
 	})
 }
 
-// isUsed reports whether somebody else has made an interface on one that we made: it would be deleted, too.
+// isUsed reports whether another user has made an interface on one that we made: it would be deleted, too.
 func (a *Arrangement) isUsed(machine *maas.Machine, iface *maas.Interface) bool {
 	return slices.ContainsFunc(iface.Children, func(name string) bool {
 		child := first(machine, func(i *maas.Interface) bool { return i.Name == name })

@@ -35,7 +35,7 @@ var (
 		"their network and storage are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
 )
 
-// Limits bound how long machines are left alone once they are back in the pool. MAAS's allocate takes the smallest
+// Limits bound how long machines are avoided once they are back in the pool. MAAS's allocate takes the smallest
 // machine that fits, so it would return the same one again and again. The image may have been bad, and not the machine:
 // then a pool that failed as a whole is used again soon enough. A failed attempt takes MAAS half an hour at least.
 var Limits = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Remembered: 24 * time.Hour}

@@ -115,7 +115,7 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 	return s.put(ctx, permit, excluded, tags, systemID, Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
 }
 
-// Include ends an exclusion. It is no error if there is none, and it does nothing if somebody else excludes the machine
+// Include ends an exclusion. It is no error if there is none, and it does nothing if another user excludes the machine
 // by now.
 func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by string) error {
 	tags, err := s.tags(ctx)
