@@ -145,7 +145,9 @@ TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
 # What takes longest begins first, so that no processor is idle at the end. Results are told in the order of the packages.
 LONGEST := ./e2e/flows ./e2e/crash ./controllers ./e2e/chaos ./e2e/chaos/outage ./e2e/packaging ./e2e/remediation ./e2e/chaos/hands ./e2e/clusterctl ./pkg/maas/simulator/conformance \
 	./e2e/chaos/drains ./e2e/rights ./test/sandbox ./e2e/hosts ./e2e/bootstrap ./e2e/upgrade ./e2e/keep ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./e2e/inplace ./pkg/lxdhost
-TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(LONGEST) ./...)
+# `make test race` runs the tests of RACE_PACKAGES once: with the race detector.
+ALL_PACKAGES = $(LONGEST) $(if $(filter race,$(MAKECMDGOALS)),$(filter-out $(RACE_PACKAGES),$(shell go list ./...)),./...)
+TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(ALL_PACKAGES))
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
 GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test -vet=off $(if $(RACE),-race)
@@ -153,9 +155,10 @@ GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test -vet=off $(if $(RACE),-race)
 .PHONY: test
 test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
 
+# Go's cache of tests does not know the programs that the sandbox runs: nothing comes from it.
 .PHONY: test-packages
 test-packages: tools-test build
-	$(GO_TEST) -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
+	$(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
@@ -171,7 +174,7 @@ RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|co
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
-	CGO_ENABLED=1 nice go test -vet=off -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
+	nice env CGO_ENABLED=1 $(GO_TEST) -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
@@ -212,7 +215,7 @@ MAAS_VERSION ?=
 
 .PHONY: test-specs
 test-specs: tools-test
-	cd $(CAPI_SPECS) && $(GO_TEST) -timeout 20m $(TEST_ARGS) . -args -ginkgo.label-filter=quick -ginkgo.no-color
+	cd $(CAPI_SPECS) && $(GO_TEST) -count=1 -timeout 20m $(TEST_ARGS) . -args -ginkgo.label-filter=quick -ginkgo.no-color
 
 .PHONY: conformance-capi
 conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sandbox, or in a management cluster (CAPI_CONFORMANCE_KUBECONFIG, CAPI_CONFORMANCE_VARIABLES; FOCUS=regexp, MAAS_VERSION=3.8, REPORT=docs/conformance-capi.md).
@@ -242,7 +245,6 @@ verify: generate-check tidy-check lint lint-specs ## Run all checks that are no 
 .PHONY: lint
 lint: tools-golangci-lint tools-helm ## Run golangci-lint, and helm lint on the chart.
 	$(BIN)/golangci-lint run $(LINT_ARGS)
-	$(if $(LINT_ARGS),,cd $(CAPI_SPECS) && go vet ./...)
 	$(BIN)/helm lint --strict --quiet $(CHART)
 
 # Apart from lint: it takes a processor for one to two minutes, even if nothing was changed.
