@@ -24,7 +24,7 @@ import (
 // buildManager builds the manager, once.
 var buildManager = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(management.dir, "manager")
-	build := exec.Command("go", "build", "-o", program, "./cmd/manager")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/manager")
 	build.Dir, build.Stderr = sources, os.Stderr
 	return program, build.Run()
 })
