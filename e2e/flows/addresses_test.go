@@ -88,8 +88,8 @@ func checkAddresses(l *life.Life, machines []infrav1.MaasMachine) []string {
 	return addresses
 }
 
-// Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane gives
-// the new machines other ones, and returns the old ones; in the end all are free.
+// Control planes in VMs and workers on bare metal take their addresses from pools. A rollout of the control plane to a
+// new image gives the new machines other ones, and returns the old ones; in the end all are free.
 func TestIPAMPoolsAndRollout(t *testing.T) {
 	// First: it must still exist when a cluster is cleaned up.
 	servePools(t)
@@ -108,6 +108,11 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	}
 	if diff := cmp.Diff(workerPool, checkAddresses(l, workers)); diff != "" {
 		t.Errorf("addresses of the workers (-want +got):\n%s", diff)
+	}
+	for _, m := range l.Held(workers) {
+		if m.VMHost != "" {
+			t.Errorf("the worker %s is a VM", m.Hostname)
+		}
 	}
 	if diff := cmp.Diff(first, l.Record.Addresses()); diff != "" {
 		t.Errorf("the API endpoint (-want +got):\n%s", diff)
@@ -132,6 +137,11 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	})
 	l.Available(5)
 	controlPlanes, _ = l.MaasMachines()
+	for _, m := range l.Held(controlPlanes) {
+		if m.Image != "custom/"+newImage || m.VMHost == "" {
+			t.Errorf("%s has the image %s, on VM host %q", m.Hostname, m.Image, m.VMHost)
+		}
+	}
 	second := checkAddresses(l, controlPlanes)
 	for _, address := range second {
 		if !slices.Contains(controlPlanePool, address) {
@@ -142,6 +152,7 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 		t.Errorf("the pools have given (-want +got):\n%s", diff)
 	}
 	l.CheckCost("rollout", rolling, 6)
+	l.CheckConnections()
 	deleting := l.Book.Mark()
 	checkOrder := watchReturns(t, slices.Concat(second, workerPool))
 	l.Delete()
@@ -232,4 +243,14 @@ func TestSeveralInterfacesAndPreferredSubnet(t *testing.T) {
 		return slices.Equal(now, []string{address}), fmt.Sprint(now), nil
 	})
 	l.Delete()
+}
+
+func names(machines []clusterv1.Machine, which func(*clusterv1.Machine) bool) []string {
+	var list []string
+	for i := range machines {
+		if which(&machines[i]) {
+			list = append(list, machines[i].Name)
+		}
+	}
+	return list
 }

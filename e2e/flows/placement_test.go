@@ -45,6 +45,8 @@ func TestLXDControlPlanesAcrossThreeZones(t *testing.T) {
 	step(l, "ThreeAcrossThreeZones", func(l *life.Life) {
 		l.Available(3)
 		checkSpread(l, "zone-a", "zone-b", "zone-c")
+		l.CheckCost("creation", l.Began, 3)
+		l.CheckIdle()
 	})
 	step(l, "DrainOfAHost", drain)
 	step(l, "FiveAreMoreReplicasThanZones", func(l *life.Life) {
