@@ -21,7 +21,7 @@ import (
 
 const (
 	fieldOwner   = "sandbox"
-	pollInterval = 200 * time.Millisecond
+	pollInterval = 400 * time.Millisecond
 	// applyTimeout allows for webhooks and policies that the API server has just learned of.
 	applyTimeout = 2 * time.Minute
 )

@@ -69,9 +69,8 @@ type hostFlow struct {
 	machine simulator.MachineSnapshot
 }
 
-func TestHostCluster(t *testing.T) {
+func leadHost(t *testing.T, box *sandbox.Sandbox) {
 	lxdtest.Require(t)
-	box := start(t, sandbox.Options{LXD: sandbox.LXDRequired})
 	f := &hostFlow{flow: &flow{Sandbox: box, name: client.ObjectKey{Namespace: "default", Name: "hosts"}}}
 	if err := f.ApplyYAML(within(t, 3*time.Minute), strings.NewReader(hostCluster)); err != nil {
 		t.Fatal(err)
