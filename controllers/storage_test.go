@@ -315,7 +315,6 @@ func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 	second := w.newMachine("second", false, withKeep(shapes["lvm"]), of(md))
 	w.await("a machine has its layout", second, func(context.Context) bool { return shaped() })
 	w.delete(first)
-	w.waits(cluster, id)
 	// Still refused while it is shaped: the one that second is asking for at this moment is not to be had either.
 	w.deployed(second)
 	w.maas.SetHook(nil)

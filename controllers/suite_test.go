@@ -281,7 +281,7 @@ func (w *world) startManager() {
 		Namespace: w.namespace, Concurrency: 4, ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
 		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
 		Clock:       cmp.Or[clock.PassiveClock](w.clock, clock.RealClock{}),
-		PollActive:  50 * time.Millisecond, PollIdle: 200 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
+		PollActive:  100 * time.Millisecond, PollIdle: 300 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
 		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
 		QuarantineInterval: readOften, RemediationInterval: readOften,

@@ -292,7 +292,7 @@ type program struct {
 func programs(t *testing.T) map[string]program {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+string(filepath.Separator), "./cmd/capmaasctl", "./cmd/manager", "./cmd/lxd-initializer")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "./cmd/capmaasctl", "./cmd/manager", "./cmd/lxd-initializer")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building our programs: %v\n%s", err, out)

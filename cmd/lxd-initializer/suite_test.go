@@ -84,7 +84,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ctx := context.Background()
 	binary = filepath.Join(dir, "lxd-initializer")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("building the initializer: %w\n%s", err, out)
 	}
 	server, err := controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})

@@ -18,7 +18,7 @@ import (
 )
 
 // orphanInterval is how often the test searches for orphans, far more often than a manager does.
-const orphanInterval = 500 * time.Millisecond
+const orphanInterval = time.Second
 
 // watch searches from both management clusters all the time for machines that would be called orphans, and be removed
 // without an operator vouching for them.
