@@ -52,7 +52,7 @@ func TestEnds(t *testing.T) {
 		want   int
 	}{
 		"by itself":        {"exit 3", func(*process.Process) error { return nil }, 3},
-		"killed":           {"sleep 60", (*process.Process).Kill, 137},
+		"killed":           {"exec sleep 60", (*process.Process).Kill, 137},
 		"stopped":          {"exec sleep 60", func(p *process.Process) error { return p.Stop(time.Minute) }, 143},
 		"stopped too late": {"trap '' TERM; echo ready; while :; do sleep 0.1; done", stopStubborn, 137},
 	} {
