@@ -74,7 +74,8 @@ type LXDHostSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('-----BEGIN CERTIFICATE-----')",message="serverCertificate is a certificate in PEM: it begins with -----BEGIN CERTIFICATE-----"
 	ServerCertificate string `json:"serverCertificate,omitempty"`
 
-	// project is the LXD project of the VMs.
+	// project is the LXD project of the VMs. LXD 5.0 starts a VM only if its name and the project's have up to 55
+	// characters together; names of VMs have up to 48.
 	// +optional
 	// +kubebuilder:default=maas
 	// +kubebuilder:validation:MinLength=1

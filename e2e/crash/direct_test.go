@@ -5,7 +5,6 @@ package crash_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,28 +115,28 @@ func (w *walker) rekey(t *testing.T, key client.ObjectKey) {
 	}
 }
 
-// suffixOf returns the end of the names of a cluster's VMs.
-func suffixOf(t *testing.T, key client.ObjectKey) string {
+// ownerOf returns a cluster's owner id.
+func ownerOf(t *testing.T, key client.ObjectKey) string {
 	t.Helper()
 	cluster := &infrav1.MaasCluster{}
 	if err := box.Client.Get(t.Context(), key, cluster); err != nil {
 		t.Fatal(err)
 	}
-	return maas.HostnameSuffix(cluster.Annotations[infrav1.OwnerIDAnnotation])
+	return cluster.Annotations[infrav1.OwnerIDAnnotation]
 }
 
-// checkVMs wants LXD and MAAS to have as many VMs whose names end so. MAAS shows no other mark of a VM that was just
+// checkVMs wants LXD and MAAS to have as many VMs with names of a cluster. MAAS shows no other mark of a VM that was just
 // enlisted.
-func (w *walker) checkVMs(t *testing.T, suffix string, want int) {
+func (w *walker) checkVMs(t *testing.T, owner string, want int) {
 	t.Helper()
 	var inLXD, inMAAS []string
 	for name, state := range w.lxd.VMs(t) {
-		if strings.HasSuffix(name, suffix) {
+		if maas.IsHostname(name, owner) {
 			inLXD = append(inLXD, name+" "+state)
 		}
 	}
 	for _, m := range box.MAAS.Machines() {
-		if strings.HasSuffix(m.Hostname, suffix) {
+		if maas.IsHostname(m.Hostname, owner) {
 			inMAAS = append(inMAAS, m.Hostname+" "+m.Status)
 		}
 	}

@@ -92,9 +92,9 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	who := audit.Who{Namespace: w.namespace, Cluster: name}
 	findings, err := w.auditor.Steady(t.Context(), who)
 	report(t, "while it lives", findings, err)
-	suffix := suffixOf(t, key)
+	owner := ownerOf(t, key)
 	if kind.direct {
-		w.checkVMs(t, suffix, 1)
+		w.checkVMs(t, owner, 1)
 	}
 
 	if kind.rekeyed && k.needs(rekeying) {
@@ -125,7 +125,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	findings, err = w.auditor.Gone(t.Context(), who)
 	report(t, "when it is gone", findings, err)
 	if kind.direct {
-		w.checkVMs(t, suffix, 0)
+		w.checkVMs(t, owner, 0)
 	}
 }
 

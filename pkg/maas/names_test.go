@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// named are the functions that make names, and the end of those that hold the whole name of an object.
+// named are the functions that make names and recognize them, and the longest that they make.
 var named = map[string]struct {
-	name   func(name, ownerID string) string
-	suffix func(ownerID string) string
+	name    func(name, ownerID string) string
+	is      func(name, ownerID string) bool
+	longest int
 }{
-	"hostname": {Hostname, HostnameSuffix},
-	"endpoint": {EndpointLabel, EndpointSuffix},
+	"hostname": {Hostname, IsHostname, 48},
+	"endpoint": {EndpointLabel, IsEndpointLabel, 63},
 }
 
 // One map for both: the hostname of a machine is never the label of an endpoint.
@@ -24,19 +25,21 @@ func TestNamesAreLabelsAndUnique(t *testing.T) {
 		"endpoint": regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`),
 	}
 	long := strings.Repeat("a-long-name-", 10)
-	cut := long[:49]
+	whole := long[:34] // the longest that a hostname holds
 	seen := map[string][2]string{}
 	for use, make := range named {
 		for _, in := range [][2]string{
-			{"cp-0", "owner1"}, {"cp-0", "owner2"}, {"cp.0", "owner1"}, {"cp-1", "owner1"}, {"cp-0-", "owner1"}, {"Cp-0", "owner1"},
-			{long + "1", "owner1"}, {long + "2", "owner1"}, {strings.Repeat("a", 48) + "---", "owner1"},
+			{"cp-0", "owner1"}, {"cp-0", "owner2"}, {"cp.0", "owner1"}, {"cp.0", "owner2"}, {"cp-1", "owner1"}, {"cp-0-", "owner1"}, {"Cp-0", "owner1"},
+			{long + "1", "owner1"}, {long + "2", "owner1"}, {long + "1", "owner2"}, {strings.Repeat("a", 48) + "---", "owner1"},
+			{whole, "owner1"}, {whole + "x", "owner1"}, {whole, "owner1/" + long + "1"}, {whole, "owner1\x00" + long + "1"},
 			// An id that holds what is hashed with another one.
-			{"0cp", "owner1"}, {"m-0cp", "owner1"}, {"0" + long, "owner1"}, {"m-0" + long, "owner1"},
-			{cut, "owner1"}, {cut, "owner1/" + long + "1"}, {cut, "owner1\x00" + long + "1"}, {"cp-0", "owner1/cp.0"}, {"cp-0", "owner1\x00cp.0"},
+			{"0cp", "owner1"}, {"m-0cp", "owner1"}, {"0" + long, "owner1"}, {"m-0" + long, "owner1"}, {"cp-0", "owner1/cp.0"}, {"cp-0", "owner1\x00cp.0"},
+			// What is before the owner's hash in the shortened name of cp.0.
+			{"cp-0-" + hash(use, "cp.0")[:nameHash], "owner1"},
 		} {
 			got := make.name(in[0], in[1])
-			if !labels[use].MatchString(got) || len(got) > 63 {
-				t.Errorf("%s of %q is %q, which is no DNS label", use, in, got)
+			if !labels[use].MatchString(got) || len(got) > make.longest {
+				t.Errorf("%s of %q is %q, which is no DNS label, or too long", use, in, got)
 			}
 			if got != make.name(in[0], in[1]) {
 				t.Errorf("%s of %q differs from call to call", use, in)
@@ -45,30 +48,32 @@ func TestNamesAreLabelsAndUnique(t *testing.T) {
 				t.Errorf("%q and %q share the name %q", in, other, got)
 			}
 			seen[got] = in
+			for other, recognize := range named {
+				for _, owner := range []string{"owner1", "owner2"} {
+					if want := other == use && owner == in[1]; recognize.is(got, owner) != want {
+						t.Errorf("%s is a name (%s) of %s: %v, want %v", got, other, owner, !want, want)
+					}
+				}
+			}
 		}
 	}
 }
 
-func TestNamesOfAClusterShareASuffix(t *testing.T) {
-	suffix := regexp.MustCompile(`^-[a-z2-7]{13}$`)
-	for use, make := range named {
-		end := make.suffix("owner1")
-		if !suffix.MatchString(end) || end == make.suffix("owner2") {
-			t.Errorf("names end in %q", end)
+// A VM may be found in MAAS when its object is gone.
+func TestHostnamesHoldTheNamesOfObjectsWhereTheyFit(t *testing.T) {
+	for name, whole := range map[string]bool{
+		"a": true, "cp-0": true, strings.Repeat("a", 34): true,
+		"cp.0": false, "0cp": false, strings.Repeat("a", 35): false,
+	} {
+		got := Hostname(name, "owner1")
+		ends := HostnameSuffixes("owner1")
+		want := ends[0]
+		if !whole {
+			want = ends[1]
 		}
-		for _, name := range []string{"a", "cp-0", strings.Repeat("a", 49)} {
-			if got := make.name(name, "owner1"); got != name+end {
-				t.Errorf("%s of %s is %s", use, name, got)
-			}
+		if !strings.HasSuffix(got, want) || (got == name+want) != whole {
+			t.Errorf("the hostname of %s is %s; it holds the whole name: want %v", name, got, whole)
 		}
-		for _, name := range []string{"cp.0", strings.Repeat("a", 50)} {
-			if got := make.name(name, "owner1"); strings.HasSuffix(got, end) {
-				t.Errorf("%s of %s is %s, as if it held the whole name", use, name, got)
-			}
-		}
-	}
-	if HostnameSuffix("owner1") == EndpointSuffix("owner1") {
-		t.Error("hostnames and endpoints end in the same")
 	}
 }
 

@@ -92,9 +92,8 @@ type Auditor struct {
 
 	mutex     sync.Mutex
 	clusters  map[identity]cluster
-	hostnames map[string]identity // of the VMs that the clusters' objects have
-	strangers map[string]string   // what must not change, by system id
-	taken     map[string]taken    // what other users took and have, by system id
+	strangers map[string]string // what must not change, by system id
+	taken     map[string]taken  // what other users took and have, by system id
 	takenAt   map[string]time.Time
 	everTaken map[string]bool   // what other users ever took, by system id
 	touched   map[string]string // changes of what is not ours, by system id
@@ -111,7 +110,7 @@ func Open(region Region, objects client.Reader, options Options) (*Auditor, erro
 	}
 	a := &Auditor{
 		region: region, objects: objects, mayTake: map[string]bool{},
-		clusters: map[identity]cluster{}, hostnames: map[string]identity{}, strangers: map[string]string{},
+		clusters: map[identity]cluster{}, strangers: map[string]string{},
 		taken: map[string]taken{}, takenAt: map[string]time.Time{}, everTaken: map[string]bool{}, touched: map[string]string{}, hadLast: map[string]holder{},
 	}
 	a.cancel = region.Subscribe(a.watch)
@@ -152,11 +151,6 @@ func (a *Auditor) learn(ctx context.Context) (*claims, error) {
 	defer a.mutex.Unlock()
 	for _, one := range c.clusters {
 		a.clusters[one.identity()] = one
-	}
-	for _, o := range c.objects {
-		if _, known := a.hostnames[o.hostname()]; o.cluster.owner != "" && o.Spec.IsLXD() && !known {
-			a.hostnames[o.hostname()] = o.cluster.identity()
-		}
 	}
 	return c, nil
 }

@@ -18,33 +18,29 @@ type marks struct {
 	who       Who
 	everybody bool
 	owners    map[string]bool // the ids of the clusters that are audited
-	suffixes  []string        // the ends of the names of their VMs and endpoints
-	hostnames map[string]bool // of theirs
 	others    map[string]bool // the ids of all other clusters
 }
 
 func (a *Auditor) marks(who Who) marks {
-	m := marks{who: who, everybody: who.everybody(), owners: map[string]bool{}, hostnames: map[string]bool{}, others: map[string]bool{}}
+	m := marks{who: who, everybody: who.everybody(), owners: map[string]bool{}, others: map[string]bool{}}
 	for _, c := range a.known(Who{}) {
 		m.others[c.owner] = true
 	}
-	audited := map[identity]bool{}
 	for _, c := range a.known(who) {
 		delete(m.others, c.owner)
-		m.owners[c.owner], audited[c.identity()] = true, true
-		m.suffixes = append(m.suffixes, maas.HostnameSuffix(c.owner), maas.EndpointSuffix(c.owner))
-	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	for name, of := range a.hostnames {
-		m.hostnames[name] = audited[of]
+		m.owners[c.owner] = true
 	}
 	return m
 }
 
 // name reports whether a VM, or a DNS label, has a name that is made for one of the clusters.
 func (m marks) name(name string) bool {
-	return m.hostnames[name] || slices.ContainsFunc(m.suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	for owner := range m.owners {
+		if maas.IsHostname(name, owner) || maas.IsEndpointLabel(name, owner) {
+			return true
+		}
+	}
+	return false
 }
 
 // owner reports whether an owner id is one of the clusters', or, for everybody, one that no cluster has.

@@ -21,7 +21,7 @@ func (c *Cluster) VMs() []string {
 	var names []string
 	for _, host := range c.Box.MAAS.VMHosts() {
 		for _, vm := range host.VMs {
-			if strings.HasSuffix(vm.Name, maas.HostnameSuffix(c.ownerID)) {
+			if maas.IsHostname(vm.Name, c.ownerID) {
 				names = append(names, host.Name+"/"+vm.Name)
 			}
 		}

@@ -40,7 +40,7 @@ func (o Object) String() string { return o.Namespace + "/" + o.Name }
 type Claims struct {
 	management, namespace string
 	clusters              map[string]Cluster // by owner id
-	suffixes              map[string]Cluster // by maas.HostnameSuffix; other hostnames are known only by their objects
+	suffixes              map[string]Cluster // by maas.HostnameSuffixes
 	systemIDs, hostnames  map[string]Object
 	objects               map[string]Object // by namespace and name, as in the annotation
 }
@@ -60,7 +60,9 @@ func NewClaims(management, namespace string, clusters []Cluster, machines []Obje
 			continue
 		}
 		c.clusters[cluster.OwnerID] = cluster
-		c.suffixes[maas.HostnameSuffix(cluster.OwnerID)] = cluster
+		for _, suffix := range maas.HostnameSuffixes(cluster.OwnerID) {
+			c.suffixes[suffix] = cluster
+		}
 		owners[cluster.Namespace] = append(owners[cluster.Namespace], cluster.OwnerID)
 	}
 	for _, object := range machines {

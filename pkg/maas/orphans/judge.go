@@ -16,8 +16,10 @@ type Finding struct {
 	// OwnerID is the cluster's; Cluster is nil if its MaasCluster no longer exists.
 	OwnerID string
 	Cluster *Cluster
-	// Object is the MaasMachine that it was made for; its name is "" if it is unknown.
+	// Object is the MaasMachine that it was made for; its name is "" if it is unknown: not all hostnames hold it.
 	Object Object
+	// hostname is the VM's, if it was made for the cluster.
+	hostname string
 	// Proof lists the reasons why it is ours and unclaimed.
 	Proof []string
 	// Doubt is what the proof lacks; "" if it is complete.
@@ -27,13 +29,13 @@ type Finding struct {
 // Composed reports whether it is a VM with our hostname. Such a VM is deleted, once it is proven to be ours; other VMs
 // are taken and given back like bare metal.
 func (f *Finding) Composed() bool {
-	return ownership.HasHostname(f.Machine, f.hostname())
+	return ownership.HasHostname(f.Machine, f.hostname)
 }
 
 // Unhosted reports whether it is a VM of ours whose LXD is no VM host of MAAS: MAAS switches it, and can't delete it.
 func (f *Finding) Unhosted() bool {
 	m := f.Machine
-	return isUnhosted(m) && f.hostname() != "" && m.Hostname == f.hostname()
+	return isUnhosted(m) && m.Hostname == f.hostname
 }
 
 func isUnhosted(m *maas.Machine) bool { return m.Pod == nil && m.PowerType == maas.PowerTypeLXD }
@@ -41,15 +43,13 @@ func isUnhosted(m *maas.Machine) bool { return m.Pod == nil && m.PowerType == ma
 // VM reports whether it is a VM that was made for the cluster.
 func (f *Finding) VM() bool { return f.Composed() || f.Unhosted() }
 
-func (f *Finding) hostname() string { return maas.Hostname(f.Object.Name, f.OwnerID) }
-
 // AgentName returns the agent name that MAAS must have recorded when the machine was acquired. It is "" for a VM that
 // is not acquired yet, for which the hostname is the only proof. It is also "" for a machine whose release failed, and
 // for a VM that was marked broken: MAAS removes the agent name when a release begins, the annotations when it is done,
 // and no user can acquire the machine in between.
 func (f *Finding) AgentName() string {
 	annotated := f.Machine.WorkloadAnnotations[ownership.AnnotationOwner] != ""
-	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname())
+	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname)
 	if (f.VM() && f.Machine.Unacquired()) || (annotated && unreleased) {
 		return ""
 	}
@@ -95,7 +95,7 @@ func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
 		return c.recognizeHostname(f)
 	}
 	namespace, name, _ := strings.Cut(m.WorkloadAnnotations[ownership.AnnotationMachine], ".")
-	f.Object = Object{Namespace: namespace, Name: name}
+	f.Object, f.hostname = Object{Namespace: namespace, Name: name}, maas.Hostname(name, f.OwnerID)
 	manager := m.WorkloadAnnotations[ownership.AnnotationManagement]
 	cluster, known := c.clusters[f.OwnerID]
 	if !known {
@@ -124,8 +124,10 @@ func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
 	if !known {
 		return f, false
 	}
-	f.Cluster, f.OwnerID = &cluster, cluster.OwnerID
-	f.Object = Object{Namespace: cluster.Namespace, Name: m.Hostname[:at]}
+	f.Cluster, f.OwnerID, f.hostname = &cluster, cluster.OwnerID, m.Hostname
+	if name := m.Hostname[:at]; maas.Hostname(name, f.OwnerID) == m.Hostname {
+		f.Object = Object{Namespace: cluster.Namespace, Name: name}
+	}
 	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on %s, and its hostname ends in %s, the hash of the owner id %s of MaasCluster %s",
 		hostOf(m), m.Hostname[at:], f.OwnerID, cluster))
 	return f, true
@@ -153,7 +155,7 @@ func (c *Claims) unclaimed(f Finding) string {
 	case f.Object.Name != "":
 		return fmt.Sprintf("%s, and there is no MaasMachine %s", nothing, f.Object)
 	}
-	return nothing
+	return fmt.Sprintf("%s, and none has the hostname %s", nothing, f.Machine.Hostname)
 }
 
 // hostOf names what a VM is on.

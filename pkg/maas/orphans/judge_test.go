@@ -83,6 +83,7 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		"an object of this name in another namespace": {machine: metal("owner1", "a"), objects: []Object{{"other", "a", ""}}, want: proven},
 		"a VM that was deployed":                      {machine: vm("owner1", "a", annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), want: proven},
 		"a VM that was never deployed":                {machine: vm("owner1", "a"), want: proven},
+		"a VM whose hostname lacks its object's name": {machine: vm("owner1", strings.Repeat("long-", 20)), want: proven},
 		"a VM that failed commissioning":              {machine: vm("owner1", "a", inState(maas.StatusFailedCommissioning)), want: proven},
 
 		"a VM without a VM host":          {machine: vm("owner1", "a", unhosted), want: proven},
@@ -155,7 +156,8 @@ func TestProofNamesTheMarks(t *testing.T) {
 	}{
 		{metal("owner1", "a"), []string{ownership.AnnotationOwner + "=owner1", "ns/c1", here, "id-a", "ns/a"}},
 		{metal("owner1", "b"), []string{"id-b", "ns/b", "id-other"}},
-		{vm("owner1", "a"), []string{"lxd-a", maas.HostnameSuffix("owner1"), "owner1", "ns/c1", "id-a", "ns/a"}},
+		{vm("owner1", "a"), []string{"lxd-a", maas.HostnameSuffixes("owner1")[0], "owner1", "ns/c1", "id-a", "ns/a"}},
+		{vm("owner1", "a.b"), []string{"lxd-a", maas.HostnameSuffixes("owner1")[1], "owner1", "ns/c1", "id-a.b", "the hostname a-b-"}},
 		{metal("owner9", "a"), []string{ownership.AnnotationManagement + "=" + here, "owner9"}},
 	} {
 		found, notOrphan := claims.Judge(tc.machine)

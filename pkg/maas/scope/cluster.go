@@ -235,7 +235,7 @@ func (c *Cluster) owns(host string) bool {
 	if domain == "" || domain != c.domain() {
 		return false
 	}
-	return label == maas.EndpointLabel(c.MaasCluster.Name, c.OwnerID()) || strings.HasSuffix(label, maas.EndpointSuffix(c.OwnerID()))
+	return maas.IsEndpointLabel(label, c.OwnerID())
 }
 
 // Endpoint is the kind of a cluster's API endpoint.

@@ -28,9 +28,8 @@ const (
 	startTimeout  = 3 * time.Minute
 	// removeTimeout bounds the wait until the kernel releases a pool's loop device.
 	removeTimeout = time.Minute
-	// maxDir leaves room for the longest path of a unix socket below LXD_DIR, which may have 107 bytes:
-	// logs/<project>_<instance>/qemu.monitor.
-	maxDir = 48
+	// parent is not os.TempDir(): the shorter LXD_DIR is, the longer may the names of VMs be. The snap's has 24 bytes.
+	parent = "/tmp"
 )
 
 // defaultAddress is the address of a virtual machine in QEMU's user network.
@@ -38,8 +37,6 @@ var defaultAddress = netip.MustParsePrefix("10.0.2.15/24")
 
 // Options of Start. All have defaults.
 type Options struct {
-	// Dir is where the daemon's short directory is made. Default: os.TempDir().
-	Dir string
 	// LogFile is the daemon's log. Default: a file in the daemon's directory, which Stop removes.
 	LogFile string
 	// Bridge is the name of the Linux bridge in the node's network. Default: br0.
@@ -86,8 +83,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 
 // makeDirs makes the daemon's directories, with the programs that stand in for the node's, and sets the defaults.
 func (d *Daemon) makeDirs() error {
-	parent := cmp.Or(d.options.Dir, os.TempDir())
-	removeStale(parent)
+	removeStale()
 	base, err := os.MkdirTemp(parent, dirPrefix)
 	if err != nil {
 		return fmt.Errorf("making the directory of LXD: %w", err)
@@ -95,9 +91,6 @@ func (d *Daemon) makeDirs() error {
 	d.base = base
 	if d.lock, err = lock(base); err != nil {
 		return err
-	}
-	if len(d.Dir()) > maxDir {
-		return fmt.Errorf("the directory of LXD, %s, has more than %d bytes: its unix sockets could not be made", d.Dir(), maxDir)
 	}
 	// Containers without privileges walk through both.
 	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(d.Dir(), 0o711)); err != nil {

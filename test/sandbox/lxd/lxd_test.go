@@ -28,6 +28,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -195,10 +196,13 @@ func makeProject(t *testing.T, server lxdclient.InstanceServer) lxdclient.Instan
 	return server.UseProject("maas")
 }
 
+// longestName is as long as the hostnames of VMs become.
+var longestName = maas.Hostname(strings.Repeat("long", 20), "owner")
+
 func makeMachine(t *testing.T, project lxdclient.InstanceServer) {
 	t.Helper()
 	operation, err := project.CreateInstance(api.InstancesPost{
-		Name: "vm", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: "none"},
+		Name: longestName, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: "none"},
 		InstancePut: api.InstancePut{
 			Config: map[string]string{"limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false"},
 			Devices: map[string]map[string]string{
@@ -212,14 +216,14 @@ func makeMachine(t *testing.T, project lxdclient.InstanceServer) {
 
 func setState(t *testing.T, project lxdclient.InstanceServer, action, want string) {
 	t.Helper()
-	operation, err := project.UpdateInstanceState("vm", api.InstanceStatePut{Action: action, Force: true, Timeout: 30}, "")
+	operation, err := project.UpdateInstanceState(longestName, api.InstanceStatePut{Action: action, Force: true, Timeout: 30}, "")
 	lxdtest.Finish(t, operation, err)
 	expectState(t, project, want)
 }
 
 func expectState(t *testing.T, project lxdclient.InstanceServer, want string) {
 	t.Helper()
-	state, _, err := project.GetInstanceState("vm")
+	state, _, err := project.GetInstanceState(longestName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +272,7 @@ func TestRunsVirtualMachines(t *testing.T) {
 	expectState(t, project, "Running")
 
 	setState(t, project, "stop", "Stopped")
-	operation, err := project.DeleteInstance("vm")
+	operation, err := project.DeleteInstance(longestName)
 	lxdtest.Finish(t, operation, err)
 }
 
@@ -288,7 +292,7 @@ func TestStartsAVMThatItWasStartingWhenItDied(t *testing.T) {
 	makePool(t, server)
 	project := makeProject(t, server)
 	makeMachine(t, project)
-	if _, err := project.UpdateInstanceState("vm", api.InstanceStatePut{Action: "start", Timeout: -1}, ""); err != nil {
+	if _, err := project.UpdateInstanceState(longestName, api.InstanceStatePut{Action: "start", Timeout: -1}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
@@ -300,7 +304,7 @@ func TestStartsAVMThatItWasStartingWhenItDied(t *testing.T) {
 		t.Fatal(err)
 	}
 	project = connect(t, d).UseProject("maas")
-	state, _, err := project.GetInstanceState("vm")
+	state, _, err := project.GetInstanceState(longestName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,11 +395,7 @@ func certificateOf(t *testing.T, d *lxd.Daemon) string {
 
 func TestStopLeavesNothing(t *testing.T) {
 	lxdtest.Require(t)
-	parent := t.TempDir()
-	if len(parent) > 30 { // a daemon's directory is short
-		parent = os.TempDir()
-	}
-	d, err := lxd.Start(t.Context(), lxd.Options{Dir: parent})
+	d, err := lxd.Start(t.Context(), lxd.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func lock(base string) (*os.File, error) {
 
 // removeStale removes the directories of daemons whose program was killed: all else of them is gone. What can't be
 // removed is left for the next time.
-func removeStale(parent string) {
+func removeStale() {
 	locks, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*", lockName))
 	if err != nil {
 		return
