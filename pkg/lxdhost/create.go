@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 )
@@ -35,6 +36,8 @@ type Spec struct {
 	Devices map[string]map[string]string
 	// Overcommit is how much of the host may be promised.
 	Overcommit Overcommit
+	// SendBefore is when it is too late to begin with a new VM: nobody may expect it any more. The zero time is no limit.
+	SendBefore time.Time
 }
 
 // Disk is an empty disk in a storage pool. Bytes is above 0.
@@ -58,8 +61,8 @@ type Overcommit struct {
 // unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n times POST
 // storage-pools/POOL/volumes/custom, and GET and PATCH instances/NAME.
 //
-// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, or one of the connection or
-// of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it then.
+// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or one of the
+// connection or of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it then.
 func (h *Host) Create(ctx context.Context, spec Spec) error {
 	doing := "creating the VM " + spec.Name
 	if err := spec.validate(); err != nil {
@@ -94,6 +97,9 @@ func (s *session) findOrCreate(spec Spec) (devices, error) {
 	}
 	bridge, err := s.checkHost(spec, instances)
 	if err != nil {
+		return nil, err
+	}
+	if err := spec.inTime(); err != nil {
 		return nil, err
 	}
 	has, err := s.create(spec, bridge)
@@ -153,6 +159,14 @@ func (s Spec) validate() error {
 		if _, taken := own[name]; taken {
 			return problem(KindInvalid, "the device %s is the VM's own", name)
 		}
+	}
+	return nil
+}
+
+// inTime returns an error if it is too late to begin.
+func (s Spec) inTime() error {
+	if !s.SendBefore.IsZero() && time.Now().After(s.SendBefore) {
+		return problem(KindTooLate, "LXD or this process took too long to begin with it")
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ const (
 	KindMACInUse Kind = "MACInUse"
 	// KindNoRoom: the host, a storage pool or the project's limits have no room for the VM.
 	KindNoRoom Kind = "NoRoom"
+	// KindTooLate: the time to begin with the VM has passed. Nothing was sent.
+	KindTooLate Kind = "TooLate"
 	// KindUnfinished: LXD has accepted the change, and did not finish it in time.
 	KindUnfinished Kind = "Unfinished"
 	// KindOther: LXD refused or failed; the message has its words.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
@@ -231,6 +232,7 @@ func TestCreateChecksWhatLXDDoesNot(t *testing.T) {
 		"no MAC address":          {func(s *Spec) { s.MAC = nil }, KindInvalid},
 		"a ratio below 0":         {func(s *Spec) { s.Overcommit.Disk = -1 }, KindInvalid},
 		"its own device twice":    {func(s *Spec) { s.Devices = map[string]map[string]string{"eth0": {"type": "none"}} }, KindInvalid},
+		"too late":                {func(s *Spec) { s.SendBefore = time.Now().Add(-time.Second) }, KindTooLate},
 		"a missing profile":       {func(s *Spec) { s.Profiles = []string{"missing"} }, KindOther},
 		"a device that is none":   {func(s *Spec) { s.Devices = map[string]map[string]string{"a": {"type": "wrong"}} }, KindOther},
 	} {

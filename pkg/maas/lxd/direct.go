@@ -190,6 +190,7 @@ func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		return VM{}, &DirectError{Host: object.Name, cause: err}
 	}
 	wanted := toInstance(object, spec)
+	wanted.SendBefore, _ = permit.SendBefore()
 	if err := server.Create(ctx, wanted); err != nil {
 		return VM{}, &DirectError{Host: object.Name, cause: err}
 	}
