@@ -158,7 +158,7 @@ test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tes
 # Go's cache of tests does not know the programs that the sandbox runs: nothing comes from it.
 .PHONY: test-packages
 test-packages: tools-test build
-	$(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
+	CAPMAAS_BUILT=1 $(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
@@ -182,7 +182,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/
 
 .PHONY: e2e
 e2e: tools-test tools-providers build ## Run the suites in the sandbox, and build the images for all processors.
-	CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
+	CAPMAAS_BUILT=1 CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
 	$(MAKE) conformance-capi
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,6 +38,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	built "github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -83,9 +83,8 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ctx := context.Background()
-	binary = filepath.Join(dir, "lxd-initializer")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("building the initializer: %w\n%s", err, out)
+	if binary, err = built.Build(ctx, filepath.Join("..", ".."), "lxd-initializer"); err != nil {
+		return 0, err
 	}
 	server, err := controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
 	if err != nil {

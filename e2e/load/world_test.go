@@ -26,6 +26,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -152,10 +153,8 @@ func (w *world) startMAAS(b *testing.B, s stage) {
 // startManager runs the manager with the settings of the chart, and with the flags, which win.
 func (w *world) startManager(b *testing.B, flags ...string) *process.Process {
 	b.Helper()
-	program := filepath.Join(w.dir, "manager")
-	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "./cmd/manager")
-	build.Dir, build.Stderr = root, os.Stderr
-	if err := build.Run(); err != nil {
+	manager, err := program.Build(b.Context(), root, "manager")
+	if err != nil {
 		b.Fatal(err)
 	}
 	credentials := filepath.Join(w.dir, "maas")
@@ -169,7 +168,7 @@ func (w *world) startManager(b *testing.B, flags ...string) *process.Process {
 		}
 	}
 	p, err := process.Start(process.Spec{
-		Name: "manager", Path: program, Dir: w.dir, LogFile: filepath.Join(w.dir, "manager.log"),
+		Name: "manager", Path: manager, Dir: w.dir, LogFile: filepath.Join(w.dir, "manager.log"),
 		Env: append([]string{"KUBECONFIG=" + w.kubeconfig}, limits()...),
 		Args: append([]string{
 			"--leader-elect", "--leader-election-namespace=" + corev1.NamespaceDefault, "--health-addr=127.0.0.1:0",

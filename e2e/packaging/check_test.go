@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,15 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/program"
 )
-
-// buildManager builds the manager, once.
-var buildManager = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(management.dir, "manager")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/manager")
-	build.Dir, build.Stderr = sources, os.Stderr
-	return program, build.Run()
-})
 
 // checkPod is the pod of helm test.
 func checkPod(t *testing.T, v values) corev1.Pod {
@@ -80,7 +72,7 @@ func TestHelmTestProvesCredentialsAndCRDs(t *testing.T) {
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
-	program, err := buildManager()
+	manager, err := program.Build(t.Context(), sources, "manager")
 	if err != nil {
 		t.Fatalf("building the manager: %v", err)
 	}
@@ -119,7 +111,7 @@ func TestHelmTestProvesCredentialsAndCRDs(t *testing.T) {
 			for _, arg := range append(container.Command[1:], container.Args...) {
 				args = append(args, strings.ReplaceAll(arg, "/etc/capmaas", files))
 			}
-			command := exec.CommandContext(t.Context(), program, args...)
+			command := exec.CommandContext(t.Context(), manager, args...)
 			command.Env = []string{"KUBECONFIG=" + kubeconfigOf(t, releaseNamespace, pod.Spec.ServiceAccountName)}
 			out, err := command.CombinedOutput()
 			if (err == nil) != tt.good {

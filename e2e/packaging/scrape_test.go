@@ -16,11 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/program"
 )
 
 // The manager, with the rights that the chart gives it, serves the metrics that its alerts begin with.
 func TestTheManagerServesItsMetrics(t *testing.T) {
-	program, err := buildManager()
+	manager, err := program.Build(t.Context(), sources, "manager")
 	if err != nil {
 		t.Fatalf("building the manager: %v", err)
 	}
@@ -33,7 +34,7 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
-	startManager(t, program, "--namespace="+namespace, "--leader-elect", "--leader-election-namespace="+releaseNamespace,
+	startManager(t, manager, "--namespace="+namespace, "--leader-elect", "--leader-election-namespace="+releaseNamespace,
 		"--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address, "--maas-config-dir="+t.TempDir())
 	for _, want := range []string{
 		`leader_election_master_status{name="capmaas-controller-manager"} 1`,
@@ -62,10 +63,10 @@ func freeAddress(t *testing.T) string {
 }
 
 // startManager runs the manager as its ServiceAccount until the test ends, and shows its log when the test fails.
-func startManager(t *testing.T, program string, args ...string) {
+func startManager(t *testing.T, manager string, args ...string) {
 	t.Helper()
 	var log bytes.Buffer
-	command := exec.CommandContext(t.Context(), program, args...)
+	command := exec.CommandContext(t.Context(), manager, args...)
 	command.Env = []string{"KUBECONFIG=" + kubeconfigOf(t, releaseNamespace, "capmaas-manager")}
 	command.Stdout, command.Stderr = &log, &log
 	if err := command.Start(); err != nil {

@@ -26,13 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	unreachable "github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
 // The manager that users run gives its key neither to a tenant's MaasCluster nor, as a token, to the server of a
 // tenant's kubeconfig.
 func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
-	program, err := buildManager()
+	manager, err := program.Build(t.Context(), sources, "manager")
 	if err != nil {
 		t.Fatalf("building the manager: %v", err)
 	}
@@ -54,7 +55,7 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	}
 	maasCluster := tenantsCluster(t, namespace)
 	address := freeAddress(t)
-	startManager(t, program, "--namespace="+namespace, "--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address,
+	startManager(t, manager, "--namespace="+namespace, "--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address,
 		"--maas-config-dir="+config, "--maas-config-namespaces=elsewhere", "--workload-connect-retry=1s")
 
 	eventually(t, "the MaasCluster has no credentials", func(ctx context.Context) error {
