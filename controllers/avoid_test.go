@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
@@ -159,7 +157,7 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 	w.maasCall(http.MethodPost, "machines/"+hung+"/?op=unlock", nil)
 	w.await("it is gone", first, func(ctx context.Context) bool {
 		w.nudge(first)
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(first), &infrav1.MaasMachine{}))
+		return w.isGone(ctx, first.DeepCopy())
 	})
 	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
 	w.eventually(second, "acquired", func() bool { return second.Spec.SystemID != "" })

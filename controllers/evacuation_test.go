@@ -135,8 +135,11 @@ func (p *plane) step(ctx context.Context) (healthy int) {
 
 // advance does what Cluster API would do next with a Machine, and reports whether it is healthy.
 func (w *world) advance(ctx context.Context, m *clusterv1.Machine) bool {
-	maasMachine := &infrav1.MaasMachine{}
-	err := w.client.Get(ctx, client.ObjectKeyFromObject(m), maasMachine)
+	maasMachine := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
+	err := w.sees(ctx, maasMachine)
+	if apierrors.IsNotFound(err) { // It may be new.
+		err = w.client.Get(ctx, client.ObjectKeyFromObject(m), maasMachine)
+	}
 	switch {
 	case !m.DeletionTimestamp.IsZero() && apierrors.IsNotFound(err):
 		w.patch(m, func() { m.Finalizers = nil })
@@ -210,7 +213,7 @@ func TestHostsAreEvacuated(t *testing.T) {
 	for _, host := range []*infrav1.LXDHost{a, b} {
 		w.await(host.Name+" is empty", host, func(ctx context.Context) bool {
 			p.step(ctx)
-			return w.client.Get(ctx, client.ObjectKeyFromObject(host), host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
+			return w.sees(ctx, host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
 		})
 		w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.EvacuateReason)
 		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
@@ -260,7 +263,7 @@ func TestAVMHostWhoseMachineGoesIsEmptied(t *testing.T) {
 	w.domains("zone-c")
 	w.maasCall(http.MethodPost, fmt.Sprintf("vm-hosts/%d/?op=add_tag", w.vmHost("lxd-a").ID), url.Values{"tag": {lxd.RetiringTag}})
 	p.hostGoes(host, "is empty", func(ctx context.Context) bool {
-		return w.client.Get(ctx, client.ObjectKeyFromObject(host), host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
+		return w.sees(ctx, host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
 	})
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
 }
@@ -346,7 +349,7 @@ func TestAControlPlaneOfOneIsRolledOut(t *testing.T) {
 	}
 	w.await("the host is empty", host, func(ctx context.Context) bool {
 		p.step(ctx)
-		return w.client.Get(ctx, client.ObjectKeyFromObject(host), host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
+		return w.sees(ctx, host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
 	})
 }
 

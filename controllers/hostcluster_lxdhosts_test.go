@@ -86,7 +86,7 @@ func (w *world) letsGo(host *infrav1.LXDHost) {
 	w.t.Helper()
 	w.patch(host, func() { controllerutil.RemoveFinalizer(host, infrav1.LXDHostFinalizer) })
 	w.await("the LXDHost is gone", host, func(ctx context.Context) bool {
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(host), &infrav1.LXDHost{}))
+		return w.isGone(ctx, host.DeepCopy())
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -219,7 +218,7 @@ func TestHostCluster(t *testing.T) {
 		w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 		w.await("host-a is gone", a, func(ctx context.Context) bool {
 			w.nudge(a)
-			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(a), &infrav1.MaasMachine{}))
+			return w.isGone(ctx, a.DeepCopy())
 		})
 		if hosts := w.hosts(); len(hosts) != 0 {
 			t.Errorf("left in MAAS: %+v", hosts)
@@ -316,7 +315,7 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 	}
 	w.await("host-a is gone", a, func(ctx context.Context) bool {
 		w.nudge(a)
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(a), &infrav1.MaasMachine{}))
+		return w.isGone(ctx, a.DeepCopy())
 	})
 	var order []string
 	for _, call := range w.maas.Calls().Log {
@@ -364,7 +363,7 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 	w.await("host-a is gone", a, func(ctx context.Context) bool {
 		w.nudge(a)
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(a), &infrav1.MaasMachine{}))
+		return w.isGone(ctx, a.DeepCopy())
 	})
 	if hosts := w.hosts(); len(hosts) != 0 {
 		t.Errorf("left in MAAS: %+v", hosts)
@@ -452,7 +451,7 @@ func (w *world) retires(m *infrav1.MaasMachine) {
 		if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); retiring && clusters.HostCondition(node).Reason != infrav1.LXDHostRetiredReason {
 			w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 		}
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), &infrav1.MaasMachine{}))
+		return w.isGone(ctx, m.DeepCopy())
 	})
 }
 
@@ -801,7 +800,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	for _, h := range hosts {
 		w.await(h.machine.Name+" is gone", h.machine, func(ctx context.Context) bool {
 			w.nudge(h.machine)
-			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(h.machine), &infrav1.MaasMachine{}))
+			return w.isGone(ctx, h.machine.DeepCopy())
 		})
 	}
 	w.delete(cluster)

@@ -16,7 +16,6 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -77,9 +76,7 @@ func (w *world) change(host *infrav1.LXDHost, change func(*infrav1.LXDHostSpec))
 }
 
 func (w *world) hostGone(object client.Object) func(context.Context) bool {
-	return func(ctx context.Context) bool {
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(object), object))
-	}
+	return func(ctx context.Context) bool { return w.isGone(ctx, object) }
 }
 
 func (w *world) vmHost(name string) maas.VMHost {

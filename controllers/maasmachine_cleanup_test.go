@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,11 +53,9 @@ func (w *world) deployedVM() *infrav1.MaasMachine {
 }
 
 // goes waits until an object that is being deleted is gone.
-func (w *world) goes(m *infrav1.MaasMachine) {
+func (w *world) goes(object client.Object) {
 	w.t.Helper()
-	w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
-	})
+	w.await(object.GetName()+" is gone", object, func(ctx context.Context) bool { return w.isGone(ctx, object) })
 }
 
 // eventsOf waits for an event of an object that contains all of the words, and returns how many there are.
@@ -509,7 +506,7 @@ func TestVMsAreComposedAndVerifiedOnOneHostAtATime(t *testing.T) {
 			if len(made) < 8*(i+1) {
 				made = append(made, w.newMachine(fmt.Sprint("new-", len(made)), false, vm))
 			}
-			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), m))
+			return w.isGone(ctx, m)
 		})
 	}
 	for _, m := range made {

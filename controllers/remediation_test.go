@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -219,7 +218,7 @@ func TestAMachineThatWasSwitchedOffIsSwitchedOn(t *testing.T) {
 	w.maas.ClearFaults()
 	w.await("the remediation is gone", remediation, func(ctx context.Context) bool {
 		w.passes(20 * time.Second)
-		return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(remediation), remediation))
+		return w.isGone(ctx, remediation)
 	})
 	if power := w.powerOf(m); power != "on" {
 		t.Errorf("the machine is %s", power)
@@ -232,7 +231,7 @@ func TestARemediationGoesOnAfterARestart(t *testing.T) {
 	for _, step := range []infrav1.RemediationStep{infrav1.RemediationPowerOff, infrav1.RemediationPowerOn, infrav1.RemediationRecover} {
 		t.Run(string(step), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.timeScale = 100 }) // Slow enough to be stopped meanwhile.
+			w := newWorld(t, func(w *world) { w.timeScale = 25 }) // Slow enough to be stopped meanwhile.
 			w.provisioned(w.newCluster())
 			m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 			remediation := w.remedy("md-0")

@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -169,7 +167,7 @@ func TestTheDeletionOfALockedMachineWaits(t *testing.T) {
 			w.maasCall(http.MethodPost, "machines/"+id+"/?op=unlock", nil)
 			w.await("it is gone", m, func(ctx context.Context) bool {
 				w.nudge(m)
-				return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(m), &infrav1.MaasMachine{}))
+				return w.isGone(ctx, m.DeepCopy())
 			})
 			w.deleteCluster(cluster)
 			w.unchanged(before)

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -43,6 +44,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -66,6 +68,9 @@ var apiConfig *rest.Config
 // view is what watches show of all tests' objects, for those who wait: a hundred that asked the API server every moment would be
 // a quarter of its work.
 var view cache.Cache
+
+// mapper knows the kinds of the API server, so that not each manager asks for them.
+var mapper meta.RESTMapper
 
 func TestMain(m *testing.M) {
 	code, err := runWithAPIServer(m)
@@ -108,6 +113,13 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("installing CRDs: %w", err)
 	}
+	client, err := rest.HTTPClientFor(apiConfig)
+	if err != nil {
+		return 0, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	if mapper, err = apiutil.NewDynamicRESTMapper(apiConfig, client); err != nil {
+		return 0, fmt.Errorf("reading the kinds of the API server: %w", err)
+	}
 	stop, err := startView()
 	if err != nil {
 		return 0, err
@@ -117,7 +129,7 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 }
 
 func startView() (stop func() error, err error) {
-	if view, err = cache.New(apiConfig, cache.Options{Scheme: scheme}); err != nil {
+	if view, err = cache.New(apiConfig, cache.Options{Scheme: scheme, Mapper: mapper}); err != nil {
 		return nil, fmt.Errorf("setting up the view of the objects: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -268,10 +280,11 @@ func (w *world) startManager() {
 	}
 	mgr, err := ctrl.NewManager(apiConfig, ctrl.Options{
 		Scheme: scheme, Logger: log,
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache:      cache.Options{DefaultNamespaces: watched},
-		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
-		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller:     config.Controller{SkipNameValidation: ptr.To(true)},
+		Cache:          cache.Options{DefaultNamespaces: watched},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
+		Client:         client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Metrics:        metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -420,6 +433,11 @@ func (w *world) sees(ctx context.Context, object client.Object) error {
 	return view.Get(ctx, client.ObjectKeyFromObject(object), object)
 }
 
+// isGone reports whether an object is gone, and reads it if it is not.
+func (w *world) isGone(ctx context.Context, object client.Object) bool {
+	return apierrors.IsNotFound(w.sees(ctx, object)) && apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(object), object))
+}
+
 // await polls until a condition holds, and shows MAAS and an object if it does not in time.
 func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
 	w.t.Helper()
@@ -437,9 +455,7 @@ func (w *world) delete(object client.Object) {
 	if err := w.client.Delete(w.t.Context(), object); err != nil {
 		w.t.Fatal(err)
 	}
-	w.await(object.GetName()+" is gone", object, func(ctx context.Context) bool {
-		return apierrors.IsNotFound(w.sees(ctx, object)) && apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(object), object))
-	})
+	w.goes(object)
 }
 
 func (w *world) machines() string {
