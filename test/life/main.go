@@ -29,6 +29,7 @@ func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) int 
 func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	options.NoDeprecated = true
 	box, err := sandbox.Start(ctx, options)
 	if err != nil {
 		return 0, fmt.Errorf("starting the sandbox: %w", err)

@@ -50,6 +50,9 @@ type Options struct {
 	// Eager makes Cluster API reconcile an object whenever it changed, as with its feature gate ReconcilerRateLimiting
 	// switched off. By default it does so once in a second, which takes most of a cluster's life.
 	Eager bool
+	// NoDeprecated serves no deprecated versions of Cluster API's kinds, into which the API server would convert all that is
+	// written.
+	NoDeprecated bool
 	// Extensions answers Cluster API's hooks of in-place updates, which are off without it.
 	Extensions runtimeclient.Client
 	// LXD is whether machines that install LXD run a real daemon.

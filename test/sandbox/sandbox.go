@@ -174,7 +174,7 @@ func (s *Sandbox) startClusterAPI(ctx context.Context) error {
 	var err error
 	s.providers, err = capi.Start(ctx, capi.Options{
 		Config: s.RESTConfig, ModuleDir: s.root, Env: s.env, Dir: filepath.Join(s.dir, "webhooks"), Logger: s.logger,
-		Eager: s.options.Eager, Extensions: s.options.Extensions,
+		Eager: s.options.Eager, NoDeprecated: s.options.NoDeprecated, Extensions: s.options.Extensions,
 	})
 	return err
 }

@@ -71,6 +71,8 @@ type Options struct {
 	// Eager makes reconcilers handle an object whenever it changed; by default they do so once in a second, which takes
 	// most of a cluster's life.
 	Eager bool
+	// NoDeprecated serves no deprecated versions of Cluster API's kinds.
+	NoDeprecated bool
 	// Extensions answers Cluster API's hooks of in-place updates, in the place of a Runtime SDK extension's server. By
 	// default there are no in-place updates.
 	Extensions runtimeclient.Client
@@ -192,6 +194,9 @@ func renderAll(ctx context.Context, options Options, providers []provider, ca []
 		wait.Go(func() {
 			host := "https://" + net.JoinHostPort(loopback, strconv.Itoa(provider.port))
 			rendered[i], failures[i] = render(module, provider.dir, host, ca)
+			if failures[i] == nil && options.NoDeprecated {
+				rendered[i].dropDeprecated()
+			}
 		})
 	}
 	wait.Wait()

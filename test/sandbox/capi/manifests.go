@@ -110,6 +110,15 @@ func (m *manifests) add(kind string, document []byte, host string, ca []byte) er
 	return nil
 }
 
+// dropDeprecated has the API server serve no deprecated versions: it would convert all that is written into each of them.
+func (m *manifests) dropDeprecated() {
+	for _, crd := range m.crds {
+		for i := range crd.Spec.Versions {
+			crd.Spec.Versions[i].Served = !crd.Spec.Versions[i].Deprecated
+		}
+	}
+}
+
 // redirect replaces the Service, which nothing serves here, by the loopback address.
 func redirect(config *admissionv1.WebhookClientConfig, host string, ca []byte) {
 	*config = admissionv1.WebhookClientConfig{URL: ptr.To(host + ptr.Deref(config.Service.Path, "/")), CABundle: ca}
