@@ -34,7 +34,8 @@ build-tools = BIN=$(BIN) KUBEBUILDER_ASSETS='$(GIVEN_ASSETS)' hack/tools/build.s
 CONTROL_PLANE := etcd kube-apiserver kubectl kube-controller-manager
 # Controllers of bootstrap providers. Tests use those that are there: `make e2e` builds them, and each takes minutes.
 PROVIDER_TOOLS := rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane
-TEST_TOOLS := $(CONTROL_PLANE) clusterctl kustomize $(notdir $(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))))
+# All that tests and documents call, and what the demo's directions name: docs/tools_test.go compares.
+TEST_TOOLS := $(CONTROL_PLANE) clusterctl helm kustomize $(notdir $(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))))
 
 ##@ General
 
