@@ -22,7 +22,7 @@ const (
 
 // isAbsent reports whether MAAS itself returned that there is no such machine, or that it is hidden. Only a sweep asks
 // for it again.
-func (e *entry) isAbsent() bool { return e.isGone() || e.Hidden }
+func (e *entry) isAbsent() bool { return !e.doubted && (e.isGone() || e.Hidden) }
 
 func (e *entry) isGone() bool { return e.Known && e.Machine == nil && !e.Hidden }
 
@@ -113,7 +113,7 @@ func (i *Inventory) applyChecks(checks []check) []string {
 		if e == nil || e.written.After(c.asked) {
 			continue
 		}
-		e.checked, e.missing = c.asked, time.Time{}
+		e.checked, e.missing, e.doubted = c.asked, time.Time{}, false
 		if c.machine != nil && !e.unlisted {
 			i.opts.Logger.Info("MAAS has a machine that its list of machines lacks", "systemID", c.id)
 		}

@@ -4,23 +4,35 @@ package inventory
 
 import (
 	"context"
+	"errors"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Change makes a call that changes a machine, and stores MAAS's response. If the call fails, or its response does not
-// hold the machine, the next poll reads the machine. Change doesn't start tracking the machine: nothing would ever end
-// that for a machine that no reconciler observes. The error is the call's.
+// Change makes a call that changes a machine, and stores MAAS's response. If that does not hold the machine, the next
+// poll reads it. A call that fails changes nothing that is watched, and so wakes nobody: who made it knows when to retry.
+// Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine: nothing would
+// ever end that for a machine that no reconciler observes. The error is the call's.
 func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
 	machine, err := call(i.client)
-	now := Observation{}
-	if err == nil && machine != nil {
-		now = Observation{Known: true, Machine: machine}
-	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.write(systemID, now)
+	switch {
+	case err != nil:
+		if isNews(err) {
+			i.doubt(systemID)
+		}
+	case machine == nil:
+		i.write(systemID, Observation{})
+	default:
+		i.write(systemID, Observation{Known: true, Machine: machine})
+	}
 	return machine, err
+}
+
+// isNews reports whether the error of a call means that the machine may not be as it was last seen.
+func isNews(err error) bool {
+	return !maas.HadNoEffect(err) || errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict)
 }
 
 // Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/).

@@ -102,6 +102,7 @@ type entry struct {
 	missing  time.Time // when the first list was requested that lacked it, until MAAS was asked for it alone
 	checked  time.Time // when MAAS was last asked for it alone
 	unlisted bool      // MAAS has it, but lists lack it
+	doubted  bool      // since a call failed, until MAAS has been asked: nobody may rely on the observation
 }
 
 // New makes an inventory. Run starts polling.
@@ -126,6 +127,9 @@ func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 		i.wakeUp()
 	}
 	e.interest = interest
+	if e.doubted {
+		return Observation{}
+	}
 	return e.Observation
 }
 
@@ -154,8 +158,20 @@ func (i *Inventory) write(systemID string, now Observation) {
 	if e == nil {
 		return
 	}
-	e.Observation, e.interest, e.written, e.missing = now, max(e.interest, Changing), i.now(), time.Time{}
+	e.Observation, e.interest, e.written, e.missing, e.doubted = now, max(e.interest, Changing), i.now(), time.Time{}, false
 	i.wakeUp()
+}
+
+// doubt has the machine polled soon, and its observation withheld until then. The caller holds i.mu.
+func (i *Inventory) doubt(systemID string) {
+	e := i.entries[systemID]
+	if e == nil {
+		return
+	}
+	if isPolled := e.doubted || (e.interest != Settled && !e.isAbsent()); !isPolled {
+		i.wakeUp()
+	}
+	e.doubted, e.written, e.missing = true, i.now(), time.Time{}
 }
 
 // Forget stops tracking a machine.

@@ -166,7 +166,7 @@ func (i *Inventory) applyList(asked time.Time, ids []string, machines []*maas.Ma
 		case found[id] == nil && e.missing.IsZero():
 			e.missing = asked
 		case found[id] != nil:
-			e.missing, e.unlisted = time.Time{}, false
+			e.missing, e.unlisted, e.doubted = time.Time{}, false, false
 			if e.set(Observation{Known: true, Machine: found[id]}) {
 				changed = append(changed, id)
 			}
@@ -212,7 +212,7 @@ func (i *Inventory) due() []string {
 	for id, e := range i.entries {
 		switch {
 		case e.isAbsent(), !e.Known && e.asked.IsZero() && !e.since.After(i.pace.began):
-		case e.interest != Settled, !e.Known, !e.missing.IsZero():
+		case e.interest != Settled, !e.Known, !e.missing.IsZero(), e.doubted:
 			ids = append(ids, id)
 		}
 	}
