@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -140,9 +139,9 @@ func (s *Simulator) buildVLAN(described RegionSubnet) *vlan {
 	if fabricID < 0 {
 		fabricID = s.db.next("fabric") - 1
 	}
-	name := "untagged"
-	if described.VID != 0 {
-		name = strconv.Itoa(described.VID)
+	name := ""
+	if described.VID == 0 {
+		name = untaggedName
 	}
 	v := &vlan{
 		id: s.db.next("vlan"), vid: described.VID, fabricID: fabricID, fabric: fabric, name: name, mtu: 1500,

@@ -191,9 +191,11 @@ func (rq *request) createDNSResource() (any, error) {
 	return renderDNSResource(r), nil
 }
 
-// dnsForm adds the errors of the form of DNS resources to errs; it reads the TTL.
+// dnsForm adds the errors of the form of DNS resources to errs; it reads the TTL. Only a name of addresses must be one
+// label (clean in maasserver/forms/dnsresource.py and models/dnsresource.py).
 func (rq *request) dnsForm(r *dnsResource, errs formErrors) (*int, error) {
-	if !slices.Contains(specialNames, r.name) && !dnsLabelPattern.MatchString(r.name) {
+	hasAddresses := rq.data.has("ip_addresses") || len(r.addrs) > 0
+	if hasAddresses && !slices.Contains(specialNames, r.name) && !dnsLabelPattern.MatchString(r.name) {
 		errs.add("__all__", "Invalid dnsresource name: %s.", r.name)
 	}
 	if slices.ContainsFunc(rq.db.dns, func(o *dnsResource) bool { return o.id != r.id && o.name == r.name && o.domain == r.domain }) {

@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"slices"
+	"strings"
 )
 
 func (rq *request) listDomains() (any, error) {
@@ -61,7 +62,7 @@ func (rq *request) editDomain(d *domain) error {
 	if err := errs.err(); err != nil {
 		return err
 	}
-	d.name, d.authoritative = name, authoritative
+	d.name, d.authoritative = strings.TrimSuffix(name, "."), authoritative
 	return nil
 }
 

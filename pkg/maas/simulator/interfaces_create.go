@@ -152,6 +152,8 @@ func (rq *request) checkName(nic *iface, errs formErrors) {
 			"hyphens ('-'), underscores ('_'), periods ('.'), and colons (':').")
 	case !interfaceName.MatchString(nic.name):
 		errs.add("name", "Enter a valid value.")
+	case other != nil && other != nic && nic.kind == interfaceBond && nic.id == 0: // Found when the bond is saved.
+		errs.add("__all__", "Interface with this Node config and Name already exists.")
 	case other != nil && other != nic:
 		errs.add("name", "Node %s already has an interface named '%s'.", nic.machine.systemID+" ("+nic.machine.hostname+")", nic.name)
 	}

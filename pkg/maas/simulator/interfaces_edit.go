@@ -211,7 +211,10 @@ func (rq *request) createTaggedVLAN() (any, error) {
 	}
 	v := &vlan{
 		id: rq.db.next("vlan"), vid: vid, fabricID: vlans[0].fabricID, fabric: vlans[0].fabric, mtu: 1500, space: "undefined",
-		name: orDefault(rq.data.get("name"), strconv.Itoa(vid)),
+		name: rq.data.get("name"),
+	}
+	if vid == 0 {
+		v.name = untaggedName
 	}
 	rq.db.vlans = append(rq.db.vlans, v)
 	return renderVLAN(v), nil

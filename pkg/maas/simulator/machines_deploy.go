@@ -63,9 +63,11 @@ func (rq *request) deploy() (any, error) {
 	m.osystem, m.series, m.userData = osystem, series, userData
 	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
 	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
-	if m.crashDump, err = rq.post.boolean("enable_kernel_crash_dump", false); err != nil {
+	dumps, err := rq.post.boolean("enable_kernel_crash_dump", false)
+	if err != nil {
 		return nil, err
 	}
+	m.crashDump = dumps && m.dumpsCrashes()
 	m.willHost = options.hostKind()
 	rq.startDeploy(m)
 	out := rq.renderMachine(m)
@@ -75,6 +77,14 @@ func (rq *request) deploy() (any, error) {
 		}
 	})
 	return out, nil
+}
+
+// dumpsCrashes reports whether MAAS has a machine dump its kernel; a deployment that asks others for it goes on without
+// (validate_enable_kernel_crash_dump in maasserver/models/node.py).
+func (m *machine) dumpsCrashes() bool {
+	const leastCores, leastMemory, mostMemory = 4, 6 << 10, 2 << 20 // MiB
+	return m.cpuCount >= leastCores && m.memory >= leastMemory && m.memory <= mostMemory &&
+		slices.Contains([]string{"amd64", "arm64", "s390x"}, m.arch())
 }
 
 // kernelFor returns the requested kernel, if its name is valid, or else that of the release that the image boots with:

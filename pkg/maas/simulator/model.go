@@ -62,9 +62,12 @@ type domain struct {
 	isDefault     bool
 }
 
+// untaggedName is the name of each fabric's untagged VLAN (get_name in maasserver/models/vlan.py).
+const untaggedName = "untagged"
+
 type vlan struct {
 	id, vid, fabricID int
-	fabric, name      string
+	fabric, name      string // A tagged VLAN has a name only if it was given one.
 	mtu               int
 	dhcpOn            bool
 	space             string

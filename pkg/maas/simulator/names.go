@@ -151,7 +151,10 @@ func (s *Simulator) poolByName(name string) *pool {
 	return nil
 }
 
+// domainByName returns the domain of a name, with or without the dot at its end (DomainNameField in
+// maasserver/fields.py), or nil.
 func (s *Simulator) domainByName(name string) *domain {
+	name = strings.TrimSuffix(name, ".")
 	for _, d := range s.db.domains {
 		if d.name == name {
 			return d

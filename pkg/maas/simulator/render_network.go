@@ -59,7 +59,7 @@ func renderVLAN(v *vlan) any {
 		rack = v.rack
 	}
 	return object{
-		"id": v.id, "vid": v.vid, "name": v.name, "mtu": v.mtu, "dhcp_on": v.dhcpOn, "external_dhcp": nil,
+		"id": v.id, "vid": v.vid, "name": nilIfEmpty(v.name), "mtu": v.mtu, "dhcp_on": v.dhcpOn, "external_dhcp": nil,
 		"relay_vlan": nil, "fabric": v.fabric, "fabric_id": v.fabricID, "space": v.space, "primary_rack": rack,
 		"secondary_rack": nil, "resource_uri": fmt.Sprintf("%svlans/%d/", apiRoot, v.id),
 	}

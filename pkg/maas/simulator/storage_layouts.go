@@ -189,6 +189,8 @@ func (b *layoutMaker) vmfs() error {
 	store := parts[slices.Index(sizes, 0)]
 	store.size = cmp.Or(b.wish.rootSize, b.m.room(b.wish.root, parts))
 	store.fs = b.forGroup("vmfs6", "VMFS extent for datastore1")
+	// The datastore's row was updated, so the database returns it last (partitions in maasserver/api/blockdevices.py).
+	parts = append(slices.DeleteFunc(parts, func(p *partition) bool { return p == store }), store)
 	b.out.tables[b.wish.root] = parts
 	g := b.newGroup(groupVMFS, "datastore1", b.wish.root, store, store.size)
 	g.volume = b.newVolume("datastore1", store.size, b.format("vmfs6", "", "/vmfs/volumes/datastore1"))

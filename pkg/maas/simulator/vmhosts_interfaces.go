@@ -145,7 +145,7 @@ func (s *Simulator) subnetFor(nic *iface, p netip.Prefix) *subnet {
 	}
 	if nic.vlan == nil {
 		id := s.db.next("fabric") - 1
-		nic.vlan = &vlan{id: s.db.next("vlan"), fabricID: id, fabric: fmt.Sprintf("fabric-%d", id), name: "untagged", mtu: 1500, space: "undefined"}
+		nic.vlan = &vlan{id: s.db.next("vlan"), fabricID: id, fabric: fmt.Sprintf("fabric-%d", id), name: untaggedName, mtu: 1500, space: "undefined"}
 		s.db.vlans = append(s.db.vlans, nic.vlan)
 	}
 	cidr := p.Masked()

@@ -110,7 +110,8 @@ func TestBondsThatAreRefused(t *testing.T) {
 		m.makeNIC(t, machine, "create_bond", "name", "bond0", "parents", "999999").
 			refusesField(t, "parents", "Select a valid choice. 999999 is not one of the available choices.")
 		m.bond(t, machine, "", nics).refusesField(t, "name", "This field is required.")
-		m.bond(t, machine, nics[0].str("name"), nics).refusesField(t, "name", "already has an interface named '"+nics[0].str("name")+"'.")
+		m.bond(t, machine, nics[0].str("name"), nics).
+			refusesField(t, "__all__", "Interface with this Node config and Name already exists.")
 		m.bond(t, machine, "a b", nics).wants(t, http.StatusBadRequest)
 		m.bond(t, machine, "bond0", nics, "bond_mode", "best").refusesField(t, "bond_mode",
 			"'best' is not a valid bond_mode.  It should be one of: 'balance-rr', 'active-backup', 'balance-xor', 'broadcast', '802.3ad', 'balance-tlb', 'balance-alb'.")
@@ -148,6 +149,9 @@ func TestVLANInterface(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine, subnet, nics := m.cards(t)
 		vlan := m.taggedVLAN(t, subnet, "3901")
+		if vlan.at("name") != nil {
+			t.Errorf("a tagged VLAN without a name is named %v, want null", vlan.at("name"))
+		}
 		made := m.makeNIC(t, machine, "create_vlan", "parent", nics[0].id("id"), "vlan", vlan.id("id"), "mtu", "1400").object(t)
 		checkInterface(t, made)
 		if made.str("type") != "vlan" || made.str("name") != nics[0].str("name")+".3901" || made.str("mac_address") != nics[0].str("mac_address") {

@@ -314,7 +314,6 @@ func TestFQDNsThatMAASCannotPlace(t *testing.T) {
 		{"two labels", func(name, domain string) string { return name + "." + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
 		// Its last two characters could be a separator and the id of a domain, so it ends in a letter.
 		{"no dots", func(name, _ string) string { return name + "x" }, http.StatusNotFound, "No Domain matches the given query."},
-		{"a dot at its end", func(name, domain string) string { return name + "." + domain + "." }, http.StatusNotFound, "No Domain matches the given query."},
 		{"a blank", func(name, domain string) string { return name + " " + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
 		{"an underscore", func(name, domain string) string { return name + "_" + name + "." + domain }, http.StatusNotFound, "No Domain matches the given query."},
 		{"a wildcard", func(_, domain string) string { return "*." + domain }, http.StatusInternalServerError, "cannot unpack non-iterable NoneType object"},
@@ -330,6 +329,20 @@ func TestFQDNsThatMAASCannotPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// DomainNameField in maasserver/fields.py takes the dot at its end off.
+func TestAnFQDNMayEndWithADot(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		fqdn := uniqueName() + "." + m.defaultDomain(t).str("name")
+		m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
+		if made := m.create(t, "dnsresources/", "fqdn", fqdn+".").object(t); made.str("fqdn") != fqdn {
+			t.Errorf("%s. was made as %s", fqdn, made.str("fqdn"))
+		}
+		if found := m.get(t, "dnsresources/", "fqdn", fqdn+".").list(t); len(found) != 1 {
+			t.Errorf("%s. is found %d times, want once", fqdn, len(found))
+		}
+	})
 }
 
 // read in maasserver/api/dnsresources.py filters by whatever was sent, also by nothing, and by the type of records that
@@ -366,10 +379,18 @@ func TestDNSResourceOfWhatIsNoAddressIsAnInternalError(t *testing.T) {
 func TestDNSResourceNameIsOneLabel(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		domain := m.defaultDomain(t).str("name")
+		address, _ := m.twoFreeAddresses(t)
 		for _, name := range []string{uniqueName() + ".x", uniqueName() + "_x", "*.x"} {
 			m.removeAfter(t, "dnsresources/", "fqdn", name+"."+domain, "dnsresources/")
-			m.create(t, "dnsresources/", "name", name, "domain", domain).
+			m.create(t, "dnsresources/", "name", name, "domain", domain, "ip_addresses", address).
 				refusesField(t, "__all__", "Invalid dnsresource name: "+name+".")
+			made := m.create(t, "dnsresources/", "name", name, "domain", domain).object(t)
+			if made.str("fqdn") != name+"."+domain {
+				t.Errorf("%s without addresses was made as %s", name, made.str("fqdn"))
+			}
+			m.put(t, "dnsresources/"+made.id("id")+"/", "ip_addresses", address).
+				refusesField(t, "__all__", "Invalid dnsresource name: "+name+".")
+			m.delete(t, "dnsresources/"+made.id("id")+"/")
 		}
 	})
 }

@@ -57,7 +57,7 @@ var shapes = map[string]shape{
 		"disabled_boot_architectures": "a", "space": "s", "resource_uri": "s",
 	},
 	"vlan": {
-		"id": "i", "vid": "i", "name": "s", "fabric": "s", "fabric_id": "i", "mtu": "i", "dhcp_on": "b",
+		"id": "i", "vid": "i", "name": "s?", "fabric": "s", "fabric_id": "i", "mtu": "i", "dhcp_on": "b",
 		"primary_rack": "s?", "secondary_rack": "s?", "relay_vlan": "o?", "external_dhcp": "s?", "space": "s",
 		"resource_uri": "s",
 	},

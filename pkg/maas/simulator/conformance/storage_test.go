@@ -5,6 +5,7 @@ package conformance
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,11 +45,14 @@ func (m *maas) layout(t *testing.T, machine object, name string, pairs ...string
 }
 
 // use tells what a machine's disks hold: of each block device, what it is used for and what its partitions are.
+// MAAS orders neither a disk's partitions nor promises their order.
 func use(machine object) []string {
 	var out []string
 	for _, d := range machine.objects("blockdevice_set") {
 		line := d.str("name") + " " + d.str("used_for")
-		for _, p := range d.objects("partitions") {
+		parts := d.objects("partitions")
+		slices.SortFunc(parts, func(a, b object) int { return strings.Compare(a.str("path"), b.str("path")) })
+		for _, p := range parts {
 			path := p.str("path")
 			line += fmt.Sprintf("; %s %s", path[strings.LastIndex(path, "-")+1:], p.str("used_for"))
 		}
