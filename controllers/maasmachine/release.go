@@ -16,6 +16,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -329,7 +330,7 @@ func failedRelease(status maas.Status, try *infrav1.MachineReleaseStatus) (reaso
 
 // releaseRetry returns the backoff after a number of failures in a row.
 func releaseRetry(failures int32) time.Duration {
-	return maas.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
+	return guard.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
 }
 
 // warnOnce emits an event for a reason that the condition does not have yet.

@@ -13,6 +13,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -289,5 +290,5 @@ func pauseOf(c record.Cleanup, now time.Time) time.Duration {
 
 // vmRetry returns the backoff after a VM was found again so many times.
 func vmRetry(times int) time.Duration {
-	return maas.Doubled(firstVMRetry, maxVMRetry, times)
+	return guard.Doubled(firstVMRetry, maxVMRetry, times)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
@@ -98,7 +99,7 @@ func compose(ctx context.Context, c *Client) error {
 func (r *region) open(t *testing.T, client *Client) {
 	t.Helper()
 	r.is(refuses)
-	for range silentCalls {
+	for range guard.SilentCalls {
 		if err := read(t.Context(), client); !errors.Is(err, Unavailable) {
 			t.Fatalf("a call to nobody: %v", err)
 		}
@@ -129,19 +130,19 @@ func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				maas := &region{answer: tc.answer}
 				client, began := maas.client(t), time.Now()
-				for range silentCalls {
+				for range guard.SilentCalls {
 					if err := tc.call(t.Context(), client); !errors.Is(err, Unavailable) {
 						t.Fatalf("the call ended with %v", err)
 					}
 				}
 				err := tc.call(t.Context(), client)
-				if !errors.Is(err, Unavailable) || !NotSent(err) || len(maas.requests()) != silentCalls {
-					t.Fatalf("%#v after %d requests, want a refusal after %d", err, len(maas.requests()), silentCalls)
+				if !errors.Is(err, Unavailable) || !NotSent(err) || len(maas.requests()) != guard.SilentCalls {
+					t.Fatalf("%#v after %d requests, want a refusal after %d", err, len(maas.requests()), guard.SilentCalls)
 				}
 				if message := Message(err); !strings.Contains(message, tc.why) || !strings.Contains(message, began.UTC().Format(time.RFC3339)) {
 					t.Errorf("%q does not say why, or since when", message)
 				}
-				if left := RetryAfter(err); left < firstProbe || left > firstProbe*6/5 {
+				if left := RetryAfter(err); left < guard.FirstProbe || left > guard.FirstProbe*6/5 {
 					t.Errorf("the next try is after %v", left)
 				}
 			})
@@ -187,13 +188,13 @@ func TestWhatMAASSaysIsAnAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				maas := &region{answer: tc.answer}
 				client := maas.client(t)
-				for range 5 * silentCalls {
+				for range 5 * guard.SilentCalls {
 					if err := tc.call(t.Context(), client); err == nil {
 						t.Fatalf("the call ended with %v", err)
 					}
 				}
-				if n := len(maas.requests()); n != 5*silentCalls {
-					t.Errorf("%d of %d calls were sent", n, 5*silentCalls)
+				if n := len(maas.requests()); n != 5*guard.SilentCalls {
+					t.Errorf("%d of %d calls were sent", n, 5*guard.SilentCalls)
 				}
 			})
 		})
@@ -206,7 +207,7 @@ func TestOnlyFailuresInARowCount(t *testing.T) {
 		client := maas.client(t)
 		for range 10 {
 			maas.is(refuses)
-			for range silentCalls - 1 {
+			for range guard.SilentCalls - 1 {
 				_ = read(t.Context(), client)
 			}
 			maas.is(works)
@@ -224,7 +225,7 @@ func TestSilenceFromBeforeTheLastResponseDoesNotCount(t *testing.T) {
 		maas := &region{answer: hangs}
 		client := maas.client(t)
 		var group sync.WaitGroup
-		for range 2 * silentCalls {
+		for range 2 * guard.SilentCalls {
 			group.Go(func() { _ = read(t.Context(), client) })
 		}
 		synctest.Wait()
@@ -247,7 +248,7 @@ func TestOneCallAtATimeTriesWhetherMAASIsBack(t *testing.T) {
 		maas.open(t, client)
 		before := len(maas.requests())
 		maas.is(hangs)
-		<-time.After(2 * firstProbe)
+		<-time.After(2 * guard.FirstProbe)
 		if err := compose(t.Context(), client); !NotSent(err) {
 			t.Errorf("a write tries whether MAAS is back: %v", err)
 		}
@@ -283,9 +284,9 @@ func TestProbesComeSeldomerAndNeverStop(t *testing.T) {
 				t.Fatalf("the message was %q, and now is %q", message, Message(err))
 			}
 		}
-		sent := maas.requests()[silentCalls-1:]
+		sent := maas.requests()[guard.SilentCalls-1:]
 		for i, at := range sent[1:] {
-			pause, least := at.Sub(sent[i]), min(firstProbe<<min(i, 10), lastProbe)
+			pause, least := at.Sub(sent[i]), min(guard.FirstProbe<<min(i, 10), guard.LastProbe)
 			if pause < least || pause > least*6/5+step {
 				t.Errorf("the pause before probe %d is %v, want %v and a fifth at most", i+1, pause, least)
 			}
@@ -310,7 +311,7 @@ func TestAResponseEndsTheRefusals(t *testing.T) {
 				if err := read(t.Context(), client); !NotSent(err) {
 					t.Fatalf("before the probe is due: %v", err)
 				}
-				<-time.After(2 * firstProbe)
+				<-time.After(2 * guard.FirstProbe)
 				before := len(maas.requests())
 				for range 20 {
 					if err := read(t.Context(), client); NotSent(err) {
@@ -324,7 +325,7 @@ func TestAResponseEndsTheRefusals(t *testing.T) {
 					t.Errorf("the metric is %v while MAAS responds", n)
 				}
 				maas.open(t, client) // And from the first pause on again.
-				if left, _ := client.NextProbe(); left > firstProbe*6/5 {
+				if left, _ := client.NextProbe(); left > guard.FirstProbe*6/5 {
 					t.Errorf("the first probe of the next outage is due in %v", left)
 				}
 			})
@@ -386,7 +387,7 @@ func TestAListThatTakesTooLongIsNoSilence(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					maas := &region{answer: answer}
 					client := maas.client(t)
-					for range 5 * silentCalls {
+					for range 5 * guard.SilentCalls {
 						began := time.Now()
 						err := call(t.Context(), client)
 						if !errors.Is(err, Unavailable) || RetryAfter(err) > 0 {
@@ -418,7 +419,7 @@ func TestAListIsNoProbe(t *testing.T) {
 		if err := listMachines(t.Context(), client); !NotSent(err) || len(asked) > 0 {
 			t.Fatalf("before a probe is due, %v is asked for: %v", asked, err)
 		}
-		<-time.After(2 * firstProbe)
+		<-time.After(2 * guard.FirstProbe)
 		if err := listMachines(t.Context(), client); !errors.Is(err, context.DeadlineExceeded) || len(asked) != 2 {
 			t.Fatalf("when a probe is due, %v is asked for: %v", asked, err)
 		}
@@ -426,11 +427,11 @@ func TestAListIsNoProbe(t *testing.T) {
 			t.Error("MAAS responds, and the circuit is open")
 		}
 		maas.open(t, client)
-		<-time.After(2 * firstProbe)
+		<-time.After(2 * guard.FirstProbe)
 		if err := listMachines(t.Context(), client); !NotSent(err) {
 			t.Errorf("a list to a MAAS that is still away: %v", err)
 		}
-		<-time.After(2 * lastProbe)
+		<-time.After(2 * guard.LastProbe)
 		if probe, refused := client.circuit.enter(call{method: http.MethodGet, list: true}); probe || refused == nil {
 			t.Error("a list is sent to a MAAS that is still away")
 		}
@@ -442,14 +443,14 @@ func TestAProbeThatPanicsIsNotTheLastOne(t *testing.T) {
 		maas := &region{}
 		client := maas.client(t)
 		maas.open(t, client)
-		<-time.After(2 * firstProbe)
+		<-time.After(2 * guard.FirstProbe)
 		maas.is(roundTrip(func(*http.Request) (*http.Response, error) { panic("a bug") }))
 		func() {
 			defer func() { _ = recover() }()
 			_ = read(t.Context(), client)
 		}()
 		maas.is(works)
-		<-time.After(2 * firstProbe)
+		<-time.After(2 * guard.FirstProbe)
 		if err := read(t.Context(), client); err != nil {
 			t.Errorf("after a probe that panicked: %v", err)
 		}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/juju/gomaasapi/v2"
 	"golang.org/x/time/rate"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 const (
@@ -80,10 +82,10 @@ func (c *Client) Close() {
 
 // NextProbe returns the time until the next probe while MAAS does not respond and calls are refused. open is false
 // while calls are sent.
-func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.due() }
+func (c *Client) NextProbe() (left time.Duration, open bool) { return c.circuit.Due() }
 
 // StateChanged returns a channel that receives when MAAS stops responding, or responds again.
-func (c *Client) StateChanged() <-chan struct{} { return c.circuit.stateChanged }
+func (c *Client) StateChanged() <-chan struct{} { return c.circuit.StateChanged() }
 
 // call is one request to MAAS.
 type call struct {
@@ -127,14 +129,14 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 		refused.NotSent = true
 		return refused
 	}
-	if call.list && c.circuit.wantsProbe() {
+	if call.list && c.circuit.WantsProbe() {
 		_, _ = c.Version(ctx) // A list that takes too long would not show whether MAAS is back. This is the cheapest call.
 	}
 	probe, refused := c.circuit.enter(call)
 	if refused != nil {
 		return refused
 	}
-	defer Idle(ctx)()
+	defer guard.Idle(ctx)()
 	if err := c.try(ctx, call, out, probe); err != nil {
 		return err // Not a nil *Error.
 	}
@@ -143,9 +145,9 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 
 // try sends a call that the circuit has let through.
 func (c *Client) try(caller context.Context, call call, out any, probe bool) *Error {
-	sent, ended, why, release := time.Now(), unclear, "", func() {}
+	sent, ended, why, release := time.Now(), guard.Unclear, "", func() {}
 	defer func() { // Also after a panic: otherwise a probe would never end, and no other one would be sent.
-		c.circuit.leave(probe, sent, ended, why)
+		c.circuit.Leave(probe, sent, ended, why)
 		release() // Only now: whoever waits for the release must see how this call ended.
 	}()
 	err := c.wait(caller, call)
@@ -165,8 +167,8 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	}
 	err = err.presentable(append(call.secrets(), c.secret))
 	why = err.Message
-	if probe && ended == silent {
-		err.Message = c.circuit.currentMessage()
+	if probe && ended == guard.Silent {
+		err.Message = c.circuit.Message()
 	}
 	return err
 }
@@ -177,7 +179,7 @@ func (c *Client) wait(caller context.Context, call call) *Error {
 	ctx, cancel := context.WithTimeout(caller, waitTimeout)
 	defer cancel()
 	if at, limited := call.permit.SendBefore(); limited {
-		ctx, cancel = context.WithDeadlineCause(ctx, at, errTooLate)
+		ctx, cancel = context.WithDeadlineCause(ctx, at, guard.ErrTooLate)
 		defer cancel()
 	}
 	select {
@@ -194,8 +196,8 @@ func (c *Client) wait(caller context.Context, call call) *Error {
 
 // notSent returns the error of a call that waited until its context ended.
 func (c call) notSent(ctx context.Context, err error) *Error {
-	if errors.Is(context.Cause(ctx), errTooLate) {
-		return c.fail(0, errTooLate.Error(), errTooLate)
+	if errors.Is(context.Cause(ctx), guard.ErrTooLate) {
+		return c.fail(0, guard.ErrTooLate.Error(), guard.ErrTooLate)
 	}
 	late := c.fail(0, fmt.Sprintf("too many other calls to MAAS are under way: %v", err), err)
 	late.NotSent = true
@@ -206,9 +208,8 @@ func (c call) notSent(ctx context.Context, err error) *Error {
 func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	ctx, cancel := context.WithTimeout(caller, call.timeout())
 	defer cancel()
-	exchange := &exchange{base: c.base, out: out, permit: call.permit, content: call.content}
-	exchange.ctx, exchange.cancel = context.WithCancelCause(ctx)
-	defer exchange.cancel(nil)
+	before, _ := call.permit.SendBefore()
+	exchange := &exchange{ctx: ctx, base: c.base, out: out, sending: guard.NewSending(before), content: call.content}
 	start := time.Now()
 	err := c.send(exchange, call)
 	observe(call, exchange.status, time.Since(start))
@@ -260,8 +261,7 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
 		broke := c.fail(exchange.status, transportMessage(err), err)
-		connected, late := exchange.sent()
-		broke.NotSent = !connected && !late && exchange.status == 0
+		broke.NotSent = !exchange.sending.IsConnected() && !exchange.sending.IsLate() && exchange.status == 0
 		return broke
 	}
 	message, fields := describe(server.BodyMessage)
@@ -295,8 +295,8 @@ func transportMessage(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "MAAS did not respond in time"
-	case errors.Is(err, errTooLong):
-		return errTooLong.Error()
+	case errors.Is(err, guard.ErrTooLong):
+		return guard.ErrTooLong.Error()
 	case errors.As(err, &op) && op.Op == "dial" && op.Addr == nil:
 		return fmt.Sprintf("can't connect to MAAS: %v", op.Err) // Its name can't be resolved.
 	case errors.As(err, &op) && op.Op == "dial":

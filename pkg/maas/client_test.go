@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
@@ -103,7 +104,7 @@ func TestBusyIsNoConflict(t *testing.T) {
 				w.WriteHeader(http.StatusConflict)
 				fmt.Fprint(w, tc.body)
 			})
-			for range silentCalls + 1 {
+			for range guard.SilentCalls + 1 {
 				_, err := client.AllocateMachine(t.Context(), Unrecorded("a test"), AllocateParams{})
 				if errors.Is(err, Busy) != tc.busy || errors.Is(err, Unavailable) != tc.busy || errors.Is(err, Conflict) == tc.busy || NotSent(err) {
 					t.Fatalf("the error is %#v", err)
@@ -594,7 +595,7 @@ func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 		calls.Add(1)
 		_, _ = io.WriteString(w, "[]")
 	})
-	for range silentCalls + 1 {
+	for range guard.SilentCalls + 1 {
 		_, err := client.AbortMachine(t.Context(), permit.Before(time.Now().Add(-time.Second)), "abc", "")
 		if !errors.Is(err, Unavailable) || NotSent(err) {
 			t.Fatalf("the error is %v, want one of which nothing is known", err)

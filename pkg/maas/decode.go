@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Limits of a response. A hostile MAAS, or another server, must not use up all memory. Long responses are lists: they
@@ -23,38 +25,14 @@ const (
 	maxKept = 128 << 20
 )
 
-// errTooLong is for a response that exceeds the limits.
-var errTooLong = errors.New("the response is too long to be one of MAAS")
-
 // errFormat is for a response that is not the expected JSON.
 var errFormat = errors.New("the response can't be read")
 
-// boundedBody returns errTooLong once the response exceeds its limit.
-type boundedBody struct {
-	io.ReadCloser
-	left   int64
-	failed error // why reading stopped
-}
-
-// Read reads at most what is left of the limit.
-func (b *boundedBody) Read(into []byte) (int, error) {
-	if b.left <= 0 {
-		b.failed = errTooLong
-		return 0, errTooLong
-	}
-	n, err := b.ReadCloser.Read(into[:min(int64(len(into)), b.left)])
-	b.left -= int64(n)
-	if err != nil && err != io.EOF {
-		b.failed = err
-	}
-	return n, err
-}
-
-// decode reads a response from its body. Nothing of a broken response is kept. Errors are errTooLong, those of the
+// decode reads a response from its body. Nothing of a broken response is kept. Errors are guard.ErrTooLong, those of the
 // connection, and errFormat.
 func decode(body io.ReadCloser, out any) error {
 	target := reflect.ValueOf(out).Elem()
-	d := &decoder{body: &boundedBody{ReadCloser: body}, whole: maxObject}
+	d := &decoder{body: &guard.Body{ReadCloser: body}, whole: maxObject}
 	d.json = json.NewDecoder(d.body)
 	read := d.object
 	switch target.Kind() {
@@ -72,10 +50,10 @@ func decode(body io.ReadCloser, out any) error {
 	}
 	target.SetZero()
 	switch {
-	case errors.Is(err, errTooLong), d.body.failed == nil && errors.Is(err, errFormat):
+	case errors.Is(err, guard.ErrTooLong), d.body.Failed == nil && errors.Is(err, errFormat):
 		return err
-	case d.body.failed != nil:
-		return d.body.failed
+	case d.body.Failed != nil:
+		return d.body.Failed
 	}
 	return fmt.Errorf("%w: %w", errFormat, err)
 }
@@ -83,7 +61,7 @@ func decode(body io.ReadCloser, out any) error {
 // decoder reads one response.
 type decoder struct {
 	json     *json.Decoder
-	body     *boundedBody
+	body     *guard.Body
 	whole    int64 // bytes that the whole response may have
 	read     int64 // bytes that the body was allowed so far
 	elements int
@@ -93,7 +71,7 @@ type decoder struct {
 // allow lets the next value have its full limit. The JSON decoder reads ahead; bytes that it has already read count.
 func (d *decoder) allow() {
 	allowed := min(d.json.InputOffset()+maxObject, d.whole)
-	d.body.left += allowed - d.read
+	d.body.Left += allowed - d.read
 	d.read = allowed
 }
 
@@ -162,13 +140,13 @@ func (d *decoder) more() bool {
 
 func (d *decoder) element(into reflect.Value) error {
 	if d.elements++; d.elements > maxElements {
-		return errTooLong
+		return guard.ErrTooLong
 	}
 	if err := d.json.Decode(into.Interface()); err != nil {
 		return err
 	}
 	if d.kept += size(into.Elem()); d.kept > maxKept {
-		return errTooLong
+		return guard.ErrTooLong
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // repeated is a long text that takes no memory: one between two, a number of times.
@@ -68,9 +70,9 @@ func TestAListTakesLittleMemory(t *testing.T) {
 		want error
 	}{
 		"10,000 machines of 20 kB":   {long("[", aMachine, 10_000, "]"), nil},
-		"6 MiB of nothing":           {long("[", "{}", 2<<20, "]"), errTooLong},
-		"6 MiB of nothing, deeper":   {long("[", `{"system_id": "a", "interface_set": [`+strings.Repeat("{},", 100_000)+`{}]}`, 20, "]"), errTooLong},
-		"6 MiB of nothing in a list": {long(`[{"system_id": "a", "interface_set": [`, "{}", 2<<20, "]}]"), errTooLong},
+		"6 MiB of nothing":           {long("[", "{}", 2<<20, "]"), guard.ErrTooLong},
+		"6 MiB of nothing, deeper":   {long("[", `{"system_id": "a", "interface_set": [`+strings.Repeat("{},", 100_000)+`{}]}`, 20, "]"), guard.ErrTooLong},
+		"6 MiB of nothing in a list": {long(`[{"system_id": "a", "interface_set": [`, "{}", 2<<20, "]}]"), guard.ErrTooLong},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := clientWith(t, tc.body)
@@ -128,8 +130,8 @@ func TestAnswersHaveBounds(t *testing.T) {
 }
 
 func TestAListIsBoundedAsAWhole(t *testing.T) {
-	for whole, want := range map[int64]error{1000: errTooLong, 100_000: nil} {
-		body := &boundedBody{ReadCloser: io.NopCloser(long("[", `{"system_id": "a"}`, 1000, "]")())}
+	for whole, want := range map[int64]error{1000: guard.ErrTooLong, 100_000: nil} {
+		body := &guard.Body{ReadCloser: io.NopCloser(long("[", `{"system_id": "a"}`, 1000, "]")())}
 		d := &decoder{body: body, json: json.NewDecoder(body), whole: whole}
 		var machines []*Machine
 		if err := d.list(reflect.ValueOf(&machines).Elem()); !errors.Is(err, want) {
@@ -143,7 +145,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.Copy(w, io.LimitReader(endless{}, 2*maxObject))
 	})
-	if _, err := client.GetMachine(t.Context(), "abc123"); !errors.Is(err, errTooLong) || !errors.Is(err, Unavailable) {
+	if _, err := client.GetMachine(t.Context(), "abc123"); !errors.Is(err, guard.ErrTooLong) || !errors.Is(err, Unavailable) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // endless is a body without an end.
@@ -32,12 +34,12 @@ func (endless) Read(into []byte) (int, error) {
 }
 
 func TestAnswerIsBounded(t *testing.T) {
-	body := &boundedBody{ReadCloser: io.NopCloser(endless{}), left: 1000}
+	body := &guard.Body{ReadCloser: io.NopCloser(endless{}), Left: 1000}
 	got, err := io.ReadAll(body)
-	if len(got) != 1000 || !errors.Is(err, errTooLong) {
-		t.Errorf("%d bytes and %v, want 1000 and %v", len(got), err, errTooLong)
+	if len(got) != 1000 || !errors.Is(err, guard.ErrTooLong) {
+		t.Errorf("%d bytes and %v, want 1000 and %v", len(got), err, guard.ErrTooLong)
 	}
-	if err := iotest.TestReader(&boundedBody{ReadCloser: io.NopCloser(strings.NewReader("short")), left: 1000}, []byte("short")); err != nil {
+	if err := iotest.TestReader(&guard.Body{ReadCloser: io.NopCloser(strings.NewReader("short")), Left: 1000}, []byte("short")); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
@@ -50,10 +50,10 @@ func TestNothingIsSentAfterItsTimeForWaiting(t *testing.T) {
 		maas := &region{}
 		client := maas.client(t)
 		free := maas.busy(t, client)
-		for range silentCalls + 1 {
+		for range guard.SilentCalls + 1 {
 			began := time.Now()
 			err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
-			if !errors.Is(err, errTooLate) || !errors.Is(err, Unavailable) || NotSent(err) {
+			if !errors.Is(err, guard.ErrTooLate) || !errors.Is(err, Unavailable) || NotSent(err) {
 				t.Errorf("the error is %v (not sent: %v), want one of which nothing is known", err, NotSent(err))
 			}
 			if time.Since(began) != time.Second {
@@ -91,7 +91,7 @@ func TestWaitingForOtherCallsIsNoSilence(t *testing.T) {
 				maas := &region{}
 				client := maas.client(t)
 				free := maas.busy(t, client)
-				for range silentCalls + 1 {
+				for range guard.SilentCalls + 1 {
 					ctx, cancel := tc.ctx(t.Context())
 					err := read(ctx, client)
 					if cancel(); !errors.Is(err, tc.want) || !errors.Is(err, Unavailable) || !NotSent(err) {
@@ -118,8 +118,8 @@ func TestCallsThatWaitedAreRefusedWhileMAASDoesNotRespond(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- allocate(t.Context(), Unrecorded("a test"), client) }()
 		synctest.Wait()
-		for range silentCalls {
-			client.circuit.leave(false, time.Now(), silent, "nobody answers")
+		for range guard.SilentCalls {
+			client.circuit.Leave(false, time.Now(), guard.Silent, "nobody answers")
 		}
 		<-client.underWay
 		if err := <-ended; !NotSent(err) || RetryAfter(err) == 0 || len(maas.requests()) > 0 {
@@ -170,7 +170,7 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 		client.base = transport
 		began := time.Now()
 		err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
-		if !errors.Is(err, errTooLate) || NotSent(err) || time.Since(began) != time.Second {
+		if !errors.Is(err, guard.ErrTooLate) || NotSent(err) || time.Since(began) != time.Second {
 			t.Errorf("after %v the error is %v (not sent: %v)", time.Since(began), err, NotSent(err))
 		}
 		<-time.After(2 * time.Second)
@@ -179,20 +179,6 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 			t.Errorf("it was sent: %q", conn.written)
 		}
 	})
-}
-
-// A process that was paused resumes anywhere: the deadline of the call may be noticed too late, too.
-func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
-	conn := newWire()
-	e := &exchange{permit: permit.Before(time.Now().Add(-time.Second))}
-	e.ctx, e.cancel = context.WithCancelCause(t.Context())
-	e.gotConn(httptrace.GotConnInfo{Conn: conn})
-	if _, err := conn.Write([]byte("POST")); err == nil || !errors.Is(context.Cause(e.ctx), errTooLate) {
-		t.Errorf("the request can be written: %v, %v", err, context.Cause(e.ctx))
-	}
-	if connected, late := e.sent(); connected || !late {
-		t.Errorf("connected %v, late %v", connected, late)
-	}
 }
 
 // A request that is on its way is not given up: its response is the only way to know its effect.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // maxAtMAAS is how many reconciles of one kind may wait for MAAS at once, in addition to those that compute.
@@ -30,7 +30,7 @@ func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconc
 		}
 		w := &worker{all: workers, has: true}
 		defer w.end()
-		return r.Reconcile(maas.WithIdle(ctx, w.idle), request)
+		return r.Reconcile(guard.WithIdle(ctx, w.idle), request)
 	})
 }
 

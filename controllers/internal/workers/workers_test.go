@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Reconciles that wait for MAAS free their workers for others, however few workers there are.
@@ -25,8 +25,8 @@ func TestAReconcileThatWaitsForMAASHoldsNoWorker(t *testing.T) {
 		r := Limit(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			most.Store(max(most.Load(), computing.Add(1)))
 			computing.Add(-1)
-			outer := maas.Idle(ctx)
-			inner := maas.Idle(ctx) // One wait may be part of another.
+			outer := guard.Idle(ctx)
+			inner := guard.Idle(ctx) // One wait may be part of another.
 			<-release
 			inner()
 			outer()
@@ -65,7 +65,7 @@ func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
 		r := Limit(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 			lock <- struct{}{}
 			defer func() { <-lock }()
-			resume := maas.Idle(ctx)
+			resume := guard.Idle(ctx)
 			<-time.After(time.Second)
 			resume()
 			return reconcile.Result{}, nil

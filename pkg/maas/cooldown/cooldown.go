@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Limits bound cooldowns.
@@ -61,7 +61,7 @@ func (c *Cooldowns[K]) begin(key K, failures int) {
 	if e.Failures += failures; e.Failures == 0 {
 		return
 	}
-	e.Until = now.Add(maas.Doubled(c.limits.First, c.limits.Longest, e.Failures))
+	e.Until = now.Add(guard.Doubled(c.limits.First, c.limits.Longest, e.Failures))
 	c.entries[key] = e
 }
 

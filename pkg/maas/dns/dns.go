@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -35,7 +36,7 @@ func (e *DomainNotFoundError) Error() string {
 // Service manages the records of one MAAS.
 type Service struct {
 	inventory *inventory.Inventory
-	lock      maas.Lock // one writer at a time: a record is replaced as a whole
+	lock      guard.Lock // one writer at a time: a record is replaced as a whole
 	// unserved are the records that contain only machines that may be on their way out. MAAS removes the addresses of
 	// such machines from the record, so it is read again before it is compared with the address of a replacement, which
 	// may be the same.
@@ -44,7 +45,7 @@ type Service struct {
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory) *Service {
-	return &Service{inventory: inventory, lock: maas.NewLock(), unserved: map[string]bool{}}
+	return &Service{inventory: inventory, lock: guard.NewLock(), unserved: map[string]bool{}}
 }
 
 // CheckDomain returns a *DomainNotFoundError if MAAS does not serve the domain. MAAS finds domains by their exact

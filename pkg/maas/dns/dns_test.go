@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -268,7 +269,7 @@ func TestWaitingForTheRecordRespectsTheContext(t *testing.T) {
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	free := make(chan struct{})
-	ctx = maas.WithIdle(ctx, func() (resume func()) {
+	ctx = guard.WithIdle(ctx, func() (resume func()) {
 		close(free)
 		return func() {}
 	})

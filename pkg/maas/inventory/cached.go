@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -98,7 +99,7 @@ func (c *cached[T]) fetch(ctx context.Context, f *flight[T], fetch func(context.
 var errCutOff = errors.New("the call to MAAS was interrupted")
 
 func (f *flight[T]) wait(ctx context.Context) error {
-	defer maas.Idle(ctx)()
+	defer guard.Idle(ctx)()
 	select {
 	case <-f.done:
 		return nil

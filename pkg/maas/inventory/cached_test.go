@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -54,7 +55,7 @@ func TestWhoWaitsGivesUpWithItsContext(t *testing.T) {
 		go func() { _, _, _ = c.get(t.Context(), time.Minute, s.fetch) }()
 		synctest.Wait()
 		resumed := 0
-		ctx, cancel := context.WithTimeout(maas.WithIdle(t.Context(), func() func() { return func() { resumed++ } }), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(guard.WithIdle(t.Context(), func() func() { return func() { resumed++ } }), 100*time.Millisecond)
 		defer cancel()
 		if _, _, err := c.get(ctx, time.Minute, s.fetch); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the error is %v, want that of the context", err)

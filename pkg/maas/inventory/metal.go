@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -50,7 +51,7 @@ func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maa
 // await waits for a fetch, up to metalPatience.
 func (m *metal) await(ctx context.Context, f *flight[[]*maas.Machine]) ([]*maas.Machine, error) {
 	if f != nil {
-		defer maas.Idle(ctx)()
+		defer guard.Idle(ctx)()
 		timer := time.NewTimer(m.patience)
 		defer timer.Stop()
 		select {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
@@ -90,7 +90,7 @@ func (r *HostRefresher) host(key HostKey) *hostState {
 // compose waits until a VM may be composed on a host; call done after the compose. *LaterError: a refresh of the host
 // takes long.
 func (r *HostRefresher) compose(ctx context.Context, host HostKey) (done func(), err error) {
-	defer maas.Idle(ctx)()
+	defer guard.Idle(ctx)()
 	patience := time.NewTimer(composeWait)
 	defer patience.Stop()
 	for {
@@ -237,7 +237,7 @@ func (r *HostRefresher) endRefresh(host HostKey, began time.Time, err error) {
 			return // Other callers may succeed.
 		}
 		h.failures++
-		h.failure, h.next = err, time.Now().Add(maas.Doubled(firstRefreshRetry, maxRefreshRetry, h.failures))
+		h.failure, h.next = err, time.Now().Add(guard.Doubled(firstRefreshRetry, maxRefreshRetry, h.failures))
 		if blames(err) {
 			r.silent.Fail(host)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
@@ -143,7 +144,7 @@ func after(last Note, c Cause, now time.Time) Note {
 		failures = last.Failures + 1
 	}
 	return Note{
-		Since: now, Until: now.Add(heldAtMost), Pause: maas.Doubled(Limits.First, Limits.Longest, failures), Failures: failures, By: c.By, Why: c.Why,
+		Since: now, Until: now.Add(heldAtMost), Pause: guard.Doubled(Limits.First, Limits.Longest, failures), Failures: failures, By: c.By, Why: c.Why,
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 const (
@@ -88,7 +88,7 @@ type waiter struct {
 }
 
 // Take waits for a turn in a line of one MAAS; done ends the turn. *LaterError: the wait was too long, or too many
-// wait. The caller's worker is free meanwhile: see maas.Idle.
+// wait. The caller's worker is free meanwhile: see guard.Idle.
 func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (done func(), err error) {
 	key := at.name
 	if !at.anywhere {
@@ -99,7 +99,7 @@ func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (don
 	if err != nil || w == nil {
 		return done, err
 	}
-	defer maas.Idle(ctx)()
+	defer guard.Idle(ctx)()
 	patience := time.NewTimer(maxWait)
 	defer patience.Stop()
 	select {

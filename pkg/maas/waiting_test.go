@@ -10,12 +10,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 func TestAWorkerIsFreeWhileItsCallWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var idle, resumed atomic.Int32
-		ctx := WithIdle(t.Context(), func() func() {
+		ctx := guard.WithIdle(t.Context(), func() func() {
 			idle.Add(1)
 			return func() { resumed.Add(1) }
 		})
@@ -51,8 +53,4 @@ func TestAWorkerIsFreeWhileItsCallWaits(t *testing.T) {
 			t.Errorf("a call that is refused waits for nothing: %v, %v", state(), err)
 		}
 	})
-}
-
-func TestIdleNeedsNobody(t *testing.T) {
-	Idle(t.Context())()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package maas
+package guard
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 type idleKey struct{}
 
-// WithIdle returns a context whose user gives up its worker while it waits for MAAS: each call calls idle before it
+// WithIdle returns a context whose user gives up its worker while it waits for a server: each call calls idle before it
 // waits, and the returned function afterwards. It is for callers that share a limited number of workers. Both may be
 // called many times, and resume may block.
 func WithIdle(ctx context.Context, idle func() (resume func())) context.Context {

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard has what every client of another server needs, whether that is MAAS or LXD: the server may be slow,
+// silent, broken or hostile, and this process may be paused anywhere. A response has bounds, nothing is sent after its
+// time, a server that does not respond is only probed, and whoever waits holds no worker.
+package guard

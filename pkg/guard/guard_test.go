@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestIdleNeedsNobody(t *testing.T) {
+	Idle(t.Context())()
+}
+
+func TestALockRespectsTheContextAndFreesTheWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := NewLock()
+		release, err := lock.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle, resumed := 0, 0
+		ctx, cancel := context.WithTimeout(WithIdle(t.Context(), func() func() { idle++; return func() { resumed++ } }), time.Second)
+		defer cancel()
+		if _, err := lock.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || idle != 1 || resumed != 1 {
+			t.Errorf("the lock of another: %v; idle %d, resumed %d", err, idle, resumed)
+		}
+		release()
+		if again, err := lock.Acquire(t.Context()); err != nil {
+			t.Error(err)
+		} else {
+			again()
+		}
+	})
+}
+
+// A process that was paused resumes anywhere: the deadline of the call may be noticed too late, too.
+func TestNothingIsSentOnAConnectionThatIsThereTooLate(t *testing.T) {
+	there, _ := net.Pipe()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := NewSending(time.Now().Add(-time.Second))
+	s.cancel = cancel
+	s.gotConn(httptrace.GotConnInfo{Conn: there})
+	if _, err := there.Write([]byte("POST")); err == nil || !errors.Is(context.Cause(ctx), ErrTooLate) {
+		t.Errorf("the request can be written: %v, %v", err, context.Cause(ctx))
+	}
+	if s.IsConnected() || !s.IsLate() {
+		t.Errorf("connected %v, late %v", s.IsConnected(), s.IsLate())
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestNothingIsSentThatIsTooLateAlready(t *testing.T) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://127.0.0.1:1/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	for before, want := range map[time.Time]error{
+		time.Now().Add(-time.Second): ErrTooLate, time.Now().Add(time.Hour): nil, {}: nil,
+	} {
+		sent = 0
+		response, err := NewSending(before).RoundTrip(base, request)
+		if response != nil {
+			_ = response.Body.Close()
+		}
+		if !errors.Is(err, want) || (sent == 0) != (want != nil) {
+			t.Errorf("before %v: %v, sent %d times", before, err, sent)
+		}
+	}
+}
