@@ -44,6 +44,8 @@ type Data struct {
 	Kept []KeptMachine `json:"kept,omitempty"`
 	// Left are VMs that may be left on an LXDHost, which could not be asked when their MaasMachines were deleted.
 	Left []LeftVM `json:"left,omitempty"`
+
+	Unknown `json:"-"`
 }
 
 // StorageLayout is a storage layout that was set on a bare-metal machine.
@@ -51,6 +53,8 @@ type StorageLayout struct {
 	SystemID string `json:"systemID"`
 	// Partitions are the ids that MAAS gave the partitions, sorted: it gives others when a layout is set again.
 	Partitions []int `json:"partitions,omitempty"`
+
+	Unknown `json:"-"`
 }
 
 // QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.
@@ -67,12 +71,16 @@ const (
 type Pending struct {
 	Op Op          `json:"op"`
 	At metav1.Time `json:"at"`
+
+	Unknown `json:"-"`
 }
 
 // Phase is a phase of a machine's life, and when the machine was first seen in it.
 type Phase struct {
 	Name  string      `json:"name"`
 	Since metav1.Time `json:"since"`
+
+	Unknown `json:"-"`
 }
 
 // Cleanup is the progress of removing a VM from its host.
@@ -85,6 +93,8 @@ type Cleanup struct {
 	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
+
+	Unknown `json:"-"`
 }
 
 // Of returns the record of an object. It returns an error if an edit has made the record unreadable: nothing may be

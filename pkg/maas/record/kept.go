@@ -39,6 +39,8 @@ type KeptMachine struct {
 	Annotations map[string]string       `json:"annotations,omitempty"`
 	Spec        infrav1.MaasMachineSpec `json:"spec"`
 	Storage     *StorageLayout          `json:"storage,omitempty"`
+
+	Unknown `json:"-"`
 }
 
 // KeepMachine records that a machine waits. It returns false if the record is full.

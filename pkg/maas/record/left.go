@@ -28,6 +28,8 @@ type LeftVM struct {
 	Since metav1.Time `json:"since"`
 	// Kept is why it is not deleted; "" if nothing speaks against it.
 	Kept string `json:"kept,omitempty"`
+
+	Unknown `json:"-"`
 }
 
 // is reports whether two are about one VM on one host.
