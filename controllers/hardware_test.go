@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // hardwareIs waits until a MaasMachine and its Machine say the same of the hardware.
@@ -61,5 +62,28 @@ func TestHardwareOfAMachine(t *testing.T) {
 	w.deployed(m)
 	if m.Status.Hardware != nil || conditions.Has(m, infrav1.HardwareHealthyCondition) {
 		t.Errorf("a VM has hardware: %+v", m.Status)
+	}
+}
+
+// Anybody may name a machine in spec.systemID: what it is made of is told only of one that is proven to be ours.
+func TestTheHardwareOfSomebodysMachineIsNotTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withOtherUser(true), func(w *world) {
+		w.region = strings.Replace(w.region, "disks: [100]}", "disks: [100], hardware: {system_serial: A-17}}", 1)
+	})
+	w.provisioned(w.newCluster())
+	other, id := w.as(otherKey), w.named("metal-a")
+	theirs, err := other.AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", SystemID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := deployTheirs(t.Context(), other, theirs); err != nil {
+		t.Fatal(err)
+	}
+	w.inState(id, "Deployed")
+	m := w.newMachine("curious", false, infrav1.MaasMachineSpec{SystemID: id})
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	if m.Status.Hardware != nil || conditions.Has(m, infrav1.HardwareHealthyCondition) {
+		t.Errorf("of somebody's machine it tells %+v", m.Status.Hardware)
 	}
 }

@@ -84,6 +84,34 @@ func TestAVMThatADeadHostKeptIsDeletedWhenTheHostIsBack(t *testing.T) {
 	w.noVMs()
 }
 
+// Whoever may write an LXDHost may make its record unreadable, or leave no place for another entry. The VMs of others go
+// all the same.
+func TestAnLXDHostThatRemembersNothingHoldsNoVM(t *testing.T) {
+	t.Parallel()
+	for name, fill := range map[string]func(*infrav1.LXDHost){
+		"unreadable": func(host *infrav1.LXDHost) { host.Annotations[infrav1.RecordAnnotation] = "{" },
+		"full": func(host *infrav1.LXDHost) {
+			used := 0
+			for key, value := range host.Annotations {
+				used += len(key) + len(value)
+			}
+			host.Annotations["filler"] = strings.Repeat("x", 256<<10-used-len("filler")-100)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withDeadHosts)
+			m := w.deployedVM()
+			host := w.lxdHost(w.hostName(m.Status.LXDHost))
+			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+			w.patch(host, func() { fill(host) })
+			w.maas.BreakVMHost(m.Status.LXDHost, true, false)
+			w.beginDeletion(m)
+			w.goes(m)
+		})
+	}
+}
+
 // A host that was reinstalled has no VM any more.
 func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
 	t.Parallel()

@@ -94,6 +94,7 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 	vmHost := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "capmaas-system", Name: "lxd-a", Annotations: map[string]string{infrav1.MAASAnnotation: here}}}
 	vmHost.Spec.VMHost = &infrav1.VMHostReference{ID: 7}
 	direct := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lxd-a"}}
+	infra := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "lxd-a"}}
 	unreadable := func(m *infrav1.MaasMachine) {
 		m.Annotations[infrav1.RecordAnnotation], m.Status.LXDHost = "no JSON", "lxd-a"
 	}
@@ -102,16 +103,19 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 		machine                  infrav1.MaasMachine
 		is, isUnsure, isNotKnown bool
 	}{
-		"on a VM host":              {vmHost, machine(`"7/lxd-a"`, "here"), true, false, false},
-		"on another VM host":        {vmHost, machine(`"8/lxd-a"`, "here"), false, false, false},
-		"in another MAAS":           {vmHost, machine(`"7/lxd-a"`, "there"), false, false, false},
-		"in a MAAS nobody knows":    {vmHost, machine(`"7/lxd-a"`, "nowhere"), false, false, false},
-		"on a direct host":          {direct, machine(`"lxdhost:default/lxd-a"`, "here"), true, false, false},
-		"on another direct host":    {direct, machine(`"lxdhost:other/lxd-a"`, "here"), false, false, false},
-		"on either":                 {vmHost, machine(`"8/lxd-b","7/lxd-a"`, "here"), true, true, false},
-		"nowhere yet":               {vmHost, machine(``, "here"), false, false, false},
-		"bare metal":                {vmHost, machine(`"7/lxd-a"`, "here", func(m *infrav1.MaasMachine) { m.Spec.ProvisioningMode = infrav1.ProvisioningModeBareMetal }), false, false, false},
-		"with an unreadable record": {vmHost, machine(``, "here", unreadable), true, false, true},
+		"on a VM host":                             {vmHost, machine(`"7/lxd-a"`, "here"), true, false, false},
+		"on another VM host":                       {vmHost, machine(`"8/lxd-a"`, "here"), false, false, false},
+		"in another MAAS":                          {vmHost, machine(`"7/lxd-a"`, "there"), false, false, false},
+		"in a MAAS nobody knows":                   {vmHost, machine(`"7/lxd-a"`, "nowhere"), false, false, false},
+		"on a direct host":                         {direct, machine(`"lxdhost:default/lxd-a"`, "here"), true, false, false},
+		"on another direct host":                   {direct, machine(`"lxdhost:other/lxd-a"`, "here"), false, false, false},
+		"on either":                                {vmHost, machine(`"8/lxd-b","7/lxd-a"`, "here"), true, true, false},
+		"nowhere yet":                              {vmHost, machine(``, "here"), false, false, false},
+		"bare metal":                               {vmHost, machine(`"7/lxd-a"`, "here", func(m *infrav1.MaasMachine) { m.Spec.ProvisioningMode = infrav1.ProvisioningModeBareMetal }), false, false, false},
+		"with an unreadable record":                {vmHost, machine(``, "here", unreadable), true, false, true},
+		"with one, in another MAAS":                {vmHost, machine(``, "there", unreadable), false, false, false},
+		"of a namespace that may not use the host": {infra, machine(`"lxdhost:infra/lxd-a"`, "here"), false, false, false},
+		"of such a one, with an unreadable record": {infra, machine(``, "here", unreadable), false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := (&round{maasMachines: []infrav1.MaasMachine{tc.machine}, homes: map[client.ObjectKey]string{

@@ -160,5 +160,5 @@ func (v *vm) awaitsSuccessor() bool {
 
 // homeOf returns the MAAS of a machine, as far as it is known.
 func (now *round) homeOf(m *infrav1.MaasMachine) string {
-	return now.homes[client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}]
+	return now.homes[clusters.KeyOf(m)]
 }

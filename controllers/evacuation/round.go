@@ -36,18 +36,15 @@ type round struct {
 
 // newRound reads the objects of this provider, from the cache: where a VM is does not change.
 func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
-	machines, maasClusters := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}
-	for _, list := range []client.ObjectList{machines, maasClusters} {
-		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing MaasMachines and MaasClusters: %w", err)
-		}
+	machines := &infrav1.MaasMachineList{}
+	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	now := &round{maasMachines: machines.Items, homes: map[client.ObjectKey]string{}}
-	for i := range maasClusters.Items {
-		c := &maasClusters.Items[i]
-		where, _, _ := strings.Cut(c.Annotations[infrav1.MAASAnnotation], "#")
-		now.homes[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}] = where
+	homes, err := clusters.Homes(ctx, r.Client)
+	if err != nil {
+		return nil, err
 	}
+	now := &round{maasMachines: machines.Items, homes: homes}
 	for i := range now.maasMachines {
 		if m := &now.maasMachines[i]; isUnplaced(m) {
 			now.successors = append(now.successors, successor{maasMachine: m})
@@ -67,12 +64,12 @@ func (now *round) on(host *infrav1.LXDHost) []*vm {
 	var vms []*vm
 	for i := range now.maasMachines {
 		m := &now.maasMachines[i]
-		if !m.Spec.IsLXD() {
+		if !m.Spec.IsLXD() || !clusters.MayUse(host, m) {
 			continue
 		}
 		recorded, err := record.Of(m)
 		switch {
-		case err != nil && m.Status.LXDHost == host.Name:
+		case err != nil && now.isNamed(host, m):
 			vms = append(vms, &vm{maasMachine: m, unreadable: err})
 		case slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return now.isRefTo(ref, host, m) }):
 			vms = append(vms, &vm{maasMachine: m, unsure: len(recorded.Hosts) > 1})
@@ -80,6 +77,12 @@ func (now *round) on(host *infrav1.LXDHost) []*vm {
 	}
 	slices.SortFunc(vms, func(a, b *vm) int { return strings.Compare(a.key(), b.key()) })
 	return vms
+}
+
+// isNamed reports whether the status of a machine names a host, which may be another one of this name: in another MAAS.
+func (now *round) isNamed(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
+	elsewhere := host.Spec.VMHost != nil && now.homeOf(m) != host.Annotations[infrav1.MAASAnnotation]
+	return m.Status.LXDHost == host.Name && !elsewhere
 }
 
 // isRefTo reports whether what a machine recorded of the host of its VM is a host: by its name, or by its id in the
@@ -92,7 +95,8 @@ func (now *round) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMach
 	if vmHost == nil || !lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
 		return false
 	}
-	return now.homeOf(m) == host.Annotations[infrav1.MAASAnnotation]
+	home := now.homeOf(m)
+	return home != "" && home == host.Annotations[infrav1.MAASAnnotation]
 }
 
 // look reads what Cluster API has for a VM from the API server: a cache may not have the latest deletion yet.

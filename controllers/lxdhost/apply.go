@@ -141,9 +141,10 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	}
 	var left []record.LeftVM
 	for _, host := range others {
-		recorded, err := record.Open(m.Client, host)
-		if err != nil {
-			return err
+		recorded, err := record.Of(host)
+		if err != nil { // Whoever may write an LXDHost may make its record unreadable.
+			ctrl.LoggerFrom(ctx).Error(err, "An LXDHost that is replaced does not tell which VMs may be left", "lxdHost", client.ObjectKeyFromObject(host))
+			continue
 		}
 		left = append(left, recorded.Left...)
 	}

@@ -191,6 +191,7 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	if err != nil {
 		return false, err
 	}
+	host.Status.VMs, host.Status.Clusters = ptr.To[int32](0), nil
 	var names []string
 	for i := range list.Items {
 		if m := &list.Items[i]; m.Spec.IsLXD() && mayBeOn(m, host, there) {
@@ -201,16 +202,18 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 		return true, r.letGo(ctx, host)
 	}
 	slices.Sort(names)
-	host.Status.VMs = ptr.To[int32](0)
 	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason,
 		"waiting for %d MaasMachine(s) that may have a VM on this host: %s", len(names), text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
 }
 
-// mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one whose record can't be read may. MAAS's
-// VMs on a former VM host carry no marks until they are adopted.
+// mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one that may use the host, and whose record
+// can't be read, may. MAAS's VMs on a former VM host carry no marks until they are adopted.
 func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) bool {
+	if !clusters.MayUse(host, m) {
+		return false
+	}
 	recorded, err := record.Of(m)
 	if err != nil || slices.Contains(recorded.Hosts, lxd.DirectRef(host.Namespace, host.Name)) {
 		return true

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,18 +23,18 @@ type existing struct {
 }
 
 func readObjects(ctx context.Context, c client.Client) (*existing, error) {
-	hosts, machines, maasClusters := &infrav1.LXDHostList{}, &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}
+	hosts, machines := &infrav1.LXDHostList{}, &infrav1.MaasMachineList{}
 	if err := c.List(ctx, hosts); err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	for _, list := range []client.ObjectList{machines, maasClusters} {
-		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing MaasMachines and MaasClusters: %w", err)
-		}
+	if err := c.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	there := &existing{
-		machines: map[string][]*infrav1.MaasMachine{}, vms: map[string][]*infrav1.MaasMachine{}, homes: map[client.ObjectKey]string{},
+	homes, err := clusters.Homes(ctx, c)
+	if err != nil {
+		return nil, err
 	}
+	there := &existing{machines: map[string][]*infrav1.MaasMachine{}, vms: map[string][]*infrav1.MaasMachine{}, homes: homes}
 	for i := range hosts.Items {
 		there.hosts = append(there.hosts, &hosts.Items[i])
 	}
@@ -47,11 +45,6 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 		case !machine.Spec.IsLXD() && machine.Spec.SystemID != "":
 			there.machines[machine.Spec.SystemID] = append(there.machines[machine.Spec.SystemID], machine)
 		}
-	}
-	for i := range maasClusters.Items {
-		c := &maasClusters.Items[i]
-		where, _, _ := strings.Cut(c.Annotations[infrav1.MAASAnnotation], "#")
-		there.homes[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}] = where
 	}
 	return there, nil
 }
@@ -68,12 +61,8 @@ func (e *existing) mirrored(where string) (ids []int) {
 
 // isIn reports whether a machine may be one of a MAAS that goes by any of these names.
 func (e *existing) isIn(machine *infrav1.MaasMachine, where []string) bool {
-	home := e.homes[clusterOf(machine)]
+	home := e.homes[clusters.KeyOf(machine)]
 	return home == "" || slices.Contains(where, home)
-}
-
-func clusterOf(machine *infrav1.MaasMachine) client.ObjectKey {
-	return client.ObjectKey{Namespace: machine.Namespace, Name: machine.Labels[clusterv1.ClusterNameLabel]}
 }
 
 // machinesOf returns the MaasMachines that claim to be the machine of a VM host.
@@ -94,7 +83,7 @@ func (e *existing) machinesOf(s *sighting) []*infrav1.MaasMachine {
 // the sighting: another one may only pretend to be the same.
 func (e *existing) machineOf(s *sighting) *infrav1.MaasMachine {
 	for _, machine := range e.machinesOf(s) {
-		if e.homes[clusterOf(machine)] == s.where[0] && machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
+		if e.homes[clusters.KeyOf(machine)] == s.where[0] && machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
 			return machine
 		}
 	}
@@ -106,7 +95,7 @@ func (e *existing) counts(s *sighting) map[string]int32 {
 	counts := map[string]int32{}
 	for _, machine := range e.vms[s.Name] {
 		if e.isIn(machine, s.where) {
-			counts[clusterOf(machine).String()]++
+			counts[clusters.KeyOf(machine).String()]++
 		}
 	}
 	return counts

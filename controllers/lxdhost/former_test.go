@@ -46,3 +46,43 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 		})
 	}
 }
+
+// Whoever may write a MaasMachine writes its record. In a namespace that a host does not allow, it holds neither the LXDHost's
+// deletion nor its rotation, unless LXD shows a VM of its Cluster.
+func TestMaasMachinesOfOtherNamespacesHoldNoLXDHost(t *testing.T) {
+	host := &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "lxd-1"},
+		Spec:       infrav1.LXDHostSpec{Address: "10.0.0.1", AllowedNamespaces: []string{"friends"}},
+	}
+	withVM := host.DeepCopy()
+	withVM.Status.Clusters = []infrav1.LXDClusterVMs{{Cluster: "tenant/c", Count: 1}, {Cluster: "other/c", Count: 1}}
+	formerVMHost := host.DeepCopy()
+	formerVMHost.Spec.VMHost, formerVMHost.Spec.CredentialsRef = &infrav1.VMHostReference{ID: 7}, &infrav1.LocalObjectReference{Name: "lxd"}
+	for name, tc := range map[string]struct {
+		host              *infrav1.LXDHost
+		namespace, record string
+		want              bool
+	}{
+		"an unreadable record":                      {host, "tenant", "{", false},
+		"a record that names the host":              {host, "tenant", `{"hosts":["lxdhost:infra/lxd-1"]}`, false},
+		"a record that names the former VM host":    {formerVMHost, "tenant", `{"hosts":["7/lxd-1"]}`, false},
+		"an unreadable record, of the host's own":   {host, "infra", "{", true},
+		"a record of a namespace that is allowed":   {host, "friends", `{"hosts":["lxdhost:infra/lxd-1"]}`, true},
+		"a namespace that was allowed, with VMs":    {withVM, "tenant", `{"hosts":["lxdhost:infra/lxd-1"]}`, true},
+		"with VMs of another Cluster of its name":   {withVM, "elsewhere", `{"hosts":["lxdhost:infra/lxd-1"]}`, false},
+		"a record of that namespace, on other host": {withVM, "tenant", `{"hosts":["lxdhost:infra/lxd-2"]}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &infrav1.MaasMachine{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: tc.namespace, Name: "m", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"},
+					Annotations: map[string]string{infrav1.RecordAnnotation: tc.record},
+				},
+				Spec: infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, SystemID: "abc123"},
+			}
+			if got := mayBeOn(m, tc.host, &existing{}); got != tc.want {
+				t.Errorf("it holds the LXDHost: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}

@@ -206,6 +206,8 @@ func (r *Reconciler) report(l *life) {
 		r.vmExists(l, l.VMSpec().Resources)
 		return
 	}
-	status.Hardware = hardwareOf(l.maas)
-	markHardware(l.MaasMachine, l.maas.Tests)
+	if l.proven || l.Identity().HasAnnotations(l.maas) { // Anybody may name a machine in spec.systemID.
+		status.Hardware = hardwareOf(l.maas)
+		markHardware(l.MaasMachine, l.maas.Tests)
+	}
 }

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -24,24 +28,35 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 	if err != nil {
 		return "", err
 	}
-	if host != nil {
-		recorded, err := record.Open(r.Client, host)
-		if err != nil {
-			return "", err
-		}
+	if recorded := r.readable(ctx, host); recorded != nil {
 		left, remembered := record.LeftVM{
 			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
 			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes,
 		}, false
-		if err := recorded.Store(ctx, func(d *record.Data) { remembered = d.Leave(left, now) }); err != nil {
+		err := recorded.Store(ctx, func(d *record.Data) { remembered = d.Leave(left, now) })
+		if refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err); err != nil && !refused {
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
-		if remembered {
+		if err == nil && remembered {
 			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted", host.Namespace, host.Name), nil
 		}
 	}
 	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it",
 		hostname), nil
+}
+
+// readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may write
+// it, and holds nobody's deletion by that.
+func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *record.Record {
+	if host == nil {
+		return nil
+	}
+	recorded, err := record.Open(r.Client, host)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost", client.ObjectKeyFromObject(host))
+		return nil
+	}
+	return recorded
 }
 
 // lxdHostOf returns the LXDHost of a reference to a host; nil if there is none.

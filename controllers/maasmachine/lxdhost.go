@@ -36,7 +36,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	if host != nil {
 		return r.awaitLXDHost(ctx, l, host)
 	}
-	vms, err := r.composedVMs(ctx, l.maas.Hostname)
+	vms, err := r.composedVMs(ctx, l)
 	if err != nil {
 		return proceed, err
 	}
@@ -54,18 +54,25 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 }
 
 // composedVMs names the MaasMachines whose VMs were composed on a VM host, before MAAS lost its VM hosts: LXD does not
-// show that they are ours.
-func (r *Reconciler) composedVMs(ctx context.Context, vmHost string) ([]string, error) {
+// show that they are ours. One that can't be read, and says that it is there, may be.
+func (r *Reconciler) composedVMs(ctx context.Context, l *life) ([]string, error) {
 	machines := &infrav1.MaasMachineList{}
 	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
+	homes, err := clusters.Homes(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
+	onHost := func(ref string) bool { return lxd.IsVMHostRef(ref, l.maas.Hostname) }
 	var names []string
 	for i := range machines.Items {
 		m := &machines.Items[i]
+		if home := homes[clusters.KeyOf(m)]; !m.Spec.IsLXD() || (home != "" && home != l.Where()) {
+			continue
+		}
 		recorded, err := record.Of(m)
-		onHost := func(ref string) bool { return lxd.IsVMHostRef(ref, vmHost) }
-		if m.Spec.IsLXD() && (err != nil || slices.ContainsFunc(recorded.Hosts, onHost)) { // Who can't be read may have a VM there.
+		if (err != nil && m.Status.LXDHost == l.maas.Hostname) || slices.ContainsFunc(recorded.Hosts, onHost) {
 			names = append(names, client.ObjectKeyFromObject(m).String())
 		}
 	}

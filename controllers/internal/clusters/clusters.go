@@ -7,6 +7,7 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -40,6 +41,27 @@ func NameOf(c *infrav1.MaasCluster) string {
 		}
 	}
 	return c.Labels[clusterv1.ClusterNameLabel]
+}
+
+// Homes returns the MAAS of each Cluster, as far as its MaasCluster records it. Whoever may write a MaasCluster may write that:
+// it is no proof of what is in that MAAS.
+func Homes(ctx context.Context, c client.Reader) (map[client.ObjectKey]string, error) {
+	list := &infrav1.MaasClusterList{}
+	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing MaasClusters: %w", err)
+	}
+	homes := map[client.ObjectKey]string{}
+	for i := range list.Items {
+		m := &list.Items[i]
+		where, _, _ := strings.Cut(m.Annotations[infrav1.MAASAnnotation], "#")
+		homes[client.ObjectKey{Namespace: m.Namespace, Name: NameOf(m)}] = where
+	}
+	return homes, nil
+}
+
+// KeyOf returns namespace and name of the Cluster that a MaasMachine belongs to.
+func KeyOf(m *infrav1.MaasMachine) client.ObjectKey {
+	return client.ObjectKey{Namespace: m.Namespace, Name: m.Labels[clusterv1.ClusterNameLabel]}
 }
 
 // WithCredentials lists the MaasClusters whose credentials are in a Secret.

@@ -46,6 +46,16 @@ func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is fu
 	return nil, nil
 }
 
+// MayUse reports whether a MaasMachine can have a VM on an LXDHost: the host is a VM host of MAAS, which every namespace may
+// use; it allows the namespace; or LXD shows VMs of the Cluster, from when it did. What other MaasMachines say of themselves,
+// and whether it can be read, does not concern the host.
+func MayUse(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
+	cluster := KeyOf(m).String()
+	isForAll := host.Spec.VMHost != nil && host.Spec.CredentialsRef == nil
+	return isForAll || host.Spec.Allows(host.Namespace, m.Namespace) ||
+		slices.ContainsFunc(host.Status.Clusters, func(c infrav1.LXDClusterVMs) bool { return c.Cluster == cluster && c.Count > 0 })
+}
+
 // NodeOf returns the name of a machine's Node in its cluster; "" if it has none yet.
 func NodeOf(ctx context.Context, c client.Client, m *infrav1.MaasMachine) (string, error) {
 	machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
