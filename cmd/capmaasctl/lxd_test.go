@@ -225,12 +225,32 @@ func TestARealNodeBecomesAVMHost(t *testing.T) {
 	checkStates(t, look(append(apply, "--zone=zone-b")...), map[string]state{"vm-host": stateChanged})
 	checkStates(t, look(append(args, "--zone=zone-b")...), nil)
 
-	// MAAS's certificate is put back, not replaced: MAAS has the key.
+	// At another address it is known by the certificate that this LXD trusts.
 	power := node.onlyHost(t, b)
+	b.reachAt(t, "127.0.0.1:1")
+	checkStates(t, look(append(apply, "--zone=zone-b", "--name=node1")...), map[string]state{"vm-host": stateChanged})
+	if diff := cmp.Diff(power, node.onlyHost(t, b)); diff != "" {
+		t.Errorf("MAAS reaches it in another way than before: %s", diff)
+	}
+
+	// MAAS's certificate is put back, not replaced: MAAS has the key.
 	node.forgetCertificates(t)
 	checkStates(t, look(append(apply, "--zone=zone-b")...), map[string]state{"trust": stateChanged})
 	if diff := cmp.Diff(power, node.onlyHost(t, b)); diff != "" {
 		t.Errorf("MAAS reaches it in another way now: %s", diff)
+	}
+}
+
+// reachAt gives MAAS another address of its first VM host.
+func (b bed) reachAt(t *testing.T, address string) {
+	t.Helper()
+	hosts, err := b.client(t).ListVMHosts(t.Context())
+	if err == nil {
+		params := maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: address}}
+		_, err = b.client(t).UpdateVMHost(t.Context(), maas.Unrecorded("a test"), hosts[0].ID, params)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -271,8 +291,11 @@ func TestANamesakeAtAnotherAddressIsLeftAlone(t *testing.T) {
 	}
 	b.register(t, strings.ToLower(name), "127.0.0.1:1")
 	before := node.state(t)
-	result, _ := b.ask(t, adminKey, "vm-host", "--node-ip=10.0.2.15", "--apply", "--socket="+node.daemon.Socket())
-	checkStates(t, result, map[string]state{"vm-host": stateFailed})
+	for _, args := range [][]string{nil, {"--name=" + strings.ToLower(name)}} {
+		args = append([]string{"vm-host", "--node-ip=10.0.2.15", "--apply", "--socket=" + node.daemon.Socket()}, args...)
+		result, _ := b.ask(t, adminKey, args...)
+		checkStates(t, result, map[string]state{"vm-host": stateFailed})
+	}
 	if diff := cmp.Diff(before, node.state(t)); diff != "" {
 		t.Errorf("it changed LXD: %s", diff)
 	}

@@ -87,14 +87,13 @@ func (c *checks) registration(ctx context.Context, client *maas.Client, o option
 // notRegistered turns an error of vmhosts into a line.
 func (c *checks) notRegistered(err error) {
 	var ambiguous *vmhosts.AmbiguousError
-	var namesake *namesakeError
+	var taken *vmhosts.TakenError
 	switch {
 	case errors.As(err, &ambiguous):
 		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with their VM host",
 			"MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
-	case errors.As(err, &namesake):
-		c.failed("vm-host", fmt.Sprintf("if that is this node, which got another address, add --name=%s; else name this one with --name",
-			namesake.host.Name), "%v", namesake)
+	case errors.As(err, &taken):
+		c.failed("vm-host", taken.Remedy()+"; --name gives this one another name", "%s", taken.Problem())
 	default:
 		c.refused("vm-host", err)
 	}
@@ -148,13 +147,18 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	if node == nil || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
 		return
 	}
-	service := vmhosts.NewService(client)
-	wanted, err := withKeys(ctx, client, service, registrationOf(o))
+	service, wanted, name := vmhosts.NewService(client), registrationOf(o), certificatePrefix+o.project
+	ours := func(stored, _ string) bool { return stored == name }
+	earlier, err := node.Earlier(ctx, ours, nil)
 	if err != nil {
+		c.lxdFailed(err)
+		return
+	}
+	wanted.Earlier = earlier
+	if wanted, err = withKeys(ctx, client, service, wanted); err != nil {
 		c.notRegistered(err)
 		return
 	}
-	name := certificatePrefix + o.project
 	added, err := node.Trust(ctx, name, o.project, []byte(wanted.Certificate))
 	if err != nil {
 		c.lxdFailed(err)
@@ -176,7 +180,6 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	}
 	c.condition(awaitResources(ctx, client, result.Host), o, err)
 	// Certificates of earlier tries, whose keys are lost.
-	ours := func(stored, _ string) bool { return stored == name }
 	if _, err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
 		c.lxdFailed(err)
 	}
@@ -211,17 +214,17 @@ func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
 	return err == nil
 }
 
-// namesakeError is a VM host with this machine's name at another address: it may be another machine's.
-type namesakeError struct{ host maas.VMHost }
-
-func (e *namesakeError) Error() string {
-	return fmt.Sprintf("MAAS has a VM host of this machine's name at another address: %s", nameOf(e.host))
-}
-
 // withKeys completes the registration. A host that MAAS already has keeps its name and its certificate, so that another
 // program that manages it, such as the initializer, does not have to restore them.
 func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration) (vmhosts.Registration, error) {
 	host, err := service.Find(ctx, wanted)
+	if err == nil && host == nil && wanted.Name == "" {
+		if wanted.Name, err = os.Hostname(); err != nil {
+			return wanted, fmt.Errorf("reading this machine's name: %w", err)
+		}
+		wanted.Name = strings.ToLower(wanted.Name)
+		host, err = service.Find(ctx, wanted)
+	}
 	if err != nil {
 		return wanted, err
 	}
@@ -234,18 +237,6 @@ func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service
 		if _, err := tls.X509KeyPair([]byte(power.Certificate), []byte(power.Key)); err == nil {
 			wanted.Certificate, wanted.Key = power.Certificate, power.Key
 			return wanted, nil
-		}
-	} else if wanted.Name == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return wanted, fmt.Errorf("reading this machine's name: %w", err)
-		}
-		wanted.Name = strings.ToLower(name)
-		switch namesake, err := service.Find(ctx, wanted); {
-		case err != nil:
-			return wanted, err
-		case namesake != nil:
-			return wanted, &namesakeError{*namesake}
 		}
 	}
 	keys, err := lxdnode.NewKeys(certificatePrefix + wanted.Project)

@@ -64,8 +64,9 @@ func (p *pass) trustKeys(ctx context.Context) error {
 	return err
 }
 
-// register creates or updates the node's VM host in MAAS. It searches for an existing one first. If MAAS has no VM hosts,
-// the node is offered to the manager instead.
+// register creates or updates the node's VM host in MAAS. It searches for an existing one first: one that MAAS shows on
+// the node's machine, or that has a certificate of this node. If MAAS has no VM hosts, the node is offered to the
+// manager instead.
 func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
 		return err
@@ -74,10 +75,14 @@ func (p *pass) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	earlier, err := p.lxd.Earlier(ctx, p.ownCertificate, p.keys.Certificate)
+	if err != nil {
+		return err
+	}
 	_, systemID := p.machine()
 	result, err := p.hosts.Ensure(ctx, repeated, vmhosts.Registration{
 		Name: p.node.Name, PowerAddress: p.options.powerAddress(p.address), Project: p.options.lxd.Project,
-		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key),
+		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key), Earlier: earlier,
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
 	})
 	if errors.Is(err, maas.Gone) {

@@ -497,6 +497,72 @@ func TestVMHostOnAnotherMachineIsNeverRegistered(t *testing.T) {
 	n.wantHost()
 }
 
+// Two clusters may have a Node of one name, and each an initializer. MAAS would delete the machines of the VMs on one of
+// them, when its VM host leads to the other's LXD.
+func TestAVMHostOfTheNodesNameThatIsAnothersIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	theirs, ours := b.newNode(), b.newNode()
+	theirs.settle(theirs.agent())
+	host := theirs.onlyHost()
+	named := func(name string) {
+		t.Helper()
+		if _, err := b.client.UpdateVMHost(t.Context(), maas.Unrecorded("a test"), host.ID, maas.VMHostParams{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	power := func() maas.VMHostPower {
+		t.Helper()
+		power, err := b.client.VMHostPower(t.Context(), host.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return power
+	}
+	named(ours.name)
+	before := power()
+	b.region.ResetCalls()
+	a := ours.agent()
+	for range 2 {
+		if err := a.pass(t.Context()); err == nil || !problemOf(err).permanent {
+			t.Errorf("the pass returned %v", err)
+		}
+		ours.wantCondition(corev1.ConditionFalse, reasonVMHostNameTaken)
+		ours.wantLabel(false)
+		a = ours.agent() // as after a restart
+	}
+	if writes := b.writes(); len(writes) > 0 {
+		t.Errorf("MAAS was asked to change something: %v", writes)
+	}
+	if diff := cmp.Diff(before, power()); diff != "" {
+		t.Errorf("how MAAS reaches their VM host (-before +after):\n%s", diff)
+	}
+	named(theirs.name)
+	ours.settle(ours.agent())
+	ours.wantHost()
+	theirs.wantHost()
+}
+
+// The node has no provider ID, MAAS another address of it, and its key pair was lost: LXD still trusts the former one.
+func TestAVMHostWithAFormerKeyOfTheNodeIsTheNodes(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.replaceNode("")
+	n.settle(n.agent())
+	host := n.onlyHost()
+	elsewhere := maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: "127.0.0.1:1"}}
+	if _, err := n.client.UpdateVMHost(t.Context(), maas.Unrecorded("a test"), host.ID, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(n.agent())
+	if got := n.wantHost(); got.ID != host.ID {
+		t.Errorf("VM host %d became %d", host.ID, got.ID)
+	}
+}
+
 // storedKey is the certificate that LXD trusts under the node's name.
 func (n *testNode) storedKey() api.Certificate {
 	n.t.Helper()

@@ -30,6 +30,7 @@ const (
 	reasonLXDNotReady      = "LXDNotReady"
 	reasonHostUnreachable  = "HostUnreachable"
 	reasonAmbiguous        = "Ambiguous"
+	reasonVMHostNameTaken  = "VMHostNameTaken"
 	reasonMACNotUnique     = "MACNotUnique"
 	reasonWrongMachine     = "WrongMachine"
 	reasonFailed           = "Failed"
@@ -60,6 +61,7 @@ func problemOf(err error) *problem {
 		credential *credentialError
 		api        *maas.Error
 		ambiguous  *vmhosts.AmbiguousError
+		taken      *vmhosts.TakenError
 	)
 	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: text.Lines(err), cause: err}
 	switch {
@@ -75,6 +77,8 @@ func problemOf(err error) *problem {
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
 	case errors.As(err, &ambiguous):
 		p.reason, p.message, p.permanent = reasonAmbiguous, ambiguous.Error(), true
+	case errors.As(err, &taken):
+		p.reason, p.message, p.permanent = reasonVMHostNameTaken, taken.Error(), true
 	case errors.As(err, &api):
 		p.ofMAAS(api)
 	case apierrors.IsForbidden(err):

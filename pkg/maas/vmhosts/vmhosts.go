@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // Registration is the wanted registration of an LXD host.
 type Registration struct {
-	// Name of the VM host; with the initializer, the node's.
+	// Name of the VM host; with the initializer, the node's. It proves nothing: another host may have it, too.
 	Name string
 	// PowerAddress is where MAAS reaches LXD: host:port.
 	PowerAddress string
@@ -26,6 +27,8 @@ type Registration struct {
 	Project string
 	// Certificate and Key are PEM, MAAS's identity towards LXD. Both empty: MAAS's are not changed.
 	Certificate, Key string
+	// Earlier are the fingerprints of certificates that were this host's own before Certificate.
+	Earlier []string
 	// Zone and ResourcePool by name. Empty: MAAS's are not changed.
 	Zone, ResourcePool string
 	// SystemID is the machine that the host runs on, if it is known. It finds a host that was registered under another
@@ -55,6 +58,35 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("MAAS has %d VM hosts that may be %s (ids %v): remove all but one", len(e.IDs), e.Name, e.IDs)
 }
 
+// TakenError is for a VM host in MAAS that has the name or the address of a host, and that nothing proves to be it.
+// It is another one's until a person says otherwise.
+type TakenError struct {
+	// Name and Address of the host that is to be registered.
+	Name, Address string
+	// By is the VM host that MAAS has, ByAddress is where MAAS reaches it.
+	By        maas.VMHost
+	ByAddress string
+}
+
+// Error names the VM host, why it is not taken for the host, and the remedy.
+func (e *TakenError) Error() string { return e.Problem() + ": " + e.Remedy() }
+
+// Problem names the VM host, and why it is not taken for the host.
+func (e *TakenError) Problem() string {
+	on := "no machine that it knows"
+	if id := e.By.Host.SystemID; id != "" {
+		on = "machine " + id
+	}
+	return fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is that of %s at %s",
+		e.By.Name, e.By.ID, e.ByAddress, on, e.Name, e.Address)
+}
+
+// Remedy says what a person has to decide.
+func (e *TakenError) Remedy() string {
+	return "if that is another host, give one of the two another name or address; if it is this one, set its power address in MAAS; " +
+		"if it is gone for good, delete the VM host in MAAS"
+}
+
 // Service registers hosts in one MAAS. Its client's user must be an administrator.
 type Service struct {
 	client *maas.Client
@@ -69,8 +101,50 @@ type found struct {
 	power maas.VMHostPower
 }
 
-// Find returns the VM host that r describes, or nil: the one that MAAS reaches at the same address or that runs on the
-// same machine, else the one of the same name (its node may have a new address). Several are an *AmbiguousError.
+// proof is what shows whether a VM host is the host of a Registration.
+type proof int
+
+const (
+	unrelated proof = iota
+	// taken: it has the host's name or address, and may be another one.
+	taken
+	// reached: MAAS reaches it at the host's address, and one of the two machines is not known.
+	reached
+	// proven: MAAS shows it on the host's machine; or it is taken, and MAAS's certificate for it is the host's own.
+	proven
+)
+
+// of returns what shows whether a VM host is the host that r describes.
+func (r *Registration) of(f found) proof {
+	at, named := normal(f.power.PowerAddress) == normal(r.PowerAddress), f.host.Name == r.Name
+	switch {
+	case f.power.Project != r.Project:
+		return unrelated // Another project is another host in MAAS: its VMs are not ours.
+	case runsOn(f.host, *r):
+		return proven
+	case !at && !named:
+		return unrelated
+	case owns(f.power.Certificate, r.Certificate, r.Earlier):
+		return proven
+	case at && (r.SystemID == "" || f.host.Host.SystemID == ""):
+		return reached
+	}
+	return taken
+}
+
+// owns reports whether a certificate (PEM) is a host's own: the current one, or one of those that it replaced, by their
+// fingerprints.
+func owns(certificate, current string, earlier []string) bool {
+	if certificate == "" {
+		return false
+	}
+	fingerprint, err := lxdnode.Fingerprint([]byte(certificate))
+	return samePEM(certificate, current) || (err == nil && slices.Contains(earlier, fingerprint))
+}
+
+// Find returns the VM host that r describes, or nil: one that is proven to be it, or else the one that MAAS reaches at
+// its address while nothing shows that as another's. Several are an *AmbiguousError, one that may be another's is a
+// *TakenError.
 func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {
@@ -87,26 +161,42 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("searching for the VM host: %w", err)
 	}
+	by, err := s.judge(ctx, hosts, r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := only(r.Name, by[proven], by[reached])
+	if err != nil || (f != nil && f.host.Name == r.Name) {
+		return f, err
+	}
+	for _, other := range by[taken] {
+		if f == nil || other.host.Name == r.Name { // A host that is found needs its name alone.
+			return nil, &TakenError{Name: r.Name, Address: r.PowerAddress, By: other.host, ByAddress: other.power.PowerAddress}
+		}
+	}
+	return f, nil
+}
+
+// judge returns the LXD hosts by what shows whether they are the host that r describes.
+func (s *Service) judge(ctx context.Context, hosts []maas.VMHost, r Registration) (map[proof][]found, error) {
 	hosts = slices.DeleteFunc(hosts, func(h maas.VMHost) bool { return h.Type != maas.VMHostTypeLXD })
 	slices.SortStableFunc(hosts, func(a, b maas.VMHost) int { return likelihood(b, r) - likelihood(a, r) })
-	var same, named []found
+	by := map[proof][]found{}
 	for _, h := range hosts {
-		if len(same) > 0 && likelihood(h, r) == 0 {
+		if len(by[proven]) > 0 && likelihood(h, r) == 0 {
 			break // The likely ones were asked first; each of the others costs a call.
 		}
 		power, err := s.power(ctx, h)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case power == nil || power.Project != r.Project:
-			// Another project is another host in MAAS: its VMs are not ours.
-		case isSame(h, *power, r):
-			same = append(same, found{h, *power})
-		case h.Name == r.Name:
-			named = append(named, found{h, *power})
+		}
+		if power != nil {
+			f := found{h, *power}
+			shows := r.of(f)
+			by[shows] = append(by[shows], f)
 		}
 	}
-	return only(r.Name, same, named)
+	return by, nil
 }
 
 // findKnown reads the host of the ID, and returns it if it still matches.
@@ -122,10 +212,14 @@ func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error)
 		return nil, fmt.Errorf("reading VM host %d: %w", r.ID, err)
 	}
 	power, err := s.power(ctx, host)
-	if err != nil || power == nil || !isSame(host, *power, r) {
+	if err != nil || power == nil {
 		return nil, err
 	}
-	return &found{host, *power}, nil
+	f := found{host, *power}
+	if r.of(f) < reached {
+		return nil, nil
+	}
+	return &f, nil
 }
 
 // power returns how MAAS reaches a host, or nil if the host is gone.
@@ -138,11 +232,6 @@ func (s *Service) power(ctx context.Context, host maas.VMHost) (*maas.VMHostPowe
 		return nil, fmt.Errorf("reading the power parameters of VM host %s: %w", host.Name, err)
 	}
 	return &power, nil
-}
-
-// isSame reports whether a VM host is the same LXD project at the same address or on the same machine.
-func isSame(h maas.VMHost, power maas.VMHostPower, r Registration) bool {
-	return power.Project == r.Project && (runsOn(h, r) || normal(power.PowerAddress) == normal(r.PowerAddress))
 }
 
 // likelihood ranks hosts, so that the right one is asked first.
@@ -253,7 +342,7 @@ func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error 
 func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 	var on []maas.VMHost
 	for _, h := range hosts {
-		if systemID != "" && h.Host.SystemID == systemID {
+		if n := (Node{SystemID: systemID}); n.isShown(h) {
 			on = append(on, h)
 		}
 	}
@@ -264,37 +353,48 @@ func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
 // reports, and takes the wrong one if two machines share one.
 type Node struct {
 	SystemID string
-	// Name is the Node's, and its VM host's; Others are the names of its cluster's other Nodes.
+	// Name is the Node's, and its VM host's; Others are the names of its cluster's other Nodes. A Node of another
+	// cluster may have the same name.
 	Name   string
 	Others []string
 	// Addresses are the Node's own.
 	Addresses []string
+	// Certificate (PEM) is MAAS's identity towards the LXD on this Node; "" if it is not known.
+	Certificate string
 }
 
-// OnNode returns the VM hosts that run on a node: those of its name, and those that MAAS shows on it and reaches at one
-// of its addresses (GET vm-hosts/{id}/ op=parameters). inDoubt are those that MAAS shows on it and reaches elsewhere.
+// OnNode returns the VM hosts that run on a node: those that MAAS shows on it, if they have its name or MAAS reaches them
+// there (GET vm-hosts/{id}/ op=parameters); and those of its name that MAAS shows elsewhere, if MAAS reaches them there.
+// The node's own certificate proves more than an address. inDoubt are those of which MAAS says both.
 func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (on, inDoubt []maas.VMHost, err error) {
-	for _, h := range OnMachine(hosts, node.SystemID) {
-		if h.Name == node.Name || slices.Contains(node.Others, h.Name) {
-			continue
+	for _, h := range hosts {
+		shown, named := node.isShown(h), node.Name != "" && h.Name == node.Name
+		if shown && named {
+			on = append(on, h)
+		}
+		if shown == named {
+			continue // It is, or it is not.
 		}
 		power, err := s.power(ctx, h)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, nil, err
+		}
+		isOthers, at := slices.Contains(node.Others, h.Name), node.isAt(power)
+		switch {
 		case power == nil: // It is gone.
-		case slices.Contains(node.Addresses, hostOf(power.PowerAddress)):
+		case owns(power.Certificate, node.Certificate, nil), at && !isOthers && (shown || node.Certificate == ""):
 			on = append(on, h)
-		default:
+		case at, shown && !isOthers:
 			inDoubt = append(inDoubt, h)
 		}
 	}
-	for _, h := range hosts {
-		if h.Type == maas.VMHostTypeLXD && node.Name != "" && h.Name == node.Name {
-			on = append(on, h)
-		}
-	}
 	return on, inDoubt, nil
+}
+
+func (n *Node) isShown(h maas.VMHost) bool { return n.SystemID != "" && h.Host.SystemID == n.SystemID }
+
+func (n *Node) isAt(power *maas.VMHostPower) bool {
+	return power != nil && slices.Contains(n.Addresses, hostOf(power.PowerAddress))
 }
 
 // hostOf returns the host in an address.
