@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
@@ -132,6 +135,49 @@ func TestAnExclusionThatWasInterrupted(t *testing.T) {
 			w.unchanged(before)
 		})
 	}
+}
+
+// The object has another UID then. It ends what it began before.
+func TestAMachineThatIsMovedWhileItIsExcludedIsIncluded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer })
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
+	w.deployed(m)
+	undo := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusServiceUnavailable}
+	if _, err := w.maas.AddFault(undo); err != nil {
+		t.Fatal(err)
+	}
+	w.beginDeletion(m)
+	w.await("it is in the pool, and excluded", m, func(context.Context) bool {
+		now, _ := w.maas.Machine(m.Spec.SystemID)
+		return now.Status == "Ready" && slices.Contains(now.Tags, quarantine.ExcludeTag) && w.maas.Faults()[0].Done > 0
+	})
+	w.stopManager()
+	moved := w.recreated(m)
+	w.maas.ClearFaults()
+	w.beginDeletion(moved)
+	w.startManager()
+	w.goes(moved)
+	w.unchanged(before)
+}
+
+// recreated replaces a MaasMachine by one with its spec and its annotations, as clusterctl does in another management cluster.
+func (w *world) recreated(m *infrav1.MaasMachine) *infrav1.MaasMachine {
+	w.t.Helper()
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+		w.t.Fatal(err)
+	}
+	anew := &infrav1.MaasMachine{Spec: m.Spec, ObjectMeta: metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers, OwnerReferences: m.OwnerReferences,
+	}}
+	if err := w.client.Patch(w.t.Context(), m, client.RawPatch(client.Merge.Type(), []byte(`{"metadata": {"finalizers": null}}`))); err != nil {
+		w.t.Fatal(err)
+	}
+	w.goes(m)
+	w.create(anew)
+	return anew
 }
 
 // MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile. Its

@@ -32,7 +32,7 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	if l.record.Excluded == id && inmaas.IsExcluded(out) {
 		return nil
 	}
-	cause := inmaas.Cause{By: string(m.UID), Why: fmt.Sprintf("its network or storage is being restored (MaasMachine %s/%s)", m.Namespace, m.Name)}
+	cause := inmaas.Cause{By: l.Identity().AgentName, Why: fmt.Sprintf("its network or storage is being restored (MaasMachine %s/%s)", m.Namespace, m.Name)}
 	again := l.record.IsPending(record.Exclude)
 	l.record.Excluded = id // Stored with the call.
 	err := r.change(ctx, l, record.Exclude, func(ctx context.Context, permit maas.Permit) error {
@@ -48,7 +48,7 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 
 // inclusion ends what exclude began, when nothing is left to be undone.
 func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
-	id, by := l.record.Excluded, string(l.MaasMachine.UID)
+	id, by := l.record.Excluded, l.Identity().AgentName
 	if id == "" {
 		return proceed, nil
 	}

@@ -60,7 +60,7 @@ func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.M
 		s.Machines.Failed(m, by)
 		return nil
 	}
-	cause := quarantine.Cause{By: by, Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
+	cause := quarantine.Cause{By: s.Identity().AgentName, Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
 	err := rec.Call(ctx, record.Quarantine, func(ctx context.Context, permit maas.Permit) error {
 		_, err := s.Machines.Quarantine.Put(ctx, permit, m.SystemID, cause)
 		if err == nil {

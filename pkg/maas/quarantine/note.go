@@ -56,7 +56,7 @@ type Note struct {
 	Pause time.Duration
 	// Failures is how often the machine failed in a row; 0: a person quarantined it.
 	Failures int
-	// By is who had the machine: the UID of a MaasMachine. It has no spaces.
+	// By is who had the machine, by its mark: see ownership.AgentName. It has no spaces.
 	By string
 	// Why is one line for people.
 	Why string
@@ -64,7 +64,8 @@ type Note struct {
 
 // Cause is why a machine is to be quarantined.
 type Cause struct {
-	// By is the UID of the MaasMachine that has the machine: repeated reports of one MaasMachine count as one failure.
+	// By is the mark of the MaasMachine that has the machine, which outlives its object: repeated reports of one MaasMachine
+	// count as one failure, and it ends what it began, also after it was moved to another management cluster.
 	By string
 	// Why is one line for people.
 	Why string
