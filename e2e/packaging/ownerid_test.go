@@ -48,7 +48,7 @@ func managersClient(t *testing.T) client.Client {
 	return clientOf(t, "system:serviceaccount:"+releaseNamespace+":capmaas-manager")
 }
 
-// newTenant returns a client of a user with the rights of the usual roles for MaasClusters in a namespace, and more if
+// newTenant returns a client of a user with the rights of the usual roles for our kinds in a namespace, and more if
 // given.
 func newTenant(t *testing.T, user, namespace string, more ...string) client.Client {
 	t.Helper()
@@ -56,7 +56,7 @@ func newTenant(t *testing.T, user, namespace string, more ...string) client.Clie
 	verbs := append([]string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}, more...)
 	for _, o := range []client.Object{
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{infrav1.GroupVersion.Group}, Resources: []string{"maasclusters", "maasclusters/status", "lxdhosts"}, Verbs: verbs,
+			APIGroups: []string{infrav1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: verbs,
 		}}},
 		&rbacv1.RoleBinding{
 			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
