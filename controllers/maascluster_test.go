@@ -68,11 +68,7 @@ func (w *world) eventuallyWorkload(object client.Object, done func() bool) {
 // maasCall makes a call to MAAS as another client.
 func (w *world) maasCall(method, path string, form url.Values) {
 	w.t.Helper()
-	secret := &corev1.Secret{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "maas"}, secret); err != nil {
-		w.t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(w.t.Context(), method, string(secret.Data["endpoint"])+"/api/2.0/"+path, strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.maasURL+"/api/2.0/"+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		w.t.Fatal(err)
 	}

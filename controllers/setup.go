@@ -131,6 +131,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := mgr.Add(mirror); err != nil {
 		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
 	}
+	machines := &maasmachine.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,
+		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
+		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
+	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
 	for _, reconciler := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
@@ -153,7 +158,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		&keep.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
-			Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
+			GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
 		},
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),
@@ -163,11 +168,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maasremediation-controller"),
 			Clock: o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), SettleTime: o.SettleTime, WatchFilter: o.WatchFilter,
 		},
-		&maasmachine.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,
-			CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
-			Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
-		},
+		machines,
 	} {
 		if err := reconciler.SetupWithManager(ctx, mgr, concurrency); err != nil {
 			return nil, err

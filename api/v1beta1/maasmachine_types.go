@@ -28,10 +28,6 @@ const StaticIPAnnotation = "capmaas.io/static-ip"
 // back in the pool.
 const InterfacesAnnotation = "capmaas.io/interfaces"
 
-// GivesBackAnnotation on a MaasMachine means that the manager made it to give a machine back that was kept for the next
-// Machine, and that none took. It is the machine's system id. Such a MaasMachine is deleted at once.
-const GivesBackAnnotation = "capmaas.io/gives-back"
-
 // Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
 // topology.kubernetes.io/zone (the MAAS zone). A name in MAAS that can't be a label's value is left out.
 const (

@@ -5,15 +5,13 @@ package keep
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -25,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -43,6 +42,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
+	// GiveBack gives a machine back; see maasmachine.Reconciler.
+	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Record) (done bool, after time.Duration, err error)
 	// Interval is the time between two looks at a MaasCluster for which machines wait.
 	Interval time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
@@ -50,20 +51,39 @@ type Reconciler struct {
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines,verbs=get;list;watch
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "keep")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("keep").
-		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.GenerationChangedPredicate{}))).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged, predicate.GenerationChangedPredicate{}))).
 		WithOptions(options).
 		Complete(ctx, r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of machines that are kept: %w", err)
 	}
 	return nil
+}
+
+// keptChanged drops updates of a MaasCluster that change neither which machines wait nor for whom: what giving them back records
+// would begin the next attempt at once.
+var keptChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(waiting(e.ObjectOld), waiting(e.ObjectNew))
+}}
+
+// waiting returns the machines that wait, without how far giving them back is.
+func waiting(object client.Object) []record.KeptMachine {
+	recorded, err := record.Of(object)
+	if err != nil {
+		return nil // The owners of its MaasMachines report it.
+	}
+	kept := slices.Clone(recorded.Kept)
+	for i := range kept {
+		kept[i].Giving, kept[i].Reason, kept[i].Message = nil, "", ""
+	}
+	return kept
 }
 
 // Reconcile looks at the machines that wait for Machines of one cluster.
@@ -86,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
 		cluster = nil // It goes, or is gone.
 	}
-	k := &keeper{Reconciler: r, maasCluster: maasCluster, cluster: cluster, record: rec, missing: map[string]int{}}
+	k := &keeper{Reconciler: r, maasCluster: maasCluster, cluster: cluster, record: rec, missing: map[string]int{}, after: r.Interval}
 	kept := slices.Clone(rec.Kept)
 	slices.SortStableFunc(kept, func(a, b record.KeptMachine) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since.Time))
@@ -97,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			errs = append(errs, fmt.Errorf("machine %s (%s), which is kept: %w", kept[i].Hostname, kept[i].SystemID, err))
 		}
 	}
-	return ctrl.Result{RequeueAfter: r.Interval}, kerrors.NewAggregate(errs)
+	return ctrl.Result{RequeueAfter: k.after}, kerrors.NewAggregate(errs)
 }
 
 // rank sorts machines that are being taken first: they are for MaasMachines that are there.
@@ -115,6 +135,7 @@ type keeper struct {
 	cluster     *clusterv1.Cluster // nil if it goes
 	record      *record.Record
 	missing     map[string]int // Machines by owner that no machine is kept for yet
+	after       time.Duration  // until the next look
 }
 
 // look decides what becomes of a machine.
@@ -195,42 +216,50 @@ func (k *keeper) taker(ctx context.Context, kept record.KeptMachine) (*infrav1.M
 	return &list.Items[at], nil
 }
 
-// giveBack makes a MaasMachine of the name that the machine's had, and deletes it: its deletion releases the machine, and
-// undoes what was done to it, as any other's.
+// giveBack gives a machine back, once the MaasMachine that had it is gone.
 func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
-	m := &infrav1.MaasMachine{}
-	err := k.APIReader.Get(ctx, client.ObjectKey{Namespace: k.maasCluster.Namespace, Name: kept.Machine}, m)
-	if apierrors.IsNotFound(err) {
-		m, err = k.former(kept), nil
-		if err := k.Client.Create(ctx, m); err != nil {
-			return fmt.Errorf("making MaasMachine %s to give it back: %w", m.Name, err)
-		}
+	there, err := k.formerIsThere(ctx, kept)
+	if err != nil || there {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reading MaasMachine %s: %w", kept.Machine, err)
+	if k.record, err = record.Open(k.Client, k.maasCluster); err != nil {
+		return fmt.Errorf("reading the record anew: %w", err)
 	}
-	if m.Annotations[infrav1.GivesBackAnnotation] == "" {
-		return nil // It is the former one still.
+	done, after, err := k.GiveBack(ctx, k.named(), k.maasCluster, kept, k.record)
+	k.sooner(after)
+	again, unreadable := record.Open(k.Client, k.maasCluster)
+	if err != nil || unreadable != nil {
+		return errors.Join(err, unreadable)
 	}
-	if err := k.Client.Delete(ctx, m); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting MaasMachine %s to give it back: %w", m.Name, err)
+	if k.record = again; !done {
+		return nil
 	}
 	return k.record.Store(ctx, func(d *record.Data) { d.DropKept(kept.SystemID) })
 }
 
-// former returns a MaasMachine as the machine's was.
-func (k *keeper) former(kept record.KeptMachine) *infrav1.MaasMachine {
-	m := &infrav1.MaasMachine{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: k.maasCluster.Namespace, Name: kept.Machine, Labels: kept.Labels, Annotations: maps.Clone(kept.Annotations),
-			Finalizers: []string{infrav1.MachineFinalizer},
-		},
-		Spec: kept.Spec,
+// formerIsThere reports whether the MaasMachine that had the machine is still there, and so gives it back itself.
+func (k *keeper) formerIsThere(ctx context.Context, kept record.KeptMachine) (bool, error) {
+	m := &infrav1.MaasMachine{}
+	err := k.APIReader.Get(ctx, client.ObjectKey{Namespace: k.maasCluster.Namespace, Name: kept.Machine}, m)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading MaasMachine %s: %w", kept.Machine, err)
 	}
-	m.Spec.Release.Keep = nil
-	objects.Annotate(m, infrav1.GivesBackAnnotation, kept.SystemID)
-	if text, err := json.Marshal(record.Data{Storage: kept.Storage}); err == nil && kept.Storage != nil {
-		objects.Annotate(m, infrav1.RecordAnnotation, string(text))
+	return err == nil && (m.Spec.SystemID == "" || m.Spec.SystemID == kept.SystemID), nil
+}
+
+// named returns the Cluster, or one of its name if it is gone.
+func (k *keeper) named() *clusterv1.Cluster {
+	if k.cluster != nil {
+		return k.cluster
 	}
-	return m
+	gone := &clusterv1.Cluster{}
+	gone.Namespace, gone.Name = k.maasCluster.Namespace, clusters.NameOf(k.maasCluster)
+	return gone
+}
+
+// sooner looks again after a time, if that is before the next look.
+func (k *keeper) sooner(after time.Duration) {
+	if after > 0 {
+		k.after = min(k.after, after)
+	}
 }

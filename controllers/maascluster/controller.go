@@ -280,6 +280,15 @@ func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	}
 }
 
+// whyKept returns what the first of the machines that were kept waits for, as the end of a message.
+func whyKept(kept []record.KeptMachine) string {
+	at := slices.IndexFunc(kept, func(k record.KeptMachine) bool { return k.Message != "" })
+	if at < 0 {
+		return ""
+	}
+	return report.After(kept[at].Message)
+}
+
 // reconcileDelete removes the DNS record once no machine is left, then the finalizer.
 func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
 	if cluster == nil {
@@ -296,7 +305,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if kept := len(rec.Kept); kept > 0 {
-		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) that were kept to be given back", kept)
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) that were kept to be given back%s", kept, whyKept(rec.Kept))
 		return ctrl.Result{RequeueAfter: report.CapacityRetry}, nil
 	}
 	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)

@@ -190,34 +190,15 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 			"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)
 		return ctrl.Result{RequeueAfter: report.MendRetry}, nil
 	}
-	if m.original != nil {
-		return r.finishDeletion(ctx, m, "the cluster is a copy; what is in MAAS is left to the original's")
-	}
-	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
-		markDeployedUnknown(m.maasMachine, *p)
-		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
-	}
-	s, err := r.scope(ctx, m)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalDeletion()
-	if l.IsLXD() {
+	steps := r.bareMetalDeletion()
+	if m.maasMachine.Spec.IsLXD() {
 		steps = r.vmDeletion()
 	}
-	out, err := through(ctx, l, steps)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
+	how, result, err := r.letGo(ctx, m, steps)
+	if how == "" {
+		return result, err
 	}
-	if out.stop {
-		return ctrl.Result{RequeueAfter: out.after}, nil
-	}
-	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
-	if l.kept {
-		return r.finishDeletion(ctx, m, "the machine is kept for the next Machine of the same owner")
-	}
-	return r.finishDeletion(ctx, m, givenBack)
+	return r.finishDeletion(ctx, m, how)
 }
 
 // givenBack is why the finalizer is removed.

@@ -85,22 +85,18 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 
 // keepNow records on the MaasCluster that the machine waits.
 func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
-	m, recorded := l.MaasMachine, false
+	m := l.MaasMachine
 	rec, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
 	if err != nil {
 		return err
 	}
 	kept := record.KeptMachine{
 		SystemID: l.maas.SystemID, Hostname: l.maas.Hostname, Zone: l.maas.Zone.Name, For: owner,
-		Machine: m.Name, Labels: m.Labels, Annotations: map[string]string{}, Spec: m.Spec, Storage: l.record.StorageOn(l.maas.SystemID),
-	}
-	for _, key := range []string{infrav1.OwnerIDAnnotation, infrav1.StaticIPAnnotation, infrav1.InterfacesAnnotation} {
-		if value := m.Annotations[key]; value != "" {
-			kept.Annotations[key] = value
-		}
+		Machine: m.Name, Labels: m.Labels, Annotations: m.Annotations, Spec: m.Spec, Storage: l.record.StorageOn(l.maas.SystemID),
 	}
 	lasts := cmp.Or(time.Duration(m.Spec.Release.Keep.TimeoutSeconds)*time.Second, defaultKeep)
-	if err := rec.Store(ctx, func(d *record.Data) { recorded = d.KeepMachine(kept, r.Clock.Now(), lasts) }); err != nil || !recorded {
+	recorded, err := rec.Add(ctx, func(d *record.Data) bool { return d.KeepMachine(kept, r.Clock.Now(), lasts) })
+	if err != nil || !recorded {
 		return err // A full record: it is given back.
 	}
 	r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s", kept.Hostname, kept.SystemID, owner)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,15 +28,15 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 		return "", err
 	}
 	if recorded := r.readable(ctx, host); recorded != nil {
-		left, remembered := record.LeftVM{
+		left := record.LeftVM{
 			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
 			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes,
-		}, false
-		err := recorded.Store(ctx, func(d *record.Data) { remembered = d.Leave(left, now) })
-		if refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err); err != nil && !refused {
+		}
+		remembered, err := recorded.Add(ctx, func(d *record.Data) bool { return d.Leave(left, now) })
+		if err != nil {
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
-		if err == nil && remembered {
+		if remembered {
 			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted", host.Namespace, host.Name), nil
 		}
 	}

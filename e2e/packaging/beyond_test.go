@@ -103,7 +103,6 @@ func writings() map[string][]writing {
 	annotate(infrav1.RecordAnnotation, readsAs, "MaasMachine", "MaasCluster", "MaasRemediation", "LXDHost")
 	annotate(infrav1.StaticIPAnnotation, "10.0.0.7", "MaasMachine")
 	annotate(infrav1.InterfacesAnnotation, readsAs, "MaasMachine")
-	annotate(infrav1.GivesBackAnnotation, "abc123", "MaasMachine")
 	annotate(infrav1.OwnerIDAnnotation, oneID, "MaasMachine")
 	annotate(infrav1.MAASAnnotation, "maas.example.com/MAAS", "LXDHost")
 	cluster := plain["MaasCluster"]

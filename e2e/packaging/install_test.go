@@ -128,6 +128,8 @@ func TestManagersRights(t *testing.T) {
 		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: "any", allowed: true},
 		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
 		{verb: "delete", group: infrastructure, resource: "maasclusters", namespace: "any"},
+		{verb: "create", group: infrastructure, resource: "maasmachines", namespace: "any"},
+		{verb: "delete", group: infrastructure, resource: "maasmachines", namespace: "any"},
 		{verb: "list", group: "cluster.x-k8s.io", resource: "machines", allowed: true},
 		{verb: "get", resource: "secrets", namespace: "any", allowed: true},
 		{verb: "create", group: "authentication.k8s.io", resource: "tokenreviews", allowed: true},

@@ -3,11 +3,13 @@
 package record
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -31,8 +33,7 @@ type KeptMachine struct {
 	// GivenBack means that nobody takes it any more.
 	GivenBack bool `json:"givenBack,omitempty"`
 
-	// What follows is of the MaasMachine that is gone; the next one, or one that is made to give the machine back, goes on
-	// with it.
+	// What follows is of the MaasMachine that is gone, as far as the next one, or giving the machine back, goes on with it.
 
 	Machine     string                  `json:"machine"`
 	Labels      map[string]string       `json:"labels,omitempty"`
@@ -40,20 +41,58 @@ type KeptMachine struct {
 	Spec        infrav1.MaasMachineSpec `json:"spec"`
 	Storage     *StorageLayout          `json:"storage,omitempty"`
 
+	// Giving is how far giving it back is: its own record; nil before that began.
+	Giving *Data `json:"giving,omitempty"`
+	// Reason and Message say what it waits for then.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+
 	Unknown `json:"-"`
 }
 
-// KeepMachine records that a machine waits. It returns false if the record is full.
+// KeepMachine records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It returns false
+// if the record is full.
 func (d *Data) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
-	if slices.ContainsFunc(d.Kept, func(k KeptMachine) bool { return k.SystemID == m.SystemID }) {
+	if d.KeptNamed(m.SystemID) != nil {
 		return true
 	}
 	if len(d.Kept) >= maxKept {
 		return false
 	}
 	m.Since, m.Until = asStored(now), asStored(now.Add(lasts))
+	m.Labels, m.Annotations, m.Spec = needed(m)
 	d.Kept = append(slices.Clone(d.Kept), m)
 	return true
+}
+
+// needed returns the labels, the annotations and the spec of a machine that is kept without what nobody needs any more.
+func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.MaasMachineSpec) {
+	only := func(of map[string]string, keys ...string) map[string]string {
+		of = maps.Clone(of)
+		maps.DeleteFunc(of, func(key, _ string) bool { return !slices.Contains(keys, key) })
+		return of
+	}
+	spec = infrav1.MaasMachineSpec{ProvisioningMode: m.Spec.ProvisioningMode, SystemID: m.SystemID, Storage: m.Spec.Storage}
+	spec.Release.Erase = m.Spec.Release.Erase
+	return only(m.Labels, clusterv1.ClusterNameLabel),
+		only(m.Annotations, infrav1.OwnerIDAnnotation, infrav1.StaticIPAnnotation, infrav1.InterfacesAnnotation), spec
+}
+
+// KeptNamed returns a machine that waits, or nil.
+func (d *Data) KeptNamed(systemID string) *KeptMachine {
+	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.SystemID == systemID })
+	if at < 0 {
+		return nil
+	}
+	return &d.Kept[at]
+}
+
+// ExplainKept records what giving a machine back waits for.
+func (d *Data) ExplainKept(systemID, reason, message string) {
+	d.Kept = slices.Clone(d.Kept)
+	if k := d.KeptNamed(systemID); k != nil {
+		k.Reason, k.Message = reason, message
+	}
 }
 
 // TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already, or

@@ -37,6 +37,9 @@ type Record struct {
 	object client.Object
 	opened string // the annotation's value when the record was opened
 	stored string // its value in Kubernetes, as far as is known here
+
+	kept  string // the machine that is given back, if this is the part for that; see Giving
+	whole Data   // the rest then
 }
 
 // Open reads the record of an object. Its error is that of Of.
@@ -162,6 +165,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	for _, change := range also {
 		change(after)
 	}
+	makeRoom(after)
 	if err := r.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
@@ -188,7 +192,11 @@ func (r *Record) rebase(live client.Object) error {
 	if err != nil {
 		return err
 	}
-	r.Data, r.stored = data, live.GetAnnotations()[infrav1.RecordAnnotation]
+	r.stored = live.GetAnnotations()[infrav1.RecordAnnotation]
+	if r.kept != "" {
+		return r.enter(data)
+	}
+	r.Data = data
 	return nil
 }
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+// GiveBack gives back a machine that a MaasCluster keeps, as the deletion of its MaasMachine would, and reports whether that is
+// done. The record of the MaasCluster is that of the machine: a namespace that is being deleted takes no new object.
+func (r *Reconciler) GiveBack(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, kept record.KeptMachine, whole *record.Record,
+) (done bool, after time.Duration, err error) {
+	rec, err := whole.Giving(kept.SystemID)
+	if err != nil {
+		return false, 0, err
+	}
+	m := &owners{cluster: cluster, maasCluster: maasCluster, maasMachine: former(maasCluster, kept), record: rec}
+	m.machine = &clusterv1.Machine{Spec: clusterv1.MachineSpec{ClusterName: cluster.Name}}
+	m.machine.Namespace = maasCluster.Namespace
+	if m.original, err = r.original(ctx, m); err != nil {
+		return false, 0, err
+	}
+	how, result, err := r.letGo(ctx, m, r.keptRelease())
+	if how != "" {
+		return true, 0, err
+	}
+	if c := conditions.Get(m.maasMachine, infrav1.MachineDeployedCondition); c != nil {
+		rec.Explain(c.Reason, report.Brief(c.Message))
+	}
+	if failed := rec.Close(ctx); failed != nil {
+		return false, 0, failed
+	}
+	return false, result.RequeueAfter, err
+}
+
+// keptRelease releases a machine that was kept to MAAS's pool.
+func (r *Reconciler) keptRelease() []step { return []step{r.deletionLookup, r.release, r.restoration} }
+
+// former returns the MaasMachine that a machine had. Kubernetes does not have it.
+func former(maasCluster *infrav1.MaasCluster, kept record.KeptMachine) *infrav1.MaasMachine {
+	m := &infrav1.MaasMachine{Spec: *kept.Spec.DeepCopy()}
+	m.Namespace, m.Name, m.Labels, m.Annotations = maasCluster.Namespace, kept.Machine, kept.Labels, kept.Annotations
+	m.UID = types.UID(string(maasCluster.UID) + "/" + kept.SystemID)
+	m.DeletionTimestamp = ptrTime(kept.Since.Time)
+	m.Spec.SystemID, m.Spec.Release.Keep = kept.SystemID, nil
+	if kept.Reason != "" {
+		notDeployed(m, kept.Reason, "%s", kept.Message)
+	}
+	return m
+}
+
+// letGo runs the steps of a deletion. It returns why the object may go, or "".
+func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how string, _ ctrl.Result, _ error) {
+	if m.original != nil {
+		return "the cluster is a copy; what is in MAAS is left to the original's", ctrl.Result{}, nil
+	}
+	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
+		markDeployedUnknown(m.maasMachine, *p)
+		return "", ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		result, err := r.stopped(ctx, m.maasMachine, err)
+		return "", result, err
+	}
+	l := &life{Machine: s, record: m.record, clock: r.Clock}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		result, err := r.stopped(ctx, m.maasMachine, err)
+		return "", result, err
+	}
+	if out.stop {
+		return "", ctrl.Result{RequeueAfter: out.after}, nil
+	}
+	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	if l.kept {
+		return "the machine is kept for the next Machine of the same owner", ctrl.Result{}, nil
+	}
+	return givenBack, ctrl.Result{}, nil
+}

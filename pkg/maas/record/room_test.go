@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// server is a machine to be kept whose MaasMachine has all that it may have.
+func server(number int) KeptMachine {
+	spec := infrav1.MaasMachineSpec{Image: "ubuntu/jammy"}
+	for i := range 32 {
+		spec.Tags = append(spec.Tags, fmt.Sprintf("%02d%s", i, strings.Repeat("t", 198)))
+	}
+	return KeptMachine{
+		SystemID: fmt.Sprintf("id%d", number), Hostname: fmt.Sprintf("server-%d", number), For: "machinedeployment/md", Machine: fmt.Sprintf("md-%d", number),
+		Labels:      map[string]string{"cluster.x-k8s.io/cluster-name": "c", "other": strings.Repeat("l", 60)},
+		Annotations: map[string]string{infrav1.InterfacesAnnotation: strings.Repeat("i", 4000), "other": strings.Repeat("a", 100<<10)},
+		Spec:        spec,
+	}
+}
+
+// However many machines are to be kept, Kubernetes takes the record, beside what others have written, and there is room to give
+// them back.
+func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
+	for name, others := range map[string]int{"alone": 0, "beside others": 100 << 10} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, interceptor.Funcs{})
+			r, m := b.open()
+			m.Annotations = map[string]string{"other": strings.Repeat("x", others)}
+			if err := r.Write(t.Context(), func(o client.Object) { o.SetAnnotations(m.Annotations) }); err != nil {
+				t.Fatal(err)
+			}
+			kept := 0
+			for i := range 60 {
+				added, err := r.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(server(i), time.Now(), time.Hour) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if added {
+					kept++
+				}
+			}
+			now := b.now()
+			data, err := Of(now)
+			if err != nil || len(data.Kept) != kept || kept == 0 || kept == 60 {
+				t.Errorf("%d are kept, %d were accepted, %v", len(data.Kept), kept, err)
+			}
+			now.Annotations["giving back"] = strings.Repeat("x", 64<<10)
+			if errs := apivalidation.ValidateAnnotations(map[string]string{"a/b": strings.Repeat("x", sizeOf(now.Annotations))}, field.NewPath("x")); len(errs) > 0 {
+				t.Errorf("no room: %v", errs.ToAggregate())
+			}
+		})
+	}
+}
+
+// What Kubernetes refuses is not added. What it can't do now is an error.
+func TestWhatKubernetesRefusesIsNotAdded(t *testing.T) {
+	kind, resource := schema.GroupKind{Kind: "MaasMachine"}, schema.GroupResource{Resource: "maasmachines"}
+	for name, tc := range map[string]struct {
+		answer error
+		fails  bool
+	}{
+		"too long":       {answer: apierrors.NewInvalid(kind, "m", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 1)})},
+		"too large":      {answer: apierrors.NewRequestEntityTooLargeError("too large")},
+		"a policy":       {answer: apierrors.NewForbidden(resource, "m", nil)},
+		"not now":        {answer: apierrors.NewInternalError(context.DeadlineExceeded), fails: true},
+		"not understood": {answer: apierrors.NewTimeoutError("later", 1), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return tc.answer
+			}})
+			r, _ := b.open()
+			added, err := r.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(server(1), time.Now(), time.Hour) })
+			if added || (err != nil) != tc.fails || len(r.Kept) != 0 {
+				t.Errorf("added: %v, %v, %d in the record", added, err, len(r.Kept))
+			}
+		})
+	}
+}
+
+// The record of giving a machine back is an entry of its MaasCluster's, which others may change meanwhile.
+func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
+	b := newBed(t, interceptor.Funcs{})
+	whole, _ := b.open()
+	for i := range 2 {
+		one := server(i)
+		one.Storage = &StorageLayout{SystemID: one.SystemID}
+		if added, err := whole.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(one, time.Now(), time.Hour) }); err != nil || !added {
+			t.Fatal(added, err)
+		}
+	}
+	other, _ := b.open()
+	whole, _ = b.open()
+	giving, err := whole.Giving("id1")
+	if err != nil || giving.StorageOn("id1") == nil {
+		t.Fatal(giving, err)
+	}
+	if err := other.Store(t.Context(), func(d *Data) { d.DropKept("id0") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := giving.Store(t.Context(), func(d *Data) { d.Excluded = "id1" }); err != nil {
+		t.Fatal(err)
+	}
+	whole, _ = b.open()
+	giving, err = whole.Giving("id1")
+	if err != nil || giving.Excluded != "id1" || len(whole.Kept) != 1 {
+		t.Errorf("%+v, %v; kept: %d", giving.Data, err, len(whole.Kept))
+	}
+	other, _ = b.open()
+	if err := other.Store(t.Context(), func(d *Data) { d.DropKept("id1") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := giving.Store(t.Context(), func(d *Data) { d.Enter("releasing", time.Now()) }); err == nil {
+		t.Error("what is not kept any more is given back")
+	}
+}
