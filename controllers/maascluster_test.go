@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -163,6 +164,36 @@ func TestClusterRefusals(t *testing.T) {
 			}
 			w.unchanged(before)
 			w.deleteCluster(cluster) // It does not wait for a machine that never existed.
+		})
+	}
+}
+
+// A name in a domain that MAAS has, and is not authoritative for, never resolves. Nothing is made for it.
+func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*infrav1.MaasCluster){
+		"a name":       func(*infrav1.MaasCluster) {},
+		"a virtual IP": func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: "10.77.0.0/24"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.maasCall(http.MethodPost, "domains/", url.Values{"name": {"ext.sim"}, "authoritative": {"false"}})
+			before := w.maas.State()
+			cluster := w.newCluster(change, func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "ext.sim" })
+			w.eventually(cluster, "refused", func() bool {
+				return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) &&
+					conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.DomainNotAuthoritativeReason
+			})
+			if cluster.Spec.ControlPlaneEndpoint.Host != "" || ptr.Deref(cluster.Status.Initialization.Provisioned, false) {
+				t.Errorf("it has the endpoint %+v and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
+			}
+			w.unchanged(before)
+			w.maasCall(http.MethodPut, "domains/ext.sim/", url.Values{"authoritative": {"true"}})
+			w.await("it is provisioned once MAAS serves the domain", cluster, func(ctx context.Context) bool {
+				w.poke(cluster)
+				return w.sees(ctx, cluster) == nil && ptr.Deref(cluster.Status.Initialization.Provisioned, false)
+			})
 		})
 	}
 }

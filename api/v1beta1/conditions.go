@@ -353,8 +353,11 @@ const (
 	// VirtualIPInvalidReason: MAAS can't reserve the address of spec.virtualIP, or none in its subnet.
 	VirtualIPInvalidReason = "VirtualIPInvalid"
 
-	// DomainNotFoundReason: MAAS does not serve spec.dnsDomain.
+	// DomainNotFoundReason: MAAS has no domain spec.dnsDomain.
 	DomainNotFoundReason = "DomainNotFound"
+
+	// DomainNotAuthoritativeReason: MAAS has spec.dnsDomain, and is not authoritative for it: no name there resolves.
+	DomainNotAuthoritativeReason = "DomainNotAuthoritative"
 
 	// NotAttachedReason: the DNS record does not have the machine's address yet.
 	NotAttachedReason = "NotAttached"

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 )
 
 // VM hosts exist in MAAS 3.0 to 3.7.
@@ -168,11 +169,27 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 		c.refused("dns-domain", err)
 		return
 	}
+	if wanted != "" {
+		c.domain(domains, wanted)
+		return
+	}
 	var there []string
 	for _, d := range domains {
-		there = append(there, d.Name)
+		if d.Authoritative {
+			there = append(there, d.Name)
+		}
 	}
-	c.member("dns-domain", wanted, there)
+	c.ok("dns-domain", "MAAS has %s", strings.Join(there, ", "))
+}
+
+// domain checks one domain, in the words of a MaasCluster's condition.
+func (c *checks) domain(domains []maas.Domain, wanted string) {
+	var missing *dns.DomainError
+	if errors.As(dns.CheckDomain(domains, wanted), &missing) {
+		c.failed("dns-domain", missing.Remedy(), "%s", missing.Found())
+		return
+	}
+	c.ok("dns-domain", "MAAS has %s", wanted)
 }
 
 // refused turns an error of MAAS into a line.

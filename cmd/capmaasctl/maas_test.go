@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
@@ -208,6 +209,17 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A domain that MAAS has, and does not serve, is refused in the words of a MaasCluster's condition.
+func TestCheckMAASRefusesADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
+	b := newBed(t, strings.Replace(testRegion, "{name: maas.test}]", "{name: maas.test}, {name: ext.test, authoritative: false}]", 1), simulator.Options{})
+	result, got := b.ask(t, adminKey, "maas", "--dns-domain=ext.test")
+	line := result.line("dns-domain")
+	want := &dns.DomainError{Problem: dns.DomainNotAuthoritative, Domain: "ext.test"}
+	if got.code == exitOK || line.State != stateFailed || line.Found+": "+line.Remedy != want.Error() {
+		t.Errorf("exit code %d, %+v; want %q", got.code, line, want)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,7 +60,7 @@ func (r *Reconciler) reconcileExternal(s *scope.Cluster) error {
 
 // reconcileRecord keeps the control planes' addresses in the DNS record.
 func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) error {
-	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
+	if err := checkDomain(ctx, s); err != nil {
 		return err
 	}
 	r.reachedAt(s, s.EndpointName(), s.EndpointName())
@@ -78,10 +79,16 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 	return nil
 }
 
+// checkDomain returns an error unless MAAS serves the domain of the cluster's name.
+func checkDomain(ctx context.Context, s *scope.Cluster) error {
+	isNew := !ptr.Deref(s.MaasCluster.Status.Initialization.Provisioned, false)
+	return s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain, isNew)
+}
+
 // reconcileVirtualIP keeps the virtual IP reserved; one control plane at a time holds it. The reservation is found by
 // its name, even if the response to the request was lost.
 func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
-	if err := s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain); err != nil {
+	if err := checkDomain(ctx, s); err != nil {
 		return err
 	}
 	recorded := s.MaasCluster.Spec.ControlPlaneEndpoint.Host

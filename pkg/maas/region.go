@@ -21,10 +21,12 @@ type Subnet struct {
 	} `json:"vlan"`
 }
 
-// Domain is a DNS domain that MAAS serves.
+// Domain is a DNS domain that MAAS has.
 type Domain struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
+	// Authoritative: MAAS's DNS has a zone for the domain. It does not answer for names in any other.
+	Authoritative bool `json:"authoritative"`
 }
 
 // ListZones returns the zones (GET zones/).

@@ -120,7 +120,7 @@ func Explain(err error) Problem {
 		notReady    *NotReadyError
 		credentials *scope.CredentialsError
 		elsewhere   *scope.ElsewhereError
-		domain      *dns.DomainNotFoundError
+		domain      *dns.DomainError
 		virtualIP   *dns.VirtualIPError
 		address     *machine.AddressError
 		nic         *machine.NICError
@@ -137,7 +137,7 @@ func Explain(err error) Problem {
 	case errors.As(err, &credentials), errors.As(err, &elsewhere):
 		return Problem{infrav1.CredentialsInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &domain):
-		return Problem{infrav1.DomainNotFoundReason, err.Error(), MendRetry}
+		return Problem{domainReason(domain.Problem), err.Error(), MendRetry}
 	case errors.As(err, &virtualIP) && virtualIP.InUse:
 		return Problem{infrav1.VirtualIPInUseReason, err.Error(), MendRetry}
 	case errors.As(err, &virtualIP):
@@ -200,6 +200,14 @@ func (p Problem) Result(err error) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Spread the retries of machines.
 	}
 	return ctrl.Result{}, err
+}
+
+// domainReason returns the condition reason for a domain that MAAS does not serve.
+func domainReason(problem dns.DomainProblem) string {
+	if problem == dns.DomainNotAuthoritative {
+		return infrav1.DomainNotAuthoritativeReason
+	}
+	return infrav1.DomainNotFoundReason
 }
 
 // addressReason returns the condition reason for a static address that can't be used.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -21,17 +20,7 @@ const (
 	ttl = 10
 	// recordMaxAge is how long a record that we wrote is trusted.
 	recordMaxAge = 10 * time.Minute
-	// domainMaxAge is how old the list of domains may be.
-	domainMaxAge = 10 * time.Minute
 )
-
-// DomainNotFoundError means that MAAS does not serve a domain.
-type DomainNotFoundError struct{ Domain string }
-
-// Error names the domain and the remedy.
-func (e *DomainNotFoundError) Error() string {
-	return fmt.Sprintf("MAAS does not serve the domain %s: create it in MAAS, or change spec.dnsDomain", e.Domain)
-}
 
 // Service manages the records of one MAAS.
 type Service struct {
@@ -46,19 +35,6 @@ type Service struct {
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory) *Service {
 	return &Service{inventory: inventory, lock: guard.NewLock(), unserved: map[string]bool{}}
-}
-
-// CheckDomain returns a *DomainNotFoundError if MAAS does not serve the domain. MAAS finds domains by their exact
-// names.
-func (s *Service) CheckDomain(ctx context.Context, domain string) error {
-	domains, err := s.inventory.Domains(ctx, domainMaxAge)
-	if err != nil {
-		return fmt.Errorf("listing MAAS's DNS domains: %w", err)
-	}
-	if !slices.ContainsFunc(domains, func(d maas.Domain) bool { return d.Name == domain }) {
-		return &DomainNotFoundError{Domain: domain}
-	}
-	return nil
 }
 
 // read returns the record, or nil if there is none or MAAS does not serve its domain.
@@ -149,8 +125,7 @@ func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, re
 	})
 	switch {
 	case record == nil && errors.Is(err, maas.NotFound):
-		_, domain, _ := strings.Cut(fqdn, ".")
-		return &DomainNotFoundError{Domain: domain}
+		return withoutDomain(fqdn)
 	case err != nil:
 		return fmt.Errorf("writing the DNS record %s: %w", fqdn, err)
 	}

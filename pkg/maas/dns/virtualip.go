@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -49,7 +48,7 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 }
 
 // ReserveVirtualIP reserves an address, or, if that is "", a free one of a subnet, under a name that has none. Errors:
-// *VirtualIPError, *DomainNotFoundError; after maas.Unavailable read the name's addresses before trying again.
+// *VirtualIPError, *DomainError; after maas.Unavailable read the name's addresses before trying again.
 func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn, address, subnet string) (string, error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
@@ -67,8 +66,7 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 	var failure *maas.Error
 	switch {
 	case errors.Is(err, maas.NotFound) && address == "":
-		_, domain, _ := strings.Cut(fqdn, ".")
-		return "", &DomainNotFoundError{Domain: domain}
+		return "", withoutDomain(fqdn)
 	case errors.Is(err, maas.NotFound):
 		return "", s.taken(ctx, address, err)
 	case errors.Is(err, maas.Forbidden):

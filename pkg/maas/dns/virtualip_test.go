@@ -170,14 +170,14 @@ func TestWhyAVirtualIPIsNotReserved(t *testing.T) {
 
 func TestAVirtualIPInADomainThatIsGone(t *testing.T) {
 	b := newVirtualBed(t, "3.6.5")
-	var gone *DomainNotFoundError
+	var gone *DomainError
 	if _, err := b.ours.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), "api.gone.sim", "", "10.77.0.0/24"); !errors.As(err, &gone) || gone.Domain != "gone.sim" {
 		t.Errorf("the error is %v", err)
 	}
-	if err := b.ours.CheckDomain(t.Context(), "MAAS.sim"); !errors.As(err, &gone) {
+	if err := b.ours.CheckDomain(t.Context(), "MAAS.sim", true); !errors.As(err, &gone) {
 		t.Errorf("a domain in other letters, which MAAS does not find: %v", err)
 	}
-	if err := b.ours.CheckDomain(t.Context(), "maas.sim"); err != nil {
+	if err := b.ours.CheckDomain(t.Context(), "maas.sim", true); err != nil {
 		t.Error(err)
 	}
 }

@@ -73,7 +73,7 @@ func (s *Simulator) buildNames(region *Region) {
 		}
 	}
 	for i, d := range region.Domains {
-		st.domains = append(st.domains, &domain{id: i, name: d.Name, authoritative: true, isDefault: d.Default})
+		st.domains = append(st.domains, &domain{id: i, name: d.Name, authoritative: d.Authoritative == nil || *d.Authoritative, isDefault: d.Default})
 	}
 	st.seq["domain"] = len(st.domains) - 1
 	if s.defaultDomain() == nil {

@@ -47,6 +47,8 @@ type RegionNamed struct {
 type RegionDomain struct {
 	Name    string `json:"name"`
 	Default bool   `json:"default,omitempty"`
+	// Authoritative is true unless it is false here.
+	Authoritative *bool `json:"authoritative,omitempty"`
 }
 
 // RegionSubnet is a subnet with its VLAN. Subnets that name the same fabric and VID share the VLAN.

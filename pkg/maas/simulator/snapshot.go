@@ -144,7 +144,7 @@ func (s *Simulator) Lookup(fqdn string) []netip.Addr {
 	defer s.mu.Unlock()
 	var out []netip.Addr
 	for _, d := range s.db.dns {
-		if strings.ToLower(d.fqdn()) == name {
+		if d.domain.authoritative && strings.ToLower(d.fqdn()) == name {
 			for _, a := range d.addrs {
 				if a.ip.IsValid() {
 					out = append(out, a.ip)

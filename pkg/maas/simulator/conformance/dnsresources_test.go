@@ -301,6 +301,31 @@ func TestDomainsHaveTheirShape(t *testing.T) {
 	})
 }
 
+// MAAS keeps records in a domain that it is not authoritative for, and writes no zone for it (get_dns_config in
+// maasserver/dns/config.py): nothing but the field tells that no name there resolves.
+func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		domain := m.newDomain(t, "authoritative", "false")
+		if domain.flag("authoritative") {
+			t.Error("it was made authoritative")
+		}
+		address := m.freeAddress(t, m.subnetWithRoom(t))
+		m.freeAfter(t, address)
+		fqdn := uniqueName() + "." + domain.str("name")
+		m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
+		if got := m.create(t, "dnsresources/", "fqdn", fqdn, "ip_addresses", address).object(t); len(addressesOf(got)) != 1 {
+			t.Errorf("its record is %v", got)
+		}
+		path := "domains/" + domain.id("id") + "/"
+		if changed := m.put(t, path, "authoritative", "true").object(t); !changed.flag("authoritative") {
+			t.Error("it did not become authoritative")
+		}
+		if listed := m.get(t, path).object(t); !listed.flag("authoritative") {
+			t.Error("MAAS does not say that it is authoritative")
+		}
+	})
+}
+
 // separate_fqdn in maasserver/models/dnsresource.py: the part after the first character that no label has must be a
 // domain of MAAS, whatever domain the name ends in. It returns nothing for a text that it cannot parse at all, which no
 // caller expects.

@@ -217,6 +217,14 @@ func (m *maas) newPool(t *testing.T) object {
 	return m.create(t, "resourcepools/", "name", name, "description", "made by the conformance suite").object(t)
 }
 
+// newDomain makes a DNS domain.
+func (m *maas) newDomain(t *testing.T, pairs ...string) object {
+	t.Helper()
+	name := uniqueName() + ".example"
+	m.removeAfter(t, "domains/", "name", name, "domains/")
+	return m.create(t, "domains/", append([]string{"name", name}, pairs...)...).object(t)
+}
+
 // newTag makes a tag, and puts it on the machines.
 func (m *maas) newTag(t *testing.T, machines ...object) string {
 	t.Helper()
@@ -259,7 +267,7 @@ func (m *maas) newDNSResource(t *testing.T, pairs ...string) object {
 // leftBehind lists what still carries a name of this run when all cases have ended.
 func (m *maas) leftBehind(ctx context.Context) []string {
 	keys := map[string]string{
-		"machines/": "hostname", "zones/": "name", "resourcepools/": "name", "tags/": "name", "dnsresources/": "fqdn",
+		"machines/": "hostname", "zones/": "name", "resourcepools/": "name", "tags/": "name", "dnsresources/": "fqdn", "domains/": "name",
 	}
 	if m.facts.vmHosts {
 		keys["vm-hosts/"] = "name"
