@@ -40,7 +40,12 @@ func TestGoldenFiles(t *testing.T) {
 
 func read(t *testing.T, name string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join("testdata", name))
+	return readFile(t, filepath.Join("testdata", name))
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

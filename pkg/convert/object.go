@@ -194,7 +194,8 @@ func (o *object) convertMetadata(m mapping, kind string) {
 	}
 }
 
-// checkOther checks an object of another provider, which stays as it is, for what has to be changed by hand.
+// checkOther checks an object of another provider for what has to be changed by hand. It stays as it is, but for fields
+// without a value in one of Cluster API's own kinds.
 func (o *object) checkOther(m mapping, group, version, kind string) {
 	if isCore(group, kind) && strings.HasPrefix(version, "v1alpha") {
 		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write a new object, best as v1beta2", version)
@@ -203,6 +204,7 @@ func (o *object) checkOther(m mapping, group, version, kind string) {
 		o.checkCluster(spec)
 	}
 	o.checkReferences(m.node, "")
+	o.dropEmpty(m, group, version, kind)
 }
 
 // isCore distinguishes Cluster API's own kinds from those of other providers, whose v1alpha3 may be the newest version.
