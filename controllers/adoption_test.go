@@ -47,6 +47,11 @@ func external(host string) func(*infrav1.MaasCluster) {
 	return func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = host }
 }
 
+// annotated says that somebody else provides the endpoint.
+func annotated(c *infrav1.MaasCluster) {
+	c.Annotations = map[string]string{infrav1.CustomDNSAnnotation: ""}
+}
+
 // Whatever were published under another name would be what neither clients nor nodes use, and could not be changed any
 // more.
 func TestAnEndpointThatTheClusterHasNotIsNotMade(t *testing.T) {
@@ -56,9 +61,7 @@ func TestAnEndpointThatTheClusterHasNotIsNotMade(t *testing.T) {
 		change func(*infrav1.MaasCluster)
 		names  []string
 	}{
-		"a name of ours": {"api.example.com", func(*infrav1.MaasCluster) {}, []string{clusterName + "-", ".maas.sim"}},
-		"the user's, who has not said it here": {
-			"api.example.com", func(c *infrav1.MaasCluster) { c.Annotations = map[string]string{infrav1.CustomDNSAnnotation: ""} }, nil},
+		"a name of ours":            {"api.example.com", func(*infrav1.MaasCluster) {}, []string{clusterName + "-", ".maas.sim"}},
 		"another one of the user's": {"api.example.com", external("10.0.0.5"), []string{"10.0.0.5"}},
 		"another virtual IP":        {"10.77.0.61", at("10.77.0.60"), []string{"10.77.0.60"}},
 		"any virtual IP":            {"10.77.0.61", somewhere, nil},
@@ -88,6 +91,7 @@ func TestAnEndpointThatTheClusterHasIsMade(t *testing.T) {
 	}{
 		"the user's":                     {"api.example.com", external("api.example.com"), infrav1.ExternalEndpointReason},
 		"the user's, in capital letters": {"API.example.com", external("api.example.com"), infrav1.ExternalEndpointReason},
+		"the user's, only there":         {"api.example.com", annotated, infrav1.ExternalEndpointReason},
 		"a virtual IP":                   {"10.77.0.60", at("10.77.0.60"), infrav1.VirtualIPReason},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -154,14 +154,13 @@ var badMachineIDs = []badObject{
 }
 
 var badClusters = []badObject{
-	{"no domain", "{}", ".dnsDomain", []string{"dnsDomain is required", "controlPlaneEndpoint.host"}},
-	{"no domain, endpoint without a host", "{controlPlaneEndpoint: {port: 6443}}", ".dnsDomain", []string{"dnsDomain is required"}},
 	{"domain with a scheme", "{dnsDomain: 'http://maas'}", ".dnsDomain", []string{"DNS domain"}},
 	{"domain with an underscore", "{dnsDomain: my_maas}", ".dnsDomain", []string{"DNS domain"}},
 	{"empty endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {}}", ".controlPlaneEndpoint", []string{"at least 1"}},
 	{"endpoint is a URL", "{dnsDomain: maas, controlPlaneEndpoint: {host: 'https://api'}}", ".controlPlaneEndpoint.host", []string{"without scheme"}},
 	{"endpoint with a port in the host", "{dnsDomain: maas, controlPlaneEndpoint: {host: 'api:6443'}}", ".controlPlaneEndpoint.host", []string{"port"}},
-	{"port zero", "{dnsDomain: maas, controlPlaneEndpoint: {port: 0}}", ".controlPlaneEndpoint.port", []string{"greater than or equal to 1"}},
+	{"port below zero", "{dnsDomain: maas, controlPlaneEndpoint: {port: -1}}", ".controlPlaneEndpoint.port", []string{"greater than or equal to 0"}},
+	{"a virtual IP without a domain, nor a host", "{virtualIP: {address: 10.0.0.5}, controlPlaneEndpoint: {host: '', port: 0}}", ".dnsDomain", []string{"virtualIP needs dnsDomain"}},
 	{"port too high", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 70000}}", ".controlPlaneEndpoint.port", []string{"65535"}},
 	{"port is a string", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: '6443'}}", ".controlPlaneEndpoint.port", []string{"integer"}},
 	{"a virtual IP of no kind", "{dnsDomain: maas, virtualIP: {}}", ".virtualIP", []string{"either address or subnet"}},

@@ -99,17 +99,16 @@ const (
 // APIEndpoint is where the workload cluster's Kubernetes API is reached.
 // +kubebuilder:validation:MinProperties=1
 type APIEndpoint struct {
-	// host is the DNS name or IP address of the API endpoint, without scheme and port.
+	// host is the DNS name or IP address of the API endpoint, without scheme and port. An empty text is no host.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="isIP(self) || !format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="host must be a DNS name or an IP address, without scheme, port or path, for example api.example.com"
+	// +kubebuilder:validation:XValidation:rule="self == \"\" || isIP(self) || !format.dns1123Subdomain().validate(self.lowerAscii()).hasValue()",message="host must be a DNS name or an IP address, without scheme, port or path, for example api.example.com"
 	Host string `json:"host,omitempty"`
 
-	// port is the TCP port of the API endpoint. Default: the port in Cluster.spec.clusterNetwork.apiServerPort, else
-	// 6443.
+	// port is the TCP port of the API endpoint. Default, also for 0: the port in
+	// Cluster.spec.clusterNetwork.apiServerPort, else 6443.
 	// +optional
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 }
@@ -205,14 +204,13 @@ func DefaultLXDHostConfig() LXDHostConfig {
 
 // MaasClusterSpec is the desired state of a MaasCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
-// +kubebuilder:validation:XValidation:rule="has(self.dnsDomain) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host))",fieldPath=".dnsDomain",reason=FieldValueRequired,message="dnsDomain is required (a domain that MAAS serves), or set controlPlaneEndpoint.host to use an endpoint of your own"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.lxdControlPlaneCluster) || !self.lxdControlPlaneCluster || (oldSelf.hasValue() && has(oldSelf.value().virtualIP) && has(oldSelf.value().lxdControlPlaneCluster) && oldSelf.value().lxdControlPlaneCluster)",optionalOldSelf=true,fieldPath=".virtualIP",message="virtualIP is not for clusters of VM hosts (lxdControlPlaneCluster): MAAS takes the address for one of the host's own, and drops the reservation. Use dnsDomain alone, or an endpoint of your own in controlPlaneEndpoint.host"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || !has(self.controlPlaneEndpoint) || !has(self.controlPlaneEndpoint.host) || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || self.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || self.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 type MaasClusterSpec struct {
 	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows
-	// the control planes.
+	// the control planes. It is not needed where you or the control-plane provider provide the endpoint.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -220,8 +218,10 @@ type MaasClusterSpec struct {
 	DNSDomain string `json:"dnsDomain,omitempty"`
 
 	// controlPlaneEndpoint is where the Kubernetes API is reached. If it is empty, MAAS keeps a name in dnsDomain, or
-	// an address with virtualIP. If you set a host, it is kept, and you provide the endpoint: MAAS's DNS is not
-	// touched. It can't be changed: kubeconfigs, certificates and kubelets contain it.
+	// an address with virtualIP; without dnsDomain, or with the annotation spectrocloud.com/custom-dns-provided, it
+	// becomes that of the Cluster as soon as the control-plane provider has set it there. If you set a host, it is kept,
+	// and you provide the endpoint: MAAS's DNS is not touched. It can't be changed: kubeconfigs, certificates and
+	// kubelets contain it.
 	// +optional
 	ControlPlaneEndpoint APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
@@ -344,10 +344,10 @@ type MaasCluster struct {
 
 	// spec is the desired state.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is immutable: the API endpoint's name would change; create a new cluster"
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.host) && self.controlPlaneEndpoint.host == oldSelf.controlPlaneEndpoint.host)",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.port) || (has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) && self.controlPlaneEndpoint.port == oldSelf.controlPlaneEndpoint.port)",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once it is set: kubeconfigs name it; create a new cluster"
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.controlPlaneEndpoint) || !has(oldSelf.controlPlaneEndpoint.host) || (has(self.virtualIP) == has(oldSelf.virtualIP) && (!has(self.virtualIP) || self.virtualIP == oldSelf.virtualIP))",fieldPath=".virtualIP",message="virtualIP can't be changed once the cluster has an API endpoint: certificates and kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.dnsDomain) || (has(self.dnsDomain) && self.dnsDomain == oldSelf.dnsDomain) || (oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" && !has(oldSelf.virtualIP))",fieldPath=".dnsDomain",message="dnsDomain can't be changed once the cluster has an API endpoint, whose name is in it, nor while virtualIP is set: create a new cluster; or, before there is an endpoint, remove virtualIP first"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || self.?controlPlaneEndpoint.?host.orValue(\"\") == oldSelf.controlPlaneEndpoint.host",fieldPath=".controlPlaneEndpoint.host",message="controlPlaneEndpoint.host is immutable once it is set: certificates and kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || oldSelf.?controlPlaneEndpoint.?port.orValue(0) == 0 || self.?controlPlaneEndpoint.?port.orValue(0) == oldSelf.controlPlaneEndpoint.port",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once the host is set: kubeconfigs name it; create a new cluster"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || (has(self.virtualIP) == has(oldSelf.virtualIP) && (!has(self.virtualIP) || self.virtualIP == oldSelf.virtualIP))",fieldPath=".virtualIP",message="virtualIP can't be changed once the cluster has an API endpoint: certificates and kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.lxdControlPlaneCluster) || !oldSelf.lxdControlPlaneCluster || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdControlPlaneCluster",message="lxdControlPlaneCluster can't be turned off: VMs of other clusters may run on the nodes; delete the cluster instead"
 	Spec MaasClusterSpec `json:"spec"`
 

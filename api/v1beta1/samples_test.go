@@ -105,8 +105,12 @@ var goodClusters = map[string]string{
 dnsDomain: maas
 controlPlaneEndpoint: {host: 10.77.0.5}
 `,
-	"an endpoint by IPv6 address": "controlPlaneEndpoint: {host: 'fd00::1'}",
-	"only the port":               "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}",
+	"an endpoint by IPv6 address":           "controlPlaneEndpoint: {host: 'fd00::1'}",
+	"the control-plane provider's endpoint": "{}",
+	// Clients with the types of the provider before this one write all fields.
+	"the empty endpoint of a typed client": "{dnsDomain: maas, controlPlaneEndpoint: {host: '', port: 0}}",
+	"an empty endpoint, and a virtual IP":  "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}, controlPlaneEndpoint: {host: '', port: 0}}",
+	"only the port":                        "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}",
 	"in full": `
 dnsDomain: k8s.example.com
 failureDomains: [az1, az2, az3]

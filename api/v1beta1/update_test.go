@@ -72,10 +72,25 @@ var allowedMachineUpdates = []update{
 }
 
 var refusedClusterUpdates = []update{
-	{"domain", "{dnsDomain: maas}", "{dnsDomain: other}", ".dnsDomain", []string{"immutable", "new cluster"}},
+	{
+		"domain", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{dnsDomain: other, controlPlaneEndpoint: {host: a}}",
+		".dnsDomain", []string{"can't be changed once", "new cluster"},
+	},
 	{
 		"domain removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{controlPlaneEndpoint: {host: a}}",
-		".dnsDomain", []string{"immutable"},
+		".dnsDomain", []string{"can't be changed once"},
+	},
+	{ // An address may be reserved under the name in it.
+		"domain of a virtual IP", "{dnsDomain: maas, virtualIP: {address: 10.0.0.5}}", "{dnsDomain: other}",
+		".dnsDomain", []string{"remove virtualIP first"},
+	},
+	{
+		"host of the endpoint emptied", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}",
+		"{dnsDomain: maas, controlPlaneEndpoint: {host: '', port: 1}}", ".controlPlaneEndpoint.host", []string{"immutable once"},
+	},
+	{
+		"port of the endpoint emptied", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}",
+		"{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 0}}", ".controlPlaneEndpoint.port", []string{"immutable once"},
 	},
 	{
 		"host of the endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{dnsDomain: maas, controlPlaneEndpoint: {host: b}}",
@@ -120,6 +135,10 @@ var allowedClusterUpdates = []update{
 	{name: "virtual IP recorded as it was written", from: "{dnsDomain: maas, virtualIP: {address: 'FD00::5'}}", to: "{dnsDomain: maas, virtualIP: {address: 'FD00::5'}, controlPlaneEndpoint: {host: 'FD00::5', port: 6443}}"},
 	{name: "virtual IP corrected before there is an endpoint", from: "{dnsDomain: maas, virtualIP: {address: 10.0.0.5}}", to: "{dnsDomain: maas, virtualIP: {address: 10.0.0.6}}"},
 	{name: "no virtual IP after all", from: "{dnsDomain: maas, virtualIP: {subnet: 10.0.0.0/24}}", to: "{dnsDomain: maas}"},
+	{name: "a typo in the domain before there is an endpoint", from: "{dnsDomain: mass}", to: "{dnsDomain: maas}"},
+	{name: "the control-plane provider's endpoint taken", from: "{}", to: "{controlPlaneEndpoint: {host: 192.0.2.10, port: 30443}}"},
+	{name: "its port taken instead of another", from: "{controlPlaneEndpoint: {port: 6443}}", to: "{controlPlaneEndpoint: {host: 192.0.2.10, port: 30443}}"},
+	{name: "endpoint recorded in an empty one", from: "{dnsDomain: maas, controlPlaneEndpoint: {host: '', port: 0}}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 6443}}"},
 	{name: "endpoint recorded", from: "{dnsDomain: maas}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 6443}}"},
 	{name: "host recorded beside a port", from: "{dnsDomain: maas, controlPlaneEndpoint: {port: 443}}", to: "{dnsDomain: maas, controlPlaneEndpoint: {host: a.maas, port: 443}}"},
 	{name: "port recorded beside a host", from: "{controlPlaneEndpoint: {host: a}}", to: "{controlPlaneEndpoint: {host: a, port: 6443}}"},

@@ -180,7 +180,8 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 		SecretClient:     kubeconfigs{secrets},
 		WatchFilterValue: opts.reconcile.WatchFilter,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
-			return cluster.Spec.InfrastructureRef.Kind == "MaasCluster"
+			ref := cluster.Spec.InfrastructureRef
+			return ref.Kind == "MaasCluster" && ref.APIGroup == infrav1.GroupVersion.Group
 		},
 		Cache:  workloads,
 		Client: setup.ClusterCacheClientOptions(controllerName, workloadQPS, workloadBurst),

@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -45,10 +43,9 @@ func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) *verdict {
 }
 
 func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
-	maasCluster := &infrav1.MaasCluster{}
-	key := client.ObjectKey{Namespace: v.cluster.Namespace, Name: v.cluster.Spec.InfrastructureRef.Name}
-	if err := r.Client.Get(ctx, key, maasCluster); err != nil {
-		return fmt.Errorf("reading MaasCluster %s: %w", key, err)
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, v.cluster)
+	if err != nil {
+		return err
 	}
 	s, err := r.Scopes.Cluster(ctx, v.cluster, maasCluster)
 	if err != nil {

@@ -190,12 +190,12 @@ func (r *Reconciler) workersOf(ctx context.Context, namespace, name string, of f
 	if annotations.HasPaused(set) {
 		o.paused = "its MachineSet"
 	}
-	controller := metav1.GetControllerOf(set)
-	if controller == nil || controller.Kind != "MachineDeployment" {
+	name = clusters.OwnerName(set, "MachineDeployment")
+	if name == "" {
 		return o, of, nil
 	}
 	deployment := &clusterv1.MachineDeployment{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: controller.Name}, deployment); err != nil {
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
 		return nil, nil, client.IgnoreNotFound(err)
 	}
 	o.follow(deployment)

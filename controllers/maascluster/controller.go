@@ -138,10 +138,10 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 	if apierrors.IsNotFound(err) {
 		return r.withoutCluster(ctx, object.GetNamespace(), name)
 	}
-	if err != nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
+	if err != nil {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	return clusters.Requests(cluster)
 }
 
 // withoutCluster wakes the MaasClusters of a Cluster that is gone before its machines, as when its namespace is deleted.

@@ -5,6 +5,7 @@ package maascluster
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -45,17 +46,30 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, re
 	}
 }
 
-// reconcileExternal takes the user's endpoint as it is.
+// reconcileExternal takes the user's endpoint as it is, or that of the Cluster, where whoever runs the control plane
+// has set it.
 func (r *Reconciler) reconcileExternal(s *scope.Cluster) error {
-	endpoint := &s.MaasCluster.Spec.ControlPlaneEndpoint
-	if endpoint.Host == "" {
-		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason,
-			"the annotation %s says that you provide the API endpoint: set spec.controlPlaneEndpoint.host", infrav1.CustomDNSAnnotation)
+	endpoint, given := &s.MaasCluster.Spec.ControlPlaneEndpoint, s.Cluster.Spec.ControlPlaneEndpoint
+	if endpoint.Host == "" && given.Host == "" {
+		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.ExternalEndpointReason, "%s", awaitsEndpoint(s))
 		return nil
+	}
+	if endpoint.Host == "" {
+		*endpoint = infrav1.APIEndpoint{Host: given.Host, Port: cmp.Or(given.Port, endpoint.Port)}
 	}
 	r.reachedAt(s, endpoint.Host, endpoint.Host)
 	endpointReady(s, infrav1.ExternalEndpointReason)
 	return nil
+}
+
+// awaitsEndpoint says what sets the endpoint that somebody else provides.
+func awaitsEndpoint(s *scope.Cluster) string {
+	why, or := "the annotation "+infrav1.CustomDNSAnnotation+" says that MAAS provides no API endpoint", ""
+	if !s.Annotated() {
+		why, or = "without spec.dnsDomain, MAAS provides no API endpoint", ", or spec.dnsDomain to a domain that MAAS serves"
+	}
+	return fmt.Sprintf("%s: waiting for the control-plane provider to set spec.controlPlaneEndpoint of Cluster %s; if you provide it, set "+
+		"spec.controlPlaneEndpoint.host of the MaasCluster%s", why, s.Cluster.Name, or)
 }
 
 // reconcileRecord keeps the control planes' addresses in the DNS record.

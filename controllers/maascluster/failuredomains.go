@@ -257,8 +257,8 @@ func (r *Reconciler) templateToCluster(ctx context.Context, object client.Object
 		return nil
 	}
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
-	if err != nil || cluster == nil || cluster.Spec.InfrastructureRef.Kind != "MaasCluster" {
+	if err != nil || cluster == nil {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	return clusters.Requests(cluster)
 }

@@ -287,7 +287,7 @@ func (r *Reconciler) hostNodeToCluster(key client.ObjectKey) handler.MapFunc {
 		if err := r.Client.Get(ctx, key, cluster); err != nil {
 			return nil
 		}
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: key.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+		return clusters.Requests(cluster)
 	}
 }
 

@@ -186,8 +186,12 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 		return r.finishDeletion(ctx, m, givenBack)
 	}
 	if m.maasCluster == nil {
-		notDeployed(m.maasMachine, infrav1.WaitingForClusterInfrastructureReason,
-			"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)
+		p := clusters.OtherInfrastructure(m.cluster)
+		if p == nil {
+			p = &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: fmt.Sprintf(
+				"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)}
+		}
+		notDeployed(m.maasMachine, p.Reason, "%s", p.Message)
 		return ctrl.Result{RequeueAfter: report.MendRetry}, nil
 	}
 	steps := r.bareMetalDeletion()

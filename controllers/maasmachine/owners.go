@@ -75,16 +75,12 @@ func (r *Reconciler) original(ctx context.Context, m *owners) (*infrav1.MaasClus
 
 // maasCluster finds the MaasCluster of a Cluster, by its label if the Cluster itself is gone; nil if there is none.
 func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
-	if name := cluster.Spec.InfrastructureRef.Name; name != "" {
-		maasCluster := &infrav1.MaasCluster{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, maasCluster)
-		if apierrors.IsNotFound(err) {
+	if cluster.Spec.InfrastructureRef.IsDefined() {
+		maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
+		if apierrors.IsNotFound(err) || clusters.OtherInfrastructure(cluster) != nil {
 			return nil, nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the MaasCluster: %w", err)
-		}
-		return maasCluster, nil
+		return maasCluster, err
 	}
 	list := &infrav1.MaasClusterList{}
 	err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
@@ -115,11 +111,10 @@ func blocker(m *owners) *report.Problem {
 		}
 	}
 	switch {
-	case m.maasCluster != nil && m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" && annotations.IsExternallyManaged(m.maasCluster):
-		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: fmt.Sprintf(
-			"the MaasCluster is managed externally (annotation %s): whoever manages it must set its annotation %s, once, "+
-				"to %d random characters of a-z and 0-9",
-			clusterv1.ManagedByAnnotation, infrav1.OwnerIDAnnotation, maas.OwnerIDLength)}
+	case m.maasCluster == nil && clusters.OtherInfrastructure(m.cluster) != nil:
+		return clusters.OtherInfrastructure(m.cluster)
+	case m.maasCluster != nil && annotations.IsExternallyManaged(m.maasCluster) && m.waitsForItsManager(deployed):
+		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: m.managersTask()}
 	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster)):
 		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: "the cluster's infrastructure is not provisioned yet"}
 	case m.original != nil:
@@ -130,6 +125,23 @@ func blocker(m *owners) *report.Problem {
 		return &report.Problem{Reason: infrav1.WaitingForBootstrapDataReason, Message: "waiting for the bootstrap data Secret"}
 	}
 	return nil
+}
+
+// waitsForItsManager reports whether a MaasCluster that is managed externally lacks what its manager must set.
+func (m *owners) waitsForItsManager(deployed bool) bool {
+	return m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster))
+}
+
+// managersTask says what a MaasCluster that is managed externally lacks, and who must set it.
+func (m *owners) managersTask() string {
+	task := "status.initialization.provisioned to true"
+	if m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
+		task = fmt.Sprintf("the annotation %s, once, to %d random characters of a-z and 0-9", infrav1.OwnerIDAnnotation, maas.OwnerIDLength)
+	}
+	return fmt.Sprintf("MaasCluster %s is managed externally (annotation %s: %q): that controller, or a person, must set its %s; "+
+		"or remove the annotation %s, and this provider does both, and takes the endpoint of Cluster %s",
+		m.maasCluster.Name, clusterv1.ManagedByAnnotation, m.maasCluster.Annotations[clusterv1.ManagedByAnnotation], task,
+		clusterv1.ManagedByAnnotation, m.cluster.Name)
 }
 
 func provisioned(cluster *clusterv1.Cluster) bool {

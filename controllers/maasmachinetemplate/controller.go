@@ -116,13 +116,12 @@ type offer struct {
 
 // offer reads it from MAAS; it is empty while the cluster is being deleted.
 func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate) (offer, error) {
-	ref := cluster.Spec.InfrastructureRef
-	if ref.Kind != "MaasCluster" || !cluster.DeletionTimestamp.IsZero() {
+	if _, is := clusters.MaasClusterKey(cluster); !is || !cluster.DeletionTimestamp.IsZero() {
 		return offer{}, nil
 	}
-	maasCluster := &infrav1.MaasCluster{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, maasCluster); err != nil {
-		return offer{}, fmt.Errorf("reading the MaasCluster: %w", err)
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
+	if err != nil {
+		return offer{}, err
 	}
 	if !maasCluster.DeletionTimestamp.IsZero() {
 		return offer{}, nil

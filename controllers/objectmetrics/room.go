@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 )
 
@@ -93,10 +94,8 @@ func (m *Collector) collectTemplates(ctx context.Context, metrics chan<- prometh
 
 // clusterOf returns the Cluster that a template belongs to.
 func clusterOf(template *infrav1.MaasMachineTemplate) string {
-	for _, owner := range template.OwnerReferences {
-		if owner.Kind == "Cluster" {
-			return template.Namespace + "/" + owner.Name
-		}
+	if name := clusters.OwnerName(template, "Cluster"); name != "" {
+		return template.Namespace + "/" + name
 	}
 	return ""
 }

@@ -65,10 +65,8 @@ func (o owner) template() string {
 	if o.controlPlane {
 		return clusters.InfrastructureTemplate(o.Unstructured)
 	}
-	if o.text("spec", "template", "spec", "infrastructureRef", "kind") != "MaasMachineTemplate" {
-		return ""
-	}
-	return o.text("spec", "template", "spec", "infrastructureRef", "name")
+	ref, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "spec", "infrastructureRef")
+	return clusters.MachineTemplate(ref)
 }
 
 func (o owner) replicas() int {

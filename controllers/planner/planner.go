@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
@@ -211,12 +212,12 @@ func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objec
 	if err := p.get(ctx, given, "Cluster", key, cluster); err != nil {
 		return nil, err
 	}
-	ref := cluster.Spec.InfrastructureRef
-	if ref.Kind != "MaasCluster" {
-		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key, cmp.Or(ref.Kind, "ClusterClass's"))
+	maasClusterKey, is := clusters.MaasClusterKey(cluster)
+	if !is {
+		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key, cmp.Or(cluster.Spec.InfrastructureRef.Kind, "ClusterClass's"))
 	}
 	maasCluster := &infrav1.MaasCluster{}
-	if err := p.get(ctx, given, "MaasCluster", client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, maasCluster); err != nil {
+	if err := p.get(ctx, given, "MaasCluster", maasClusterKey, maasCluster); err != nil {
 		return nil, err
 	}
 	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" { // It is not there yet: any will do.

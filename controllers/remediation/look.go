@@ -66,11 +66,12 @@ func (r *Reconciler) subject(ctx context.Context, remediation *infrav1.MaasRemed
 	if err != nil {
 		return nil, fmt.Errorf("reading the Cluster: %w", err)
 	}
-	if machine.Spec.InfrastructureRef.Kind != "MaasMachine" {
+	key, is := clusters.MaasMachineKey(machine)
+	if !is {
 		return s, nil
 	}
 	maasMachine := &infrav1.MaasMachine{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.InfrastructureRef.Name}, maasMachine)
+	err = r.Client.Get(ctx, key, maasMachine)
 	if err == nil {
 		s.maasMachine = maasMachine
 	}
@@ -124,10 +125,9 @@ func (r *Reconciler) lookAtMachine(ctx context.Context, s *subject) (facts, erro
 
 // scope returns the machine with its MAAS, as far as anything there can be proven to be ours.
 func (r *Reconciler) scope(ctx context.Context, s *subject) (*scope.Machine, error) {
-	maasCluster := &infrav1.MaasCluster{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: s.cluster.Spec.InfrastructureRef.Name}, maasCluster)
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, s.cluster)
 	if err != nil {
-		return nil, fmt.Errorf("reading the MaasCluster: %w", err)
+		return nil, err
 	}
 	if p := clusters.OwnerProblem(maasCluster, s.maasMachine); p != nil {
 		return nil, report.NotReady(*p)

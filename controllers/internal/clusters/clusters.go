@@ -5,6 +5,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -35,12 +36,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cluster string) (
 
 // NameOf returns the name of the Cluster that a MaasCluster belongs to.
 func NameOf(c *infrav1.MaasCluster) string {
-	for _, owner := range c.OwnerReferences {
-		if owner.Kind == "Cluster" {
-			return owner.Name
-		}
-	}
-	return c.Labels[clusterv1.ClusterNameLabel]
+	return cmp.Or(OwnerName(c, "Cluster"), c.Labels[clusterv1.ClusterNameLabel])
 }
 
 // Homes returns the MAAS of each Cluster, as far as its MaasCluster records it. Whoever may write a MaasCluster may write that:

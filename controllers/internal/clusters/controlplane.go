@@ -81,9 +81,9 @@ func InfrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
 		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"}, {"spec", "infrastructureRef"},
 	} {
-		ref, found, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
-		if found && ref["kind"] == "MaasMachineTemplate" {
-			return ref["name"]
+		ref, _, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
+		if name := MachineTemplate(ref); name != "" {
+			return name
 		}
 	}
 	return ""

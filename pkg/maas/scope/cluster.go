@@ -255,7 +255,6 @@ const (
 // comes later does not turn MAAS's name into the user's.
 func (c *Cluster) Endpoint() Endpoint {
 	host := c.host()
-	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
 	switch {
 	case c.MaasCluster.Spec.VirtualIP != nil:
 		return EndpointVirtualIP
@@ -263,26 +262,37 @@ func (c *Cluster) Endpoint() Endpoint {
 		return EndpointExternal
 	case c.owns(host):
 		return EndpointDNS
-	case host != "" || annotated:
+	case host != "" || c.Annotated():
 		return EndpointExternal
 	}
 	return EndpointDNS
 }
 
 // Host returns the host of the endpoint that the MaasCluster has, or would get: a name, an address, or the subnet of a
-// virtual IP; "" if the user must set it.
+// virtual IP. If somebody else provides it, that is the Cluster's; "" while it has none.
 func (c *Cluster) Host() string {
 	recorded := c.MaasCluster.Spec.ControlPlaneEndpoint.Host
-	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
 	switch vip := c.MaasCluster.Spec.VirtualIP; {
 	case recorded != "":
 		return recorded
 	case vip != nil:
 		return cmp.Or(vip.Address, vip.Subnet)
-	case annotated && c.Endpoint() == EndpointExternal:
-		return ""
+	case c.isProvided():
+		return c.Cluster.Spec.ControlPlaneEndpoint.Host
 	}
 	return c.EndpointName()
+}
+
+// isProvided reports whether the MaasCluster says that somebody else provides the endpoint: the user, or whoever runs
+// the control plane.
+func (c *Cluster) isProvided() bool {
+	return c.Endpoint() == EndpointExternal && (c.Annotated() || c.MaasCluster.Spec.DNSDomain == "")
+}
+
+// Annotated reports whether the MaasCluster has CustomDNSAnnotation.
+func (c *Cluster) Annotated() bool {
+	_, annotated := c.MaasCluster.Annotations[infrav1.CustomDNSAnnotation]
+	return annotated
 }
 
 // EndpointDiffers reports whether the Cluster's endpoint differs from the one that the MaasCluster has, or would get.

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+)
+
+// The kinds that references of Cluster API lead to.
+const (
+	maasClusterKind  = "MaasCluster"
+	maasMachineKind  = "MaasMachine"
+	maasTemplateKind = "MaasMachineTemplate"
+)
+
+// MaasClusterKey returns which MaasCluster is the infrastructure of a Cluster. It is false if none is: the Cluster's
+// infrastructure may be another provider's, with an object of the same name.
+func MaasClusterKey(cluster *clusterv1.Cluster) (key client.ObjectKey, is bool) {
+	ref := cluster.Spec.InfrastructureRef
+	return client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, isOurs(ref, maasClusterKind)
+}
+
+// MaasMachineKey returns which MaasMachine is the infrastructure of a Machine. It is false if none is.
+func MaasMachineKey(machine *clusterv1.Machine) (key client.ObjectKey, is bool) {
+	ref := machine.Spec.InfrastructureRef
+	return client.ObjectKey{Namespace: machine.Namespace, Name: ref.Name}, isOurs(ref, maasMachineKind)
+}
+
+func isOurs(ref clusterv1.ContractVersionedObjectReference, kind string) bool {
+	return ref.Kind == kind && ref.APIGroup == infrav1.GroupVersion.Group
+}
+
+// MaasClusterOf reads the MaasCluster that is the infrastructure of a Cluster. Errors: a *report.NotReadyError if the
+// infrastructure is of another kind, and NotFound of Kubernetes.
+func MaasClusterOf(ctx context.Context, c client.Reader, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
+	key, is := MaasClusterKey(cluster)
+	if !is {
+		return nil, report.NotReady(*OtherInfrastructure(cluster))
+	}
+	maasCluster := &infrav1.MaasCluster{}
+	if err := c.Get(ctx, key, maasCluster); err != nil {
+		return nil, fmt.Errorf("reading MaasCluster %s: %w", key, err)
+	}
+	return maasCluster, nil
+}
+
+// OtherInfrastructure is why a Cluster has no MaasCluster, though its infrastructureRef names an object; nil if it names
+// none, or a MaasCluster.
+func OtherInfrastructure(cluster *clusterv1.Cluster) *report.Problem {
+	ref := cluster.Spec.InfrastructureRef
+	if _, is := MaasClusterKey(cluster); is || !ref.IsDefined() {
+		return nil
+	}
+	return &report.Problem{
+		Reason: infrav1.WaitingForClusterInfrastructureReason, RetryAfter: report.MendRetry,
+		Message: fmt.Sprintf("spec.infrastructureRef of Cluster %s names the %s %s of %s: machines in MAAS need a Cluster with a MaasCluster",
+			cluster.Name, ref.Kind, ref.Name, ref.APIGroup),
+	}
+}
+
+// Requests wakes the MaasCluster of a Cluster.
+func Requests(cluster *clusterv1.Cluster) []reconcile.Request {
+	key, is := MaasClusterKey(cluster)
+	if !is {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// OwnerName returns the name of the first owner of one of Cluster API's kinds; "" if there is none.
+func OwnerName(object metav1.Object, kind string) string {
+	for _, owner := range object.GetOwnerReferences() {
+		if isClusterAPIs(owner, kind) {
+			return owner.Name
+		}
+	}
+	return ""
+}
+
+func isClusterAPIs(owner metav1.OwnerReference, kind string) bool {
+	version, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && version.Group == clusterv1.GroupVersion.Group && owner.Kind == kind
+}
+
+// MachineTemplate returns the name in a reference to a MaasMachineTemplate, in either version of Cluster API's contract;
+// "" if the reference is to another kind.
+func MachineTemplate(ref map[string]string) string {
+	version, err := schema.ParseGroupVersion(ref["apiVersion"])
+	group := cmp.Or(ref["apiGroup"], version.Group, infrav1.GroupVersion.Group)
+	if err != nil || ref["kind"] != maasTemplateKind || group != infrav1.GroupVersion.Group {
+		return ""
+	}
+	return ref["name"]
+}
