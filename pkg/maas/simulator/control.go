@@ -33,6 +33,7 @@ func controlMissing(what, name string) error {
 //	GET    /control/machines/{id}             one, by system id or hostname
 //	POST   /control/machines/{id}/power       {"power": "on"|"off", "unnoticed": bool}
 //	POST   /control/machines/{id}/fail        {"operation": "deploy"|..., "message": text, "now": bool}
+//	POST   /control/machines/{id}/sync        {"networks", "disks"}: the deployed machine reports its hardware
 //	POST   /control/machines/{id}/status      {"status": short name}: set it, whatever MAAS's table says
 //	POST   /control/fail-next                 {"operation", "message"}: the next machine that does it fails
 //	GET    /control/vm-hosts                  the hosts with the VMs that really are on them
@@ -54,6 +55,7 @@ func (s *Simulator) controlHandler() http.Handler {
 	handle("GET /control/machines/{id}", s.controlMachine)
 	handle("POST /control/machines/{id}/power", s.controlPower)
 	handle("POST /control/machines/{id}/fail", s.controlFail)
+	handle("POST /control/machines/{id}/sync", s.controlSync)
 	handle("POST /control/machines/{id}/status", s.controlStatus)
 	handle("POST /control/fail-next", s.controlFailNext)
 	handle("GET /control/vm-hosts", func(*http.Request) (any, error) { return s.VMHosts(), nil })

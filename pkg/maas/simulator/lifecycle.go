@@ -306,7 +306,7 @@ func (s *Simulator) clearOwnership(m *machine) {
 // machine is Ready.
 func (s *Simulator) letGo(m *machine) {
 	m.agentName, m.osystem, m.series, m.hweKernel, m.userData = "", "", "", "", nil
-	m.hwSync, m.netboot, m.willHost = false, true, ""
+	m.hwSync, m.lastSync, m.netboot, m.willHost = false, time.Time{}, true, ""
 	for key, lab := range s.lab {
 		if lab.installedOn == m.systemID {
 			delete(s.lab, key)

@@ -277,6 +277,7 @@ type machine struct {
 	minHWEKernel     string
 	ephemeral        bool
 	hwSync           bool
+	lastSync         time.Time         // zero: none since the deployment
 	hardware         map[string]string // what commissioning found, by hardwareKeys
 	crashDump        bool
 	userData         []byte

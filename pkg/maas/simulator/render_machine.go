@@ -44,8 +44,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 		"zone": renderZone(m.zone), "pool": renderPool(m.pool), "disable_ipv4": false,
 		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
 		"special_filesystems": []any{},
-		"last_sync":           nil, "next_sync": nil, "sync_interval": nil, "enable_hw_sync": m.hwSync,
-		"hardware_info": hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
+		"hardware_info":       hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
 	}
 	if m.owner != nil {
 		out["owner"] = m.owner.name
@@ -61,6 +60,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 			}
 		}
 	}
+	m.renderSync(out)
 	if s.version.atLeast(5) {
 		out["error_description"] = m.errorDescription
 	}
