@@ -601,6 +601,34 @@ func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// A virtual IP that MAAS saw on a VM host, at its last look, does not come with the machine to the next one that gets it.
+func TestAHostThatHeldAVirtualIPIsGivenBackWithoutIt(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	own := m.Status.Addresses[0].Address
+	card, mac := w.metal(m.Spec.SystemID).Interfaces[0].Name, w.metal(m.Spec.SystemID).Interfaces[0].MAC
+	w.maas.SetHostNetworks("lxd-a", []simulator.HostNetwork{
+		{Name: card, Kind: simulator.NetworkPhysical, MAC: mac},
+		{Name: "br0", Kind: simulator.NetworkBridge, MAC: mac, Ports: []string{card}, Addresses: []netip.Prefix{
+			netip.MustParsePrefix(own + "/24"), netip.MustParsePrefix(virtualIP + "/32"),
+		}},
+	})
+	node := w.joined(m)
+	w.registers(node, "10.77.0.11:8443")
+	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
+	w.await("MAAS takes the virtual IP for the machine's", m, func(context.Context) bool { return w.inUse(virtualIP) })
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(m)
+	if mode := w.linkMode(m, card); mode != maas.LinkModeAuto || w.inUse(virtualIP) {
+		t.Errorf("%s is left with a %s address; the virtual IP is in use: %v", card, mode, w.inUse(virtualIP))
+	}
+	w.deleteCluster(cluster)
+}
+
 // A machine that becomes a VM host gets its bridge before it is deployed, unless it already has one.
 func TestAHostGetsItsBridge(t *testing.T) {
 	t.Parallel()

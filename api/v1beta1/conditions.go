@@ -129,6 +129,10 @@ const (
 	// WaitingForBootstrapDataReason: the bootstrap provider has not written the user data yet.
 	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
 
+	// SpecImpossibleReason: the spec asks for what no machine can have, or what would harm. The message names the field.
+	// No machine is taken.
+	SpecImpossibleReason = "SpecImpossible"
+
 	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
 	NoMachineAvailableReason = "NoMachineAvailable"
 

@@ -580,12 +580,16 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(ga|hwe)-[0-9]{2}[.][0-9]{2}(-[a-z]+)*$')",message="kernel is the name of an Ubuntu kernel in MAAS, for example ga-24.04 or hwe-24.04-lowlatency"
 	Kernel string `json:"kernel,omitempty"`
 
-	// kernelCrashDump has the machine write a dump when its kernel crashes. It needs MAAS 3.6; older ones ignore it.
+	// kernelCrashDump has the machine write a dump when its kernel crashes. It needs MAAS 3.6, and a machine with at least
+	// 4 cores, 6 GiB to 2 TiB of memory, and the architecture amd64, arm64 or s390x. Elsewhere MAAS deploys without it, and
+	// the event NoKernelCrashDump says so.
 	// +optional
 	KernelCrashDump bool `json:"kernelCrashDump,omitempty"`
 
 	// hardwareSync has the machine tell MAAS of changes of its hardware while it runs, every 15 minutes unless MAAS's
-	// settings say otherwise. MAAS installs a service for it.
+	// settings say otherwise. MAAS installs a service for it. MAAS takes all that it reports for the machine's own, also
+	// virtual addresses; the links of its network cards are restored when it is given back. It is refused for control planes of
+	// a cluster with a virtual IP.
 	// +optional
 	HardwareSync bool `json:"hardwareSync,omitempty"`
 

@@ -169,6 +169,9 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 		r.forgive(ctx, l)
 		m.Status.Initialization.Provisioned = ptr.To(true)
 		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas.SystemID, addresses[0].Address)
+		if why := withoutCrashDump(m.Spec, l.maas); why != "" {
+			r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas.SystemID, why)
+		}
 	}
 	report.SetTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
 	l.Inventory.Observe(l.maas.SystemID, inventory.Settled)

@@ -19,10 +19,10 @@ import (
 )
 
 // interfaces makes the interfaces of spec.interfaces, before network links them. How they were is recorded with the first
-// call. What another object of ours left on the machine is undone first.
+// call, or, if only MAAS will change them, without one. What another object of ours left on the machine is undone first.
 func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	wanted, before := l.Interfaces(), arrangement(l.MaasMachine)
-	if !deployable(l.maas) || (len(wanted) == 0 && before == nil) {
+	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
 		return proceed, nil
 	}
 	isOwn := before != nil && before.Owner == string(l.MaasMachine.UID)
@@ -35,6 +35,10 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if before != nil && !isOwn {
 		return r.undoOther(ctx, l, before)
 	}
+	if len(wanted) == 0 {
+		before = arrangementOf(l, wanted)
+		return proceed, l.record.Write(ctx, func(m client.Object) { annotateArrangement(m, before) })
+	}
 	now, err := l.Inventory.Read(ctx, l.maas.SystemID) // What is recorded, and compared, must not be old.
 	if err != nil {
 		return proceed, err
@@ -43,7 +47,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return waitAtMost(report.UnknownRetry), nil
 	}
 	if before == nil {
-		before = machine.NewArrangement(string(l.MaasMachine.UID), now, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
+		before = arrangementOf(l, wanted)
 	}
 	err = r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.Arrange(ctx, permit, now, wanted)
@@ -51,6 +55,16 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	}, func(m client.Object) { annotateArrangement(m, before) })
 	return proceed, err
 }
+
+// arrangementOf returns what becomes of the interfaces of a machine that nothing was done to yet.
+func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangement {
+	a := machine.NewArrangement(string(l.MaasMachine.UID), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
+	a.Reread = isReread(l)
+	return a
+}
+
+// isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
+func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }
 
 // undoOther undoes what another object of ours did to the machine, which is ours now.
 func (r *Reconciler) undoOther(ctx context.Context, l *life, before *machine.Arrangement) (outcome, error) {

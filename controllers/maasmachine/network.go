@@ -253,7 +253,7 @@ func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.Machin
 	if l.Endpoint() == scope.EndpointVirtualIP {
 		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host) // It moves between the control planes; MAAS may have seen it on one.
 	}
-	if isHost(l) {
+	if isHost(l) || l.MaasMachine.Spec.HardwareSync {
 		notIts = append(notIts, scope.ForeignAddresses(l.maas, preferred)...)
 	}
 	return scope.MachineAddresses(l.maas, preferred, notIts...), nil

@@ -101,6 +101,8 @@ type Machine struct {
 	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.
 	BIOSBootMethod string `json:"bios_boot_method"`
 	Description    string `json:"description"`
+	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such thing.
+	KernelCrashDump *bool `json:"enable_kernel_crash_dump"`
 
 	HardwareInfo HardwareInfo `json:"hardware_info"`
 	// Disks are the physical ones.

@@ -332,6 +332,78 @@ func TestAnotherUsersInterfacesAreLeftAlone(t *testing.T) {
 	})
 }
 
+// MAAS gives an interface that loses its last link one without an address.
+func TestACardThatHadNoLinkHasNoneAgain(t *testing.T) {
+	for name, nic := range map[string]NIC{
+		"an automatic address": {Name: "eth1", Mode: "auto", Subnet: "10.77.0.0/24"},
+		"another VLAN":         {Name: "eth1", Mode: "auto", Subnet: "10.78.0.0/24"},
+		"dhcp":                 {Name: "eth1", Mode: "dhcp", Subnet: "10.77.0.0/24"},
+		"no address":           {Name: "eth1", Mode: "link_up"},
+	} {
+		for cable, connected := range map[string]bool{"on a VLAN": true, "on none": false} {
+			t.Run(name+", "+cable, func(t *testing.T) {
+				eachVersion(t, func(t *testing.T, version string) {
+					b := newMetal(t, version)
+					card := find(b.read(), "eth1")
+					b.moveTo(card.ID, 0)
+					if connected {
+						b.moveTo(card.ID, card.VLAN.ID)
+					} else if nic.Subnet == "" {
+						return // MAAS makes no link there.
+					}
+					before := string(b.sim.State())
+					if links := find(b.read(), "eth1").Links; len(links) != 0 {
+						t.Fatalf("the card has the links %v: nothing is tested", links)
+					}
+					a := b.apply(shape{wanted: []WantedInterface{{Name: "eth1"}}, nics: []NIC{nic}})
+					b.release()
+					if done, err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "", true); err != nil || !done {
+						t.Fatalf("%v, %v", done, err)
+					}
+					if diff := cmp.Diff(before, string(b.sim.State())); diff != "" {
+						t.Errorf("undone (-before +after):\n%s", diff)
+					}
+				})
+			})
+		}
+	}
+}
+
+// moveTo puts a card on a VLAN, or with 0 on none, where it has no links.
+func (b *metal) moveTo(card, vlan int) {
+	b.t.Helper()
+	if _, err := b.client.UpdateInterface(b.t.Context(), maas.Unrecorded("a test"), b.id, card, maas.InterfaceUpdate{VLANID: &vlan}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A MAAS that makes a link on each card that gets a VLAN is asked for each change once.
+func TestARestorationThatMAASUndoesEnds(t *testing.T) {
+	b := newMetal(t, "")
+	card := find(b.read(), "eth1")
+	b.moveTo(card.ID, 0)
+	b.moveTo(card.ID, card.VLAN.ID)
+	a := b.apply(shape{wanted: []WantedInterface{{Name: "eth1"}}, nics: []NIC{{Name: "eth1", Mode: "auto", Subnet: "10.77.0.0/24"}}})
+	b.release()
+	changes := 0
+	b.sim.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Method != "PUT" || at != simulator.After {
+			return nil
+		}
+		if changes++; changes > 9 {
+			return errors.New("no end")
+		}
+		if _, err := b.client.LinkSubnet(t.Context(), maas.Unrecorded("a test"), b.id, card.ID, maas.LinkParams{Mode: maas.LinkModeLinkUp}); err != nil {
+			t.Error(err)
+		}
+		return nil
+	})
+	_, err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "", true)
+	if refused := (*NotRestoredError)(nil); !errors.As(err, &refused) {
+		t.Errorf("%v after %d changes, want that it can't be restored", err, changes)
+	}
+}
+
 // Whatever MAAS would refuse later is known before the first change.
 func TestRefusedInterfacesChangeNothing(t *testing.T) {
 	b := newMetal(t, "")

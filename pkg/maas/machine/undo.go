@@ -24,6 +24,9 @@ type Arrangement struct {
 	MTUs  []int `json:"mtus,omitempty"`
 	// Before are the interfaces as they were.
 	Before []InterfaceBefore `json:"before"`
+	// Reread is that MAAS reads the machine's interfaces from the machine while it runs, and makes static links of all
+	// addresses that it finds, also of virtual ones and those of pods. All links that were not there before are undone.
+	Reread bool `json:"reread,omitempty"`
 }
 
 // InterfaceBefore is an interface before it is changed. VLAN and MTU are 0 if it has none.
@@ -132,9 +135,10 @@ func (a *Arrangement) restore(machine *maas.Machine, now *maas.Interface, before
 	return relink(now, before)
 }
 
-// isOurs reports whether a link was there before, or is one that we make, or that MAAS makes where there is none.
+// isOurs reports whether a link was there before, or is one that we make, or that MAAS makes where there is none, or of
+// what it found on the machine.
 func (a *Arrangement) isOurs(link maas.Link, before InterfaceBefore, address string) bool {
-	if slices.Contains(before.Links, linkBefore(link)) || isNone(linkBefore(link)) {
+	if a.Reread || slices.Contains(before.Links, linkBefore(link)) || isNone(linkBefore(link)) {
 		return true
 	}
 	if link.Mode == maas.LinkModeStatic && address != "" && maas.SameAddress(link.IPAddress, address) {
@@ -170,17 +174,18 @@ func relink(now *maas.Interface, before InterfaceBefore) *InterfaceChange {
 		return &InterfaceChange{Link: &maas.LinkParams{
 			Mode: link.Mode, SubnetID: link.Subnet, IPAddress: link.Address, Replace: len(extra) > 0 && len(extra) == len(now.Links),
 		}}
-	case len(before.Links) == 0 && len(extra) == 1 && isNone(linkBefore(extra[0])):
-		return nil
+	case len(before.Links) == 0 && len(extra) > 0: // Only without a VLAN does MAAS not make a link instead of the last one.
+		return &InterfaceChange{Update: &maas.InterfaceUpdate{VLANID: new(int)}}
 	case len(extra) > 0:
 		return &InterfaceChange{Unlink: extra[0].ID}
 	}
 	return nil
 }
 
-// Undone reports whether nothing is left to undo on a machine. It does not call MAAS.
+// Undone reports whether nothing is left to undo on a machine. It does not call MAAS. What MAAS may read anew is never
+// undone before the machine is in the pool.
 func (a *Arrangement) Undone(machine *maas.Machine, address string) bool {
-	return a.Undo(machine, address) == nil
+	return (!a.Reread || isFree(machine)) && a.Undo(machine, address) == nil
 }
 
 // NotRestoredError is that MAAS refuses to make an interface as it was: its address or its subnet is gone, for example.
@@ -208,7 +213,7 @@ func (s *Service) RestoreInterfaces(
 	if err != nil {
 		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
-	var last *InterfaceChange
+	var made []*InterfaceChange
 	for {
 		if inPool && !isFree(machine) {
 			return false, nil
@@ -217,10 +222,10 @@ func (s *Service) RestoreInterfaces(
 		switch {
 		case next == nil:
 			return true, nil
-		case reflect.DeepEqual(next, last):
+		case slices.ContainsFunc(made, func(earlier *InterfaceChange) bool { return reflect.DeepEqual(earlier, next) }):
 			return false, &NotRestoredError{NIC: next.About, Cause: errUnchanged}
 		}
-		last = next
+		made = append(made, next)
 		machine, err = s.changeAndRead(ctx, permit, machine, next)
 		switch {
 		case errors.Is(err, maas.Invalid), next.Link != nil && errors.Is(err, maas.NotFound):

@@ -97,8 +97,8 @@ func MachineAddresses(m *maas.Machine, preferred Preference, notIts ...string) [
 	return list
 }
 
-// ForeignAddresses returns a VM host's addresses outside of its boot VLAN that are not preferred. MAAS takes all
-// addresses that LXD reports for the machine's own, also those of its pod networks.
+// ForeignAddresses returns addresses of a machine outside of its boot VLAN that are not preferred. MAAS takes all
+// addresses that a VM host's LXD or hardware sync reports for the machine's own, also those of its pod networks.
 func ForeignAddresses(m *maas.Machine, preferred Preference) []string {
 	if m.BootInterface == nil || m.BootInterface.VLAN == nil {
 		return nil

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// possible stops, before a machine is taken, at what the spec alone shows to be impossible or harmful.
+func (r *Reconciler) possible(_ context.Context, l *life) (outcome, error) {
+	if l.maas != nil && l.maas.Status != maas.StatusReady {
+		return proceed, nil
+	}
+	why := hardwareSyncMisfit(l)
+	if why == "" {
+		why = crashDumpMisfit(l)
+	}
+	if why == "" {
+		return proceed, nil
+	}
+	notDeployed(l.MaasMachine, infrav1.SpecImpossibleReason, "%s", why)
+	return waitAtMost(report.SafetyRetry), nil
+}
+
+// hardwareSyncMisfit returns why the machine can't have hardware sync, or "". MAAS would assign the virtual IP to the
+// control plane that holds it, and so turn its reservation into a part of that machine.
+func hardwareSyncMisfit(l *life) string {
+	if !l.MaasMachine.Spec.HardwareSync || !l.IsControlPlane() || l.Endpoint() != scope.EndpointVirtualIP {
+		return ""
+	}
+	return fmt.Sprintf("spec.hardwareSync is true, and this is a control plane of a cluster with a virtual IP (%s), "+
+		"which MAAS would assign to it: remove hardwareSync from the template", l.MaasCluster.Spec.ControlPlaneEndpoint.Host)
+}
+
+// crashDumpMisfit returns why no machine of the spec can dump its kernel, or "".
+func crashDumpMisfit(l *life) string {
+	spec, archs := l.MaasMachine.Spec, strings.Join(machine.DumpArchitectures, ", ")
+	arch, _, _ := strings.Cut(spec.Architecture, "/")
+	vm, why := l.VMSpec().Resources, ""
+	switch {
+	case !spec.KernelCrashDump:
+		return ""
+	case l.IsLXD() && !machine.DumpsCrashes(vm.Cores, vm.Memory):
+		why = fmt.Sprintf("the VM has %d cores and %d MiB: MAAS enables it from %d cores and %d MiB on",
+			vm.Cores, vm.Memory, machine.LeastDumpCores, machine.LeastDumpMemory)
+	case int(spec.MinMemory) > machine.MostDumpMemory:
+		why = fmt.Sprintf("spec.minMemory is %d MiB: MAAS enables it up to %d MiB", spec.MinMemory, machine.MostDumpMemory)
+	case arch != "" && !slices.Contains(machine.DumpArchitectures, arch):
+		why = fmt.Sprintf("spec.architecture is %s: MAAS enables it on %s", spec.Architecture, archs)
+	default:
+		return ""
+	}
+	return "spec.kernelCrashDump is true, and " + why + "; change that, or remove kernelCrashDump, in the template"
+}
+
+// withoutCrashDump returns why a deployed machine does not dump its kernel although the spec asks for it, or "".
+func withoutCrashDump(spec infrav1.MaasMachineSpec, m *maas.Machine) string {
+	switch {
+	case !spec.KernelCrashDump || (m.KernelCrashDump != nil && *m.KernelCrashDump):
+		return ""
+	case m.KernelCrashDump == nil:
+		return "spec.kernelCrashDump has no effect: it needs MAAS 3.6"
+	}
+	return fmt.Sprintf("spec.kernelCrashDump has no effect: MAAS enables it on machines with %d cores, %d to %d MiB, "+
+		"and one of the architectures %s; this one has %d cores and %d MiB, and is %s. "+
+		"Raise minCPU and minMemory in the template", machine.LeastDumpCores, machine.LeastDumpMemory, machine.MostDumpMemory,
+		strings.Join(machine.DumpArchitectures, ", "), m.CPUCount, m.Memory, m.Architecture)
+}
