@@ -12,6 +12,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -65,7 +66,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 // composeOn composes the VM on a host, after waiting for its turn there.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
-	done, err := l.Turn(ctx, turns.OnHost(string(host.Key()), host.Name), turns.Acquire)
+	done, err := l.Turn(ctx, turns.OnHost(guard.Key(host.Key()), host.Name), turns.Acquire)
 	if err != nil {
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err

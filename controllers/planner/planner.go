@@ -115,7 +115,7 @@ func (p *Planner) withVMs(ctx context.Context) (keys []client.ObjectKey, err err
 
 // drain plans it for one cluster.
 func (p *Planner) drain(ctx context.Context, s *plan.Simulation, v *view) error {
-	leaves := func(m plan.Machine) bool { return m.On != "" && m.On == v.drained }
+	leaves := func(m plan.Machine) bool { return m.On != (lxd.HostKey{}) && m.On == v.drained }
 	owners, err := p.owners(ctx, v)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (v *view) drains(host client.ObjectKey) bool {
 			v.drained = v.hosts[i].Key()
 		}
 	}
-	return v.drained != "" && slices.ContainsFunc(v.machines, func(m plan.Machine) bool { return m.On == v.drained })
+	return v.drained != (lxd.HostKey{}) && slices.ContainsFunc(v.machines, func(m plan.Machine) bool { return m.On == v.drained })
 }
 
 // allowed returns the hosts without those that are emptied, which stay in the list to be named in a refusal.

@@ -43,6 +43,7 @@ const (
 // Client talks to one MAAS with one identity. It is safe for concurrent use.
 type Client struct {
 	api      *gomaasapi.Client
+	server   guard.Server
 	secret   string // of the key: it must not appear in errors
 	base     http.RoundTripper
 	underWay chan struct{} // holds one item for each request in flight
@@ -69,10 +70,13 @@ func NewClient(config Config) (*Client, error) {
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
 	return &Client{
-		api: api, secret: config.secret(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
+		api: api, server: config.Server(), secret: config.secret(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
 		limiter: rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
 	}, nil
 }
+
+// Server returns the MAAS that the client talks to.
+func (c *Client) Server() guard.Server { return c.server }
 
 // Close closes the client's connections and removes its metrics. Call it when another client replaces this one.
 func (c *Client) Close() {

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Config is one identity towards one MAAS.
@@ -64,6 +66,9 @@ func (c Config) Where() string {
 	return strings.TrimSuffix(net.JoinHostPort(host, port), ":") + path.Clean(u.Path)
 }
 
+// Server returns the MAAS that the identity is for: see Where.
+func (c Config) Server() guard.Server { return guard.ServerAt(c.Where(), nil) }
+
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
 // Validate checks the form of all fields. It sends nothing to MAAS.
@@ -99,7 +104,8 @@ func (c Config) apiURL() (*url.URL, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, &ConfigError{"endpoint", "it must be MAAS's URL, for example http://maas.example.com:5240/MAAS"}
 	}
-	root := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/api/2.0")
+	// Without dots: what Where says must be what is asked.
+	root := strings.TrimSuffix(strings.TrimSuffix(path.Clean("/"+u.Path), "/api/2.0"), "/")
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + "/api/2.0/"}, nil
 }
 

@@ -9,9 +9,10 @@ package lxd
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -77,6 +78,8 @@ type Presence struct {
 
 // Host is an LXD host for VMs.
 type Host struct {
+	// Server is the MAAS whose VM host it is; none for a host of LXD's own API.
+	Server       guard.Server
 	ID           int
 	Name         string
 	Zone, Pool   string
@@ -106,24 +109,22 @@ type Host struct {
 	Machine *HostMachine
 }
 
-// Key identifies the host, by whatever URL its MAAS is reached.
+// Key identifies the host.
 func (h *Host) Key() HostKey {
 	if h.IsDirect() {
 		return h.Object.serverKey()
 	}
-	return VMHostKey(h.ID, h.MachineID)
+	return VMHostKey(h.Server, h.ID)
 }
 
 // IsDirect reports whether VMs are made through the LXD's own API.
 func (h *Host) IsDirect() bool { return h.Object != nil && h.Object.Direct }
 
-// HostKey identifies a host among those of all MAASes.
-type HostKey string
+// HostKey identifies a host among those of all servers.
+type HostKey guard.Key
 
-// VMHostKey returns the key of a VM host: each MAAS numbers its own hosts, and gives machines random system ids.
-func VMHostKey(id int, machineID string) HostKey {
-	return HostKey(fmt.Sprintf("%d on %s", id, machineID))
-}
+// VMHostKey returns the key of a VM host: each MAAS numbers its own hosts. What runs on a machine may change.
+func VMHostKey(server guard.Server, id int) HostKey { return HostKey(server.Key(strconv.Itoa(id))) }
 
 // StoragePool is a storage pool of a host; Available is in GB.
 type StoragePool struct {

@@ -395,7 +395,7 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 		return notFound(object, err), nil
 	}
 	runsOn, err := d.hostOfMachine(ctx, vm.SystemID)
-	if err != nil || (runsOn != nil && runsOn.Key() == object.serverKey()) { // Two LXDHosts may lead to the same LXD.
+	if err != nil || (runsOn != nil && runsOn.Object.isSameProject(object)) { // Two LXDHosts may lead to the same LXD.
 		return Presence{State: Gone, Host: object.Name}, err
 	}
 	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{found.MAC.String()}})

@@ -32,7 +32,7 @@ func (s *Service) SetClock(now func() time.Time) {
 }
 
 // failuresOf returns the cooldowns of hosts of this kind.
-func (s *Service) failuresOf(host *Host) *cooldown.Cooldowns[string] {
+func (s *Service) failuresOf(host *Host) *cooldown.Cooldowns[HostKey] {
 	if host.IsDirect() {
 		return s.directFailures
 	}
@@ -43,15 +43,15 @@ func (s *Service) failuresOf(host *Host) *cooldown.Cooldowns[string] {
 // was under way then, or no other host was left.
 func (s *Service) failed(host *Host) {
 	failures := s.failuresOf(host)
-	if _, cooling := failures.Get(host.Name); !cooling {
-		failures.Fail(host.Name)
+	if _, cooling := failures.Get(host.Key()); !cooling {
+		failures.Fail(host.Key())
 	}
 }
 
 // markCoolingDown marks the hosts that cool down after a failed compose.
 func (s *Service) markCoolingDown(hosts []Host) {
 	for i := range hosts {
-		if e, cooling := s.failuresOf(&hosts[i]).Get(hosts[i].Name); cooling {
+		if e, cooling := s.failuresOf(&hosts[i]).Get(hosts[i].Key()); cooling {
 			hosts[i].coolDown(e.Until, toCompose)
 		}
 	}

@@ -27,9 +27,13 @@ func placeAt(hosts []Host, vm *Wanted) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == chosen.Key() })
-	take(&hosts[at], vm.Spec.Footprint())
+	take(&hosts[indexOf(hosts, chosen)], vm.Spec.Footprint())
 	return nil
+}
+
+// indexOf returns where a host is in a list that it was chosen from: another LXDHost may name the same LXD.
+func indexOf(hosts []Host, chosen Host) int {
+	return slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == chosen.Key() && h.Object == chosen.Object })
 }
 
 // Counted returns the hosts with the room that is reserved on them taken: for VMs that are being composed, and that their

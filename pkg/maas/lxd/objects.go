@@ -5,8 +5,6 @@ package lxd
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/netip"
 	"slices"
@@ -25,7 +23,7 @@ type HostObjects interface {
 // HostObject is what an LXDHost tells of a host.
 type HostObject struct {
 	Namespace, Name string
-	// VMHost is the VM host of a MAAS that it is, or was; "" if it never was one. VMHostID is its id; 0 in another MAAS.
+	// VMHost is the VM host of this MAAS that it is, or was, and VMHostID its id; zero if it never was one.
 	VMHost   HostKey
 	VMHostID int
 	// Direct: VMs are made through LXD's own API; on a former VM host, from when MAAS has no VM hosts any more.
@@ -57,7 +55,7 @@ type current struct {
 // HostObjects lists them. The error may be one of MAAS, where some are VM hosts that can be reached directly, too.
 func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
 	objects, err := c.objects.HostObjects(ctx)
-	both := func(o HostObject) bool { return o.VMHost != "" && o.Direct }
+	both := func(o HostObject) bool { return o.VMHost != (HostKey{}) && o.Direct }
 	if err != nil || !slices.ContainsFunc(objects, both) {
 		return objects, err
 	}
@@ -66,21 +64,31 @@ func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
 		return objects, nil
 	}
 	for i := range objects {
-		objects[i].Direct = objects[i].Direct && objects[i].VMHost == ""
+		objects[i].Direct = objects[i].Direct && objects[i].VMHost == (HostKey{})
 	}
 	return objects, err
 }
 
-// serverKey identifies the LXD, by whatever LXDHost: its certificate, and the project.
+// serverKey identifies the project of the LXD at the address. Nothing is placed there before it proved its certificate to
+// the LXDHost's own.
 func (o *HostObject) serverKey() HostKey {
-	sum := sha256.Sum256(o.Server.ServerCertificate)
-	return HostKey("LXD " + hex.EncodeToString(sum[:]) + " project " + o.Server.Project)
+	return HostKey(o.Server.Server().Key(o.Server.Project))
+}
+
+// isSameLXD reports whether two LXDHosts lead to one LXD, by whatever address. Only what is known of the VMs there may rest
+// on it: whoever makes an LXDHost can name any certificate.
+func (o *HostObject) isSameLXD(other *HostObject) bool {
+	return bytes.Equal(o.Server.ServerCertificate, other.Server.ServerCertificate)
+}
+
+// isSameProject reports whether two LXDHosts lead to one project of one LXD.
+func (o *HostObject) isSameProject(other *HostObject) bool {
+	return o.Server.Project == other.Server.Project && o.isSameLXD(other)
 }
 
 // isOtherProjectOf reports whether two hosts are projects of one LXD.
 func (h *Host) isOtherProjectOf(other Host) bool {
-	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project &&
-		bytes.Equal(h.Object.Server.ServerCertificate, other.Object.Server.ServerCertificate)
+	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project && h.Object.isSameLXD(other.Object)
 }
 
 // describe gives VM hosts their LXDHosts.

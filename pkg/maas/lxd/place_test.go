@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
@@ -105,7 +106,7 @@ func TestPlaceChooses(t *testing.T) {
 			host("a2", "a", func(h *Host) { h.Machine = &HostMachine{State: "Broken"} }),
 			host("a3", "a", func(h *Host) { h.Machine = &HostMachine{} }),
 		}, small, nil, "a3"},
-		"a host that is not cordoned": {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"})), host("a2", "a", of(HostObject{VMHost: "2"}))}, small, nil, "a2"},
+		"a host that is not cordoned": {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: VMHostKey(guard.Server{}, 1)})), host("a2", "a", of(HostObject{VMHost: VMHostKey(guard.Server{}, 2)}))}, small, nil, "a2"},
 		"no other project of an LXD that may have the VM": {[]Host{
 			host("a1", "a", project("lxd-1", "one"), used(8, 0)), host("a2", "a", project("lxd-1", "two")), host("a3", "a", project("lxd-2", "two"), used(4, 0)),
 		}, with(func(s *VMSpec) { s.MayBeOn = []Host{host("a1", "a", project("lxd-1", "one"))} }), nil, "a3"},
@@ -142,7 +143,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"no such pool for a disk":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{1, "fast"}} }), HostUnavailable, "without storage pool fast"},
 		"devices of a VM host":      {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
-		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: "1"}))}, small, HostUnavailable, "1 unschedulable (a1)"},
+		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: VMHostKey(guard.Server{}, 1)}))}, small, HostUnavailable, "1 unschedulable (a1)"},
 		"cordoned, and pinned":    {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, Direct: true}))}, with(func(s *VMSpec) { s.HostName = "a1" }), HostUnavailable, "1 unschedulable (a1)"},
 		"for others":              {[]Host{host("a1", "a", of(HostObject{Direct: true}))}, with(func(s *VMSpec) { s.Namespace = "theirs" }), HostUnavailable, "1 not for namespace theirs"},
 		"LXD does not respond":    {[]Host{host("a1", "a", of(HostObject{Direct: true}), func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "see its LXDHost"},

@@ -5,7 +5,7 @@ package lxd
 import (
 	"context"
 	"fmt"
-	"strings"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,7 +45,7 @@ type LaterError struct {
 func (e *LaterError) Error() string { return e.what }
 
 // HostRefresher makes MAAS refresh its VM hosts, and never while MAAS composes a VM there. All who compose or refresh
-// must share it.
+// must share it, with whatever key of whatever MAAS.
 //
 // A refresh during a compose takes the unfinished VM for an unknown one: MAAS creates a machine for it and commissions
 // it, and refuses the compose because its name is taken (MAAS retries a transaction that conflicts with another, and
@@ -54,8 +54,14 @@ func (e *LaterError) Error() string { return e.what }
 type HostRefresher struct {
 	mu     sync.Mutex
 	hosts  map[HostKey]*hostState
-	asked  map[string]time.Time         // when a caller first asked whether a VM is gone, by VM and host
+	asked  map[question]time.Time       // when a caller first asked it
 	silent *cooldown.Cooldowns[HostKey] // the hosts that did not respond to MAAS, and have not since
+}
+
+// question is whether a VM is gone from a host, by the reference that is recorded.
+type question struct {
+	vm   guard.Key
+	host string
 }
 
 // hostState is one host.
@@ -69,22 +75,31 @@ type hostState struct {
 	failures            int           // in a row
 	failure             error         // of the last refresh
 	next                time.Time     // when to refresh again after a failure
+	used                time.Time     // when it was last looked at
 }
 
 // NewHostRefresher returns a HostRefresher.
 func NewHostRefresher() *HostRefresher {
 	return &HostRefresher{
-		hosts: map[HostKey]*hostState{}, asked: map[string]time.Time{},
+		hosts: map[HostKey]*hostState{}, asked: map[question]time.Time{},
 		silent: cooldown.New[HostKey](cooldown.Limits{First: cooldowns.First, Longest: cooldowns.First}),
 	}
 }
 
-// host returns the state of a host. The caller holds r.mu.
+// host returns the state of a host, and forgets the hosts of which nothing is known that counts. The caller holds r.mu.
 func (r *HostRefresher) host(key HostKey) *hostState {
 	if r.hosts[key] == nil {
+		now := time.Now()
+		maps.DeleteFunc(r.hosts, func(_ HostKey, h *hostState) bool { return h.isIdle() && now.Sub(h.used) > rememberAsked })
 		r.hosts[key] = &hostState{}
 	}
+	r.hosts[key].used = time.Now()
 	return r.hosts[key]
+}
+
+// isIdle reports whether nothing is under way on the host.
+func (h *hostState) isIdle() bool {
+	return h.composing == 0 && h.deleting == 0 && !h.refreshing
 }
 
 // compose waits until a VM may be composed on a host; call done after the compose. *LaterError: a refresh of the host
@@ -123,7 +138,7 @@ func (r *HostRefresher) beginCompose(host HostKey) (busy <-chan struct{}) {
 
 // remove counts a deletion of a VM on a host; call done after it. Deletions don't wait for each other: they only delay
 // the refresh, so that one serves them all. Earlier questions about the VM are dropped.
-func (r *HostRefresher) remove(host HostKey, vm string) (done func()) {
+func (r *HostRefresher) remove(host HostKey, vm guard.Key) (done func()) {
 	r.forget(vm)
 	r.change(host, func(h *hostState) { h.deleting++ })
 	return func() { r.change(host, func(h *hostState) { h.deleting-- }) }
@@ -137,16 +152,12 @@ func (r *HostRefresher) change(host HostKey, do func(*hostState)) {
 
 // askedSince returns when a caller first asked whether a VM is gone from a host. A refresh that began later gives the
 // answer.
-func (r *HostRefresher) askedSince(vm, host string) time.Time {
+func (r *HostRefresher) askedSince(vm guard.Key, host string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for key, at := range r.asked {
-		if now.Sub(at) > rememberAsked {
-			delete(r.asked, key)
-		}
-	}
-	key := vm + "@" + host
+	maps.DeleteFunc(r.asked, func(_ question, at time.Time) bool { return now.Sub(at) > rememberAsked })
+	key := question{vm, host}
 	if _, known := r.asked[key]; !known {
 		r.asked[key] = now
 	}
@@ -154,14 +165,10 @@ func (r *HostRefresher) askedSince(vm, host string) time.Time {
 }
 
 // forget drops the questions about a VM.
-func (r *HostRefresher) forget(vm string) {
+func (r *HostRefresher) forget(vm guard.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.asked {
-		if strings.HasPrefix(key, vm+"@") {
-			delete(r.asked, key)
-		}
-	}
+	maps.DeleteFunc(r.asked, func(q question, _ time.Time) bool { return q.vm == vm })
 }
 
 // refreshFailedError is why MAAS could not refresh a host.

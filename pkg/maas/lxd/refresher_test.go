@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -21,6 +22,9 @@ const refreshTakes = 5 * time.Second
 func pass(d time.Duration) { <-time.After(d) }
 
 var one, two = Host{ID: 1, Name: "host"}, Host{ID: 2, Name: "other"}
+
+// vmKey is the key of a VM in these tests.
+func vmKey(name string) guard.Key { return guard.Server{}.Key(name) }
 
 // eye counts the refreshes, and checks that nothing is composed meanwhile.
 type eye struct {
@@ -73,7 +77,7 @@ func (e *eye) step(what *int, by int) {
 
 // until retries until the refresh is done, as a reconciler does. It returns when it first asked, and the last error.
 func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error) {
-	asked = e.askedSince(vm, "1/host")
+	asked = e.askedSince(vmKey(vm), "1/host")
 	for {
 		err := e.refresh(ctx, one.Key(), asked, e.refreshOnce)
 		var later *LaterError
@@ -90,7 +94,7 @@ func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range 20 {
 			group.Go(func() {
-				done := e.remove(one.Key(), fmt.Sprint("vm-", i))
+				done := e.remove(one.Key(), vmKey(fmt.Sprint("vm-", i)))
 				pass(time.Duration(i) * 100 * time.Millisecond)
 				done()
 				if _, err := e.until(t.Context(), fmt.Sprint("vm-", i)); err != nil {
@@ -138,7 +142,7 @@ func TestADeletionAsksAnew(t *testing.T) {
 			if _, err := e.until(t.Context(), "vm"); err != nil {
 				t.Fatal(err)
 			}
-			e.remove(one.Key(), "vm")()
+			e.remove(one.Key(), vmKey("vm"))()
 		}
 		if len(e.began) != 2 {
 			t.Errorf("MAAS refreshed %d times, want once for each deletion", len(e.began))
@@ -191,7 +195,7 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 		release := make(chan struct{})
 		var group sync.WaitGroup
 		group.Go(func() {
-			asked := e.askedSince("vm", "1/host")
+			asked := e.askedSince(vmKey("vm"), "1/host")
 			pass(gatherWindow)
 			if err := e.refresh(t.Context(), one.Key(), asked, func(context.Context) error { <-release; return nil }); err != nil {
 				t.Error(err)
@@ -225,7 +229,7 @@ func TestARequestForARefreshEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
 		var later *LaterError
-		if err := e.refresh(t.Context(), one.Key(), e.askedSince("vm", "1/host"), e.refreshOnce); !errors.As(err, &later) {
+		if err := e.refresh(t.Context(), one.Key(), e.askedSince(vmKey("vm"), "1/host"), e.refreshOnce); !errors.As(err, &later) {
 			t.Fatalf("the first to ask: %v, want a *LaterError", err)
 		}
 		pass(requestLasts)
@@ -296,7 +300,7 @@ func TestARefusalIsNotTheHostsFailure(t *testing.T) {
 func TestARefreshDoesNotWaitForSlowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
-		defer e.remove(one.Key(), "slow")()
+		defer e.remove(one.Key(), vmKey("slow"))()
 		begun := time.Now()
 		if _, err := e.until(t.Context(), "vm"); err != nil {
 			t.Fatal(err)
@@ -310,13 +314,13 @@ func TestARefreshDoesNotWaitForSlowDeletions(t *testing.T) {
 func TestWhatWasAskedLongAgoIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
-		first := e.askedSince("vm", "1/host")
+		first := e.askedSince(vmKey("vm"), "1/host")
 		pass(2 * rememberAsked)
-		e.askedSince("other", "1/host")
+		e.askedSince(vmKey("other"), "1/host")
 		if len(e.asked) != 1 {
 			t.Errorf("%d questions are kept, want that of the other alone", len(e.asked))
 		}
-		if again := e.askedSince("vm", "1/host"); !again.After(first) {
+		if again := e.askedSince(vmKey("vm"), "1/host"); !again.After(first) {
 			t.Error("who asks again is taken for who asked first")
 		}
 	})

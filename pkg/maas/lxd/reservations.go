@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 const (
@@ -16,13 +18,18 @@ const (
 	doubtMaxAge = 15 * time.Minute
 )
 
-// Reservations are VMs that were placed but that the hosts' figures do not include yet. Without them, two concurrent
-// reconcilers would see the same room and overbook a host. All who place VMs must share them, also users of one MAAS
-// with different credentials or URLs.
-type Reservations struct {
+// Ledger has the Reservations of all MAASes: several may place VMs on one LXD.
+type Ledger struct {
 	mu    sync.Mutex
-	byVM  map[string]reservation
+	byVM  map[guard.Key]reservation
 	clock func() time.Time
+}
+
+// Reservations are VMs of one MAAS that were placed but that the hosts' figures do not include yet. Without them, two
+// concurrent reconcilers would see the same room and overbook a host. All who place VMs must share a Ledger.
+type Reservations struct {
+	*Ledger
+	server guard.Server
 }
 
 type reservation struct {
@@ -39,16 +46,22 @@ type reservation struct {
 	known bool
 }
 
-// NewReservations returns empty Reservations.
-func NewReservations() *Reservations {
-	return &Reservations{byVM: map[string]reservation{}, clock: time.Now}
+// NewLedger returns an empty Ledger.
+func NewLedger() *Ledger { return &Ledger{byVM: map[guard.Key]reservation{}, clock: time.Now} }
+
+// Of returns the Reservations of a MAAS, which all its identities share.
+func (l *Ledger) Of(server guard.Server) *Reservations {
+	return &Reservations{Ledger: l, server: server}
 }
+
+// NewReservations returns Reservations that nobody shares, of hosts that are in no MAAS.
+func NewReservations() *Reservations { return NewLedger().Of(guard.Server{}) }
 
 // place chooses a host with all reservations counted, and reserves the room, in one step.
 func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.byVM, spec.Hostname)
+	delete(r.byVM, r.server.Key(spec.Hostname))
 	r.forget()
 	near := countPeers(peers)
 	r.addReserved(near, peers, spec.Cluster)
@@ -56,7 +69,7 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	if err != nil {
 		return Host{}, err
 	}
-	r.byVM[spec.Hostname] = reservation{
+	r.byVM[r.server.Key(spec.Hostname)] = reservation{
 		on: host.Key(), host: host.Name, zone: host.Zone, cluster: spec.Cluster, taken: spec.Footprint(),
 	}
 	return host, nil
@@ -73,23 +86,23 @@ func (r *Reservations) survey(hosts []Host, spec VMSpec, peers []Peer) map[strin
 }
 
 // forget drops the reservations that the figures include by now, whoever reads them.
-func (r *Reservations) forget() {
-	now := r.clock()
-	for vm, held := range r.byVM {
+func (l *Ledger) forget() {
+	now := l.clock()
+	for vm, held := range l.byVM {
 		old := !held.settled.IsZero() && now.Sub(held.settled) > figuresMaxAge
 		if old || (!held.doubted.IsZero() && now.Sub(held.doubted) > doubtMaxAge) {
-			delete(r.byVM, vm)
+			delete(l.byVM, vm)
 		}
 	}
 }
 
 // count returns the hosts with the reservations that their figures don't include added. hosts is not changed.
-func (r *Reservations) count(hosts []Host) []Host {
-	if len(r.byVM) == 0 {
+func (l *Ledger) count(hosts []Host) []Host {
+	if len(l.byVM) == 0 {
 		return hosts
 	}
 	onHost := map[HostKey][]reservation{}
-	for _, held := range r.byVM {
+	for _, held := range l.byVM {
 		onHost[held.on] = append(onHost[held.on], held)
 	}
 	counted := slices.Clone(hosts)
@@ -124,16 +137,17 @@ func (r *Reservations) addReserved(near *neighbours, peers []Peer, cluster strin
 		return
 	}
 	for i := range peers {
-		if held, reserved := r.byVM[peers[i].VM]; reserved {
+		vm := r.server.Key(peers[i].VM)
+		if held, reserved := r.byVM[vm]; reserved {
 			held.known = true
 			if !held.doubted.IsZero() { // It appeared.
 				held.settled, held.doubted = r.clock(), time.Time{}
 			}
-			r.byVM[peers[i].VM] = held
+			r.byVM[vm] = held
 		}
 	}
-	for _, held := range r.byVM {
-		if held.cluster == cluster && !held.known {
+	for vm, held := range r.byVM {
+		if vm.Server() == r.server && held.cluster == cluster && !held.known {
 			near.add(held.host, held.zone)
 		}
 	}
@@ -157,9 +171,10 @@ func (r *Reservations) doubt(vm string) {
 func (r *Reservations) change(vm string, how func(*reservation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if held, ok := r.byVM[vm]; ok {
+	key := r.server.Key(vm)
+	if held, ok := r.byVM[key]; ok {
 		how(&held)
-		r.byVM[vm] = held
+		r.byVM[key] = held
 	}
 }
 
@@ -167,5 +182,5 @@ func (r *Reservations) change(vm string, how func(*reservation)) {
 func (r *Reservations) cancel(vm string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.byVM, vm)
+	delete(r.byVM, r.server.Key(vm))
 }

@@ -102,7 +102,7 @@ func TestAReservationCountsUntilTheFiguresShowTheVM(t *testing.T) {
 	t.Run("and not for ever", func(t *testing.T) {
 		b.pass(figuresMaxAge + time.Second)
 		b.place("other")
-		if _, held := b.byVM["1"]; held {
+		if _, held := b.byVM[vmKey("1")]; held {
 			t.Error("a reservation is kept that nobody needs")
 		}
 	})
@@ -236,7 +236,7 @@ func BenchmarkReservations(b *testing.B) {
 	hosts, peers := benchFleet()
 	r := NewReservations()
 	for i := range 100 {
-		r.byVM[fmt.Sprint("reserved-", i)] = reservation{host: hosts[i*7].Name, zone: hosts[i*7].Zone, cluster: small.Cluster, taken: small.Footprint()}
+		r.byVM[vmKey(fmt.Sprint("reserved-", i))] = reservation{host: hosts[i*7].Name, zone: hosts[i*7].Zone, cluster: small.Cluster, taken: small.Footprint()}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -22,15 +22,15 @@ const supportedProfile = "maas"
 type Service struct {
 	composer     Composer
 	reservations *Reservations
-	// VM hosts, and direct hosts, that could not compose, by name.
-	failures, directFailures *cooldown.Cooldowns[string]
+	// VM hosts, and direct hosts, that could not compose.
+	failures, directFailures *cooldown.Cooldowns[HostKey]
 }
 
-// NewService makes a service on a composer. The services of all identities of one MAAS share reservations.
+// NewService makes a service on a composer, with the reservations of its MAAS.
 func NewService(composer Composer, reservations *Reservations) *Service {
 	return &Service{
 		composer: composer, reservations: reservations,
-		failures: cooldown.New[string](cooldowns), directFailures: cooldown.New[string](directCooldowns),
+		failures: cooldown.New[HostKey](cooldowns), directFailures: cooldown.New[HostKey](directCooldowns),
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	}
 	switch {
 	case err == nil:
-		s.failuresOf(&host).Clear(host.Name)
+		s.failuresOf(&host).Clear(host.Key())
 	case blames(err):
 		s.failed(&host)
 	}
@@ -175,8 +175,7 @@ func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 		}
 		chosen = append(chosen, host)
 		near.add(host.Name, host.Zone)
-		at := slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == host.Key() })
-		take(&hosts[at], spec.Footprint())
+		take(&hosts[indexOf(hosts, host)], spec.Footprint())
 	}
 	return chosen, nil
 }

@@ -181,7 +181,7 @@ func TestAHostThatFailedAndDoesNotRespondIsSkippedOnce(t *testing.T) {
 			fleet := &hosts{list: []Host{host("a1", "a", failed(toAnswer, now.Add(until).Unix()))}}
 			s := NewService(fleet, NewReservations())
 			s.SetClock(func() time.Time { return now })
-			s.failed(&Host{Name: "a1"})
+			s.failed(&fleet.list[0])
 			list, err := s.GetAvailableLXDHosts(t.Context(), small)
 			if err != nil {
 				t.Fatal(err)
@@ -215,11 +215,11 @@ func TestFailuresAtTheSameTimeCountOnce(t *testing.T) {
 	s := NewService(&hosts{}, NewReservations())
 	now := time.Unix(1000, 0)
 	s.SetClock(func() time.Time { return now })
+	list := []Host{host("a1", "a")}
 	for range 10 {
-		s.failed(&Host{Name: "a1"})
+		s.failed(&list[0])
 		now = now.Add(time.Second)
 	}
-	list := []Host{host("a1", "a")}
 	s.markCoolingDown(list)
 	if want := time.Unix(1000, 0).Add(cooldowns.First); !list[0].CooldownUntil.Equal(want) {
 		t.Errorf("it is skipped until %v, want %v", list[0].CooldownUntil, want)

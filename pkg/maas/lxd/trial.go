@@ -24,10 +24,10 @@ func (t *Trial) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 
 // Remove gives the room of a VM back: of one that was placed before, or of one that the figures of a host include.
 func (t *Trial) Remove(vm string, on HostKey, had Footprint) {
-	held := t.reservations.byVM
-	if _, placed := held[vm]; placed {
-		delete(held, vm)
+	held, key := t.reservations.byVM, t.reservations.server.Key
+	if _, placed := held[key(vm)]; placed {
+		delete(held, key(vm))
 		return
 	}
-	held["without "+vm] = reservation{on: on, taken: had.negative()}
+	held[key("without "+vm)] = reservation{on: on, taken: had.negative()}
 }

@@ -37,7 +37,7 @@ func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error
 	if machine.Pod == nil {
 		return nil, nil
 	}
-	return &Host{ID: machine.Pod.ID, Name: machine.Pod.Name}, nil
+	return &Host{Server: v.inventory.Client().Server(), ID: machine.Pod.ID, Name: machine.Pod.Name}, nil
 }
 
 func parseHostRef(ref string) (id int, name string) {
@@ -50,11 +50,11 @@ func parseHostRef(ref string) (id int, name string) {
 // creates a machine for each unknown VM on the host, under the VM's name, or under any name if that is taken. It is
 // commissioned, and has no owner.
 func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
-	since := v.refresher.askedSince(vm.Hostname, vm.HostRef)
+	since := v.refresher.askedSince(v.vm(vm.Hostname), vm.HostRef)
 	var hosts []int
 	failed := v.refreshAt(ctx, vm.HostRef, func(id int) error {
 		hosts = append(hosts, id)
-		return v.refresher.refresh(ctx, v.key(ctx, id), since, func(ctx context.Context) error {
+		return v.refresher.refresh(ctx, v.key(id), since, func(ctx context.Context) error {
 			_, err := v.inventory.Client().RefreshVMHost(ctx, id)
 			return err
 		})
@@ -77,12 +77,12 @@ func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
 		return Presence{}, err
 	case back != nil:
 		// After it was deleted again, a later refresh must show that it is gone. The deletion uses its name in MAAS.
-		v.refresher.forget(vm.Hostname)
+		v.refresher.forget(v.vm(vm.Hostname))
 		return Presence{State: Present, Host: back.Host, VM: back}, nil
 	case failed != nil:
 		return unreachable(name, failed), nil
 	}
-	v.refresher.forget(vm.Hostname)
+	v.refresher.forget(v.vm(vm.Hostname))
 	return Presence{State: Gone, Host: name}, nil
 }
 

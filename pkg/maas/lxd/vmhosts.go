@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -17,8 +17,6 @@ import (
 const (
 	// hostsMaxAge is how old the hosts' figures may be; reservations cover what happened since.
 	hostsMaxAge = 30 * time.Second
-	// machineMaxAge is how old the host's machine may be: it does not change.
-	machineMaxAge = time.Hour
 	// projectMaxAge is how old a host's LXD project may be. It is part of its power parameters.
 	projectMaxAge = 10 * time.Minute
 
@@ -49,6 +47,7 @@ func (v *vmHosts) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, erro
 	for _, h := range vmHosts {
 		if h.Type == maas.VMHostTypeLXD {
 			host := toHost(h, at)
+			host.Server = v.inventory.Client().Server()
 			host.Machine = toHostMachine(h.Host.SystemID, machines[h.Host.SystemID])
 			hosts = append(hosts, host)
 		}
@@ -97,7 +96,7 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 		return VM{}, err
 	}
 	defer done()
-	v.refresher.forget(spec.Hostname)
+	v.refresher.forget(v.vm(spec.Hostname))
 	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, maas.ComposeParams{
 		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
 		Storage: storage(spec.disks()), Interfaces: interfaces(spec.Devices),
@@ -114,7 +113,7 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 
 // Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).
 func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
-	defer v.refresher.remove(v.key(ctx, vm.HostID), vm.Hostname)()
+	defer v.refresher.remove(v.key(vm.HostID), v.vm(vm.Hostname))()
 	return v.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
 }
 
@@ -126,15 +125,11 @@ func (v *vmHosts) Adopt(context.Context, VM, []string) (*Host, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// key returns the HostKey of a VM host: its id alone if MAAS no longer has the host, or can't be asked now.
-func (v *vmHosts) key(ctx context.Context, id int) HostKey {
-	hosts, _, err := v.inventory.VMHosts(ctx, machineMaxAge)
-	at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.ID == id })
-	if err != nil || at < 0 {
-		return VMHostKey(id, "")
-	}
-	return VMHostKey(id, hosts[at].Host.SystemID)
-}
+// key returns the HostKey of a VM host.
+func (v *vmHosts) key(id int) HostKey { return VMHostKey(v.inventory.Client().Server(), id) }
+
+// vm returns the key of a VM.
+func (v *vmHosts) vm(hostname string) guard.Key { return v.inventory.Client().Server().Key(hostname) }
 
 // storage returns disks in the form of MAAS's constraint: label:GB(pool),label:GB(pool).
 func storage(disks []Disk) string {

@@ -181,7 +181,7 @@ func (s *Simulation) probe(g *Group) string {
 
 // free returns the room of a machine.
 func (s *Simulation) free(m *Machine) {
-	if m.On != "" {
+	if m.On != (lxd.HostKey{}) {
 		s.trial.Remove(m.VM, m.On, m.Has)
 	}
 	delete(s.inUse, m.SystemID)

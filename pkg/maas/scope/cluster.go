@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
@@ -29,13 +30,13 @@ type Region struct {
 	Machines  *machine.Service
 	DNS       *dns.Service
 
-	where string
-	turns *turns.Turns
+	server guard.Server
+	turns  *turns.Turns
 }
 
 // Turn waits for a turn in a line of this MAAS, which all identities share: see turns.Turns.
 func (r *Region) Turn(ctx context.Context, line turns.Line, rank turns.Rank) (done func(), err error) {
-	return r.turns.Take(ctx, r.where, line, rank)
+	return r.turns.Take(ctx, r.server, line, rank)
 }
 
 // Factory makes scopes.
@@ -51,9 +52,9 @@ type Factory struct {
 	turns   turns.Turns
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
-	// All identities share these: they see the same VM hosts, by whatever URL.
-	refresher    *lxd.HostRefresher
-	reservations *lxd.Reservations
+	// All identities share these, which tell the servers apart: see guard.Key.
+	refresher *lxd.HostRefresher
+	ledger    *lxd.Ledger
 }
 
 // Cluster is one MaasCluster for one reconcile.
@@ -198,12 +199,12 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 		return region
 	}
 	if f.regions == nil {
-		f.regions, f.refresher, f.reservations = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewReservations()
+		f.regions, f.refresher, f.ledger = map[string]*Region{}, lxd.NewHostRefresher(), lxd.NewLedger()
 	}
 	composer := lxd.NewComposer(inventory, f.refresher, &hostObjects{factory: f, config: config}, &f.LXD)
 	f.regions[id] = &Region{
-		Inventory: inventory, where: config.Where(), turns: &f.turns,
-		Machines: machine.NewService(inventory, lxd.NewService(composer, f.reservations)),
+		Inventory: inventory, server: config.Server(), turns: &f.turns,
+		Machines: machine.NewService(inventory, lxd.NewService(composer, f.ledger.Of(config.Server()))),
 		DNS:      dns.NewService(inventory),
 	}
 	return f.regions[id]

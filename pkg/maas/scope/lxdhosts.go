@@ -76,8 +76,8 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 		if object.Direct {
 			h.admit(ctx, host, &object)
 		}
-		if !IsOfMAAS(host, h.config) {
-			object.VMHostID = 0
+		if vmHost := host.Spec.VMHost; vmHost != nil && IsOfMAAS(host, h.config) {
+			object.VMHost, object.VMHostID = lxd.VMHostKey(h.config.Server(), int(vmHost.ID)), int(vmHost.ID)
 		}
 		objects = append(objects, object)
 	}
@@ -112,11 +112,8 @@ func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.Hos
 		Namespace: host.Namespace, Name: host.Name, Unschedulable: spec.Cordoned() || !host.DeletionTimestamp.IsZero(),
 		Allows: func(namespace string) bool { return spec.Allows(host.Namespace, namespace) },
 	}
-	if vmHost := spec.VMHost; vmHost != nil {
-		object.VMHost, object.VMHostID = lxd.VMHostKey(int(vmHost.ID), vmHost.SystemID), int(vmHost.ID)
-		if spec.CredentialsRef == nil {
-			return object
-		}
+	if spec.VMHost != nil && spec.CredentialsRef == nil {
+		return object
 	}
 	object.Direct = true
 	object.Server, object.Problem = f.LXDServer(ctx, host)
@@ -160,8 +157,8 @@ func hostUser(host client.ObjectKey) client.ObjectKey {
 	return client.ObjectKey{Namespace: "lxdhosts/" + host.Namespace, Name: host.Name}
 }
 
-// Where identifies the MAAS: regions with the same value are one MAAS, as several identities see it.
-func (r *Region) Where() string { return r.where }
+// Where is how objects record the MAAS: regions with the same value are one MAAS, as several identities see it.
+func (r *Region) Where() string { return r.server.Address() }
 
 // Regions returns the regions that are in use, always in the same order.
 func (f *Factory) Regions() []*Region {

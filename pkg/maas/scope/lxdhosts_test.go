@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
 func hostFactory(t *testing.T, objects ...client.Object) *Factory {
@@ -109,6 +110,7 @@ func TestWithPort(t *testing.T) {
 // Whoever offers a host sees what runs there. That he has another key of the same MAAS is no reason to trust him.
 func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 	t.Parallel()
+	const here = "http://127.0.0.1:1/MAAS"
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -121,7 +123,8 @@ func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 		}}
 	}
 	host := func(namespace string, change ...func(*infrav1.LXDHostSpec)) *infrav1.LXDHost {
-		h := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host"}, Spec: infrav1.LXDHostSpec{
+		vmHostOf := map[string]string{infrav1.MAASAnnotation: maas.Config{Endpoint: here}.Where()}
+		h := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host", Annotations: vmHostOf}, Spec: infrav1.LXDHostSpec{
 			MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"}, AllowedNamespaces: []string{infrav1.AllNamespaces},
 		}}
 		for _, c := range change {
@@ -129,7 +132,6 @@ func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 		}
 		return h
 	}
-	const here = "http://127.0.0.1:1/MAAS"
 	f := &Factory{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		secret("ours", here, "a:b:c"), host("ours"), secret("theirs", here, "d:e:f"), host("theirs"),
 		secret("elsewhere", "http://127.0.0.1:2/MAAS", "a:b:c"), host("elsewhere"),
@@ -141,7 +143,7 @@ func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 	}
 	allowed := map[string][]string{}
 	for _, o := range objects {
-		isOffered := o.Direct || o.VMHost != "" // Not one that is for another MAAS.
+		isOffered := o.Direct || o.VMHost != (lxd.HostKey{}) // Not one that is for another MAAS.
 		for _, namespace := range []string{"ours", "theirs", "third"} {
 			if isOffered && o.Allows(namespace) {
 				allowed[o.Namespace] = append(allowed[o.Namespace], namespace)

@@ -64,7 +64,7 @@ func TestNothingStaysOfIdentitiesThatNoClusterUses(t *testing.T) {
 		t.Errorf("two clusters with one identity have %d regions", len(f.regions))
 	}
 	f.Release(wandering)
-	if see(steady, 0, 1).where != region.where || f.refresher != shared {
+	if see(steady, 0, 1).server != region.server || f.refresher != shared {
 		t.Error("what identities of one MAAS share went with another cluster, or with a key")
 	}
 	f.Release(steady)

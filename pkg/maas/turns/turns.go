@@ -8,6 +8,7 @@ package turns
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ import (
 const (
 	// maxWait is how long a caller waits for its turn. What it knows must not become too old meanwhile.
 	maxWait = time.Minute
-	// maxWaiting bounds how many wait in all, so that callers that need no turn find a worker.
+	// maxWaiting bounds how many wait for one server, so that callers there that need no turn find a place.
 	maxWaiting = 64
 	// retry is how long a caller that could not wait, or waited too long, stays away. It grows with the number of such
 	// callers, up to maxRetry: otherwise the workers would do little else.
@@ -42,7 +43,7 @@ func (e *LaterError) Error() string { return "waiting for a turn: " + e.line.wha
 type Line struct {
 	name, what string
 	limit      int
-	anywhere   bool // the name includes the MAAS
+	host       guard.Key // of a line at one host; otherwise zero
 }
 
 // Machines is for allocate and deploy, of which MAAS does one at a time for the whole region. Two keep it busy while
@@ -52,9 +53,17 @@ var Machines = Line{name: "machines", what: "MAAS acquires and deploys machines 
 // Removal is for releases and deletions, so that they don't use all connections.
 var Removal = Line{name: "removal", what: "MAAS gives back other machines first", limit: 8}
 
-// OnHost is for composing VMs on one VM host, which makes one after the other. The key is unique over all MAASes.
-func OnHost(key, name string) Line {
-	return Line{name: key, what: fmt.Sprintf("VM host %s composes one VM after the other", name), limit: 1, anywhere: true}
+// OnHost is for composing VMs on one VM host, which makes one after the other.
+func OnHost(host guard.Key, name string) Line {
+	return Line{what: fmt.Sprintf("VM host %s composes one VM after the other", name), limit: 1, host: host}
+}
+
+// at returns the key of the line for a MAAS: that of a host is the same for all.
+func (l Line) at(server guard.Server) guard.Key {
+	if l.host != (guard.Key{}) {
+		return l.host
+	}
+	return server.Key(l.name)
 }
 
 // Rank decides who is next: the caller closest to its end.
@@ -67,19 +76,25 @@ const (
 	Deploy
 )
 
-// Turns are the lines of all MAASes of a process. It is safe for concurrent use; the zero value is ready.
+// Turns are the lines of all servers of a process. Each server has its own bound of those who wait: a slow one sends
+// nobody away from another. It is safe for concurrent use; the zero value is ready.
 type Turns struct {
-	mu      sync.Mutex
-	lines   map[string]*line
-	waiting int
-	// refused is how many callers could not wait since counted.
-	refused int
-	counted time.Time
+	mu     sync.Mutex
+	lines  map[guard.Key]*line
+	queues map[guard.Server]*queue
 }
 
 type line struct {
 	taken   int
 	waiting []*waiter
+}
+
+// queue is all who wait in the lines of one server.
+type queue struct {
+	waiting int
+	// refused is how many callers could not wait since counted.
+	refused int
+	counted time.Time
 }
 
 type waiter struct {
@@ -88,12 +103,9 @@ type waiter struct {
 }
 
 // Take waits for a turn in a line of one MAAS; done ends the turn. *LaterError: the wait was too long, or too many
-// wait. The caller's worker is free meanwhile: see guard.Idle.
-func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (done func(), err error) {
-	key := at.name
-	if !at.anywhere {
-		key = where + " " + at.name
-	}
+// wait there. The caller's worker is free meanwhile: see guard.Idle.
+func (t *Turns) Take(ctx context.Context, server guard.Server, at Line, rank Rank) (done func(), err error) {
+	key := at.at(server)
 	done = sync.OnceFunc(func() { t.leave(key) })
 	w, err := t.enter(key, at, rank)
 	if err != nil || w == nil {
@@ -117,11 +129,11 @@ func (t *Turns) Take(ctx context.Context, where string, at Line, rank Rank) (don
 }
 
 // enter takes a free turn, or joins the line.
-func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
+func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lines == nil {
-		t.lines = map[string]*line{}
+		t.lines, t.queues = map[guard.Key]*line{}, map[guard.Server]*queue{}
 	}
 	l := t.lines[key]
 	if l == nil {
@@ -132,10 +144,11 @@ func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
 		l.taken++
 		return nil, nil
 	}
-	if t.waiting >= maxWaiting {
-		return nil, &LaterError{After: t.refuse(), line: at}
+	all := t.queue(key.Server())
+	if all.waiting >= maxWaiting {
+		return nil, &LaterError{After: all.refuse(), line: at}
 	}
-	t.waiting++
+	all.waiting++
 	w := &waiter{rank: rank, turn: make(chan struct{})}
 	// Behind all of the same or a higher rank.
 	next := slices.IndexFunc(l.waiting, func(other *waiter) bool { return other.rank < rank })
@@ -146,24 +159,33 @@ func (t *Turns) enter(key string, at Line, rank Rank) (*waiter, error) {
 	return w, nil
 }
 
-// refuse counts a caller that can't wait, and returns when it should come back. Call it with the lock held.
-func (t *Turns) refuse() time.Duration {
-	if time.Since(t.counted) > lately {
-		t.refused, t.counted = 0, time.Now()
+// queue returns who waits for a server, and forgets the servers for which nobody waits. Call it with the lock held.
+func (t *Turns) queue(server guard.Server) *queue {
+	maps.DeleteFunc(t.queues, func(_ guard.Server, q *queue) bool { return q.waiting == 0 && time.Since(q.counted) > lately })
+	if t.queues[server] == nil {
+		t.queues[server] = &queue{}
 	}
-	t.refused++
-	return min(maxRetry, retry*time.Duration(1+t.refused/maxWaiting))
+	return t.queues[server]
+}
+
+// refuse counts a caller that can't wait, and returns when it should come back.
+func (q *queue) refuse() time.Duration {
+	if time.Since(q.counted) > lately {
+		q.refused, q.counted = 0, time.Now()
+	}
+	q.refused++
+	return min(maxRetry, retry*time.Duration(1+q.refused/maxWaiting))
 }
 
 // leave ends a turn, and passes it to the next caller.
-func (t *Turns) leave(key string) {
+func (t *Turns) leave(key guard.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[key]
 	if len(l.waiting) > 0 {
 		close(l.waiting[0].turn)
 		l.waiting = l.waiting[1:]
-		t.waiting--
+		t.queues[key.Server()].waiting--
 		return
 	}
 	if l.taken--; l.taken == 0 {
@@ -172,7 +194,7 @@ func (t *Turns) leave(key string) {
 }
 
 // giveUp ends the wait; false means that the waiter already had its turn.
-func (t *Turns) giveUp(key string, w *waiter) bool {
+func (t *Turns) giveUp(key guard.Key, w *waiter) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[key]
@@ -184,6 +206,6 @@ func (t *Turns) giveUp(key string, w *waiter) bool {
 		return false
 	}
 	l.waiting = slices.Delete(l.waiting, at, at+1)
-	t.waiting--
+	t.queues[key.Server()].waiting--
 	return true
 }

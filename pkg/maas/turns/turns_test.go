@@ -6,17 +6,26 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-var host = OnHost("1", "lxd-a")
+var (
+	here  = maas.Config{Endpoint: "http://maas.example.com/MAAS"}.Server()
+	there = maas.Config{Endpoint: "http://maas.example.org/MAAS"}.Server()
+	host  = OnHost(here.Key("1"), "lxd-a")
+)
 
 func take(t *testing.T, turns *Turns, line Line, rank Rank) (done func()) {
 	t.Helper()
-	done, err := turns.Take(t.Context(), "maas", line, rank)
+	done, err := turns.Take(t.Context(), here, line, rank)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +52,7 @@ func TestWhoIsNearestToTheEndIsNext(t *testing.T) {
 		if want := []string{"deploy", "later deploy", "claim", "first", "second"}; !slices.Equal(order, want) {
 			t.Errorf("the order was %v, want %v", order, want)
 		}
-		if len(turns.lines) != 0 || turns.waiting != 0 {
+		if len(turns.lines) != 0 || turns.queues[here].waiting != 0 {
 			t.Errorf("lines without anybody in them are left: %+v", turns)
 		}
 	})
@@ -65,7 +74,7 @@ func TestALineHasItsLimitAndOthersAreFree(t *testing.T) {
 			t.Errorf("%d have a turn at once, want %d", got, Machines.limit)
 		}
 		take(t, turns, host, Acquire)()
-		done, err := turns.Take(t.Context(), "another MAAS", Machines, Acquire)
+		done, err := turns.Take(t.Context(), there, Machines, Acquire)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,32 +92,118 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		turns := &Turns{}
 		done := take(t, turns, host, Acquire)
 		var later *LaterError
-		if _, err := turns.Take(t.Context(), "maas", host, Acquire); !errors.As(err, &later) || later.After <= 0 {
+		if _, err := turns.Take(t.Context(), here, host, Acquire); !errors.As(err, &later) || later.After <= 0 {
 			t.Errorf("the error is %v, want a *LaterError", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := turns.Take(ctx, "maas", host, Acquire); !errors.Is(err, context.Canceled) {
+		if _, err := turns.Take(ctx, here, host, Acquire); !errors.Is(err, context.Canceled) {
 			t.Errorf("the error is %v, want that the context was cancelled", err)
 		}
 		for range maxWaiting {
-			go func() { _, _ = turns.Take(t.Context(), "maas", host, Acquire) }()
+			go func() { _, _ = turns.Take(t.Context(), here, host, Acquire) }()
 		}
 		synctest.Wait()
-		if _, err := turns.Take(t.Context(), "maas", host, Deploy); !errors.As(err, &later) {
+		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) {
 			t.Errorf("the error is %v, want a *LaterError: too many wait", err)
 		}
 		first := later.After
 		for range 4 * maxWaiting {
-			_, _ = turns.Take(t.Context(), "maas", host, Deploy)
+			_, _ = turns.Take(t.Context(), here, host, Deploy)
 		}
-		if _, err := turns.Take(t.Context(), "maas", host, Deploy); !errors.As(err, &later) || later.After <= first || later.After > maxRetry {
+		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) || later.After <= first || later.After > maxRetry {
 			t.Errorf("of many who can't wait, each is to come back after %s, the first after %s", later.After, first)
 		}
 		<-time.After(2 * lately)
-		if _, err := turns.Take(t.Context(), "maas", host, Deploy); !errors.As(err, &later) || later.After > first {
+		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) || later.After > first {
 			t.Errorf("when few can't wait, each is to come back after %s, want %s", later.After, first)
 		}
 		done()
+	})
+}
+
+// One MAAS takes its time, and as many as may wait for it do. Whoever needs another one waits in its line as ever.
+func TestASlowServerSendsNobodyAwayFromAnother(t *testing.T) {
+	lxdHost := OnHost(guard.ServerAt("10.0.0.1:8443", []byte("a certificate")).Key("project"), "direct")
+	for name, line := range map[string]Line{"another MAAS": Machines, "removals there": Removal, "an LXD that several MAASes use": lxdHost} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := &Turns{}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for range Machines.limit + 100 {
+					go func() { _, _ = turns.Take(ctx, here, Machines, Acquire) }()
+				}
+				synctest.Wait()
+				var later *LaterError
+				if _, err := turns.Take(ctx, here, Machines, Deploy); !errors.As(err, &later) {
+					t.Fatalf("as many wait for the slow one as may, and the next one gets %v", err)
+				}
+				var ends []func()
+				for range line.limit {
+					done, err := turns.Take(ctx, there, line, Acquire)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ends = append(ends, done)
+				}
+				got := make(chan error, 1)
+				go func() {
+					done, err := turns.Take(ctx, there, line, Deploy)
+					if err == nil {
+						done()
+					}
+					got <- err
+				}()
+				synctest.Wait()
+				ends[0]()
+				if err := <-got; err != nil {
+					t.Errorf("the next in the other line gets %v, want a turn", err)
+				}
+			})
+		})
+	}
+}
+
+// Two MAASes show a host of the same id: a compose on one of them is no turn of the other.
+func TestHostsOfTwoServersHaveLinesOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{}
+		if here.Key("1") == there.Key("1") {
+			t.Fatal("two servers have one key for their hosts")
+		}
+		defer take(t, turns, OnHost(here.Key("1"), "lxd-a"), Acquire)()
+		take(t, turns, OnHost(there.Key("1"), "lxd-a"), Acquire)() // At once.
+	})
+}
+
+// Whoever names MAASes of their own could fill the manager's memory otherwise.
+func TestServersForWhichNobodyWaitsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{}
+		visit := func(endpoint string) {
+			server := maas.Config{Endpoint: "http://maas.example.com/" + endpoint}.Server()
+			var all sync.WaitGroup
+			for range Machines.limit + 1 {
+				all.Go(func() {
+					done, err := turns.Take(t.Context(), server, Machines, Acquire)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					<-time.After(time.Second)
+					done()
+				})
+			}
+			all.Wait()
+		}
+		for i := range 20 {
+			visit(strconv.Itoa(i))
+		}
+		<-time.After(2 * lately)
+		visit("last")
+		if len(turns.lines) != 0 || len(turns.queues) > 1 {
+			t.Errorf("%d lines and %d servers are remembered, and nobody waits", len(turns.lines), len(turns.queues))
+		}
 	})
 }
