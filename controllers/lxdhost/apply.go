@@ -26,34 +26,49 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // apply makes the objects as MAAS has the VM hosts.
-func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, own string) error {
+func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, byMAAS map[string][]*scope.Region, own string) error {
 	seen := sightings(views, own)
 	var errs []error
-	choices := map[string]choice{} // by system id: a VM host that was registered anew
+	choices := map[string]choice{} // by MAAS and system id: a VM host that was registered anew
 	for _, host := range slices.Clone(there.hosts) {
 		if !m.mayChange(host) || slices.ContainsFunc(seen, func(s *sighting) bool { return isOf(host, s) }) {
 			continue
 		}
-		if v := views[host.Annotations[infrav1.MAASAnnotation]]; v == nil || !v.complete {
+		where := host.Annotations[infrav1.MAASAnnotation]
+		if v := views[where]; v == nil || !v.complete {
 			errs = append(errs, m.keep(ctx, host, v))
 			continue
 		}
 		if id := host.Spec.VMHost.SystemID; id != "" {
-			choices[id] = choices[id].and(host)
+			choices[where+id] = choices[where+id].and(host)
 		}
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
-		host, err := m.ensure(ctx, there, s, own, choices[s.Host.SystemID])
-		if err == nil && host != nil {
-			err = m.show(ctx, there, s, host)
-		}
-		errs = append(errs, err)
+		errs = append(errs, m.follow(ctx, there, s, views, byMAAS[s.where], choices[s.where+s.Host.SystemID]))
 	}
 	return kerrors.NewAggregate(errs)
+}
+
+// follow brings the object of a VM host to its place, and up to date. It stays as it is while MAAS does not prove whose the
+// VM host's machine is.
+func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views map[string]*view, regions []*scope.Region, chosen choice) error {
+	var err error
+	if s.owner, err = m.ownerOf(ctx, there, s, regions); err != nil {
+		return fmt.Errorf("proving whose machine VM host %s is: %w", s.Name, err)
+	}
+	host, err := m.ensure(ctx, there, s, views, chosen)
+	if err != nil || host == nil {
+		return err
+	}
+	if m.Scopes.Places.Put(s.where, host); !m.mayChange(host) {
+		return nil
+	}
+	return m.show(ctx, there, s, host)
 }
 
 // choice is what a person chose for a VM host: it outlives the object.
@@ -82,23 +97,21 @@ func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDH
 	return nil
 }
 
-// ensure returns the object of a VM host in its place, and makes it if it is missing. It returns nil where there is
-// none to write to. chosen is what a person chose in an earlier object of the VM host.
-func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own string, chosen choice) (*infrav1.LXDHost, error) {
-	machine := there.machineOf(s)
+// ensure returns the object of a VM host in its place, and makes it if it is missing; nil if it can't be made. One that the
+// mirror may not change counts all the same. chosen is what a person chose in an earlier object of the VM host.
+func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) (*infrav1.LXDHost, error) {
 	namespace := m.Namespace
-	if machine != nil {
-		namespace = machine.Namespace
+	if s.owner != nil {
+		namespace = s.owner.Namespace
 	}
 	var kept *infrav1.LXDHost
 	var others []*infrav1.LXDHost
-	for _, host := range there.hosts {
+	for _, host := range there.of(s, views) {
 		switch {
-		case !isOf(host, s):
-		case !m.mayChange(host) && m.inPlace(there, s, host, namespace):
-			return nil, nil
+		case !m.mayChange(host) && host.Namespace == namespace:
+			return host, nil
 		case !m.mayChange(host):
-		case kept == nil && s.isNamed(host.Name) && m.inPlace(there, s, host, namespace):
+		case kept == nil && s.isNamed(host.Name) && host.Namespace == namespace:
 			kept = host
 		default:
 			others = append(others, host)
@@ -108,7 +121,7 @@ func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, own s
 		}
 	}
 	if kept == nil {
-		made, err := m.make(ctx, there, s, own, namespace, machine, chosen)
+		made, err := m.make(ctx, there, s, namespace, chosen)
 		if err != nil || made == nil {
 			return nil, err
 		}
@@ -166,24 +179,13 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	return nil
 }
 
-// inPlace reports whether an object is in the namespace where it belongs. The MaasMachine of a VM host may not be
-// deployed for a while, and its object stays with it.
-func (m *Mirror) inPlace(there *existing, s *sighting, host *infrav1.LXDHost, namespace string) bool {
-	return host.Namespace == namespace ||
-		slices.ContainsFunc(there.machinesOf(s), func(machine *infrav1.MaasMachine) bool {
-			return machine.Namespace == host.Namespace && host.Namespace != m.Namespace
-		})
-}
-
 // make creates the object of a VM host under the first name that is free. A name that a person's LXDHost has is left to
 // it.
-func (m *Mirror) make(
-	ctx context.Context, there *existing, s *sighting, own, namespace string, machine *infrav1.MaasMachine, chosen choice,
-) (*infrav1.LXDHost, error) {
+func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespace string, chosen choice) (*infrav1.LXDHost, error) {
 	if namespace == "" {
 		return nil, nil // The manager runs in no namespace.
 	}
-	for _, name := range s.names(own) {
+	for _, name := range s.names(s.isOwn) {
 		key := client.ObjectKey{Namespace: namespace, Name: name}
 		at := slices.IndexFunc(there.hosts, func(h *infrav1.LXDHost) bool { return client.ObjectKeyFromObject(h) == key })
 		if at >= 0 && there.hosts[at].Spec.VMHost == nil {
@@ -193,7 +195,7 @@ func (m *Mirror) make(
 		if at >= 0 {
 			continue // Another VM host's, whose name differs in what Kubernetes does not allow.
 		}
-		host := m.newHost(s, key, machine)
+		host := m.newHost(s, key)
 		host.Spec.Unschedulable, host.Spec.Evacuate = chosen.unschedulable, chosen.evacuate
 		if err := m.Client.Create(ctx, host); apierrors.IsAlreadyExists(err) {
 			return nil, nil // The cache does not have it yet.
@@ -215,11 +217,11 @@ func (m *Mirror) refuse(ctx context.Context, s *sighting, taken *infrav1.LXDHost
 	}
 	m.refusals[key] = true
 	m.Recorder.Eventf(taken, nil, corev1.EventTypeWarning, "NameTaken", "Mirror",
-		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name", s.Name, s.where[0])
+		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name", s.Name, s.where)
 	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost", key)
 }
 
-func (m *Mirror) newHost(s *sighting, key client.ObjectKey, machine *infrav1.MaasMachine) *infrav1.LXDHost {
+func (m *Mirror) newHost(s *sighting, key client.ObjectKey) *infrav1.LXDHost {
 	host := &infrav1.LXDHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec:       infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(s.ID)}},
@@ -227,14 +229,14 @@ func (m *Mirror) newHost(s *sighting, key client.ObjectKey, machine *infrav1.Maa
 	if m.WatchFilter != "" {
 		host.Labels = map[string]string{clusterv1.WatchLabel: m.WatchFilter}
 	}
-	s.describe(host, machine)
+	s.describe(host)
 	return host
 }
 
 // describe sets all of an object but its status that follows MAAS. It ends with the MaasMachine in its namespace.
-func (s *sighting) describe(host *infrav1.LXDHost, machine *infrav1.MaasMachine) {
-	objects.Annotate(host, infrav1.MAASAnnotation, s.home(host))
-	if machine != nil && machine.Namespace == host.Namespace {
+func (s *sighting) describe(host *infrav1.LXDHost) {
+	objects.Annotate(host, infrav1.MAASAnnotation, s.where)
+	if machine := s.owner; machine != nil {
 		host.OwnerReferences = util.EnsureOwnerRef(host.OwnerReferences, metav1.OwnerReference{
 			APIVersion: infrav1.GroupVersion.String(), Kind: maasMachineKind, Name: machine.Name, UID: machine.UID,
 		})
@@ -253,8 +255,8 @@ func (s *sighting) describe(host *infrav1.LXDHost, machine *infrav1.MaasMachine)
 
 // show brings an object up to date with a VM host.
 func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *infrav1.LXDHost) error {
-	before, machine := host.DeepCopy(), there.machineOf(s)
-	s.describe(host, machine)
+	before := host.DeepCopy()
+	s.describe(host)
 	if !equality.Semantic.DeepEqual(before, host) {
 		if err := m.Client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
 			return client.IgnoreNotFound(err)
@@ -263,8 +265,8 @@ func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *i
 	before = host.DeepCopy()
 	setVMHost(&host.Status, &s.VMHost, there.counts(s))
 	host.Status.NodeName = ""
-	if machine != nil {
-		node, err := clusters.NodeOf(ctx, m.Client, machine)
+	if s.owner != nil {
+		node, err := clusters.NodeOf(ctx, m.Client, s.owner)
 		if err != nil {
 			return err
 		}

@@ -219,7 +219,7 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 		return true
 	}
 	former := host.Spec.VMHost
-	return former != nil && there.isIn(m, []string{host.Annotations[infrav1.MAASAnnotation]}) &&
+	return former != nil && there.mayBeIn(m, host.Annotations[infrav1.MAASAnnotation]) &&
 		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return lxd.IsVMHostWithID(ref, int(former.ID)) })
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -59,42 +58,45 @@ func (e *existing) mirrored(where string) (ids []int) {
 	return ids
 }
 
-// isIn reports whether a machine may be one of a MAAS that goes by any of these names.
-func (e *existing) isIn(machine *infrav1.MaasMachine, where []string) bool {
-	home := e.homes[clusters.KeyOf(machine)]
-	return home == "" || slices.Contains(where, home)
+// of returns the objects of a VM host.
+func (e *existing) of(s *sighting, views map[string]*view) []*infrav1.LXDHost {
+	for _, is := range []func(*infrav1.LXDHost) bool{
+		func(h *infrav1.LXDHost) bool { return isOf(h, s) },
+		func(h *infrav1.LXDHost) bool { return wasOf(h, s, views) },
+	} {
+		found := slices.DeleteFunc(slices.Clone(e.hosts), func(h *infrav1.LXDHost) bool { return !is(h) })
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
 }
 
-// machinesOf returns the MaasMachines that claim to be the machine of a VM host.
-func (e *existing) machinesOf(s *sighting) []*infrav1.MaasMachine {
+// mayBeIn reports whether a machine may be one of a MAAS.
+func (e *existing) mayBeIn(machine *infrav1.MaasMachine, where string) bool {
+	home := e.homes[clusters.KeyOf(machine)]
+	return home == "" || home == where
+}
+
+// claimsOf returns the MaasMachines that claim to be the machine of a VM host. Anybody may write one.
+func (e *existing) claimsOf(s *sighting) []*infrav1.MaasMachine {
 	if s.Host.SystemID == "" {
 		return nil
 	}
 	var found []*infrav1.MaasMachine
 	for _, machine := range e.machines[s.Host.SystemID] {
-		if e.isIn(machine, s.where) {
+		if e.homes[clusters.KeyOf(machine)] == s.where {
 			found = append(found, machine)
 		}
 	}
 	return found
 }
 
-// machineOf returns the MaasMachine that is proven to be the machine of a VM host; nil if there is none. It is in the first MAAS of
-// the sighting: another one may only pretend to be the same.
-func (e *existing) machineOf(s *sighting) *infrav1.MaasMachine {
-	for _, machine := range e.machinesOf(s) {
-		if e.homes[clusters.KeyOf(machine)] == s.where[0] && machine.DeletionTimestamp.IsZero() && conditions.IsTrue(machine, infrav1.MachineDeployedCondition) {
-			return machine
-		}
-	}
-	return nil
-}
-
 // counts returns the number of MaasMachines on a VM host by their Cluster, as namespace/name.
 func (e *existing) counts(s *sighting) map[string]int32 {
 	counts := map[string]int32{}
 	for _, machine := range e.vms[s.Name] {
-		if e.isIn(machine, s.where) {
+		if e.mayBeIn(machine, s.where) {
 			counts[clusters.KeyOf(machine).String()]++
 		}
 	}

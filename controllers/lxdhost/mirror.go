@@ -54,6 +54,7 @@ type Mirror struct {
 	round    int
 	known    map[string]*asked // by MAAS
 	refusals map[client.ObjectKey]bool
+	proofs   map[claimed]proof
 }
 
 // asked is what is known of one MAAS from earlier rounds.
@@ -103,7 +104,7 @@ func (m *Mirror) woken() chan struct{} {
 // Sync does one round. What fails is done in the next.
 func (m *Mirror) Sync(ctx context.Context) {
 	if m.known == nil {
-		m.known, m.refusals = map[string]*asked{}, map[client.ObjectKey]bool{}
+		m.known, m.refusals, m.proofs = map[string]*asked{}, map[client.ObjectKey]bool{}, map[claimed]proof{}
 	}
 	byMAAS, own := m.regions(ctx)
 	there, err := readObjects(ctx, m.Client)
@@ -120,7 +121,7 @@ func (m *Mirror) Sync(ctx context.Context) {
 		return
 	}
 	m.forget(there, byMAAS)
-	if err := m.apply(ctx, there, views, own); err != nil {
+	if err := m.apply(ctx, there, views, byMAAS, own); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to bring some LXDHosts up to date")
 	}
 }

@@ -17,39 +17,25 @@ import (
 // maxName bounds the part of an object's name that is the VM host's.
 const maxName = 200
 
-// sighting is a VM host that MAAS showed.
+// sighting is a VM host that a MAAS showed.
 type sighting struct {
 	maas.VMHost
-	where   []string // the MAASes that show it: one, or the same one under several names
+	where   string // the MAAS
+	isOwn   bool   // It is that of the manager's own credentials.
 	machine *maas.Machine
+	// owner is the MaasMachine that MAAS proved to be the machine that the VM host runs on; nil if there is none.
+	owner *infrav1.MaasMachine
 }
 
-// sightings joins what the MAASes showed, in a fixed order, that of the manager's own credentials first. The same MAAS
-// under another name shows the same ids and machines; what the first one says of them counts.
+// sightings returns what the MAASes showed, in a fixed order. Two URLs are two MAASes, whatever they show: a MAAS that was
+// restored from the database of another shows the same ids and machines, and anybody can make a server that does.
 func sightings(views map[string]*view, own string) []*sighting {
 	var all []*sighting
-	order := slices.Sorted(maps.Keys(views))
-	slices.SortStableFunc(order, func(a, b string) int {
-		switch own {
-		case a:
-			return -1
-		case b:
-			return 1
-		}
-		return 0
-	})
-	for _, where := range order {
+	for _, where := range slices.Sorted(maps.Keys(views)) {
 		v := views[where]
 		for _, id := range slices.Sorted(maps.Keys(v.hosts)) {
 			host := v.hosts[id]
-			same := func(s *sighting) bool {
-				return s.ID == id && s.Host.SystemID != "" && s.Host.SystemID == host.Host.SystemID && !slices.Contains(s.where, where)
-			}
-			if at := slices.IndexFunc(all, same); at >= 0 {
-				all[at].where = append(all[at].where, where)
-				continue
-			}
-			all = append(all, &sighting{VMHost: host, where: []string{where}, machine: v.machines[host.Host.SystemID]})
+			all = append(all, &sighting{VMHost: host, where: where, isOwn: where == own, machine: v.machines[host.Host.SystemID]})
 		}
 	}
 	return all
@@ -58,42 +44,31 @@ func sightings(views map[string]*view, own string) []*sighting {
 // isOf reports whether an LXDHost is that of a VM host.
 func isOf(host *infrav1.LXDHost, s *sighting) bool {
 	ref := host.Spec.VMHost
-	if ref == nil || int(ref.ID) != s.ID {
-		return false
-	}
-	return slices.Contains(s.where, host.Annotations[infrav1.MAASAnnotation]) || (ref.SystemID != "" && ref.SystemID == s.Host.SystemID)
+	return ref != nil && int(ref.ID) == s.ID && host.Annotations[infrav1.MAASAnnotation] == s.where
 }
 
-// home returns which MAAS the object of a VM host records: the one that it recorded, if it goes by that name still.
-func (s *sighting) home(host *infrav1.LXDHost) string {
-	if host != nil && slices.Contains(s.where, host.Annotations[infrav1.MAASAnnotation]) {
-		return host.Annotations[infrav1.MAASAnnotation]
-	}
-	return s.where[0]
+// wasOf reports whether an LXDHost is that of a VM host from when the manager's own MAAS had another URL. Of no other MAAS is
+// it known that it is the same.
+func wasOf(host *infrav1.LXDHost, s *sighting, views map[string]*view) bool {
+	ref := host.Spec.VMHost
+	return s.isOwn && views[host.Annotations[infrav1.MAASAnnotation]] == nil &&
+		ref != nil && int(ref.ID) == s.ID && ref.SystemID != "" && ref.SystemID == s.Host.SystemID
 }
 
-// names returns the names for the object of a VM host, in order of preference. own is the manager's own MAAS: elsewhere
-// there may be VM hosts of the same name.
-func (s *sighting) names(own string) []string {
-	plain := dnsName(s.Name)
-	hashed := plain + "-" + shortHash(s.where[0])
-	if slices.Contains(s.where, own) {
-		return []string{plain, fmt.Sprintf("%s-%d", plain, s.ID)}
+// names returns the names for the object of a VM host, in order of preference. In another MAAS than the manager's own there
+// may be VM hosts of the same name.
+func (s *sighting) names(isOwn bool) []string {
+	name := dnsName(s.Name)
+	if !isOwn {
+		name += "-" + shortHash(s.where)
 	}
-	return []string{hashed, fmt.Sprintf("%s-%d", hashed, s.ID)}
+	return []string{name, fmt.Sprintf("%s-%d", name, s.ID)}
 }
 
 // isNamed reports whether a name is one that the object of a VM host may have got, now or when the manager had other
 // credentials.
 func (s *sighting) isNamed(name string) bool {
-	for _, where := range s.where {
-		at := *s
-		at.where = []string{where}
-		if slices.Contains(at.names(where), name) || slices.Contains(at.names(""), name) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.names(true), name) || slices.Contains(s.names(false), name)
 }
 
 // dnsName makes a name one of Kubernetes: the name of a VM host may have capitals and other characters.

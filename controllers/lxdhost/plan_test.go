@@ -16,25 +16,23 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// A MAAS that only pretends to be the one with the VM host has no say in whose machine that is.
-func TestTheMachineOfAVMHostIsInTheFirstMAAS(t *testing.T) {
+// Who claims to be the machine of a VM host, and is in another MAAS, is not asked about.
+func TestClaimsAreOfTheMAASThatShowsTheVMHost(t *testing.T) {
 	machine := func(namespace string) *infrav1.MaasMachine {
 		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
 		m.Spec.SystemID = "abc123"
-		m.Status.Conditions = []metav1.Condition{{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue}}
 		return m
 	}
 	there := &existing{
-		machines: map[string][]*infrav1.MaasMachine{"abc123": {machine("unknown"), machine("pretends"), machine("real")}},
-		homes:    map[client.ObjectKey]string{{Namespace: "pretends", Name: "c"}: "fake/MAAS", {Namespace: "real", Name: "c"}: "maas/MAAS"},
+		machines: map[string][]*infrav1.MaasMachine{"abc123": {machine("unknown"), machine("elsewhere"), machine("here")}},
+		homes:    map[client.ObjectKey]string{{Namespace: "elsewhere", Name: "c"}: "fake/MAAS", {Namespace: "here", Name: "c"}: "maas/MAAS"},
 	}
-	s := &sighting{VMHost: vmHost(7, "lxd-a", "abc123"), where: []string{"maas/MAAS", "fake/MAAS"}}
-	if got := there.machineOf(s); got == nil || got.Namespace != "real" {
-		t.Errorf("the machine is %+v, want that of the namespace real", got)
+	claims := there.claimsOf(&sighting{VMHost: vmHost(7, "lxd-a", "abc123"), where: "maas/MAAS"})
+	if len(claims) != 1 || claims[0].Namespace != "here" {
+		t.Errorf("%d claims: %+v", len(claims), claims)
 	}
-	delete(there.homes, client.ObjectKey{Namespace: "real", Name: "c"})
-	if got := there.machineOf(s); got != nil {
-		t.Errorf("the machine is %+v, want none", got)
+	if claims := there.claimsOf(&sighting{VMHost: vmHost(7, "lxd-a", ""), where: "maas/MAAS"}); len(claims) > 0 {
+		t.Errorf("%d claims of a VM host on no machine", len(claims))
 	}
 }
 
@@ -60,29 +58,29 @@ func TestDNSName(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	s := &sighting{VMHost: vmHost(3, "LXD-a", "abc"), where: []string{"maas-1"}}
-	if diff := cmp.Diff([]string{"lxd-a", "lxd-a-3"}, s.names("maas-1")); diff != "" {
+	s := &sighting{VMHost: vmHost(3, "LXD-a", "abc"), where: "maas-1"}
+	if diff := cmp.Diff([]string{"lxd-a", "lxd-a-3"}, s.names(true)); diff != "" {
 		t.Errorf("in the manager's own MAAS (-want +got):\n%s", diff)
 	}
-	elsewhere := s.names("maas-2")
-	other := &sighting{VMHost: s.VMHost, where: []string{"maas-3"}}
-	if elsewhere[0] == "lxd-a" || elsewhere[0] == other.names("maas-2")[0] {
-		t.Errorf("elsewhere: %v, and %v", elsewhere, other.names("maas-2"))
+	elsewhere := s.names(false)
+	other := &sighting{VMHost: s.VMHost, where: "maas-3"}
+	if elsewhere[0] == "lxd-a" || elsewhere[0] == other.names(false)[0] {
+		t.Errorf("elsewhere: %v, and %v", elsewhere, other.names(false))
 	}
 	for _, name := range append(elsewhere, "lxd-a", "lxd-a-3") {
 		if !s.isNamed(name) {
 			t.Errorf("%s is not one of its names", name)
 		}
 	}
-	for _, name := range []string{"lxd-b", "lxd-a-4", other.names("")[0]} {
+	for _, name := range []string{"lxd-b", "lxd-a-4", other.names(false)[0]} {
 		if s.isNamed(name) {
 			t.Errorf("%s is one of its names", name)
 		}
 	}
 }
 
-// Several names of a MAAS are one: its VM hosts have the same ids and machines.
-func TestSightings(t *testing.T) {
+// Anybody can make a server that shows the ids and machines of another one.
+func TestWhatAMAASShowsIsOfThatMAASAlone(t *testing.T) {
 	show := func(hosts ...maas.VMHost) *view {
 		v := &view{hosts: map[int]maas.VMHost{}}
 		for _, h := range hosts {
@@ -90,45 +88,44 @@ func TestSightings(t *testing.T) {
 		}
 		return v
 	}
+	views := map[string]*view{"a": show(vmHost(1, "one", "abc"), vmHost(2, "two", "")), "b": show(vmHost(1, "one", "abc"))}
 	type place struct {
-		Name  string
-		Where []string
+		Name, Where string
+		IsOwn       bool
 	}
 	var got []place
-	for _, s := range sightings(map[string]*view{
-		"a": show(vmHost(1, "one", "abc"), vmHost(2, "two", "")),
-		"b": show(vmHost(1, "one", "abc"), vmHost(2, "two", ""), vmHost(3, "three", "xyz")),
-		"c": show(vmHost(1, "other", "def")),
-	}, "b") {
-		got = append(got, place{s.Name, s.where})
+	for _, s := range sightings(views, "b") {
+		got = append(got, place{s.Name, s.where, s.isOwn})
 	}
-	want := []place{{"one", []string{"b", "a"}}, {"two", []string{"b"}}, {"three", []string{"b"}}, {"two", []string{"a"}}, {"other", []string{"c"}}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff([]place{{"one", "a", false}, {"two", "a", false}, {"one", "b", true}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestIsOf(t *testing.T) {
-	s := &sighting{VMHost: vmHost(1, "one", "abc"), where: []string{"a", "b"}}
+	own, other := &sighting{VMHost: vmHost(1, "one", "abc"), where: "a", isOwn: true}, &sighting{VMHost: vmHost(1, "one", "abc"), where: "a"}
+	views := map[string]*view{"a": {}, "b": {}}
 	for name, test := range map[string]struct {
-		where string
-		ref   *infrav1.VMHostReference
-		want  bool
+		of       *sighting
+		where    string
+		ref      *infrav1.VMHostReference
+		is, once bool
 	}{
-		"the same":                         {"a", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, true},
-		"under another name of the MAAS":   {"b", &infrav1.VMHostReference{ID: 1}, true},
-		"on another machine now":           {"a", &infrav1.VMHostReference{ID: 1, SystemID: "xyz"}, true},
-		"of a MAAS that has another name":  {"c", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, true},
-		"of another MAAS":                  {"c", &infrav1.VMHostReference{ID: 1, SystemID: "xyz"}, false},
-		"of another MAAS, machine unknown": {"c", &infrav1.VMHostReference{ID: 1}, false},
-		"another one":                      {"a", &infrav1.VMHostReference{ID: 2, SystemID: "abc"}, false},
-		"a person's":                       {"a", nil, false},
+		"the same":               {other, "a", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, true, false},
+		"on another machine now": {other, "a", &infrav1.VMHostReference{ID: 1, SystemID: "xyz"}, true, false},
+		"another one":            {other, "a", &infrav1.VMHostReference{ID: 2, SystemID: "abc"}, false, false},
+		"a person's":             {other, "a", nil, false, false},
+		"of another MAAS":        {own, "b", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, false, false},
+		"of the manager's, which had another URL": {own, "c", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, false, true},
+		"of that one, on another machine":         {own, "c", &infrav1.VMHostReference{ID: 1, SystemID: "xyz"}, false, false},
+		"of that one, machine unknown":            {own, "c", &infrav1.VMHostReference{ID: 1}, false, false},
+		"of a MAAS that nobody uses now":          {other, "c", &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{infrav1.MAASAnnotation: test.where}}}
 			host.Spec.VMHost = test.ref
-			if got := isOf(host, s); got != test.want {
-				t.Errorf("isOf = %t", got)
+			if is, once := isOf(host, test.of), wasOf(host, test.of, views); is != test.is || once != test.once {
+				t.Errorf("it is: %t, and was: %t; want %t, %t", is, once, test.is, test.once)
 			}
 		})
 	}

@@ -48,6 +48,8 @@ type Factory struct {
 	ManagementID string
 	// LXD has the connections to the LXDHosts whose VMs are made through LXD's own API.
 	LXD lxdhost.Connections
+	// Places are where the LXDHosts of VM hosts belong.
+	Places Places
 
 	turns   turns.Turns
 	mu      sync.Mutex

@@ -72,6 +72,9 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 	var objects []lxd.HostObject
 	for i := range list.Items {
 		host := &list.Items[i]
+		if !h.factory.Places.Has(host) {
+			continue
+		}
 		object := h.factory.hostObject(ctx, host)
 		if object.Direct {
 			h.admit(ctx, host, &object)
