@@ -29,6 +29,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -184,7 +185,7 @@ func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error
 		}
 		if err := r.look(ctx, v); err != nil {
 			errs = append(errs, err)
-			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %v", err))
+			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %s", report.Brief(err.Error())))
 			continue
 		}
 		decided := decide(v, r.Clock.Now())
@@ -210,7 +211,7 @@ func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) err
 		zones := v.zones()
 		done, err := r.act(ctx, e.host, v, e.verdicts[i])
 		if err != nil {
-			errs, done = append(errs, err), *waiting("it could not be replaced: %v", err)
+			errs, done = append(errs, err), *waiting("it could not be replaced: %s", report.Brief(err.Error()))
 		}
 		if e.verdicts[i] = done; done.action != none {
 			now.successors = append(now.successors, successor{maasMachine: v.maasMachine, zone: zones[0]})

@@ -132,7 +132,7 @@ func classify(err error) *Error {
 	if errors.Is(err, errPin) {
 		return &Error{Kind: KindPin, Problem: errPin.Error(), cause: err}
 	}
-	said := text.OneLine(err.Error(), maxMessage)
+	said := text.Steady(err.Error(), maxMessage)
 	var operation *errOperation
 	if errors.As(err, &operation) {
 		return &Error{Kind: KindOther, Problem: "LXD failed: " + said, cause: err}

@@ -71,14 +71,14 @@ func asError(step, doing string, err error) *Error {
 	var status api.StatusError
 	switch {
 	case errors.As(err, &status):
-		return &Error{Step: step, Problem: doing + ": LXD returned: " + text.OneLine(err.Error(), maxMessage), cause: err}
+		return &Error{Step: step, Problem: doing + ": LXD returned: " + text.Steady(err.Error(), maxMessage), cause: err}
 	case errors.Is(err, errConflict):
 		return &Error{Step: step, Problem: doing + ": " + errConflict.Error(), cause: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Step: step, Problem: doing + ": LXD took too long", cause: err,
 			Remedy: "the request may still be under way; LXD's log shows what it waits for"}
 	}
-	return &Error{Step: step, Problem: doing + ": no response from LXD: " + text.OneLine(err.Error(), maxMessage), cause: err}
+	return &Error{Step: step, Problem: doing + ": no response from LXD: " + text.Steady(err.Error(), maxMessage), cause: err}
 }
 
 // unanswered reports whether LXD did not respond at all, so that further calls are useless for now.

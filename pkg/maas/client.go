@@ -169,7 +169,7 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	if ended = call.outcome(caller, err); err == nil {
 		return nil
 	}
-	err = err.presentable(append(call.secrets(), c.secret))
+	err = err.presentable(append(call.secrets(), c.secret)).steady()
 	why = err.Message
 	if probe && ended == guard.Silent {
 		err.Message = c.circuit.Message()
@@ -278,7 +278,7 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 		message = redirectMessage(server.Header.Get("Location"))
 	}
 	return &Error{
-		Kind: kindOf(server.StatusCode), Method: c.method, Endpoint: c.endpoint, Op: c.op,
+		Kind: kindOfError(server.StatusCode, message), Method: c.method, Endpoint: c.endpoint, Op: c.op,
 		Status: server.StatusCode, Message: message, Fields: fields, RetryAfter: exchange.retryAfter,
 	}
 }
@@ -293,7 +293,7 @@ func redirectMessage(location string) string {
 	return fmt.Sprintf("MAAS redirects to %q, and redirects are not followed: set the endpoint to where MAAS itself is", where)
 }
 
-// transportMessage leaves out what differs from try to try (ports, query strings), so that conditions don't flap.
+// transportMessage leaves out what helps nobody, such as query strings.
 func transportMessage(err error) string {
 	var op *net.OpError
 	switch {

@@ -65,6 +65,10 @@ func TestErrorsAreTyped(t *testing.T) {
 		"busy":           {429, "", Unavailable, "Too Many Requests"},
 		"broken":         {500, "boom\nboom", Unavailable, "boom boom"},
 		"a proxy's page": {502, "<html>Bad gateway</html>", Unavailable, "Bad Gateway"},
+		"no address":     {503, "No more IPs available in subnet: 10.77.0.0/24.", Exhausted, "No more IPs available in subnet: 10.77.0.0/24."},
+		"no way to BMC":  {500, "Error determining BMC task queue for machine abc", Unroutable, "Error determining BMC task queue for machine abc"},
+		"no rack's BMC":  {503, "No rack controllers can access the BMC of node abc", Unroutable, "No rack controllers can access the BMC of node abc"},
+		"quoted":         {500, "boom: No more IPs available in subnet", Unavailable, "boom: No more IPs available in subnet"},
 		"no rack":        {503, "Unable to connect to any rack controller", Unavailable, "Unable to connect to any rack controller"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,11 @@ const (
 	Invalid Kind = "Invalid"
 	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
 	Gone Kind = "Gone"
+	// Exhausted (503): a subnet has no address left. Nothing was changed.
+	Exhausted Kind = "Exhausted"
+	// Unroutable (500 or 503): no rack controller of MAAS reaches the machine's BMC. Nothing was switched, and a deployment
+	// was taken back.
+	Unroutable Kind = "Unroutable"
 	// Busy (409 with Retry-After or an HTML page): MAAS gave up the call because its transaction conflicted with
 	// others. It was rolled back, so nothing in MAAS's database changed. Effects outside of the database are possible:
 	// compose may have made the VM on the host. It is Unavailable, too.
@@ -139,6 +144,28 @@ func kindOf(status int) Kind {
 	return Unavailable
 }
 
+// spoken are the errors to which MAAS gives a text alone: others have their status (StaticIPAddressExhaustion in
+// maasserver/exceptions.py; UnroutablePowerWorkflowException in maastemporalworker/workflow/power.py, and
+// NoConnectionsAvailable and PowerProblem in models/node.py before 3.5).
+var spoken = map[string]Kind{
+	"No more IPs available in subnet":           Exhausted,
+	"Error determining BMC task queue":          Unroutable,
+	"No rack controllers can access the BMC of": Unroutable,
+	"Unable to reach the BMC":                   Unroutable,
+}
+
+// kindOfError returns the kind of an error response.
+func kindOfError(status int, message string) Kind {
+	if status == http.StatusInternalServerError || status == http.StatusServiceUnavailable {
+		for text, kind := range spoken {
+			if strings.HasPrefix(message, text) {
+				return kind
+			}
+		}
+	}
+	return kindOf(status)
+}
+
 const (
 	// maxMessage bounds an error message, in bytes: a proxy's error page does not belong in a condition.
 	maxMessage = 512
@@ -173,6 +200,17 @@ func (e *Error) presentable(secrets []string) *Error {
 		}
 	}
 	e.Fields = fields
+	return e
+}
+
+// steady leaves out what differs from try to try. It comes after the secrets, of which it could leave a part.
+func (e *Error) steady() *Error {
+	e.Message = text.Steady(e.Message, maxMessage)
+	for _, messages := range e.Fields {
+		for i := range messages {
+			messages[i] = text.Steady(messages[i], maxMessage)
+		}
+	}
 	return e
 }
 

@@ -5,6 +5,7 @@ package maas
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -204,5 +205,38 @@ func TestKeyIsNotToBlameForACallSentTwice(t *testing.T) {
 	}
 	if err := read(t.Context(), client); err != nil {
 		t.Errorf("the next call: %v", err)
+	}
+}
+
+// What differs from try to try would make the condition that shows it another one each time.
+func TestMessagesOfMAASStayTheSame(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tries++
+		text := fmt.Sprintf("%s: process %d gave up after %d.5s at 2026-11-26T10:00:%02dZ", r.URL.Path, 4000+tries, tries, tries)
+		if r.Method == http.MethodGet {
+			http.Error(w, text, http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(map[string][]string{"name": {text}})
+	}))
+	t.Cleanup(server.Close)
+	client, err := NewClient(Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	for range 5 {
+		_, err := client.ListZones(t.Context())
+		said[Message(err)] = true
+		var answer *Error
+		if err := client.CreateTag(t.Context(), Unrecorded("a test"), Tag{Name: "x"}); errors.As(err, &answer) {
+			said[answer.Fields["name"][0]] = true
+		}
+	}
+	if len(said) != 2 {
+		t.Errorf("two errors were said in %d ways: %v", len(said), said)
 	}
 }

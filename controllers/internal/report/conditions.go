@@ -78,8 +78,9 @@ func Summarize(of conditions.Setter, deleting bool, types ...string) {
 const maxForeign = 512
 
 // Brief shortens a text of another program (a Node, an IPAM provider, the API server of a host cluster) to one line
-// that fits a condition. With a message that is too long, Kubernetes would refuse the whole status.
-func Brief(foreign string) string { return text.OneLine(foreign, maxForeign) }
+// that fits a condition, without what differs from try to try. With a message that is too long, Kubernetes would refuse
+// the whole status; one that changes each time would wake its object each time.
+func Brief(foreign string) string { return text.Steady(foreign, maxForeign) }
 
 // After returns a text of another program as the end of a message; "" if there is none.
 func After(foreign string) string {
@@ -175,12 +176,16 @@ func explainMAAS(err error) Problem {
 		return Problem{infrav1.CredentialsInvalidReason, "MAAS rejects the API key: " + maas.Message(err), MendRetry}
 	case errors.Is(err, maas.Forbidden):
 		return Problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator): " + maas.Message(err), MendRetry}
+	case errors.Is(err, maas.Exhausted):
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": free addresses there, or give the machine another subnet", MendRetry}
+	case errors.Is(err, maas.Unroutable):
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": check that a rack controller reaches the BMC, and the machine's power parameters in MAAS", MendRetry}
 	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), CapacityRetry}
 	case errors.Is(err, maas.Unavailable):
 		return Problem{infrav1.MAASUnavailableReason, maas.Message(err), maas.RetryAfter(err)}
 	}
-	return Problem{infrav1.NotReadyReason, err.Error(), 0}
+	return Problem{infrav1.NotReadyReason, Brief(err.Error()), 0}
 }
 
 func placementReason(err *lxd.LXDError) string {
