@@ -30,10 +30,13 @@ const (
 	maxVMHosts = 1000
 	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
 	jitter = 0.1
+	// rest is how many intervals a MAAS without VM hosts is not asked again, unless others ask it.
+	rest = 10
 )
 
 // Mirror makes an LXDHost for each LXD VM host of MAAS, and keeps it as MAAS has the VM host. People set whether it is
-// schedulable. Of each MAAS it asks for one list in a round, however many identities are used there.
+// schedulable. Of each MAAS it asks for one list in a round, however many identities are used there; of one without VM
+// hosts, in one round of ten.
 type Mirror struct {
 	Client   client.Client
 	Scopes   *scope.Factory
@@ -61,6 +64,7 @@ type Mirror struct {
 type asked struct {
 	answered   time.Time // when it last told its VM hosts
 	problem    string    // why it did not, the last time
+	empty      bool      // it has no VM hosts, and there are no objects of any
 	machines   map[string]*maas.Machine
 	machinesAt time.Time
 }
@@ -180,6 +184,7 @@ func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region
 		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", where, "error", problem)
 	}
 	known.problem, v.machines = problem, known.machines
+	known.empty = (problem == "" || v.gone) && len(v.hosts) == 0 && len(mirrored) == 0
 	v.overdue = m.Clock.Since(known.answered) > patience
 	return v
 }
@@ -187,6 +192,9 @@ func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region
 // list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then.
 func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) ([]maas.VMHost, error) {
 	maxAge := m.Interval - m.Interval/10
+	if known.empty {
+		maxAge = rest * m.Interval
+	}
 	due := m.Clock.Since(known.machinesAt) > machinesMaxAge
 	if due && known.machines != nil {
 		maxAge = 2 * m.Interval

@@ -4,6 +4,7 @@ package quarantine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,11 +20,14 @@ const (
 	Interval = time.Minute
 	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
 	jitter = 0.2
+	// rest is how many intervals a MAAS in which nothing is in quarantine is not asked, unless this process puts something
+	// there.
+	rest = 10
 )
 
 // Keeper ends quarantines in each MAAS that is used when their time is over, whoever began them, and counts them. Of
 // each MAAS it asks for one list in a round, however many identities are used there; for two if machines are in
-// quarantine.
+// quarantine. While nothing is, it asks in one round of ten.
 type Keeper struct {
 	Scopes *scope.Factory
 	// Interval is the time between two rounds.
@@ -32,8 +36,9 @@ type Keeper struct {
 	Quarantined prometheus.Gauge
 
 	// Of Start's goroutine.
-	counts   map[string]int    // by MAAS
-	problems map[string]string // by MAAS: why the last round failed
+	counts   map[string]int       // by MAAS
+	problems map[string]string    // by MAAS: why the last round failed
+	empty    map[string]time.Time // by MAAS: when a round found nothing to keep there
 }
 
 // NewMetric makes the metric of the Keeper.
@@ -60,8 +65,13 @@ func (k *Keeper) Round(ctx context.Context) {
 	for _, region := range k.Scopes.Regions() {
 		byMAAS[region.Where()] = append(byMAAS[region.Where()], region)
 	}
-	counts, problems, total := map[string]int{}, map[string]string{}, 0
+	counts, problems, empty, total := map[string]int{}, map[string]string{}, map[string]time.Time{}, 0
 	for where, regions := range byMAAS {
+		if k.rests(where, regions) {
+			empty[where] = k.empty[where]
+			continue
+		}
+		began := time.Now()
 		n, err := k.look(ctx, regions)
 		if ctx.Err() != nil {
 			return
@@ -72,18 +82,33 @@ func (k *Keeper) Round(ctx context.Context) {
 				ctrl.LoggerFrom(ctx).Info("Failed to end quarantines; trying again", "maas", where, "error", problems[where])
 			}
 		}
+		if n == nothing {
+			empty[where], n = began, 0
+		}
 		if n == unknown {
 			n = k.counts[where]
 		}
 		counts[where] = n
 		total += n
 	}
-	k.counts, k.problems = counts, problems
+	k.counts, k.problems, k.empty = counts, problems, empty
 	k.Quarantined.Set(float64(total))
 }
 
-// unknown is how many machines are in quarantine if MAAS does not tell.
-const unknown = -1
+// rests reports whether nothing was to be kept in a MAAS a while ago, and nothing was put there since.
+func (k *Keeper) rests(where string, regions []*scope.Region) bool {
+	found := k.empty[where]
+	return time.Since(found) < rest*k.Interval && !slices.ContainsFunc(regions, func(region *scope.Region) bool {
+		return region.Machines.Quarantine.Written().After(found)
+	})
+}
+
+const (
+	// unknown is how many machines are in quarantine if MAAS does not tell.
+	unknown = -1
+	// nothing means that there is not even a note of one.
+	nothing = -2
+)
 
 // look ends the quarantines in one MAAS with the first identity that may do so, and returns how many are left.
 func (k *Keeper) look(ctx context.Context, regions []*scope.Region) (left int, err error) {
@@ -102,8 +127,11 @@ func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err 
 		ctrl.LoggerFrom(ctx).Info("Lifted quarantines whose time is over", "maas", region.Where(), "systemIDs", lifted)
 	}
 	list, listErr := service.List(ctx, k.Interval)
-	if listErr != nil {
+	switch {
+	case listErr != nil:
 		return unknown, listErr
+	case len(list) == 0 && err == nil && !service.HasNotes():
+		return nothing, nil
 	}
 	return len(list), err
 }

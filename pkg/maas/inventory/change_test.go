@@ -3,7 +3,12 @@
 package inventory
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -59,11 +64,52 @@ func TestACallThatFailsWakesNobody(t *testing.T) {
 
 // Settled machines are polled once a minute: what a call that failed may have done shows sooner.
 func TestAMachineIsPolledSoonAfterACallWasLost(t *testing.T) {
-	inventory, region, changed := start(t, never, never)
+	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Settled)
 	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.set("a", maas.StatusDeploying)
 	_, _ = inventory.Change("a", failedChange)
 	eventually(t, "its effect is told", func() bool { return changed.count("a") == 2 })
+}
+
+// counter is a MAAS that has all machines, and counts the lists.
+type counter struct {
+	source
+	lists int
+}
+
+func (c *counter) ListMachines(_ context.Context, filter maas.MachineFilter) (found []*maas.Machine, _ error) {
+	c.lists++
+	for _, id := range filter.SystemIDs {
+		found = append(found, &maas.Machine{SystemID: id, Status: maas.StatusDeploying})
+	}
+	return found, nil
+}
+
+// What MAAS answers to a change is known: only machines that change by themselves are worth a list.
+func TestAChangeCostsNoList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := &counter{}
+		i := New(client, Options{ActiveInterval: scriptedActive, IdleInterval: scriptedIdle, Notify: func(string) {}, Logger: testr.New(t)})
+		i.source = count
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go i.Run(ctx)
+		deploying := &maas.Machine{SystemID: "a", Status: maas.StatusDeploying}
+		i.Track(deploying)
+		for range 60 {
+			_, _ = i.Change("a", func(*maas.Client) (*maas.Machine, error) { return deploying, nil })
+			time.Sleep(time.Second) // On the fake clock.
+		}
+		if want := int(time.Minute / scriptedActive); count.lists > want+1 || count.lists < want-1 {
+			t.Errorf("%d lists in a minute with 60 changes, want %d, as without", count.lists, want)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

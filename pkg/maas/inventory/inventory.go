@@ -60,7 +60,8 @@ type Inventory struct {
 	client *maas.Client
 	source source // the client, except in tests
 	opts   Options
-	wake   chan struct{}
+	wake   chan struct{} // poll at once
+	soon   chan struct{} // poll as machines that change are polled
 	now    func() time.Time
 	batch  batch
 	pace   pace            // only for Run's goroutine
@@ -109,7 +110,7 @@ type entry struct {
 func New(client *maas.Client, opts Options) *Inventory {
 	life, end := context.WithCancel(context.Background())
 	return &Inventory{
-		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts, wake: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
+		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
 		batch: batch{size: batchSize},
 	}
 }
@@ -124,7 +125,7 @@ func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 	tracked := i.entries[systemID] != nil
 	e := i.track(systemID)
 	if !tracked || (interest != Settled && e.interest == Settled) {
-		i.wakeUp()
+		signal(i.wake)
 	}
 	e.interest = interest
 	if e.doubted {
@@ -152,14 +153,19 @@ func (i *Inventory) track(systemID string) *entry {
 	return e
 }
 
-// write replaces the observation of a tracked machine after a write, and requests a poll. The caller holds i.mu.
+// write replaces the observation of a tracked machine after a write. If the response did not hold the machine, it is polled
+// at once, otherwise soon. The caller holds i.mu.
 func (i *Inventory) write(systemID string, now Observation) {
 	e := i.entries[systemID]
 	if e == nil {
 		return
 	}
 	e.Observation, e.interest, e.written, e.missing, e.doubted = now, max(e.interest, Changing), i.now(), time.Time{}, false
-	i.wakeUp()
+	if now.Known {
+		signal(i.soon)
+		return
+	}
+	signal(i.wake)
 }
 
 // doubt has the machine polled soon, and its observation withheld until then. The caller holds i.mu.
@@ -168,9 +174,7 @@ func (i *Inventory) doubt(systemID string) {
 	if e == nil {
 		return
 	}
-	if isPolled := e.doubted || (e.interest != Settled && !e.isAbsent()); !isPolled {
-		i.wakeUp()
-	}
+	signal(i.soon)
 	e.doubted, e.written, e.missing = true, i.now(), time.Time{}
 }
 
@@ -188,9 +192,9 @@ func (i *Inventory) Health() error {
 	return i.health
 }
 
-func (i *Inventory) wakeUp() {
+func signal(to chan<- struct{}) {
 	select {
-	case i.wake <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

@@ -36,25 +36,30 @@ func (i *Inventory) Run(ctx context.Context) {
 
 // pause waits until the next poll is due; false means that the context ended.
 func (i *Inventory) pause(ctx context.Context, failures int) bool {
-	next, wake := i.untilSweep(), i.wake
+	next, wake, soon := i.untilSweep(), i.wake, i.soon
 	if left, waiting := i.client.NextProbe(); waiting {
-		next, wake = left, nil // Then the next poll is the probe.
+		next, wake, soon = left, nil, nil // Then the next poll is the probe.
 	} else if failures > 0 {
-		next, wake = jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)), nil
+		next, wake, soon = jitter(min(i.opts.ActiveInterval<<min(failures-1, 16), maxBackoff)), nil, nil
 	} else if len(i.due()) > 0 {
 		next = min(next, i.opts.ActiveInterval)
 	}
-	timer := time.NewTimer(max(next, 0))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	case <-i.client.StateChanged():
-		return true
-	case <-wake:
-		return sleep(ctx, gather)
+	ends := i.now().Add(next)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(ends.Sub(i.now())):
+			return true
+		case <-i.client.StateChanged():
+			return true
+		case <-wake:
+			return sleep(ctx, gather)
+		case <-soon:
+			if at := i.now().Add(i.opts.ActiveInterval); at.Before(ends) {
+				ends = at
+			}
+		}
 	}
 }
 

@@ -23,8 +23,10 @@ import (
 type Service struct {
 	inventory *inventory.Inventory
 
-	mu    sync.Mutex
-	clock func() time.Time
+	mu      sync.Mutex
+	clock   func() time.Time
+	written time.Time // when something was put into quarantine or excluded
+	noted   bool      // MAAS had notes at the last Tend
 }
 
 // NewService makes a service.
@@ -47,16 +49,16 @@ type Machine struct {
 
 // List returns the quarantined machines, no older than maxAge, in the order in which they are free again.
 func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, error) {
-	machines, err := s.inventory.Tagged(ctx, Tag, maxAge)
-	if err != nil {
-		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
-	}
-	if len(machines) == 0 {
-		return nil, nil
-	}
 	tags, err := s.inventory.Tags(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
+	}
+	if !slices.ContainsFunc(tags, func(tag maas.Tag) bool { return tag.Name == Tag }) {
+		return nil, nil // Nothing ever was: MAAS would respond with 404.
+	}
+	machines, err := s.inventory.Tagged(ctx, Tag, maxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
 	}
 	known := quarantined.notes(tags)
 	list := make([]Machine, 0, len(machines))
@@ -131,7 +133,28 @@ func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by 
 	return s.forget(ctx, permit, excluded, []string{systemID})
 }
 
+// Written returns when this service last put a machine into quarantine, or excluded one; zero if it has not.
+func (s *Service) Written() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written
+}
+
+func (s *Service) touch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = time.Now()
+}
+
+// HasNotes reports whether MAAS had notes of quarantines or exclusions when a Tend last asked it.
+func (s *Service) HasNotes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noted
+}
+
 func (s *Service) put(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note) error {
+	defer s.touch() // After it, so that no look before counts.
 	for _, tag := range []maas.Tag{{Name: k.noteName(systemID), Comment: note.String()}, {Name: k.tag, Comment: k.about}} {
 		if err := s.ensure(ctx, permit, tags, tag); err != nil {
 			return fmt.Errorf("noting in MAAS why machine %s is not to be allocated: %w", systemID, err)
@@ -211,6 +234,9 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	s.noted = len(quarantined.notes(tags)) > 0 || len(excluded.notes(tags)) > 0
+	s.mu.Unlock()
 	for _, k := range []kind{quarantined, excluded} {
 		of, err := s.tend(ctx, permit, k, tags)
 		if lifted = append(lifted, of...); err != nil {
