@@ -19,7 +19,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -64,7 +63,6 @@ func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.R
 	if err != nil {
 		return lxdhost.Reading{}, err
 	}
-	defer guard.Idle(ctx)()
 	reading, err := r.Scopes.LXD.Read(ctx, options, r.Interval/2)
 	if err == nil {
 		showCertificate(&host.Status, options)
@@ -229,7 +227,6 @@ func (r *Reconciler) vms(ctx context.Context, host *infrav1.LXDHost) ([]lxdhost.
 	if err != nil {
 		return nil, err
 	}
-	defer guard.Idle(ctx)()
 	there, err := r.Scopes.LXD.Host(ctx, options)
 	if err != nil {
 		return nil, err

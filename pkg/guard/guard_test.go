@@ -25,7 +25,8 @@ func TestALockRespectsTheContextAndFreesTheWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		idle, resumed := 0, 0
-		ctx, cancel := context.WithTimeout(WithIdle(t.Context(), func() func() { idle++; return func() { resumed++ } }), time.Second)
+		ctx := WithIdle(t.Context(), func() func() { idle++; return func() { resumed++ } })
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if _, err := lock.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || idle != 1 || resumed != 1 {
 			t.Errorf("the lock of another: %v; idle %d, resumed %d", err, idle, resumed)

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrTooLate is for a request whose time to be sent has passed.
-var ErrTooLate = errors.New("this process was paused, or took too long, before the call was sent; the call was not sent")
+var ErrTooLate = errors.New("this process was paused, or too slow, before it sent the call; the call was not sent")
 
 // errProtocol is for a server that wants the connection for something else: no timeout would bound reading from it.
 var errProtocol = errors.New("the server wants to speak another protocol than HTTP")

@@ -201,7 +201,7 @@ func startProxy(t *testing.T, upstream Options) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{}
-	p.Proxy = lxdtest.StartProxy(t, newTransport(upstream.Dial, secure).inner, upstream.Address, lxdtest.NewIdentity(t), func(lxd http.Handler) http.Handler {
+	p.Proxy = lxdtest.StartProxy(t, newTransport(upstream.Dial, secure, newCircuit()).inner, upstream.Address, lxdtest.NewIdentity(t), func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.with(lxd, r).ServeHTTP(w, r) })
 	})
 	return p

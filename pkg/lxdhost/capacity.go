@@ -51,8 +51,8 @@ type Bridge struct {
 	Managed bool
 }
 
-// Capacity returns what the host has. It is four calls (GET /1.0/resources, storage-pools, networks and
-// projects/P/state) and one more for each of the pools, all of them if none is named. One that is missing is not in the
+// Capacity returns what the host has. It is four calls (GET /1.0/networks, projects/P/state, resources and
+// storage-pools) and one more for each of the pools, all of them if none is named. One that is missing is not in the
 // result. The error is an *Error.
 func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) {
 	s, end, err := h.session(ctx, "read")
@@ -62,7 +62,7 @@ func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) 
 	defer end()
 	c := Capacity{Version: h.version}
 	for _, read := range []func(*Capacity) error{
-		s.readResources, s.readBridges, s.readProject, func(c *Capacity) error { return s.readPools(c, pools) },
+		s.readBridges, s.readProject, s.readResources, func(c *Capacity) error { return s.readPools(c, pools) },
 	} {
 		if err := read(&c); err != nil {
 			return Capacity{}, h.fail("reading the capacity", err)

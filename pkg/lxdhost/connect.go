@@ -14,21 +14,17 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
-const (
-	defaultTimeout = time.Minute
-	dialTimeout    = 10 * time.Second
-	// idleTimeout is how long a connection is kept for the next call.
-	idleTimeout = 30 * time.Second
-)
+const defaultTimeout = time.Minute
 
 // Options of Connect.
 type Options struct {
@@ -69,6 +65,7 @@ func (o Options) Client() (fingerprint string, ends time.Time) {
 type Host struct {
 	address, project string
 	timeout          time.Duration
+	sendWithin       time.Duration
 	transport        transport
 	version          string
 	hardware         *hardware
@@ -77,13 +74,16 @@ type Host struct {
 // Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0 and
 // GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
 // KindNoVMs, KindCluster or KindOther.
-func Connect(ctx context.Context, o Options) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), hardware: &hardware{}}
+func Connect(ctx context.Context, o Options) (*Host, error) { return connect(ctx, o, newCircuit()) }
+
+// connect is Connect, with the circuit of an earlier connection.
+func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, error) {
+	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin, hardware: &hardware{}}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)
 	}
-	h.transport = newTransport(o.Dial, secure)
+	h.transport = newTransport(o.Dial, secure, circuit)
 	server, err := h.check(ctx)
 	if err != nil {
 		h.Close()
@@ -174,35 +174,6 @@ func isCertificate(chain []*x509.Certificate, der []byte) bool {
 	return len(chain) > 0 && bytes.Equal(chain[0].Raw, der)
 }
 
-// transport gives LXD's client our own connections: it would accept any server whose certificate a public authority
-// signed, keep no connection, and not stop dialling when the context ends.
-type transport struct{ inner *http.Transport }
-
-func newTransport(dial func(context.Context, string, string) (net.Conn, error), secure *tls.Config) transport {
-	var proxy func(*http.Request) (*url.URL, error)
-	if dial == nil {
-		dial, proxy = new(net.Dialer).DialContext, http.ProxyFromEnvironment
-	}
-	return transport{&http.Transport{
-		Proxy: proxy, TLSClientConfig: secure, TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-			defer cancel()
-			return dial(ctx, network, address)
-		},
-	}}
-}
-
-// RoundTrip sends a request.
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := t.inner.RoundTrip(r)
-	observe(r, response)
-	return response, err
-}
-
-// Transport is for LXD's client.
-func (t transport) Transport() *http.Transport { return t.inner }
-
 // session is one method's calls.
 type session struct {
 	ctx     context.Context
@@ -210,18 +181,24 @@ type session struct {
 	project string
 	// hardware is the host's.
 	hardware *hardware
+	turn     *turn
 }
 
-// session begins a method's calls, which end with its timeout or with end. operation is for the metrics.
+// session begins a method's calls, which end with its timeout or with end. The caller's worker is free until then.
+// operation is for the metrics.
 func (h *Host) session(ctx context.Context, operation string) (s *session, end func(), err error) {
-	ctx, cancel := context.WithTimeout(withOperation(ctx, operation), h.timeout)
+	resume := guard.Idle(ctx)
+	turn := &turn{operation: operation, before: time.Now(), within: h.sendWithin}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, turnKey{}, turn), h.timeout)
+	end = func() { cancel(); resume() }
 	client, err := lxd.ConnectLXDWithContext(ctx, "https://"+h.address, &lxd.ConnectionArgs{
 		SkipGetServer:    true, // this only makes the client
 		TransportWrapper: func(*http.Transport) lxd.HTTPTransporter { return h.transport },
 	})
 	if err != nil {
-		cancel()
+		end()
 		return nil, nil, problem(KindInvalid, "the address: %v", err)
 	}
-	return &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, hardware: h.hardware}, cancel, nil
+	s = &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, hardware: h.hardware, turn: turn}
+	return s, end, nil
 }

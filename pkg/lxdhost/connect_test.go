@@ -122,7 +122,7 @@ func TestTheKeyIsNotPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Host{transport: newTransport(nil, secure)}
+	h := &Host{transport: newTransport(nil, secure, newCircuit())}
 	encoded, err := json.Marshal(options)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 const (
@@ -30,7 +32,10 @@ type Connections struct {
 type connection struct {
 	used time.Time // guarded by Connections.mu
 
-	mu       sync.Mutex // one caller connects or reads at a time; the others wait for its result
+	circuit *guard.Circuit
+	lock    guard.Lock // one caller connects or reads at a time; the others wait for its result
+
+	// Of who has the lock.
 	host     *Host
 	checked  time.Time
 	capacity Capacity
@@ -61,8 +66,11 @@ func (r *Reading) AllocatedIn(pool string) (bytes int64) {
 // Host returns a connected host; see Connect. Options with other certificates are another host.
 func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	one := c.get(o)
-	one.mu.Lock()
-	defer one.mu.Unlock()
+	release, err := one.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return one.connect(ctx, o)
 }
 
@@ -71,8 +79,11 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
 	called := time.Now()
 	one := c.get(o)
-	one.mu.Lock()
-	defer one.mu.Unlock()
+	release, err := one.acquire(ctx)
+	if err != nil {
+		return Reading{}, err
+	}
+	defer release()
 	if !one.read.IsZero() && called.Sub(one.read) <= maxAge { // Negative if another caller has read it meanwhile.
 		return Reading{Capacity: one.capacity, VMs: one.vms, At: one.read}, nil
 	}
@@ -93,12 +104,20 @@ func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration)
 	return Reading{Capacity: capacity, VMs: vms, At: now}, nil
 }
 
-// connect connects, or checks the connection again after a while. The caller holds one.mu.
+// acquire waits for the other callers, until the context ends.
+func (one *connection) acquire(ctx context.Context) (release func(), err error) {
+	if release, err = one.lock.Acquire(ctx); err != nil {
+		return nil, &Error{Kind: KindUnreachable, Problem: "LXD keeps another call waiting: " + err.Error(), unsent: true, cause: err}
+	}
+	return release, nil
+}
+
+// connect connects, or checks the connection again after a while. The caller has the lock.
 func (one *connection) connect(ctx context.Context, o Options) (*Host, error) {
 	if one.host != nil && time.Since(one.checked) < checkAgain {
 		return one.host, nil
 	}
-	host, err := Connect(ctx, o)
+	host, err := connect(ctx, o, one.circuit)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +137,7 @@ func (c *Connections) get(o Options) *connection {
 		c.hosts = map[string]*connection{}
 	}
 	if c.hosts[key] == nil {
-		c.hosts[key] = &connection{}
+		c.hosts[key] = &connection{circuit: newCircuit(), lock: guard.NewLock()}
 	}
 	c.hosts[key].used = now
 	for other, one := range c.hosts {
@@ -132,8 +151,11 @@ func (c *Connections) get(o Options) *connection {
 
 // close closes a connection that nobody uses any more.
 func (one *connection) close() {
-	one.mu.Lock()
-	defer one.mu.Unlock()
+	release, err := one.lock.Acquire(context.Background()) // Who has it now ends with its timeout.
+	if err != nil {
+		return
+	}
+	defer release()
 	if one.host != nil {
 		one.host.Close()
 	}

@@ -58,8 +58,8 @@ type Overcommit struct {
 // Create checks that the bridge, the pools and room are there, and that no instance of the project has the MAC address.
 //
 // It calls GET /1.0/instances; for a new VM GET networks/BRIDGE, projects/P/state, each storage-pools/POOL/resources and,
-// unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n times POST
-// storage-pools/POOL/volumes/custom, and GET and PATCH instances/NAME.
+// unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n times GET
+// instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
 //
 // The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or one of the
 // connection or of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it then.
@@ -78,7 +78,8 @@ func (h *Host) Create(ctx context.Context, spec Spec) error {
 		return h.fail(doing, err)
 	}
 	if err := s.addDisks(devices, spec); err != nil {
-		return h.fail(doing, sent(err))
+		failed := classify(err)
+		return h.fail(doing, &Error{Kind: failed.Kind, Problem: failed.Problem, Sent: true, cause: failed.cause}) // The VM is there.
 	}
 	return nil
 }
@@ -88,6 +89,10 @@ type devices map[string]map[string]string
 
 // findOrCreate returns the devices that the VM has.
 func (s *session) findOrCreate(spec Spec) (devices, error) {
+	s.turn.asks()
+	if !spec.SendBefore.IsZero() {
+		s.turn.before = spec.SendBefore
+	}
 	instances, err := s.client.GetInstances(api.InstanceTypeAny)
 	if err != nil {
 		return nil, err
@@ -97,9 +102,6 @@ func (s *session) findOrCreate(spec Spec) (devices, error) {
 	}
 	bridge, err := s.checkHost(spec, instances)
 	if err != nil {
-		return nil, err
-	}
-	if err := spec.inTime(); err != nil {
 		return nil, err
 	}
 	has, err := s.create(spec, bridge)
@@ -113,7 +115,7 @@ func (s *session) create(spec Spec, bridge *api.Network) (devices, error) {
 	if changed == nil {
 		return request.Devices, nil
 	}
-	if unfinished(changed) {
+	if unfinished(changed) || classify(changed).unsent {
 		return nil, changed
 	}
 	found, _, err := s.prove(spec.Name, spec.Marks)
@@ -159,14 +161,6 @@ func (s Spec) validate() error {
 		if _, taken := own[name]; taken {
 			return problem(KindInvalid, "the device %s is the VM's own", name)
 		}
-	}
-	return nil
-}
-
-// inTime returns an error if it is too late to begin.
-func (s Spec) inTime() error {
-	if !s.SendBefore.IsZero() && time.Now().After(s.SendBefore) {
-		return problem(KindTooLate, "LXD or this process took too long to begin with it")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // maxMessage bounds a message of LXD, in bytes.
@@ -51,7 +52,7 @@ const (
 	KindMACInUse Kind = "MACInUse"
 	// KindNoRoom: the host, a storage pool or the project's limits have no room for the VM.
 	KindNoRoom Kind = "NoRoom"
-	// KindTooLate: the time to begin with the VM has passed. Nothing was sent.
+	// KindTooLate: the time to send a change has passed: this process was paused, or took too long. It was not sent.
 	KindTooLate Kind = "TooLate"
 	// KindUnfinished: LXD has accepted the change, and did not finish it in time.
 	KindUnfinished Kind = "Unfinished"
@@ -69,7 +70,9 @@ type Error struct {
 	// Sent reports whether a request that changes something was sent to LXD.
 	Sent bool
 
-	cause error
+	// unsent is the error of a request that was not sent, whatever it was to change.
+	unsent bool
+	cause  error
 }
 
 // Error returns both on one line.
@@ -96,26 +99,20 @@ func problem(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Problem: fmt.Sprintf(format, args...)}
 }
 
-// fail adds what was being done to an error, and gives it a kind if it has none.
+// fail adds what was being done to an error.
 func (h *Host) fail(doing string, err error) error {
-	var known *Error
-	if !errors.As(err, &known) {
-		known = classify(err)
-	}
+	known := classify(err)
 	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, Sent: known.Sent, cause: known.cause}
 }
 
-// sent marks the error of a request that changes something, or of what followed it.
+// sent marks the error of a request that changes something, unless it was not sent.
 func sent(err error) error {
 	if err == nil {
 		return nil
 	}
-	var known *Error
-	if !errors.As(err, &known) {
-		known = classify(err)
-	}
+	known := classify(err)
 	marked := *known
-	marked.Sent = true
+	marked.Sent = !known.unsent
 	return &marked
 }
 
@@ -127,10 +124,16 @@ func (e *errOperation) Error() string { return e.message }
 // errPin is the end of a handshake with a server that has another certificate.
 var errPin = errors.New("the server's certificate is not the pinned one")
 
-// classify finds the kind of an error of LXD's client.
+// classify finds the kind of an error, of LXD's client for example.
 func classify(err error) *Error {
-	if errors.Is(err, errPin) {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, errPin):
 		return &Error{Kind: KindPin, Problem: errPin.Error(), cause: err}
+	case errors.Is(err, guard.ErrTooLate):
+		return &Error{Kind: KindTooLate, Problem: guard.ErrTooLate.Error(), unsent: true, cause: err}
 	}
 	said := text.Steady(err.Error(), maxMessage)
 	var operation *errOperation

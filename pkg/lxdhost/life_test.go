@@ -22,8 +22,8 @@ const (
 	callsOfList          = 1
 	callsOfCreate        = 7
 	callsOfCreateAgain   = 6 // when the hardware was read lately
-	callsOfADisk         = 1
-	callsOfAddingDisks   = 2
+	callsOfADisk         = 2
+	callsOfAddingDisks   = 1
 	callsOfSwitching     = 3
 	callsOfDeleteStopped = 3
 	callsOfDeleteRunning = 6

@@ -3,7 +3,6 @@
 package lxdhost
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
@@ -18,15 +17,7 @@ var requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 // Collectors returns the Prometheus metrics of all hosts.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{requestsTotal} }
 
-// operationKey is the context's key for what a request is for.
-type operationKey struct{}
-
-func withOperation(ctx context.Context, operation string) context.Context {
-	return context.WithValue(ctx, operationKey{}, operation)
-}
-
-func observe(r *http.Request, response *http.Response) {
-	operation, _ := r.Context().Value(operationKey{}).(string)
+func observe(operation string, response *http.Response) {
 	status := 0
 	if response != nil {
 		status = response.StatusCode

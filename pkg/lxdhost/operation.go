@@ -47,8 +47,8 @@ func (s *session) runIfMatch(method string, target *api.URL, body any, etag stri
 // it was not sent.
 func uncertain(err error) error {
 	known := classify(err)
-	if known.Kind == KindPin {
-		return err
+	if known.Kind == KindPin || known.unsent {
+		return known
 	}
 	return problem(KindUnreachable, "%s", known.Problem)
 }

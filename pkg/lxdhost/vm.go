@@ -106,11 +106,12 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	return vms, nil
 }
 
-// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME.
+// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed then.
 func (s *session) prove(name string, marks Marks) (found *api.Instance, etag string, err error) {
 	if name == "" || !marks.valid() {
 		return nil, "", problem(KindInvalid, "a name and marks are needed: an owner and a machine")
 	}
+	s.turn.asks()
 	found, etag, err = s.client.GetInstance(name)
 	if isNotFound(err) {
 		return nil, "", problem(KindNotFound, "there is no VM %s in the project %s", name, s.project)

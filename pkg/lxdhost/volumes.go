@@ -55,12 +55,18 @@ func volumesOf(config map[string]string) []volume {
 	return all
 }
 
-// addDisks makes the further disks that a VM of ours lacks.
+// addDisks makes the further disks that a VM of ours lacks. Each is proven to be its own before it is made.
 func (s *session) addDisks(has devices, spec Spec) error {
 	missing := devices{}
+	var current *api.Instance
+	var etag string
 	for i, v := range spec.volumes() {
 		if _, there := has[diskDevice(i)]; there {
 			continue
+		}
+		var err error
+		if current, etag, err = s.prove(spec.Name, spec.Marks); err != nil {
+			return err
 		}
 		if err := s.makeVolume(v, spec.Marks); err != nil {
 			return err
@@ -70,14 +76,10 @@ func (s *session) addDisks(has devices, spec Spec) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	current, etag, err := s.prove(spec.Name, spec.Marks)
-	if err != nil {
-		return err
-	}
 	all := maps.Clone(current.Devices) // whether LXD merges or replaces
 	maps.Copy(all, missing)
 	body := map[string]any{"devices": all, "config": map[string]string{keyVolumes: formatVolumes(spec.volumes())}}
-	_, _, err = s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(), body, etag)
+	_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(), body, etag)
 	return err
 }
 
@@ -100,8 +102,10 @@ func (s *session) makeVolume(v volume, marks Marks) error {
 	}
 }
 
-// proveVolume reports whether a volume is there; if it does not carry the marks that is an error.
+// proveVolume reports whether a volume is there; if it does not carry the marks that is an error. For a while it may be
+// changed then.
 func (s *session) proveVolume(v volume, marks Marks) (there bool, err error) {
+	s.turn.asks()
 	found, _, err := s.client.GetStoragePoolVolume(v.Pool, customVolume, v.name)
 	if isNotFound(err) {
 		return false, nil

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxdhost
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+)
+
+// something is a server that is no LXD, and Options for it.
+func something(t *testing.T, handler http.HandlerFunc) Options {
+	t.Helper()
+	keys := newKeys(t)
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
+	server.Config.ErrorLog = nil
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return Options{
+		Address:           strings.TrimPrefix(server.URL, "https://"),
+		ServerCertificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		ClientCertificate: keys.Certificate, ClientKey: keys.Key, Project: project,
+	}
+}
+
+// Whoever may make an LXDHost names the server, and the chart limits the manager's memory.
+func TestAnLXDThatAnswersWithoutEndTakesLittle(t *testing.T) {
+	t.Parallel()
+	const offered = 256 << 20
+	chunk := bytes.Repeat([]byte("a"), 1<<20)
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"a response": func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, `{"type":"sync","metadata":{"auth":"trusted","x":"`)
+		},
+		"an error": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"type":"error","error":"`)
+		},
+		"garbage":           func(http.ResponseWriter) {},
+		"spaces and a page": func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
+		"a header":          func(w http.ResponseWriter) { w.Header().Set("ETag", strings.Repeat("a", 2*guard.MaxHeader)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var taken atomic.Int64
+			o := something(t, func(w http.ResponseWriter, _ *http.Request) {
+				begin(w)
+				for sent := 0; sent < offered; sent += len(chunk) {
+					n, err := w.Write(chunk)
+					taken.Add(int64(n))
+					if err != nil {
+						return
+					}
+				}
+			})
+			_, err := new(Connections).Read(t.Context(), o, 0)
+			wantKind(t, err, KindUnreachable)
+			if got := taken.Load(); got > 2*maxResponse {
+				t.Errorf("the manager took %d MiB of it", got>>20)
+			}
+		})
+	}
+}
+
+func TestARedirectOfLXDIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Bool
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+	defer elsewhere.Close()
+	o := something(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+	})
+	if _, err := Connect(t.Context(), o); !errors.Is(err, errRedirect) || followed.Load() {
+		t.Errorf("followed %v: %v", followed.Load(), err)
+	}
+}
+
+// hanging is a server that accepts requests and responds to none.
+func hanging(t *testing.T) (o Options, asked <-chan struct{}) {
+	t.Helper()
+	requests, end := make(chan struct{}, 100), make(chan struct{})
+	o = something(t, func(_ http.ResponseWriter, r *http.Request) {
+		requests <- struct{}{}
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+	})
+	t.Cleanup(func() { close(end) })
+	return o, requests
+}
+
+// The LXDHost's own reconciler waits for LXD longer than a placement may.
+func TestAReaderWaitsNoLongerThanItMay(t *testing.T) {
+	t.Parallel()
+	o, asked := hanging(t)
+	c := &Connections{}
+	first, stop := context.WithCancel(t.Context())
+	firstEnded := make(chan struct{})
+	go func() { defer close(firstEnded); _, _ = c.Read(first, o, 0) }()
+	<-asked // It has the lock.
+	for name, call := range map[string]func(context.Context) error{
+		"Read": func(ctx context.Context) error { _, err := c.Read(ctx, o, 0); return err },
+		"Host": func(ctx context.Context) error { _, err := c.Host(ctx, o); return err },
+	} {
+		var idle, resumed atomic.Int32
+		ctx := guard.WithIdle(t.Context(), func() func() { idle.Add(1); return func() { resumed.Add(1) } })
+		ctx, cancel := context.WithTimeout(ctx, short)
+		err := call(ctx)
+		cancel()
+		wantKind(t, err, KindUnreachable)
+		wantDeadline(t, err)
+		if idle.Load() == 0 || idle.Load() != resumed.Load() {
+			t.Errorf("%s: its worker was given away %d times, and taken back %d times", name, idle.Load(), resumed.Load())
+		}
+		select {
+		case <-firstEnded:
+			t.Errorf("%s waited for the other caller", name)
+		default:
+		}
+	}
+	stop()
+	<-firstEnded
+}
+
+// Whoever waits for LXD holds none of the manager's workers.
+func TestAWorkerIsFreeWhileLXDIsAsked(t *testing.T) {
+	t.Parallel()
+	o, asked := hanging(t)
+	idle, resumed := make(chan struct{}, 1), make(chan struct{}, 1)
+	ctx := guard.WithIdle(t.Context(), func() func() { idle <- struct{}{}; return func() { resumed <- struct{}{} } })
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _, _ = Connect(ctx, o) }()
+	<-asked
+	select {
+	case <-idle:
+	default:
+		t.Error("the worker is held")
+	}
+	cancel()
+	<-ended
+	<-resumed
+}
+
+// A process that was paused after it asked LXD must not change what another one has made there meanwhile.
+func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
+	b := newBed(t)
+	b.create(withDisk("stopped"))
+	b.create(spec("running"))
+	b.must(b.host.Start(t.Context(), "running", ours))
+	b.foreign(b.server, "unmarked", nil)
+	paused := *b.host
+	paused.sendWithin = time.Nanosecond
+	for name, do := range map[string]func() error{
+		"Create": func() error { return paused.Create(t.Context(), spec("new")) },
+		"Create, its further disks": func() error {
+			s := spec("running")
+			s.Disks = []Disk{{pool, 1 << 20}}
+			return paused.Create(t.Context(), s)
+		},
+		"Start":                     func() error { return paused.Start(t.Context(), "stopped", ours) },
+		"Stop":                      func() error { return paused.Stop(t.Context(), "running", ours) },
+		"Adopt":                     func() error { return paused.Adopt(t.Context(), "unmarked", ours, nil) },
+		"Delete, its stop":          func() error { return paused.Delete(t.Context(), "running", ours) },
+		"Delete, its further disks": func() error { return paused.Delete(t.Context(), "stopped", ours) },
+	} {
+		calls := b.between.during(func() { wantKind(t, do(), KindTooLate) })
+		if slices.ContainsFunc(calls, func(call string) bool { return !strings.HasPrefix(call, "GET ") }) {
+			t.Errorf("%s: it was sent: %q", name, calls)
+		}
+	}
+	b.must(b.host.Stop(t.Context(), "running", ours))
+	calls := b.between.during(func() { wantKind(t, paused.Delete(t.Context(), "running", ours), KindTooLate) })
+	if slices.Contains(calls, "DELETE /1.0/instances/running") {
+		t.Errorf("it was sent: %q", calls)
+	}
+	// In time, everything goes.
+	b.must(b.host.Delete(t.Context(), "running", ours))
+	b.must(b.host.Delete(t.Context(), "stopped", ours))
+}
+
+// A VM that was asked for in time may be made late, and one whose time was over before it was asked for was not.
+func TestACreateThatIsTooLateWasNotSent(t *testing.T) {
+	b := newBed(t)
+	s := spec("late")
+	s.SendBefore = time.Now().Add(-time.Second)
+	err := b.host.Create(t.Context(), s)
+	wantKind(t, err, KindTooLate)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Sent || b.instance("late") != nil {
+		t.Errorf("it was sent: %v", err)
+	}
+}
+
+// While LXD does not respond, nobody waits for it but a probe.
+func TestAnLXDThatDoesNotRespondIsOnlyProbed(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	hasty := *b.host
+	hasty.timeout, hasty.transport.slow = short, 0
+	find := func() error { _, err := hasty.Find(t.Context(), "vm", ours); return err }
+	b.between.set(silent)
+	for range guard.SilentCalls {
+		err := find()
+		wantKind(t, err, KindUnreachable)
+		wantDeadline(t, err)
+	}
+	for name, do := range map[string]func() error{
+		"Find":   find,
+		"List":   func() error { _, err := hasty.List(t.Context()); return err },
+		"Create": func() error { return hasty.Create(t.Context(), spec("other")) },
+		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours) },
+	} {
+		var failed *Error
+		calls := b.between.during(func() {
+			if err := do(); !errors.As(err, &failed) || failed.Kind != KindUnreachable || failed.Sent {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if len(calls) > 1 { // A probe may be due.
+			t.Errorf("%s: it was asked %q", name, calls)
+		}
+	}
+	b.between.set(nil)
+	hasty.timeout = b.host.timeout
+	b.eventually(find)
+	b.must(find())
+}
