@@ -208,6 +208,9 @@ var badLXDHosts = []badObject{
 	{"too much memory promised", "{" + directHost + ", overCommit: {memoryPercent: 1001}}", ".overCommit.memoryPercent", []string{"1000"}},
 	{"the same tag twice", "{" + directHost + ", tags: [a, a]}", ".tags[1]", []string{"Duplicate"}},
 	{"credentials without a name", "{" + directHost + ", maasCredentialsRef: {}}", ".maasCredentialsRef.name", []string{"Required"}},
+	{"a device of no type", "{" + directHost + ", allowedDevices: [{properties: {vendorid: ffff}}]}", ".allowedDevices[0].type", []string{"Required"}},
+	{"a device of another type", "{" + directHost + ", allowedDevices: [{type: disk}]}", ".allowedDevices[0].type", []string{"gpu"}},
+	{"a device with two types", "{" + directHost + ", allowedDevices: [{type: gpu, properties: {type: disk}}]}", ".allowedDevices[0].properties", []string{"field of its own"}},
 	{"a VM host without an id", "{vmHost: {systemID: abc}}", ".vmHost.id", []string{"Required"}},
 	{"a VM host with credentials alone", "{vmHost: {id: 1}, credentialsRef: {name: lxd}}", ".credentialsRef", []string{"address and serverCertificate"}},
 }

@@ -46,6 +46,21 @@ type LXDOverCommit struct {
 	MemoryPercent int32 `json:"memoryPercent,omitempty"`
 }
 
+// LXDAllowedDevice are devices of an LXD host that VMs of other namespaces may get: those of a type that have all
+// properties.
+type LXDAllowedDevice struct {
+	// type is LXD's type of the devices: gpu, pci, tpm or usb.
+	// +required
+	Type LXDDeviceType `json:"type"`
+
+	// properties that a device in lxdConfig.devices of a MaasMachine must have, with these values, in LXD's words: for
+	// example address of a pci device, or vendorid and productid of a usb device. Default: none, any device of the type.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and type is a field of its own"
+	Properties map[string]string `json:"properties,omitempty"`
+}
+
 // LXDHostSpec is the desired state of an LXDHost.
 // +kubebuilder:validation:XValidation:rule="has(self.vmHost) || (has(self.address) && has(self.serverCertificate))",message="address and serverCertificate are required: the address of LXD's HTTPS API, and the certificate that LXD has there (server.crt)"
 // +kubebuilder:validation:XValidation:rule="has(self.vmHost) || has(self.credentialsRef)",fieldPath=".credentialsRef",message="credentialsRef is required: a Secret with a client certificate that LXD trusts for the project, and its key (tls.crt, tls.key)"
@@ -159,6 +174,13 @@ type LXDHostSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=63
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+
+	// allowedDevices are the devices of the host that VMs of MaasMachines of other namespaces may get by
+	// lxdConfig.devices. Those of this namespace may get any. Default: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	AllowedDevices []LXDAllowedDevice `json:"allowedDevices,omitempty"`
 }
 
 // Allows reports whether MaasMachines of a namespace may be placed on a host in the namespace home.

@@ -53,7 +53,7 @@ func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
 	}
 	wanted := lxd.Wanted{Spec: scope.VMSpec(v.maasMachine.Namespace, v.maasMachine.Spec), Peers: now.peers(v.maasMachine)}
 	service := s.Machines.LXD()
-	hosts, err := service.GetAvailableLXDHosts(ctx, wanted.Spec)
+	hosts, err := service.GetAvailableLXDHosts(ctx, wanted.Spec.Anywhere())
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.
 		return source, err
 	}
 	source.VM = &vm
-	hosts, err := v.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
+	hosts, err := v.Machines.LXD().GetAvailableLXDHosts(ctx, vm.Anywhere())
 	if isRefusal(err) {
 		source.Refused, err = err, nil
 	}

@@ -30,19 +30,19 @@ func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objec
 	}
 }
 
-// Hosts returns the hosts of both kinds. A MAAS that no longer has VM hosts has none.
-func (b *both) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
+// Hosts returns the hosts of both kinds for VMs of a spec. A MAAS that no longer has VM hosts has none.
+func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error) {
 	objects, err := b.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	hosts, err := b.vmHosts.Hosts(ctx, maxAge)
+	hosts, err := b.vmHosts.Hosts(ctx, spec, maxAge)
 	gone := errors.Is(err, maas.Gone)
 	if err != nil && !gone {
 		return nil, err
 	}
 	describe(hosts, objects)
-	direct := b.direct.list(ctx, objects, maxAge)
+	direct := b.direct.list(ctx, objects, &spec, maxAge)
 	if gone && len(direct) == 0 {
 		return nil, err
 	}

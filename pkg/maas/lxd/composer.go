@@ -19,8 +19,9 @@ import (
 
 // Composer creates and removes VMs on LXD hosts.
 type Composer interface {
-	// Hosts returns all LXD hosts. Host.SeenAt is the time of their figures, which are no older than maxAge.
-	Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error)
+	// Hosts returns the LXD hosts for VMs of a spec: those that are not for them are not Reachable, or are left out.
+	// Host.SeenAt is the time of their figures, which are no older than maxAge.
+	Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error)
 	// Project returns the LXD project that VMs on a host are created in.
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: search for it by VMSpec.Hostname.
@@ -194,6 +195,12 @@ type VMSpec struct {
 	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD, which
 	// starts only one of them.
 	MayBeOn []Host
+}
+
+// Anywhere returns the spec without what limits it to some of the hosts that its namespace may use: for hosts on which
+// other VMs are to be placed, too.
+func (s *VMSpec) Anywhere() VMSpec {
+	return VMSpec{Namespace: s.Namespace, Project: s.Project, Profile: s.Profile}
 }
 
 // disks are those of the VM; the first is the root disk.

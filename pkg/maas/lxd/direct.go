@@ -76,26 +76,60 @@ func (e *NotEnlistedError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *NotEnlistedError) Unwrap() error { return e.cause }
 
-// list returns the hosts among the objects. One that can't be read is not Reachable.
-func (d *direct) list(ctx context.Context, objects []HostObject, maxAge time.Duration) []Host {
-	var hosts []Host
+// list returns the hosts among the objects that may be for VMs of a spec. One that can't be read is not Reachable; nor is
+// one that the VMs are not for: neither its Secrets nor its LXD is asked.
+func (d *direct) list(ctx context.Context, objects []HostObject, spec *VMSpec, maxAge time.Duration) []Host {
+	hosts := make([]*Host, len(objects))
 	var wait sync.WaitGroup
 	for i := range objects {
 		if objects[i].Direct {
-			hosts = append(hosts, unread(&objects[i]))
+			wait.Go(func() { hosts[i] = d.look(ctx, &objects[i], spec, maxAge) })
 		}
 	}
-	for i := range hosts {
-		wait.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, hostTimeout)
-			defer cancel()
-			if reading, err := d.read(ctx, hosts[i].Object, maxAge); err == nil {
-				fill(&hosts[i], reading)
-			}
-		})
-	}
 	wait.Wait()
-	return hosts
+	var found []Host
+	for _, host := range hosts {
+		if host != nil {
+			found = append(found, *host)
+		}
+	}
+	return found
+}
+
+// look returns a host as far as VMs of a spec may be placed there; nil if it is none of this MAAS, as far as is known.
+func (d *direct) look(ctx context.Context, object *HostObject, spec *VMSpec, maxAge time.Duration) *Host {
+	host := unread(object)
+	if !host.isFor(spec) {
+		if object.Unproven && !object.allows(spec) {
+			return nil
+		}
+		return &host
+	}
+	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
+	defer cancel()
+	host = unread(object.opened(ctx, spec.Namespace, secretsMaxAge))
+	if !host.Object.Direct {
+		return nil
+	}
+	if !host.isFor(spec) {
+		return &host
+	}
+	if reading, err := d.read(ctx, host.Object, maxAge); err == nil {
+		fill(&host, reading)
+	}
+	return &host
+}
+
+// allows reports whether VMs of a spec are of a namespace that may use the host. Without a namespace, they are anybody's.
+func (o *HostObject) allows(spec *VMSpec) bool {
+	return spec.Namespace == "" || o.Allows(spec.Namespace)
+}
+
+// isFor reports whether nothing that an LXDHost says keeps VMs of a spec off it.
+func (h *Host) isFor(spec *VMSpec) bool {
+	anybodys := *spec
+	anybodys.Namespace = h.Object.Namespace
+	return h.Object.allows(spec) && isWanted(h, &anybodys) && (spec.Project == "" || h.Object.Server.Project == spec.Project)
 }
 
 func (d *direct) read(ctx context.Context, object *HostObject, maxAge time.Duration) (lxdhost.Reading, error) {
@@ -156,12 +190,12 @@ func architecture(linux string) string {
 }
 
 // Hosts returns the LXDHosts whose VMs are made through LXD's own API, with LXD's figures.
-func (d *direct) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
+func (d *direct) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	return d.list(ctx, objects, maxAge), nil
+	return d.list(ctx, objects, &spec, maxAge), nil
 }
 
 // Project returns the project of the LXDHost.
@@ -181,7 +215,7 @@ func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) 
 // Compose makes a VM in LXD, and enlists it in MAAS, which switches it on and commissions it. *DirectError: the VM was
 // not made, as far as is known; *NotEnlistedError: it is there, and MAAS may have it.
 func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
-	object, err := d.upToDate(ctx, host)
+	object, err := d.upToDate(ctx, host, &spec)
 	if err != nil {
 		return VM{}, err
 	}
@@ -209,18 +243,19 @@ func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	}, nil
 }
 
-// upToDate returns the host as it was chosen, with the key pair that it has now, after the call was recorded: an earlier
-// one that nobody is known to use is not trusted for long.
-func (d *direct) upToDate(ctx context.Context, host Host) (*HostObject, error) {
+// upToDate returns the host as it was chosen, if it may still have the VM, with the key pair that it has now, after the
+// call was recorded: an earlier one that nobody is known to use is not trusted for long.
+func (d *direct) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostObject, error) {
 	now, err := d.object(ctx, d.HostRef(host))
 	if err != nil {
-		return nil, &DirectError{Host: host.Object.Name, cause: err}
+		return nil, &DirectError{Host: host.Name, cause: err}
 	}
 	object := *host.Object
 	if now != nil && now.Problem == nil {
-		object.Server = now.Server
+		object.Server, object.Allows, object.AllowedDevices = now.Server, now.Allows, now.AllowedDevices
 	}
-	return &object, nil
+	host.Object = &object
+	return &object, mayStill(&host, spec)
 }
 
 // power returns how MAAS switches a VM of the host. The address has its scheme: MAAS takes a machine with exactly the
@@ -448,11 +483,9 @@ func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, erro
 		}
 	}
 	for i := range objects {
-		if !objects[i].Direct {
-			continue
-		}
-		host := unread(&objects[i])
-		if d.HostRef(host) == ref || (ref == "" && objects[i].power(power.InstanceName).Equal(power)) {
+		object := &objects[i]
+		host := unread(object)
+		if object.Direct && (d.HostRef(host) == ref || (ref == "" && object.switches(ctx, power))) {
 			d.remember(machine.SystemID, d.HostRef(host))
 			return &host, nil
 		}
@@ -460,8 +493,20 @@ func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, erro
 	return nil, nil
 }
 
-// object returns the LXDHost of a reference; nil if it is gone. One that can't be used for this MAAS now may have the VM all
-// the same.
+// switches reports whether MAAS switches a machine with the host's keys. Its Secrets are read only if the rest is so.
+func (o *HostObject) switches(ctx context.Context, power maas.LXDPower) bool {
+	like := func(o *HostObject) maas.LXDPower { return o.power(power.InstanceName) }
+	keyless := like(o)
+	keyless.Certificate, keyless.Key = power.Certificate, power.Key
+	if !keyless.Equal(power) {
+		return false
+	}
+	opened := o.opened(ctx, "", secretsMaxAge)
+	return opened.Direct && like(opened).Equal(power)
+}
+
+// object returns the LXDHost of a reference, as its Secrets are now; nil if it is gone. One that can't be used for this MAAS
+// now may have the VM all the same.
 func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
@@ -470,7 +515,7 @@ func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 	for i := range objects {
 		mayHave := objects[i].Direct || objects[i].Problem != nil
 		if mayHave && d.HostRef(Host{Object: &objects[i]}) == ref {
-			return &objects[i], nil
+			return objects[i].opened(ctx, "", 0), nil
 		}
 	}
 	return nil, nil

@@ -45,6 +45,13 @@ func (e *LXDError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
 
+// NotAllowedError means that a host does not take the VM that was to be made there: its LXDHost was changed meanwhile.
+// Nothing was asked for.
+type NotAllowedError struct{ Problem string }
+
+// Error returns the problem and the remedy.
+func (e *NotAllowedError) Error() string { return e.Problem }
+
 // NotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets a VM host create the VM
 // before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
 // create_machine). LXD may have made a part of the VM.
@@ -52,12 +59,13 @@ func NotComposed(err error) bool {
 	var notEnlisted *NotEnlistedError
 	var direct *DirectError
 	var later *LaterError
+	var notAllowed *NotAllowedError
 	switch {
 	case errors.As(err, &notEnlisted):
 		return false
 	case errors.As(err, &direct):
 		return !direct.sent()
-	case errors.As(err, &later), maas.NotSent(err), maas.InvalidField(err, "hostname"):
+	case errors.As(err, &later), errors.As(err, &notAllowed), maas.NotSent(err), maas.InvalidField(err, "hostname"):
 		return true
 	}
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })

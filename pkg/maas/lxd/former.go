@@ -38,7 +38,7 @@ func (d *direct) former(ctx context.Context, ref string) (*HostObject, error) {
 		switch {
 		case o.VMHostID == 0 || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name):
 		case o.Direct:
-			return o, nil
+			return o.opened(ctx, "", 0), nil
 		default:
 			missing.LXDHost = o.Namespace + "/" + o.Name
 		}

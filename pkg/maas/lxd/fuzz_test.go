@@ -44,7 +44,7 @@ func FuzzConstraints(f *testing.F) {
 		}
 		region := newRegion(t, fuzzRegion)
 		composer := newVMHosts(region.inventory, NewHostRefresher())
-		hosts, err := composer.Hosts(t.Context(), hostsMaxAge)
+		hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 		if err != nil || len(hosts) != 1 {
 			t.Fatalf("hosts %v: %v", hosts, err)
 		}

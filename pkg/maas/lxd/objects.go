@@ -8,15 +8,23 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
-// HostObjects are the LXDHosts of one MAAS.
+// secretsMaxAge is how old what the Secrets of an LXDHost say may be, where many are looked at.
+const secretsMaxAge = time.Minute
+
+// ErrUnopened is the Problem of an LXDHost before HostObject.Open.
+var ErrUnopened = errors.New("what its Secrets say is not known")
+
+// HostObjects are the LXDHosts that may be for one MAAS.
 type HostObjects interface {
-	// HostObjects lists them, in any order.
+	// HostObjects lists them, in any order. It asks neither LXD nor MAAS, and reads no Secret: there may be many, for
+	// anybody, and they lead anywhere.
 	HostObjects(ctx context.Context) ([]HostObject, error)
 }
 
@@ -32,6 +40,14 @@ type HostObject struct {
 	Unschedulable bool
 	// Allows reports whether MaasMachines of a namespace may be placed on the host.
 	Allows func(namespace string) bool
+	// AllowedDevices are those of the host that VMs of other namespaces may have.
+	AllowedDevices []AllowedDevice
+
+	// Unproven: it is not known before Open whether the host is for this MAAS.
+	Unproven bool
+	// Open finds out what only Secrets tell, read at most maxAge ago: Server, Problem, and for this MAAS Direct and Allows.
+	// To be placed there, VMs are of a namespace; "" is for VMs that are there. nil: all of it is known.
+	Open func(ctx context.Context, object *HostObject, namespace string, maxAge time.Duration)
 
 	// Server is how LXD is reached, unless Problem says why that is not known, or why the host is not Direct for this MAAS.
 	// This and the rest is for hosts whose VMs are made through LXD's own API.
@@ -44,6 +60,14 @@ type HostObject struct {
 	// Subnet is that of MAAS on Bridge, or invalid.
 	Subnet     netip.Prefix
 	Overcommit lxdhost.Overcommit
+}
+
+// opened returns the object with what its Secrets say; see Open.
+func (o HostObject) opened(ctx context.Context, namespace string, maxAge time.Duration) *HostObject {
+	if o.Open != nil {
+		o.Open(ctx, &o, namespace, maxAge)
+	}
+	return &o
 }
 
 // current are the LXDHosts as they are used now: as VM hosts, as long as MAAS has VM hosts.

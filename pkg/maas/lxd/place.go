@@ -116,6 +116,11 @@ var wanted = []func(*Host, *VMSpec) reason{
 	},
 }
 
+// isWanted reports whether a host is what the spec asks for, whatever its state.
+func isWanted(host *Host, spec *VMSpec) bool {
+	return !slices.ContainsFunc(wanted, func(check func(*Host, *VMSpec) reason) bool { return check(host, spec) != fits })
+}
+
 // checks run in order; the first that refuses a host gives the reason. Each is short and made for people: "in another
 // zone".
 var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
@@ -151,9 +156,7 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		}
 		return fits
 	},
-	func(h *Host, s *VMSpec) reason {
-		return when(len(s.Hardware) > 0 && !h.IsDirect(), "VM hosts of MAAS, which give VMs no devices", "")
-	},
+	givesDevices,
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
 	// MAAS names the interfaces of a machine that it did not compose.
 	func(h *Host, s *VMSpec) reason {

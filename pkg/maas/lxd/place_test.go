@@ -141,7 +141,14 @@ func TestPlaceRefuses(t *testing.T) {
 		"out of disk":               {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
 		"out of disk for all disks": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{Size: 481}} }), InsufficientResources, "out of disk"},
 		"no such pool for a disk":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{1, "fast"}} }), HostUnavailable, "without storage pool fast"},
-		"devices of a VM host":      {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
+		"a device that is not allowed": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true, Namespace: "others", Name: "a1"}))},
+			with(func(s *VMSpec) {
+				s.Hardware = map[string]map[string]string{"nvme0": {"type": "pci", "address": "0000:01:00.0"}}
+			}),
+			HostUnavailable, "1 that do not give namespace " + small.Namespace + " the device nvme0 (pci); add it to spec.allowedDevices of the LXDHost (a1)",
+		},
+		"devices of a VM host":                           {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
 		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: VMHostKey(guard.Server{}, 1)}))}, small, HostUnavailable, "1 unschedulable (a1)"},
 		"cordoned, and pinned":    {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, Direct: true}))}, with(func(s *VMSpec) { s.HostName = "a1" }), HostUnavailable, "1 unschedulable (a1)"},

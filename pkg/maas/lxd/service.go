@@ -34,7 +34,8 @@ func NewService(composer Composer, reservations *Reservations) *Service {
 	}
 }
 
-// GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
+// GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project. Others
+// are not asked: with another zone, for example, a spec has other hosts. See VMSpec.Anywhere.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
 	return s.hosts(ctx, spec, hostsMaxAge)
 }
@@ -46,7 +47,7 @@ func (s *Service) KnownLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error
 }
 
 func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error) {
-	hosts, err := s.composer.Hosts(ctx, maxAge)
+	hosts, err := s.composer.Hosts(ctx, spec, maxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +101,11 @@ func (s *Service) Cancel(vm string) { s.reservations.cancel(vm) }
 func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
 	vm, err := s.composer.Compose(ctx, permit, host, spec)
 	var later *LaterError
+	var notAllowed *NotAllowedError
 	var notEnlisted *NotEnlistedError
-	if errors.As(err, &later) {
+	if errors.As(err, &later) || errors.As(err, &notAllowed) {
 		s.reservations.cancel(spec.Hostname)
-		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: later.Error(), cause: err} // Not the host's fault.
+		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: err.Error(), cause: err} // Not the host's fault.
 	}
 	switch {
 	case err == nil:

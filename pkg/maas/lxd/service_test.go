@@ -22,7 +22,7 @@ type hosts struct {
 	composed []string
 }
 
-func (h *hosts) Hosts(context.Context, time.Duration) ([]Host, error) {
+func (h *hosts) Hosts(context.Context, VMSpec, time.Duration) ([]Host, error) {
 	return append([]Host(nil), h.list...), nil
 }
 

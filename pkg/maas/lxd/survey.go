@@ -49,8 +49,7 @@ func Architectures(hosts []Host, spec VMSpec) []string {
 	var architectures []string
 	for i := range hosts {
 		host := &hosts[i]
-		asked := !slices.ContainsFunc(wanted, func(check func(*Host, *VMSpec) reason) bool { return check(host, &spec) != fits })
-		if asked && host.Architecture != "" && !slices.Contains(architectures, host.Architecture) {
+		if isWanted(host, &spec) && host.Architecture != "" && !slices.Contains(architectures, host.Architecture) {
 			architectures = append(architectures, host.Architecture)
 		}
 	}

@@ -31,7 +31,7 @@ func found(t *testing.T, composer Composer, vm VM) (p Presence, err error) {
 
 func (r fuzzedRegion) host(t *testing.T, composer Composer) Host {
 	t.Helper()
-	hosts, err := composer.Hosts(t.Context(), hostsMaxAge)
+	hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 	if err != nil || len(hosts) != 1 {
 		t.Fatalf("hosts %v: %v", hosts, err)
 	}
@@ -137,7 +137,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	text = strings.Replace(text, "vm_hosts: [", "vm_hosts: [{name: second, cores: 8, memory: 16384, storage_pools: [{name: default, size: 100000}]}, ", 1)
 	region := newRegion(t, text)
 	composer := newVMHosts(region.inventory, NewHostRefresher())
-	hosts, err := composer.Hosts(t.Context(), hostsMaxAge)
+	hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 	if err != nil || len(hosts) != 2 {
 		t.Fatalf("hosts %v: %v", hosts, err)
 	}

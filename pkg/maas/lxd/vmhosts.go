@@ -34,7 +34,7 @@ func newVMHosts(inventory *inventory.Inventory, refresher *HostRefresher) *vmHos
 }
 
 // Hosts returns MAAS's LXD VM hosts (GET vm-hosts/) with the state of their machines (GET machines/).
-func (v *vmHosts) Hosts(ctx context.Context, maxAge time.Duration) ([]Host, error) {
+func (v *vmHosts) Hosts(ctx context.Context, _ VMSpec, maxAge time.Duration) ([]Host, error) {
 	vmHosts, at, err := v.inventory.VMHosts(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing VM hosts: %w", err)
@@ -91,6 +91,9 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 
 // Compose makes MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
 func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	if err := mayStill(&host, &spec); err != nil {
+		return VM{}, err
+	}
 	done, err := v.refresher.compose(ctx, host.Key())
 	if err != nil {
 		return VM{}, err

@@ -72,7 +72,7 @@ func (f *region) read() {
 	}
 }
 
-func (f *region) Hosts(context.Context, time.Duration) ([]lxd.Host, error) {
+func (f *region) Hosts(context.Context, lxd.VMSpec, time.Duration) ([]lxd.Host, error) {
 	return copyHosts(f.shown), nil
 }
 

@@ -52,8 +52,11 @@ type Factory struct {
 	Places Places
 
 	turns   turns.Turns
+	secrets secrets
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
+	// verdicts are what MAAS said of the keys of LXDHosts, by identity.
+	verdicts map[string]kept[struct{}]
 	// All identities share these, which tell the servers apart: see guard.Key.
 	refresher *lxd.HostRefresher
 	ledger    *lxd.Ledger

@@ -96,18 +96,30 @@ func oneLine(err error) error {
 
 // secretConfig reads the Secret that a field of a MaasCluster names.
 func secretConfig(ctx context.Context, reader client.Reader, field, namespace, name string) (maas.Config, error) {
-	secret := &corev1.Secret{}
-	if err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return maas.Config{}, fmt.Errorf("reading Secret %s: %w", name, err)
-		}
-		return maas.Config{}, &CredentialsError{
-			Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", name, namespace),
-		}
+	data, err := readSecret(ctx, reader, field, client.ObjectKey{Namespace: namespace, Name: name})
+	if err != nil {
+		return maas.Config{}, err
 	}
+	return configOf(data), nil
+}
+
+// readSecret reads the Secret that a field names. *CredentialsError: there is none.
+func readSecret(ctx context.Context, reader client.Reader, field string, key client.ObjectKey) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	if err := reader.Get(ctx, key, secret); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", key.Name, err)
+		}
+		return nil, &CredentialsError{Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", key.Name, key.Namespace)}
+	}
+	return secret.Data, nil
+}
+
+// configOf returns the credentials in a Secret.
+func configOf(data map[string][]byte) maas.Config {
 	return maas.Config{
-		Endpoint: strings.TrimSpace(string(secret.Data[EndpointKey])),
-		APIKey:   strings.TrimSpace(string(secret.Data[APIKeyKey])),
-		CABundle: secret.Data[CABundleKey],
-	}, nil
+		Endpoint: strings.TrimSpace(string(data[EndpointKey])),
+		APIKey:   strings.TrimSpace(string(data[APIKeyKey])),
+		CABundle: data[CABundleKey],
+	}
 }

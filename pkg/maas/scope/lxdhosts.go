@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,34 +27,53 @@ const defaultLXDPort = "8443"
 // LXDServer returns how the LXD of a host is reached. *CredentialsError: the Secret in spec.credentialsRef is missing or
 // has no pair of certificate and key.
 func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Options, error) {
+	return f.lxdServer(ctx, host, 0)
+}
+
+// lxdServer is LXDServer, with a Secret that was read at most maxAge ago.
+func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (lxdhost.Options, error) {
 	const field = "spec.credentialsRef"
+	options := publicServer(host)
 	if host.Spec.CredentialsRef == nil {
-		return lxdhost.Options{}, &CredentialsError{Source: field, cause: fmt.Errorf("name a Secret with tls.crt and tls.key, which LXD trusts")}
+		return options, &CredentialsError{Source: field, cause: fmt.Errorf("name a Secret with tls.crt and tls.key, which LXD trusts")}
 	}
-	name, secret := host.Spec.CredentialsRef.Name, &corev1.Secret{}
-	if err := f.Client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: name}, secret); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return lxdhost.Options{}, fmt.Errorf("reading Secret %s: %w", name, err)
-		}
-		return lxdhost.Options{}, &CredentialsError{Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", name, host.Namespace)}
+	name := host.Spec.CredentialsRef.Name
+	data, err := f.secrets.read(ctx, f.Client, field, client.ObjectKey{Namespace: host.Namespace, Name: name}, maxAge)
+	if err != nil {
+		return options, err
 	}
-	options := lxdhost.Options{
-		Address: withPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate), Project: host.Spec.Project,
-		ClientCertificate: secret.Data[corev1.TLSCertKey], ClientKey: secret.Data[corev1.TLSPrivateKeyKey],
-	}
+	options.ClientCertificate, options.ClientKey = data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]
 	if len(options.ClientCertificate) == 0 || len(options.ClientKey) == 0 {
-		return lxdhost.Options{}, &CredentialsError{Source: "Secret " + name, cause: fmt.Errorf("it lacks %s or %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)}
+		return options, &CredentialsError{Source: "Secret " + name, cause: fmt.Errorf("it lacks %s or %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)}
 	}
 	return options, nil
+}
+
+// publicServer returns what the LXDHost itself says of how its LXD is reached.
+func publicServer(host *infrav1.LXDHost) lxdhost.Options {
+	return lxdhost.Options{
+		Address: withPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate), Project: host.Spec.Project,
+	}
 }
 
 // LXDHostMAAS returns the credentials of the MAAS whose clusters may use a host. The error is a *CredentialsError if
 // there are none.
 func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost) (maas.Config, error) {
-	if ref := host.Spec.MAASCredentialsRef; ref != nil {
-		return secretConfig(ctx, f.Client, "spec.maasCredentialsRef", host.Namespace, ref.Name)
+	return f.lxdHostMAAS(ctx, host, 0)
+}
+
+// lxdHostMAAS is LXDHostMAAS, with a Secret that was read at most maxAge ago.
+func (f *Factory) lxdHostMAAS(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (maas.Config, error) {
+	ref := host.Spec.MAASCredentialsRef
+	if ref == nil {
+		return f.Manager.config(host.Namespace)
 	}
-	return f.Manager.config(host.Namespace)
+	key := client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}
+	data, err := f.secrets.read(ctx, f.Client, "spec.maasCredentialsRef", key, maxAge)
+	if err != nil {
+		return maas.Config{}, err
+	}
+	return configOf(data), nil
 }
 
 // hostObjects are the LXDHosts of one MAAS, as one identity may use them.
@@ -75,9 +95,9 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 		if !h.factory.Places.Has(host) {
 			continue
 		}
-		object := h.factory.hostObject(ctx, host)
+		object := hostObject(host)
 		if object.Direct {
-			h.admit(ctx, host, &object)
+			h.seal(host, &object)
 		}
 		if vmHost := host.Spec.VMHost; vmHost != nil && IsOfMAAS(host, h.config) {
 			object.VMHost, object.VMHostID = lxd.VMHostKey(h.config.Server(), int(vmHost.ID)), int(vmHost.ID)
@@ -87,19 +107,51 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 	return objects, nil
 }
 
-// admit decides whether a host is for this MAAS, and for whom.
-func (h *hostObjects) admit(ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject) {
-	config, err := h.factory.LXDHostMAAS(ctx, host)
+// seal leaves to Open what only Secrets tell. With the manager's own MAAS, it is known at once who may use the host.
+func (h *hostObjects) seal(host *infrav1.LXDHost, object *lxd.HostObject) {
+	object.Problem, object.Unproven = lxd.ErrUnopened, host.Spec.MAASCredentialsRef != nil
+	if !object.Unproven {
+		config, err := h.factory.Manager.config(host.Namespace)
+		if h.admit(host, object, config, err); !object.Direct {
+			return
+		}
+	}
+	object.Open = func(ctx context.Context, object *lxd.HostObject, namespace string, maxAge time.Duration) {
+		h.open(ctx, host, object, namespace, maxAge)
+	}
+}
+
+// open reads the Secrets of a host, as far as it is for this MAAS, and for the namespace.
+func (h *hostObjects) open(ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject, namespace string, maxAge time.Duration) {
+	if host.Spec.MAASCredentialsRef != nil {
+		config, err := h.factory.lxdHostMAAS(ctx, host, maxAge)
+		h.admit(host, object, config, err)
+		isOther := config.ID() != h.config.ID()
+		if object.Direct && isOther && namespace == host.Namespace {
+			h.exclude(host, object, h.factory.accepted(ctx, host, config))
+		}
+		if !object.Direct || (namespace != "" && !object.Allows(namespace)) {
+			return
+		}
+	}
+	object.Server, object.Problem = h.factory.lxdServer(ctx, host, maxAge)
+}
+
+// admit decides whether a host is for this MAAS, and for whom, by its own credentials of MAAS.
+func (h *hostObjects) admit(host *infrav1.LXDHost, object *lxd.HostObject, config maas.Config, err error) {
 	if err == nil && (config.Where() != h.config.Where() || !IsOfMAAS(host, config)) {
 		err = fmt.Errorf("it is for the MAAS at %s", config.Where())
 	}
-	if err != nil {
-		object.Direct, object.Problem = false, &CredentialsError{Source: "LXDHost " + host.Name, cause: err}
-		return
-	}
-	if config.ID() != h.config.ID() {
+	if h.exclude(host, object, err); err == nil && config.ID() != h.config.ID() {
 		// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
 		object.Allows = func(namespace string) bool { return namespace == host.Namespace }
+	}
+}
+
+// exclude makes a host none of this MAAS, if there is an error.
+func (h *hostObjects) exclude(host *infrav1.LXDHost, object *lxd.HostObject, err error) {
+	if err != nil {
+		object.Direct, object.Problem = false, &CredentialsError{Source: "LXDHost " + host.Name, cause: err}
 	}
 }
 
@@ -108,8 +160,8 @@ func IsOfMAAS(host *infrav1.LXDHost, config maas.Config) bool {
 	return host.Spec.VMHost == nil || host.Annotations[infrav1.MAASAnnotation] == config.Where()
 }
 
-// hostObject returns what placement needs to know of an LXDHost.
-func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.HostObject {
+// hostObject returns what an LXDHost itself tells placement.
+func hostObject(host *infrav1.LXDHost) lxd.HostObject {
 	spec := &host.Spec
 	object := lxd.HostObject{
 		Namespace: host.Namespace, Name: host.Name, Unschedulable: spec.Cordoned() || !host.DeletionTimestamp.IsZero(),
@@ -118,8 +170,10 @@ func (f *Factory) hostObject(ctx context.Context, host *infrav1.LXDHost) lxd.Hos
 	if spec.VMHost != nil && spec.CredentialsRef == nil {
 		return object
 	}
-	object.Direct = true
-	object.Server, object.Problem = f.LXDServer(ctx, host)
+	object.Direct, object.Server = true, publicServer(host)
+	for _, device := range spec.AllowedDevices {
+		object.AllowedDevices = append(object.AllowedDevices, lxd.AllowedDevice{Type: string(device.Type), Properties: device.Properties})
+	}
 	object.Zone, object.ResourcePool, object.Tags = spec.Zone, spec.ResourcePool, spec.Tags
 	object.StoragePool, object.Bridge = spec.StoragePool, spec.NetworkBridge
 	object.Subnet, _ = netip.ParsePrefix(spec.Subnet) // The API server accepts only a CIDR.
@@ -140,6 +194,10 @@ func (f *Factory) LXDHostRegion(ctx context.Context, host *infrav1.LXDHost) (*Re
 	if err != nil {
 		return nil, err
 	}
+	return f.useForHost(host, config)
+}
+
+func (f *Factory) useForHost(host *infrav1.LXDHost, config maas.Config) (*Region, error) {
 	source := managerSource
 	if ref := host.Spec.MAASCredentialsRef; ref != nil {
 		source = "Secret " + ref.Name

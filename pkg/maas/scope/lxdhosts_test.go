@@ -5,6 +5,13 @@ package scope
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,17 +23,30 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
+
+func hostScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
 
 func hostFactory(t *testing.T, objects ...client.Object) *Factory {
 	t.Helper()
 	f := &Factory{
-		Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Manager: ManagerCredentials{Dir: t.TempDir()},
+		Client: fake.NewClientBuilder().WithScheme(hostScheme(t)).WithObjects(objects...).Build(), Manager: ManagerCredentials{Dir: t.TempDir()},
 		Registry: inventory.NewRegistry(inventory.Options{
 			ActiveInterval: time.Hour, IdleInterval: time.Hour, Notify: func(string) {}, Logger: testr.New(t),
 		}),
@@ -110,13 +130,7 @@ func TestWithPort(t *testing.T) {
 // Whoever offers a host sees what runs there. That he has another key of the same MAAS is no reason to trust him.
 func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 	t.Parallel()
-	const here = "http://127.0.0.1:1/MAAS"
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
+	here := maasThatAccepts(t, "b", "e").URL + "/MAAS"
 	secret := func(namespace, endpoint, key string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "maas"}, Data: map[string][]byte{
 			EndpointKey: []byte(endpoint), APIKeyKey: []byte(key),
@@ -132,26 +146,217 @@ func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 		}
 		return h
 	}
-	f := &Factory{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	f := hostFactory(t,
 		secret("ours", here, "a:b:c"), host("ours"), secret("theirs", here, "d:e:f"), host("theirs"),
 		secret("elsewhere", "http://127.0.0.1:2/MAAS", "a:b:c"), host("elsewhere"),
+		secret("invented", here, "g:h:i"), host("invented"), secret("garbage", here, "key"), host("garbage"),
 		host("maas", func(s *infrav1.LXDHostSpec) { s.VMHost = &infrav1.VMHostReference{ID: 1, SystemID: "abc"} }),
-	).Build()}
+	)
 	objects, err := (&hostObjects{factory: f, config: maas.Config{Endpoint: here, APIKey: "a:b:c"}}).HostObjects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	allowed := map[string][]string{}
 	for _, o := range objects {
-		isOffered := o.Direct || o.VMHost != (lxd.HostKey{}) // Not one that is for another MAAS.
-		for _, namespace := range []string{"ours", "theirs", "third"} {
-			if isOffered && o.Allows(namespace) {
+		for _, namespace := range []string{"ours", "theirs", "third", "elsewhere", "invented", "garbage"} {
+			opened := o
+			if o.Open != nil {
+				o.Open(t.Context(), &opened, namespace, 0)
+			}
+			isOffered := opened.Direct || opened.VMHost != (lxd.HostKey{}) // Not one that is for another MAAS.
+			if isOffered && opened.Allows(namespace) {
 				allowed[o.Namespace] = append(allowed[o.Namespace], namespace)
 			}
 		}
 	}
-	want := map[string][]string{"ours": {"ours", "theirs", "third"}, "theirs": {"theirs"}, "maas": {"ours", "theirs", "third"}}
+	all := []string{"ours", "theirs", "third", "elsewhere", "invented", "garbage"}
+	want := map[string][]string{"ours": all, "theirs": {"theirs"}, "maas": all}
 	if diff := cmp.Diff(want, allowed); diff != "" {
 		t.Errorf("who may place VMs, by the host's namespace (-want +got):\n%s", diff)
+	}
+}
+
+// maasThatAccepts is a MAAS that knows the keys with these tokens, and no machine.
+func maasThatAccepts(t *testing.T, tokens ...string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		knows := func(token string) bool {
+			return strings.Contains(r.Header.Get("Authorization"), fmt.Sprintf("oauth_token=%q", token))
+		}
+		if !slices.ContainsFunc(tokens, knows) {
+			http.Error(w, "Authorization Error: Invalid access token", http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, `[{"id": 1, "name": "default"}]`)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// An LXDHost with a key that MAAS refuses is asked by nobody, and MAAS is not asked each time.
+func TestAnLXDHostWithAnInventedKeyIsNoHostOfTheMAAS(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		key  string
+		want bool
+	}{"accepted": {"d:e:f", true}, "invented": {"g:h:i", false}, "no key": {"invented", false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			accepting := maasThatAccepts(t, "b", "e")
+			meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "tenant", Name: name} }
+			f := hostFactory(t,
+				&corev1.Secret{ObjectMeta: meta("lxd"), Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("x")}},
+				&corev1.Secret{ObjectMeta: meta("maas"), Data: map[string][]byte{
+					EndpointKey: []byte(accepting.URL + "/MAAS"), APIKeyKey: []byte(tc.key),
+				}},
+				&infrav1.LXDHost{ObjectMeta: meta("host"), Spec: infrav1.LXDHostSpec{
+					Address: "10.0.0.1", Project: "maas", CredentialsRef: &infrav1.LocalObjectReference{Name: "lxd"},
+					MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
+				}},
+			)
+			ours := &hostObjects{factory: f, config: maas.Config{Endpoint: accepting.URL + "/MAAS", APIKey: "a:b:c"}}
+			for range 2 { // The second time, what MAAS said is known.
+				objects, err := ours.HostObjects(t.Context())
+				if err != nil || len(objects) != 1 || objects[0].Problem == nil {
+					t.Fatalf("unopened, it is one that can be used: %+v, %v", objects, err)
+				}
+				o := objects[0]
+				o.Open(t.Context(), &o, "tenant", 0)
+				if isHost := o.Direct && o.Problem == nil; isHost != tc.want {
+					t.Errorf("it is a host: %v, %v", isHost, o.Problem)
+				}
+				accepting.Close()
+			}
+		})
+	}
+}
+
+const lookedAt = 200
+
+// counting is a client that counts how often Secrets are read.
+func counting(t *testing.T, reads *atomic.Int32, objects ...client.Object) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithScheme(hostScheme(t)).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if _, is := object.(*corev1.Secret); is {
+				reads.Add(1)
+			}
+			return c.Get(ctx, key, object, options...)
+		},
+	}).Build()
+}
+
+// Each placement, and each search for a VM, looks at the hosts.
+func TestALookAtTheLXDHostsOfOthersReadsNoSecret(t *testing.T) {
+	t.Parallel()
+	parsed, err := simulator.LoadRegion(strings.NewReader(`users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	region, err := simulator.New(parsed, simulator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(region.Close)
+	server := httptest.NewServer(region.Handler())
+	t.Cleanup(server.Close)
+	config := maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "tenant", Name: name} }
+	ref := func(name string) *infrav1.LocalObjectReference { return &infrav1.LocalObjectReference{Name: name} }
+	everybody := []string{infrav1.AllNamespaces}
+	for name, tc := range map[string]struct {
+		spec infrav1.LXDHostSpec
+		vm   lxd.VMSpec
+		// first is how many reads the first look may cost; later ones cost none.
+		first int32
+	}{
+		"for their namespace":            {infrav1.LXDHostSpec{}, lxd.VMSpec{}, 0},
+		"for everybody, of another MAAS": {infrav1.LXDHostSpec{AllowedNamespaces: everybody}, lxd.VMSpec{}, lookedAt},
+		"in another zone":                {infrav1.LXDHostSpec{AllowedNamespaces: everybody, Zone: "b"}, lxd.VMSpec{Zone: "a"}, 0},
+		"in another resource pool":       {infrav1.LXDHostSpec{AllowedNamespaces: everybody, ResourcePool: "b"}, lxd.VMSpec{ResourcePool: "a"}, 0},
+		"without a tag":                  {infrav1.LXDHostSpec{AllowedNamespaces: everybody}, lxd.VMSpec{Tags: []string{"ssd"}}, 0},
+		"with an unwanted tag":           {infrav1.LXDHostSpec{AllowedNamespaces: everybody, Tags: []string{"old"}}, lxd.VMSpec{NotTags: []string{"old"}}, 0},
+		"of another name":                {infrav1.LXDHostSpec{AllowedNamespaces: everybody}, lxd.VMSpec{HostName: "pinned"}, 0},
+		"of another project":             {infrav1.LXDHostSpec{AllowedNamespaces: everybody}, lxd.VMSpec{Project: "other"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{
+				&corev1.Secret{ObjectMeta: meta("lxd"), Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("x")}},
+			}
+			for i := range lookedAt {
+				host := &infrav1.LXDHost{ObjectMeta: meta(fmt.Sprint("host-", i)), Spec: tc.spec}
+				host.Spec.Address, host.Spec.Project = "10.0.0.1", "maas"
+				host.Spec.CredentialsRef, host.Spec.MAASCredentialsRef = ref("lxd"), ref(fmt.Sprint("maas-", i))
+				secret := &corev1.Secret{ObjectMeta: meta(fmt.Sprint("maas-", i)), Data: map[string][]byte{
+					EndpointKey: []byte("http://another.example.com/MAAS"), APIKeyKey: []byte("a:b:c"),
+				}}
+				if i%2 == 0 { // The others are missing.
+					objects = append(objects, secret)
+				}
+				objects = append(objects, host)
+			}
+			var reads atomic.Int32
+			f := &Factory{Client: counting(t, &reads, objects...)}
+			maasClient, err := maas.NewClient(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			service := lxd.NewService(lxd.NewComposer(inventory.New(maasClient, inventory.Options{}), lxd.NewHostRefresher(),
+				&hostObjects{factory: f, config: config}, &f.LXD), lxd.NewReservations())
+			tc.vm.Namespace = "victim"
+			for _, most := range []int32{tc.first, 0, 0} {
+				reads.Store(0)
+				if _, err := service.GetAvailableLXDHosts(t.Context(), tc.vm); err != nil {
+					var refused *lxd.LXDError
+					if !errors.As(err, &refused) {
+						t.Fatal(err)
+					}
+				}
+				if n := reads.Load(); n > most {
+					t.Errorf("%d reads of Secrets for a look at %d LXDHosts, want %d at most", n, lookedAt, most)
+				}
+			}
+		})
+	}
+}
+
+// What is kept of Secrets is bounded, and not used for longer than its reader wants.
+func TestSecretsAreKeptWithBounds(t *testing.T) {
+	t.Parallel()
+	var reads atomic.Int32
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
+	small := &corev1.Secret{ObjectMeta: meta("small"), Data: map[string][]byte{APIKeyKey: []byte("key"), "other": []byte("not ours")}}
+	large := &corev1.Secret{ObjectMeta: meta("large"), Data: map[string][]byte{CABundleKey: make([]byte, maxSecretBytes+1)}}
+	c := counting(t, &reads, small, large)
+	s := &secrets{}
+	read := func(name string, maxAge time.Duration) (map[string][]byte, error) {
+		return s.read(t.Context(), c, "field", client.ObjectKey{Namespace: "ns", Name: name}, maxAge)
+	}
+	for _, tc := range []struct {
+		name   string
+		maxAge time.Duration
+		want   int32
+	}{
+		{"small", time.Hour, 1}, {"small", time.Hour, 0}, {"small", 0, 1}, {"large", time.Hour, 1}, {"large", time.Hour, 1},
+		{"missing", time.Hour, 1}, {"missing", time.Hour, 0},
+	} {
+		reads.Store(0)
+		data, err := read(tc.name, tc.maxAge)
+		var missing *CredentialsError
+		if errors.As(err, &missing) != (tc.name == "missing") || (tc.name == "small" && string(data[APIKeyKey]) != "key") {
+			t.Errorf("%+v: %v, %v", tc, data, err)
+		}
+		if n := reads.Load(); n != tc.want {
+			t.Errorf("%+v: %d reads", tc, n)
+		}
+	}
+	if _, has := s.kept[client.ObjectKeyFromObject(small)].value["other"]; has {
+		t.Error("what nobody uses is kept")
+	}
+	for i := range 2 * maxSecrets {
+		_, _ = read(fmt.Sprint("missing-", i), time.Hour)
+	}
+	if n := len(s.kept); n > maxSecrets {
+		t.Errorf("%d are kept", n)
 	}
 }
