@@ -374,6 +374,74 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// Each cluster may have a Node of the same name. The VM host of such a one stays as it is, and holds nothing up.
+func TestAVMHostOfTheNodesNameOnAnotherMachineStays(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t)
+	var machines []*infrav1.MaasMachine
+	for i, name := range []string{"a", "b"} {
+		address := fmt.Sprintf("10.77.0.1%d", i+1)
+		m := w.newMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
+		w.deployed(m)
+		machines = append(machines, m)
+	}
+	// What another cluster's initializer registered, whose machine b plays.
+	node := w.joined(machines[0])
+	w.patchStatus(node, func() {
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.77.0.11"}}
+	})
+	theirs := w.registers(node, "10.77.0.12:8443")
+	if theirs.Host.SystemID != machines[1].Spec.SystemID {
+		t.Fatalf("MAAS shows their VM host on machine %s: nothing is tested", theirs.Host.SystemID)
+	}
+	w.saysOnNode(node, corev1.ConditionFalse, "VMHostNameTaken", "there is another one")
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: there is another one")
+	if err := w.client.Delete(t.Context(), machines[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(machines[0])
+	if hosts := w.hosts(); len(hosts) != 1 || hosts[0].ID != theirs.ID || slices.Contains(hosts[0].Tags, lxd.RetiringTag) {
+		t.Errorf("MAAS has %+v, want their VM host as it was", hosts)
+	}
+}
+
+// MAAS shows it on another machine, and the key pair of the Node decides whose it is.
+func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
+	t.Parallel()
+	for name, isOurs := range map[string]bool{"ours": true, "another's": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := hostWorld(t)
+			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+			w.deployed(m)
+			node := w.joined(m)
+			host := w.registers(node, "10.77.0.12:8443") // of no machine that MAAS has: it makes one
+			power, err := w.maasClient().VMHostPower(t.Context(), host.ID)
+			if err != nil || host.Host.SystemID == m.Spec.SystemID {
+				t.Fatalf("MAAS shows it on machine %s: %v", host.Host.SystemID, err)
+			}
+			keys := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "capmaas-system", Name: infrav1.LXDKeysPrefix + node.Name}, Type: corev1.SecretTypeTLS,
+				Data: map[string][]byte{corev1.TLSCertKey: []byte(power.Certificate), corev1.TLSPrivateKeyKey: []byte(power.Key)},
+			}
+			if !isOurs {
+				other := w.newKeys()
+				keys.Data = map[string][]byte{corev1.TLSCertKey: other.Certificate, corev1.TLSPrivateKeyKey: other.Key}
+			}
+			w.create(keys)
+			t.Cleanup(func() { _ = w.client.Delete(context.Background(), keys) })
+			w.saysOnNode(node, corev1.ConditionFalse, "WrongMachine", "MAAS has it on another machine")
+			if err := w.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			w.retires(m)
+			if left := len(w.hosts()); (left == 0) != isOurs {
+				t.Errorf("%d VM hosts are left in MAAS", left)
+			}
+		})
+	}
+}
+
 // newNode registers a Node under a name that the kubelet chose.
 func (w *world) newNode(name, providerID string) *corev1.Node {
 	w.t.Helper()

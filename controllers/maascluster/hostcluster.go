@@ -39,10 +39,9 @@ import (
 const (
 	// fieldOwner is the field owner of objects in host clusters, and of those that are made of their nodes.
 	fieldOwner = client.FieldOwner("capmaas-controller-manager")
-	// initializerNamespace is the initializer's namespace, and credentialsName its Secret there.
-	initializerNamespace = "capmaas-system"
-	credentialsName      = "maas-credentials"
-	endpointName         = "capmaas-config"
+	// credentialsName is the initializer's Secret in its namespace.
+	credentialsName = "maas-credentials"
+	endpointName    = "capmaas-config"
 	// HostNodeWatch names the watch on the Nodes of a host cluster.
 	HostNodeWatch = "maascluster-watchNodes"
 	// hostsMaxAge is the maximum age of the list of VM hosts while some are missing.
@@ -101,7 +100,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	}
 	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
 	objects, err := charts.Initializer(charts.Values{
-		Namespace: initializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
+		Namespace: clusters.InitializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
 		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,
 		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: hashOf(credentials),
 	})
@@ -144,7 +143,7 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 	}
 	named := func(kind, name string, data map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": initializerNamespace}, "data": data,
+			"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": clusters.InitializerNamespace}, "data": data,
 		}}
 	}
 	return []*unstructured.Unstructured{
@@ -256,7 +255,7 @@ func (r *Reconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, 
 		return false
 	}
 	pods := &corev1.PodList{}
-	if err := workload.List(ctx, pods, client.InNamespace(initializerNamespace), client.MatchingLabels{"app": charts.InitializerName}); err != nil {
+	if err := workload.List(ctx, pods, client.InNamespace(clusters.InitializerNamespace), client.MatchingLabels{"app": charts.InitializerName}); err != nil {
 		return false
 	}
 	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {

@@ -126,13 +126,13 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the host cluster: %w", err)
 	}
-	name, secret := infrav1.LXDKeysPrefix+node, &corev1.Secret{}
-	if err := workload.Get(ctx, client.ObjectKey{Namespace: initializerNamespace, Name: name}, secret); err != nil {
-		return nil, fmt.Errorf("reading Secret %s of the host cluster: %w", name, err)
+	secret, err := clusters.NodeKeys(ctx, workload, node)
+	if err != nil {
+		return nil, err
 	}
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, infrav1.LXDServerCertificateKey, infrav1.LXDAddressKey} {
 		if len(secret.Data[key]) == 0 {
-			return nil, fmt.Errorf("the Secret %s of the host cluster lacks %s; the initializer on the node writes it", name, key)
+			return nil, fmt.Errorf("the Secret %s of the host cluster lacks %s; the initializer on the node writes it", secret.Name, key)
 		}
 	}
 	return &offer{

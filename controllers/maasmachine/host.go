@@ -92,6 +92,10 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		return waitAtMost(vmsRetry), nil
 	}
 	vms, err := vmsOn(ctx, l, hosts)
+	if errors.Is(err, maas.Invalid) { // A host was renamed or removed meanwhile.
+		l.Inventory.DropVMHosts()
+		return waitAtMost(retireRetry), nil
+	}
 	if err != nil {
 		return proceed, err
 	}
@@ -155,8 +159,8 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 	return waitAtMost(retireRetry), nil
 }
 
-// hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS; if MAAS has no VM hosts, whether it
-// has an LXDHost, or its initializer is about to take the node out of service.
+// hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has an
+// LXDHost; or whether its node is still to be taken out of service.
 func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.MaasMachine) (bool, error), error) {
 	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
 	switch {
@@ -169,8 +173,7 @@ func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.Ma
 		return nil, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
 	}
 	return func(m *infrav1.MaasMachine) (bool, error) {
-		named := slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name != "" && h.Name == m.Status.Hostname })
-		return named || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0, nil
+		return isRetiring(m) || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0, nil
 	}, nil
 }
 
@@ -212,12 +215,13 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 	return hosts, unclear, nil
 }
 
-// vmsOn names the machines that MAAS has on the hosts, sorted.
+// vmsOn names the machines that MAAS has on the hosts, sorted. MAAS searches by the hosts' names, and says of each machine
+// which host it is on. maas.Invalid: it has no host of such a name.
 func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) {
 	var names []string
 	for _, host := range hosts {
 		machines, err := l.Inventory.Client().ListMachines(ctx, maas.MachineFilter{VMHosts: []string{host.Name}})
-		if err != nil && !errors.Is(err, maas.Invalid) { // The host was removed meanwhile.
+		if err != nil {
 			return nil, fmt.Errorf("looking for VMs on VM host %s: %w", host.Name, err)
 		}
 		for _, m := range machines {
@@ -276,6 +280,7 @@ type hostNode struct {
 	*corev1.Node          // nil if there is none, or the cluster does not respond
 	unreachable  error    // why the cluster does not respond
 	others       []string // names of the cluster's other Nodes
+	certificate  string   // of its LXD's client, which is MAAS; "" if it is not known
 	workload     client.Client
 }
 
@@ -294,6 +299,14 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 	if l.Machine.Machine.Status.NodeRef.IsDefined() {
 		n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
 	}
+	if n.Node == nil {
+		return n, nil
+	}
+	keys, err := clusters.NodeKeys(ctx, n.workload, n.Name)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	n.certificate = string(keys.Data[corev1.TLSCertKey])
 	return n, nil
 }
 
@@ -331,6 +344,7 @@ func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
 func (n *hostNode) identity(l *life) vmhosts.Node {
 	id := vmhosts.Node{
 		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
+		Certificate: n.certificate,
 	}
 	if n.Node != nil {
 		id.Name = n.Node.Name
@@ -348,8 +362,10 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 // whether we may have removed them from MAAS.
 func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Time) string {
 	if len(inDoubt) > 0 {
-		return fmt.Sprintf("MAAS shows VM host %s (id %d) on this machine, and reaches it at an address that its Node does not have: remove it in MAAS if it is "+
-			"not there any more; if it is another machine's, these have interfaces with one MAC address in common", inDoubt[0].Name, inDoubt[0].ID)
+		doubtful := inDoubt[0]
+		return fmt.Sprintf("VM host %s (id %d) may be on this machine: MAAS shows it on machine %q, and its address or its certificate says otherwise. Remove it "+
+			"in MAAS if it is not there any more; if it is another machine's, these have interfaces with one MAC address in common",
+			doubtful.Name, doubtful.ID, doubtful.Host.SystemID)
 	}
 	if len(on) > 0 || removed || n.Node == nil {
 		return ""
@@ -357,7 +373,7 @@ func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Tim
 	if c := clusters.HostCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
 		return ""
 	}
-	return fmt.Sprintf("Node %s is a VM host, and MAAS has none of that name: waiting until it is registered again. If it has no VMs any more, "+
+	return fmt.Sprintf("Node %s is a VM host, and MAAS shows none on its machine: waiting until it is registered again. If it has no VMs any more, "+
 		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly))
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,19 @@ import (
 
 // LXDKeysName returns the name of the Secret with the key pair that the LXD of a host cluster's machine trusts.
 func LXDKeysName(m *infrav1.MaasMachine) string { return m.Name + "-lxd" }
+
+// InitializerNamespace is the initializer's namespace in host clusters.
+const InitializerNamespace = "capmaas-system"
+
+// NodeKeys reads the Secret of the initializer on a Node, from the API of its host cluster: the key pair with which MAAS, or
+// the manager, comes to its LXD. The error may be apierrors.IsNotFound.
+func NodeKeys(ctx context.Context, workload client.Reader, node string) (*corev1.Secret, error) {
+	name, secret := infrav1.LXDKeysPrefix+node, &corev1.Secret{}
+	if err := workload.Get(ctx, client.ObjectKey{Namespace: InitializerNamespace, Name: name}, secret); err != nil {
+		return secret, fmt.Errorf("reading Secret %s of the host cluster: %w", name, err)
+	}
+	return secret, nil
+}
 
 // LXDHost returns the LXDHost of a host cluster's machine whose VMs are made through LXD's own API; nil if there is none.
 func LXDHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
