@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // withoutVMHosts makes MAAS one that has no VM hosts.
@@ -229,6 +230,40 @@ func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.
 			t.Errorf("%T: its cluster is %q", object, name)
 		}
 	}
+}
+
+// Those that MAAS composed when it had VM hosts have no marks in LXD; where they are, MAAS says.
+func TestAHostIsNotReleasedUnderVMsThatMAASSwitchesThere(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, withoutVMHosts)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(m)
+	w.saysOnNode(w.joined(m), corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
+	enlist := func(name, address, mac string) string {
+		t.Helper()
+		enlisted, err := w.maasClient().CreateMachine(t.Context(), maas.Unrecorded("a test"), maas.CreateMachineParams{
+			Hostname: name, Architecture: "amd64/generic", MACAddresses: []string{mac},
+			Power: maas.LXDPower{VMHostPower: maas.VMHostPower{PowerAddress: address, Project: "maas"}, InstanceName: name},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return enlisted.SystemID
+	}
+	here := enlist("theirs", "10.77.0.11:8443", "00:16:3e:00:00:01")
+	enlist("elsewhere", "https://10.77.0.12:8443", "00:16:3e:00:00:02")
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(m, "waiting for the VM there alone", func() bool {
+		c := conditions.Get(m, infrav1.MachineDeployedCondition)
+		return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, "1 VM") && strings.Contains(c.Message, "theirs")
+	})
+	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), here); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(m)
+	w.deleteCluster(cluster)
 }
 
 // Objects of a machine's name that another user made are neither changed nor deleted.

@@ -18,8 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;delete
@@ -36,7 +35,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	if host != nil {
 		return r.awaitLXDHost(ctx, l, host)
 	}
-	vms, err := r.composedVMs(ctx, l)
+	vms, err := vmsAt(ctx, l, node.identity(l))
 	if err != nil {
 		return proceed, err
 	}
@@ -53,27 +52,17 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	return r.awaitOtherHosts(ctx, l)
 }
 
-// composedVMs names the MaasMachines whose VMs were composed on a VM host, before MAAS lost its VM hosts: LXD does not
-// show that they are ours. One that can't be read, and says that it is there, may be.
-func (r *Reconciler) composedVMs(ctx context.Context, l *life) ([]string, error) {
-	machines := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing MaasMachines: %w", err)
-	}
-	homes, err := clusters.Homes(ctx, r.Client)
+// vmsAt names the VMs that MAAS switches at a node's addresses, whoever made them: those that were composed on a VM host,
+// before MAAS lost its VM hosts, carry no marks in LXD.
+func vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
+	instances, err := l.Inventory.Client().Instances(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("looking for VMs on the node: %w", err)
 	}
-	onHost := func(ref string) bool { return lxd.IsVMHostRef(ref, l.maas.Hostname) }
 	var names []string
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		if home := homes[clusters.KeyOf(m)]; !m.Spec.IsLXD() || (home != "" && home != l.Where()) {
-			continue
-		}
-		recorded, err := record.Of(m)
-		if (err != nil && m.Status.LXDHost == l.maas.Hostname) || slices.ContainsFunc(recorded.Hosts, onHost) {
-			names = append(names, client.ObjectKeyFromObject(m).String())
+	for _, vm := range instances {
+		if vm.Name != "" && node.Has(vm.PowerAddress) {
+			names = append(names, vm.Name)
 		}
 	}
 	slices.Sort(names)

@@ -159,19 +159,34 @@ func (c *Client) SetLXDPower(ctx context.Context, permit Permit, systemID string
 	return c.machineCall(ctx, call{method: http.MethodPut, params: form, permit: permit}, systemID)
 }
 
+// Instance is how MAAS switches a machine, as far as it tells VMs on LXD hosts apart.
+type Instance struct {
+	// Name is the VM's on its host; "" for a machine that is none.
+	Name string `json:"instance_name"`
+	// PowerAddress is where MAAS reaches the host: host:port, or a URL.
+	PowerAddress string `json:"power_address"`
+	// Certificate (PEM) is MAAS's identity towards the host.
+	Certificate string `json:"certificate"`
+}
+
+// Instances returns how MAAS switches its machines, by system id (GET machines/ op=power_parameters, for administrators):
+// all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM hosts any more.
+func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
+	var instances map[string]Instance // The parameters also hold credentials; nothing else is read.
+	params := url.Values{"id": systemIDs}
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params, list: true}, &instances)
+	return instances, err
+}
+
 // PowerCertificates returns the certificates (PEM) with which MAAS switches the VMs on LXD hosts, each once, in any order
 // (GET machines/ op=power_parameters, for administrators). Those of VM hosts are among them only if they have VMs.
 func (c *Client) PowerCertificates(ctx context.Context) ([]string, error) {
-	// The parameters also hold credentials; nothing else is read.
-	var parameters map[string]struct {
-		Certificate string `json:"certificate"`
-	}
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", list: true}, &parameters)
+	instances, err := c.Instances(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]bool{}
-	for _, one := range parameters {
+	for _, one := range instances {
 		if one.Certificate != "" {
 			found[one.Certificate] = true
 		}

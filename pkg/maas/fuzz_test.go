@@ -141,6 +141,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return nil, c.DeleteImage(ctx, Unrecorded("a test"), 7)
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.CountRegionControllers(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.Instances(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

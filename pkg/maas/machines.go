@@ -221,18 +221,13 @@ func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[str
 	if len(systemIDs) == 0 {
 		return nil, nil // Without ids, MAAS would return all machines.
 	}
-	// The parameters also hold credentials; nothing else is read.
-	var parameters map[string]struct {
-		InstanceName string `json:"instance_name"`
-	}
-	params := url.Values{"id": systemIDs}
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params, list: true}, &parameters)
+	instances, err := c.Instances(ctx, systemIDs...)
 	if err != nil {
 		return nil, err
 	}
-	names := make(map[string]string, len(parameters))
-	for id, one := range parameters {
-		names[id] = one.InstanceName
+	names := make(map[string]string, len(instances))
+	for id, one := range instances {
+		names[id] = one.Name
 	}
 	return names, nil
 }

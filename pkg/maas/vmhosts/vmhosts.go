@@ -379,7 +379,7 @@ func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (o
 		if err != nil {
 			return nil, nil, err
 		}
-		isOthers, at := slices.Contains(node.Others, h.Name), node.isAt(power)
+		isOthers, at := slices.Contains(node.Others, h.Name), power != nil && node.Has(power.PowerAddress)
 		switch {
 		case power == nil: // It is gone.
 		case owns(power.Certificate, node.Certificate, nil), at && !isOthers && (shown || node.Certificate == ""):
@@ -393,8 +393,9 @@ func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (o
 
 func (n *Node) isShown(h maas.VMHost) bool { return n.SystemID != "" && h.Host.SystemID == n.SystemID }
 
-func (n *Node) isAt(power *maas.VMHostPower) bool {
-	return power != nil && slices.Contains(n.Addresses, hostOf(power.PowerAddress))
+// Has reports whether a power address is the node's.
+func (n *Node) Has(powerAddress string) bool {
+	return slices.Contains(n.Addresses, hostOf(powerAddress))
 }
 
 // hostOf returns the host in an address.
