@@ -207,7 +207,7 @@ func TestAVMThatTheManagerDidNotRecordIsKept(t *testing.T) {
 			forge(&forged, on, other)
 			host := w.lxdHost(w.hostName(on.Name))
 			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
-			recorded, err := record.Open(w.client, host)
+			recorded, err := (&record.Records{Client: w.client}).Open(host)
 			if err != nil {
 				t.Fatal(err)
 			}

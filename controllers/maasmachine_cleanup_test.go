@@ -350,7 +350,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 	is := func(status string) func(context.Context) bool {
 		return func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == status }
 	}
-	if _, err := w.maasClient().ReleaseMachine(t.Context(), maas.Unrecorded("a test"), id, maas.ReleaseParams{}); err != nil {
+	if _, err := w.maasClient().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), id, maas.ReleaseParams{}); err != nil {
 		t.Fatal(err)
 	}
 	w.await("it is released", m, is("New"))

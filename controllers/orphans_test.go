@@ -227,7 +227,7 @@ func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
 	if b.audit(); len(b.newEvents()) > 0 {
 		t.Error("it is reported again though nothing changed")
 	}
-	if _, err := b.region().ReleaseMachine(t.Context(), maas.Unrecorded("a test"), lostMetal.Spec.SystemID, maas.ReleaseParams{}); err != nil {
+	if _, err := b.region().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), lostMetal.Spec.SystemID, maas.ReleaseParams{}); err != nil {
 		t.Fatal(err)
 	}
 	b.audit()

@@ -26,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
@@ -369,7 +370,7 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	go func() { _ = registry.Start(t.Context()) }()
 	r := &maascluster.Reconciler{
 		Client: lagging, APIReader: base, Scopes: &scope.Factory{Client: lagging, Registry: registry}, ClusterCache: clustercache.NewFakeEmptyClusterCache(),
-		Recorder: events.NewFakeRecorder(100), SettleTime: time.Second, Clock: clock.RealClock{},
+		Recorder: events.NewFakeRecorder(100), Records: &record.Records{Client: lagging, SettleTime: time.Second}, Clock: clock.RealClock{},
 	}
 	before := &infrav1.MaasCluster{}
 	for cluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
@@ -539,7 +540,7 @@ func (w *world) takeAllTurns(cluster *infrav1.MaasCluster, line turns.Line) (let
 func (w *world) steal(systemID string) {
 	w.t.Helper()
 	other := w.as(otherKey)
-	if _, err := other.ReleaseMachine(w.t.Context(), maas.Unrecorded("a test"), systemID, maas.ReleaseParams{}); err != nil {
+	if _, err := other.ReleaseMachine(w.t.Context(), maas.UnrecordedRelease("a test"), systemID, maas.ReleaseParams{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.await(systemID+" is released", w.cluster, func(context.Context) bool {

@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -110,6 +111,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
 		return nil, fmt.Errorf("adding the inventories: %w", err)
 	}
+	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime}
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials, ManagementID: o.ManagementID}
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
@@ -125,14 +127,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		o.LXDHostInterval = DefaultLXDHostInterval
 	}
 	mirror := &lxdhost.Mirror{
-		Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("lxdhost-mirror"), Clock: o.Clock, Interval: o.LXDHostInterval,
+		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"), Clock: o.Clock, Interval: o.LXDHostInterval,
 		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
 	}
 	if err := mgr.Add(mirror); err != nil {
 		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
 	}
 	machines := &maasmachine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, SettleTime: o.SettleTime,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, Records: records,
 		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
 		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
 	}
@@ -142,7 +144,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	}{
 		&maascluster.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Initializer: o.Initializer,
-			Clock: o.Clock, SettleTime: o.SettleTime, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: o.WatchFilter,
+			Clock: o.Clock, Records: records, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: o.WatchFilter,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{
@@ -153,11 +155,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
 		},
 		&leftvms.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
 			Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval), WatchFilter: o.WatchFilter,
 		},
 		&keep.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Records: records, Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
 			GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
 		},
 		&evacuation.Reconciler{
@@ -166,7 +168,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		&remediation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maasremediation-controller"),
-			Clock: o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), SettleTime: o.SettleTime, WatchFilter: o.WatchFilter,
+			Clock: o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), Records: records, WatchFilter: o.WatchFilter,
 		},
 		machines,
 	} {

@@ -276,6 +276,9 @@ const (
 	// MachineNotOursReason: the machine belongs to another user. It is not changed.
 	MachineNotOursReason = "MachineNotOurs"
 
+	// DeploymentNotOursReason: the machine is ours, and was deployed by a call that was not this MaasMachine's.
+	DeploymentNotOursReason = "DeploymentNotOurs"
+
 	// ProviderIDDiffersReason: the machine's Node has another provider ID than the machine. Only events have it.
 	ProviderIDDiffersReason = "ProviderIDDiffers"
 

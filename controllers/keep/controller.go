@@ -40,6 +40,7 @@ type Reconciler struct {
 	Client client.Client
 	// APIReader reads the owners, which are not cached.
 	APIReader client.Reader
+	Records   *record.Records
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
 	// GiveBack gives a machine back; see maasmachine.Reconciler.
@@ -92,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	rec, err := record.Open(r.Client, maasCluster)
+	rec, err := r.Records.Open(maasCluster)
 	if err != nil || len(rec.Kept) == 0 || !objects.Watched(maasCluster, r.WatchFilter) || objects.MovedAway(maasCluster) {
 		return ctrl.Result{}, err
 	}
@@ -222,12 +223,12 @@ func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
 	if err != nil || there {
 		return err
 	}
-	if k.record, err = record.Open(k.Client, k.maasCluster); err != nil {
+	if k.record, err = k.Records.Open(k.maasCluster); err != nil {
 		return fmt.Errorf("reading the record anew: %w", err)
 	}
 	done, after, err := k.GiveBack(ctx, k.named(), k.maasCluster, kept, k.record)
 	k.sooner(after)
-	again, unreadable := record.Open(k.Client, k.maasCluster)
+	again, unreadable := k.Records.Open(k.maasCluster)
 	if err != nil || unreadable != nil {
 		return errors.Join(err, unreadable)
 	}

@@ -50,6 +50,7 @@ type Reconciler struct {
 	// APIReader asks the API server, before a VM is deleted.
 	APIReader client.Reader
 	Scopes    *scope.Factory
+	Records   *record.Records
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
 	// Interval is the least time between two questions to a host that does not respond.
@@ -91,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) {
 		return ctrl.Result{}, nil
 	}
-	recorded, err := record.Open(r.Client, host)
+	recorded, err := r.Records.Open(host)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

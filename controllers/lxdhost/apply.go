@@ -164,7 +164,7 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	if len(left) == 0 {
 		return nil
 	}
-	recorded, err := record.Open(m.Client, kept)
+	recorded, err := m.Records.Open(kept)
 	if err != nil {
 		return err
 	}

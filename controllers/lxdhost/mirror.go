@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -40,6 +41,7 @@ const (
 type Mirror struct {
 	Client   client.Client
 	Scopes   *scope.Factory
+	Records  *record.Records
 	Recorder events.EventRecorder
 	// Clock measures how long a MAAS has not been asked.
 	Clock clock.PassiveClock

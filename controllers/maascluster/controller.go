@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,13 +61,11 @@ type Reconciler struct {
 	Initializer Initializer
 	Recorder    events.EventRecorder
 	Clock       clock.PassiveClock
-	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
-	SettleTime time.Duration
+	Records     *record.Records
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
 	controller capicontroller.Controller
-	settling   record.Settling
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch;adopt
@@ -191,7 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 	}
 
-	patcher, unreadable, err := objects.NewPatcher(maasCluster, r.Client)
+	patcher, unreadable, err := objects.NewPatcher(maasCluster, r.Records)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -227,7 +227,7 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 // awaitReservation returns an error while the outcome of a reservation is not known: until then no other address is
 // reserved, and the cluster is not removed.
 func (r *Reconciler) awaitReservation(rec *record.Record) error {
-	if left := r.settling.Left(rec, r.SettleTime); left > 0 {
+	if left := rec.Unsettled(); left > 0 {
 		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
 			Message: "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"})
 	}

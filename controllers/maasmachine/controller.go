@@ -7,12 +7,14 @@ package maasmachine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -48,8 +50,7 @@ type Reconciler struct {
 	// Changes are the system ids of machines that changed in MAAS.
 	Changes <-chan event.TypedGenericEvent[string]
 	Clock   clock.PassiveClock
-	// SettleTime is how long to wait for a machine after the response to allocate or compose was lost.
-	SettleTime time.Duration
+	Records *record.Records
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one,
 	// before the condition reports a timeout. 0 is no limit.
 	CommissionTimeout, DeployTimeout time.Duration
@@ -61,7 +62,6 @@ type Reconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
-	settling   record.Settling
 }
 
 // Reconcile brings one MaasMachine closer to its desired state.
@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, unreadable, err := objects.NewPatcher(maasMachine, r.Client)
+	patcher, unreadable, err := objects.NewPatcher(maasMachine, r.Records)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -323,10 +323,32 @@ func (r *Reconciler) change(
 	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {
 	if l.IsLXD() && !l.released {
+		if err := r.stillWanted(ctx, l); err != nil {
+			return err
+		}
 		return do(ctx, record.ChangeVM.Permit())
 	}
 	return l.record.Call(ctx, op, do, also...)
 }
+
+// stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted since this reconcile read it: a
+// compose, or the wait for a turn, may have taken minutes.
+func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {
+	if !l.MaasMachine.DeletionTimestamp.IsZero() {
+		return nil // It is changed for its deletion.
+	}
+	now := &infrav1.MaasMachine{}
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(l.MaasMachine), now)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading MaasMachine %s again: %w", l.MaasMachine.Name, err)
+	}
+	if err == nil && now.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return apierrors.NewConflict(schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "maasmachines"}, l.MaasMachine.Name, errGoing)
+}
+
+var errGoing = errors.New("it is being deleted: nothing more is acquired or deployed for it")
 
 // patch stores the results of the reconcile in one patch.
 func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher, m *infrav1.MaasMachine) error {

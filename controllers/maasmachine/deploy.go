@@ -28,7 +28,11 @@ import (
 // machines pass.
 func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	r.report(l)
+	l.noteDeployment()
 	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
+		if !isOurDeployment(l) {
+			return r.reportState(l, states.DeployedByOthers(l.maas)), nil
+		}
 		return proceed, nil
 	}
 	if v := r.assess(l); v.Then != states.Deploy {
@@ -36,6 +40,24 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	}
 	l.record.Enter("", r.Clock.Now())
 	return proceed, nil
+}
+
+// noteDeployment notes that the effect of a deploy shows whose response was lost: nothing waits for it any more.
+func (l *life) noteDeployment() {
+	if l.maas == nil || !l.record.IsPending(record.Deploy) {
+		return
+	}
+	switch l.maas.Status {
+	case maas.StatusDeploying, maas.StatusDeployed, maas.StatusFailedDeployment:
+		l.record.Done(record.Deploy)
+		l.record.Deployed = l.maas.SystemID
+	}
+}
+
+// isOurDeployment reports whether it was this MaasMachine that had MAAS deploy its machine. Our agent name does not prove
+// it: MAAS lets an administrator deploy what another user acquired. A VM is made for one MaasMachine.
+func isOurDeployment(l *life) bool {
+	return l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy)
 }
 
 func (r *Reconciler) assess(l *life) states.Assessment {
@@ -97,6 +119,9 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
 			Kernel: spec.Kernel, KernelCrashDump: spec.KernelCrashDump, HardwareSync: spec.HardwareSync,
 		})
+		if err == nil {
+			l.record.Deployed = l.maas.SystemID // Stored with the outcome of the call.
+		}
 		return err
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func (r *Reconciler) bequeaths(l *life) (bool, error) {
 	if l.MaasMachine.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	cluster, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	cluster, err := r.Records.Open(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return false, err
 	}

@@ -56,7 +56,7 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOff {
 		return r.powerOff(ctx, l)
 	}
-	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+	if left := l.record.Unsettled(); left > 0 {
 		return waitAtMost(min(left, report.CapacityRetry)), nil
 	}
 	return proceed, r.keepNow(ctx, l, owner)
@@ -86,7 +86,7 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 // keepNow records on the MaasCluster that the machine waits.
 func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 	m := l.MaasMachine
-	rec, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	rec, err := r.Records.Open(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil || l.MaasMachine.Spec.Release.Keep == nil || owner == "" || l.MaasMachine.Spec.SystemID != "" {
 		return proceed, nil
 	}
-	rec, err := record.Open(r.Client, l.MaasCluster.DeepCopy())
+	rec, err := r.Records.Open(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return proceed, err
 	}
@@ -164,7 +164,7 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 	}
 	switch {
 	case m.Status == maas.StatusReady && m.Owner == "":
-		return r.claimKept(ctx, l, h, m, nil)
+		return r.claimKept(ctx, l, h, m, func(context.Context, maas.ReleasePermit) error { return nil })
 	case onItsWay.Has(m.Status):
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
 		notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName)
@@ -200,10 +200,6 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID)
 		return waitAtMost(report.MendRetry), nil
 	}
-	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
-		notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason, "the response to the release of machine %s was lost; waiting, because MAAS may still release it", m.SystemID)
-		return waitAtMost(min(left, report.CapacityRetry)), nil
-	}
 	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
 		return proceed, err
 	}
@@ -212,28 +208,26 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		return proceed, err
 	}
 	defer done()
-	return r.claimKept(ctx, l, h, m, func(ctx context.Context, permit maas.Permit) error {
+	return r.claimKept(ctx, l, h, m, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
 	})
 }
 
-// claimKept acquires the machine, after what comes first, if that is not nil. Both are in one record: between the two others
-// may acquire the machine, other managers only if nothing is left on it. It is not Ready yet if MAAS has to switch it off, or
+// claimKept acquires the machine, after what comes first. Both are in one record: between the two others may acquire the
+// machine, other managers only if nothing is left on it. It is not Ready yet if MAAS has to switch it off, or
 // erases its disks.
 func (r *Reconciler) claimKept(
-	ctx context.Context, l *life, h *heir, m *maas.Machine, first func(context.Context, maas.Permit) error,
+	ctx context.Context, l *life, h *heir, m *maas.Machine, first func(context.Context, maas.ReleasePermit) error,
 ) (outcome, error) {
 	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
 		return proceed, err
 	}
 	var claimed *maas.Machine
-	err := l.record.Call(ctx, record.TakeOver, func(ctx context.Context, permit maas.Permit) (err error) {
-		if first != nil {
-			if err := first(ctx, permit); err != nil {
-				return err
-			}
+	err := l.record.LetGo(ctx, record.TakeOver, func(ctx context.Context, permit maas.ReleasePermit) (err error) {
+		if err := first(ctx, permit); err != nil {
+			return err
 		}
-		claimed, err = l.Machines.Claim(ctx, permit, l.Identity(), h.SystemID)
+		claimed, err = l.Machines.Claim(ctx, permit.Permit(), l.Identity(), h.SystemID)
 		return err
 	}, l.recordOwner)
 	if errors.Is(err, maas.Conflict) {

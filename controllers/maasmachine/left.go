@@ -50,7 +50,7 @@ func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *recor
 	if host == nil {
 		return nil
 	}
-	recorded, err := record.Open(r.Client, host)
+	recorded, err := r.Records.Open(host)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost", client.ObjectKeyFromObject(host))
 		return nil

@@ -96,7 +96,9 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 		if l.IsLXD() && releaseBegan(l) {
 			interest = inventory.Leaving
 		}
-		return r.readMachine(l, interest)
+		out, err := r.readMachine(l, interest)
+		l.noteDeployment()
+		return out, err
 	}
 	found, foreign, err := r.find(ctx, l)
 	switch {
@@ -186,7 +188,7 @@ func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (boo
 
 // awaitSettled waits while the outcome of a request for a machine is not known.
 func (r *Reconciler) awaitSettled(l *life) outcome {
-	left := r.settling.Left(l.record, r.SettleTime)
+	left := l.record.Unsettled()
 	if left <= 0 {
 		return proceed
 	}
@@ -233,7 +235,7 @@ func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine)
 	if l.IsLXD() {
 		return r.deleteVM(ctx, l, extra)
 	}
-	return r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+	return l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, extra, maas.EraseDefault)
 	})
 }

@@ -86,7 +86,7 @@ func (r *Reconciler) awaitEnd(l *life) outcome {
 	if !l.record.IsPending(record.EndCommissioning) {
 		return proceed
 	}
-	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+	if left := l.record.Unsettled(); left > 0 {
 		return waitAtMost(min(left, report.CapacityRetry))
 	}
 	l.record.Done(record.EndCommissioning)

@@ -52,7 +52,7 @@ func (r *Reconciler) awaitKeys(l *life) outcome {
 	if !l.record.IsPending(record.ChangeKeys) {
 		return proceed
 	}
-	if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+	if left := l.record.Unsettled(); left > 0 {
 		return waitAtMost(min(left, report.CapacityRetry))
 	}
 	l.record.Done(record.ChangeKeys)

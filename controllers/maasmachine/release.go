@@ -76,7 +76,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 		if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil { // A person may have released it.
 			return proceed, err
 		}
-		if left := r.settling.Left(l.record, r.SettleTime); left > 0 {
+		if left := l.record.Unsettled(); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
 			return waitAtMost(min(left, report.CapacityRetry)), nil
@@ -187,7 +187,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
 	l.record.Enter(releasing, r.Clock.Now())
-	err := r.change(ctx, l, record.Release, func(ctx context.Context, permit maas.Permit) error {
+	err := l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
 	})
 	if err != nil {

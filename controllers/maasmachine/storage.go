@@ -163,7 +163,10 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.maas, l.left = m, l.Machines.LeftOn(m, string(l.MaasMachine.UID))
 	l.Machines.Exclude(m, string(l.MaasMachine.UID), machine.Leftover{Storage: true})
-	err := l.record.Store(ctx, func(d *record.Data) { d.Storage = &record.StorageLayout{SystemID: m.SystemID} }, l.recordLeft)
+	err := l.record.Store(ctx, func(d *record.Data) {
+		d.Acquired() // The machine is found by our agent name, until it is released.
+		d.Storage = &record.StorageLayout{SystemID: m.SystemID}
+	}, l.recordLeft)
 	if err != nil {
 		return proceed, err
 	}

@@ -17,7 +17,7 @@ import (
 // lifeOf returns a machine for one reconcile, without a cluster.
 func lifeOf(t testing.TB, m *infrav1.MaasMachine) *life {
 	t.Helper()
-	opened, err := record.Open(nil, m)
+	opened, err := (&record.Records{}).Open(m)
 	if err != nil {
 		t.Fatal(err)
 	}

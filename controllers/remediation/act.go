@@ -80,7 +80,7 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 	if v := unfit(f); v != nil {
 		return r.follow(ctx, s, *v)
 	}
-	rec, err := record.Open(r.Client, s.maasMachine)
+	rec, err := r.Records.Open(s.maasMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -88,7 +88,7 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	v, ask := switching(s.progress(), f.machine.SystemID, power, r.settling.Left(rec, r.SettleTime), r.Clock.Now())
+	v, ask := switching(s.progress(), f.machine.SystemID, power, rec.Unsettled(), r.Clock.Now())
 	if !ask {
 		return r.follow(ctx, s, v)
 	}
@@ -128,10 +128,11 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) er
 		return err
 	}
 	err := rec.Call(ctx, op, request)
+	var unsettled *record.UnsettledError
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy), errors.Is(err, maas.Unauthorized):
+	case errors.As(err, &unsettled), apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy), errors.Is(err, maas.Unauthorized):
 		s.record.Remediation = &before // MAAS has not tried.
 		return err
 	}
@@ -213,7 +214,7 @@ func (r *Reconciler) quarantine(ctx context.Context, s *subject) error {
 	if err != nil || f.machine == nil {
 		return err
 	}
-	rec, err := record.Open(r.Client, s.maasMachine)
+	rec, err := r.Records.Open(s.maasMachine)
 	if err != nil {
 		return err
 	}

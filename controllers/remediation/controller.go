@@ -53,12 +53,10 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	// Interval is the time between two looks.
 	Interval time.Duration
-	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
-	SettleTime time.Duration
+	Records  *record.Records
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
 
-	settling record.Settling
 	// quorum lets one power cycle of a control plane begin at a time: each looks at those that have begun.
 	quorum sync.Mutex
 }
@@ -130,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, unreadable, err := objects.NewPatcher(remediation, r.Client)
+	patcher, unreadable, err := objects.NewPatcher(remediation, r.Records)
 	if err != nil || unreadable != nil {
 		return ctrl.Result{}, errors.Join(err, unreadable)
 	}

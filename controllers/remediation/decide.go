@@ -137,8 +137,8 @@ func switching(p infrav1.RemediationProgress, systemID, power string, settling t
 		return begins(infrav1.RemediationRecover, infrav1.PowerCycledReason, "machine %s was switched off and on", systemID), false
 	case p.Requests == 0:
 		return v, true
-	case now.Sub(p.Requested.Time) < requestWait, !off && settling > 0:
-		return v, false // To be switched on restarts some machines that are on already.
+	case now.Sub(p.Requested.Time) < requestWait, settling > 0:
+		return v, false // MAAS may still do it; to be switched on restarts some machines that are on already.
 	case p.Requests < maxRequests:
 		return v, true
 	}

@@ -238,7 +238,7 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		if now.Owner != m.Owner || now.Status == "Releasing" || now.Status == "Disk erasing" {
 			return now.Owner != m.Owner, now.Status, nil
 		}
-		_, err := thief.ReleaseMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{})
+		_, err := thief.ReleaseMachine(ctx, maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{})
 		if errors.Is(err, maas.Unavailable) { // The hardware was to fail for another machine: once.
 			return false, err.Error(), nil
 		}

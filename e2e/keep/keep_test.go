@@ -185,7 +185,7 @@ func (th *thief) try(ctx context.Context) {
 	if err != nil {
 		th.Errorf("nobody says that the thief has %s (%s): %v", m.Hostname, m.SystemID, err)
 	}
-	if _, err := th.client.ReleaseMachine(context.WithoutCancel(ctx), permit, m.SystemID, maas.ReleaseParams{}); err != nil {
+	if _, err := th.client.ReleaseMachine(context.WithoutCancel(ctx), maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
 		th.Errorf("the thief can't give %s back: %v", m.SystemID, err)
 	}
 }

@@ -210,6 +210,11 @@ func (c call) notSent(ctx context.Context, err error) *Error {
 
 // attempt sends a call and decodes the response into out.
 func (c *Client) attempt(caller context.Context, call call, out any) *Error {
+	if call.permit.IsGiven() { // Its outcome matters to whoever stops this process.
+		lasting, end := guard.Linger(caller)
+		defer end()
+		caller = lasting
+	}
 	ctx, cancel := context.WithTimeout(caller, call.timeout())
 	defer cancel()
 	before, _ := call.permit.SendBefore()

@@ -583,7 +583,7 @@ func TestReleaseSendsHowDisksAreErased(t *testing.T) {
 				}
 				answer(200, "application/json", `{"system_id": "abc123", "status": 14}`)(w, r)
 			})
-			machine, err := client.ReleaseMachine(t.Context(), Unrecorded("a test"), "abc123", ReleaseParams{Erase: erase, Comment: "test"})
+			machine, err := client.ReleaseMachine(t.Context(), UnrecordedRelease("a test"), "abc123", ReleaseParams{Erase: erase, Comment: "test"})
 			if err != nil || machine.Status != StatusDiskErasing {
 				t.Errorf("got %+v, %v", machine, err)
 			}

@@ -379,7 +379,7 @@ type ReleaseParams struct {
 // ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does
 // nothing. With Erase the machine is in StatusDiskErasing first, for which MAAS has no time limit, and then in
 // StatusReleasing or StatusFailedDiskErasing. Conflict: the state does not allow it; disk erasing is such a state.
-func (c *Client) ReleaseMachine(ctx context.Context, permit Permit, systemID string, p ReleaseParams) (*Machine, error) {
+func (c *Client) ReleaseMachine(ctx context.Context, permit ReleasePermit, systemID string, p ReleaseParams) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", p.Comment)
 	if p.Erase != EraseDefault {
@@ -389,7 +389,7 @@ func (c *Client) ReleaseMachine(ctx context.Context, permit Permit, systemID str
 		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true, permit: permit.Permit()}, systemID)
 }
 
 // AbortMachine stops the current operation of a machine (POST machines/{id}/ op=abort): commissioning, testing, a

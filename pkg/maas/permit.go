@@ -16,6 +16,13 @@ import (
 // of Kind Unavailable and not NotSent, so that the record stays: it may belong to the other process by then.
 type Permit = permit.Permit
 
+// ReleasePermit allows a call that lets a machine go. Package record makes it only when no other call that may change
+// the machine is pending.
+type ReleasePermit = permit.Release
+
+// UnrecordedRelease is Unrecorded for calls that let a machine go.
+func UnrecordedRelease(why string) ReleasePermit { return permit.ForRelease(Unrecorded(why)) }
+
 // Unrecorded returns a permit for calls that no object records: those of tools that a person runs, of the initializer
 // on a node, and of tests. why documents in the code why a lost response does no harm there. The reconcilers don't use
 // it: TestTheManagerHasNoWayAroundTheRecord.

@@ -237,7 +237,7 @@ func (b *bed) endpoint() string { return maas.EndpointLabel("c1", owner) + ".maa
 
 func (b *bed) release(m *maas.Machine) {
 	b.Helper()
-	must(b.maas.ReleaseMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
+	must(b.maas.ReleaseMachine(b.Context(), maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
 	b.become(m.SystemID, maas.StatusReady)
 	b.quiet()
 }
@@ -485,7 +485,7 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				if err := b.SetTimeScale(1); err != nil {
 					b.Fatal(err)
 				}
-				must(b.maas.ReleaseMachine(b.Context(), maas.Unrecorded("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
+				must(b.maas.ReleaseMachine(b.Context(), maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{}))(b.T)
 			},
 			says: func(*bed) []string { return []string{"Releasing"} }},
 		"a VM on a host that MAAS does not know, whosever": {kind: Leaked, global: true,

@@ -74,12 +74,12 @@ type Patcher struct {
 }
 
 // NewPatcher makes a patcher. unreadable is why the record can't be read; the reconcile must do nothing else then.
-func NewPatcher(object client.Object, c client.Client) (p *Patcher, unreadable, err error) {
-	helper, err := patch.NewHelper(object, c)
+func NewPatcher(object client.Object, records *record.Records) (p *Patcher, unreadable, err error) {
+	helper, err := patch.NewHelper(object, records.Client)
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing to patch: %w", err)
 	}
-	record, unreadable := record.Open(c, object)
+	record, unreadable := records.Open(object)
 	return &Patcher{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -131,6 +132,7 @@ func Explain(err error) Problem {
 		host        *lxd.LaterError
 		turn        *turns.LaterError
 		unprepared  *lxd.NoSuccessorError
+		unsettled   *record.UnsettledError
 	)
 	switch {
 	case errors.As(err, &notReady):
@@ -155,6 +157,8 @@ func Explain(err error) Problem {
 		return Problem{
 			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): add LXDHosts, or use bare metal", MendRetry,
 		}
+	case errors.As(err, &unsettled):
+		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}
 	case errors.As(err, &undecided):
 		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}
 	case errors.As(err, &host):

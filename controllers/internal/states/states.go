@@ -99,6 +99,16 @@ var (
 	NoAddress = Assessment{Then: Moving, Reason: infrav1.DeployingReason, Message: "has no address", Phase: Deploying}
 )
 
+// DeployedByOthers is for a machine that is ours, and that another call than ours had deployed.
+func DeployedByOthers(m *maas.Machine) Assessment {
+	v := Assessment{Then: Replace, Reason: infrav1.DeploymentNotOursReason, Lost: true,
+		Message: "was deployed by another call than this MaasMachine's, so what it runs is not known: delete the Machine"}
+	if m.Locked {
+		v.Message += ", and unlock the machine in MAAS"
+	}
+	return v
+}
+
 // NotOurs returns the assessment of a machine that was not acquired for this MaasMachine. Its MAAS user may be ours:
 // other clusters and people may use the same one.
 func NotOurs(m *maas.Machine, ran bool) Assessment {

@@ -68,7 +68,7 @@ func (b *metal) allocate() *maas.Machine {
 
 func (b *metal) release() *maas.Machine {
 	b.t.Helper()
-	if _, err := b.client.ReleaseMachine(b.t.Context(), maas.Unrecorded("a test"), b.id, maas.ReleaseParams{}); err != nil {
+	if _, err := b.client.ReleaseMachine(b.t.Context(), maas.UnrecordedRelease("a test"), b.id, maas.ReleaseParams{}); err != nil {
 		b.t.Fatal(err)
 	}
 	return b.read()

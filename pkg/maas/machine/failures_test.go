@@ -81,7 +81,7 @@ func (p *pool) took(hostname string, constraints maas.AllocateParams) {
 
 func (p *pool) release(m *maas.Machine) {
 	p.t.Helper()
-	if err := p.Release(p.t.Context(), maas.Unrecorded("a test"), m, maas.EraseDefault); err != nil {
+	if err := p.Release(p.t.Context(), maas.UnrecordedRelease("a test"), m, maas.EraseDefault); err != nil {
 		p.t.Fatal(err)
 	}
 	p.await("it is back", func() bool {
@@ -308,7 +308,7 @@ func TestAllocateTellsOfAVMOnAHostThatIsNew(t *testing.T) {
 		if instead == nil {
 			continue
 		}
-		if err := p.Release(t.Context(), maas.Unrecorded("a test"), instead.VM, maas.EraseDefault); err != nil {
+		if err := p.Release(t.Context(), maas.UnrecordedRelease("a test"), instead.VM, maas.EraseDefault); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,12 @@ const (
 )
 
 // byHand is the permit for removing an orphan: a person runs the removal, and sees its result.
-var byHand = maas.Unrecorded("a person runs this and sees the result")
+var (
+	byHand         = maas.Unrecorded(seen)
+	releasedByHand = maas.UnrecordedRelease(seen)
+)
+
+const seen = "a person runs this and sees the result"
 
 // KeptUnhosted is why a VM is kept whose LXD is no VM host of MAAS: released, it would be a machine for others, and MAAS
 // would delete its own record only.
@@ -95,7 +100,7 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 }
 
 func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) {
-	released, err := r.Client.ReleaseMachine(ctx, byHand, m.SystemID, maas.ReleaseParams{Comment: comment})
+	released, err := r.Client.ReleaseMachine(ctx, releasedByHand, m.SystemID, maas.ReleaseParams{Comment: comment})
 	if err != nil {
 		return "", fmt.Errorf("releasing machine %s: %w", m.SystemID, err)
 	}

@@ -101,7 +101,7 @@ func (b *bed) allocate(systemID string) *maas.Machine {
 
 func (b *bed) release(systemID string) {
 	b.t.Helper()
-	if _, err := b.manager(adminKey).inventory.Client().ReleaseMachine(b.t.Context(), aTest, systemID, maas.ReleaseParams{}); err != nil {
+	if _, err := b.manager(adminKey).inventory.Client().ReleaseMachine(b.t.Context(), maas.UnrecordedRelease("a test"), systemID, maas.ReleaseParams{}); err != nil {
 		b.t.Fatal(err)
 	}
 	if m, _ := b.maas.Machine(systemID); m.Status != "Ready" {

@@ -18,6 +18,8 @@ import (
 type Data struct {
 	// Pending are the calls whose outcome is not known; at most one for each operation, the latest.
 	Pending []Pending `json:"pending,omitempty"`
+	// Deployed is the machine that MAAS deploys, or has deployed, because this object asked for it; "" if there is none.
+	Deployed string `json:"deployed,omitempty"`
 	// Phase is the machine's current phase; nil while no phase is timed.
 	Phase *Phase `json:"phase,omitempty"`
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
@@ -33,31 +34,50 @@ const sendWithin = 15 * time.Second
 // Close.
 type Record struct {
 	Data
-	client client.Client
-	object client.Object
-	opened string // the annotation's value when the record was opened
-	stored string // its value in Kubernetes, as far as is known here
+	records *Records
+	object  client.Object
+	opened  string // the annotation's value when the record was opened
+	stored  string // its value in Kubernetes, as far as is known here
 
 	kept  string // the machine that is given back, if this is the part for that; see Giving
 	whole Data   // the rest then
 }
 
 // Open reads the record of an object. Its error is that of Of.
-func Open(c client.Client, object client.Object) (*Record, error) {
+func (s *Records) Open(object client.Object) (*Record, error) {
 	data, err := Of(object)
 	if err != nil {
 		return nil, err
 	}
 	text := object.GetAnnotations()[infrav1.RecordAnnotation]
-	return &Record{Data: data, client: c, object: object, opened: text, stored: text}, nil
+	return &Record{Data: data, records: s, object: object, opened: text, stored: text}, nil
 }
 
 // Call records an operation, calls do, and removes the operation from the record if its outcome is certain and it gave
 // nothing to the object. An acquisition stays pending until Acquired is stored together with what was acquired. also
 // changes the object in the patch that records the operation.
 //
-// The error is a conflict if the object was changed since this reconcile read it; do is not called then.
+// The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
+// operation may still take effect; do is not called then. Once it is called, a manager that is told to stop lets it end.
 func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
+	if err := r.settled(op, func(pending Op) bool { return pending == op && !op.marks() }); err != nil {
+		return err
+	}
+	return r.call(ctx, op, do, also...)
+}
+
+// LetGo is Call for an operation after which any user of MAAS may have the machine. It is not sent as long as any other
+// call may still take effect: that would hit the next user's machine. The error is *UnsettledError then.
+func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas.ReleasePermit) error, also ...func(client.Object)) error {
+	if err := r.settled(op, func(pending Op) bool { return !pending.marks() }); err != nil {
+		return err
+	}
+	return r.call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForRelease(p)) }, also...)
+}
+
+func (r *Record) call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
+	ctx, end := guard.Linger(ctx)
+	defer end()
 	now := time.Now()
 	earlier := slices.Clone(r.Pending)
 	r.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
@@ -165,8 +185,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	for _, change := range also {
 		change(after)
 	}
-	makeRoom(after)
-	if err := r.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.records.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
 	r.stored = text
@@ -180,7 +199,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 // read returns the object as Kubernetes has it now. An empty patch needs only the right to patch.
 func (r *Record) read(ctx context.Context) (client.Object, error) {
 	live := r.copy()
-	if err := r.client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
+	if err := r.records.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
 		return nil, fmt.Errorf("reading %s again: %w", client.ObjectKeyFromObject(r.object), err)
 	}
 	return live, nil

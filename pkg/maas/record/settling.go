@@ -3,19 +3,27 @@
 package record
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // maxClockSkew bounds the difference between the clocks of two managers: MAAS accepts no request that is 5 minutes off
 // its own clock.
 const maxClockSkew = 10 * time.Minute
 
-// Settling measures how long calls have been pending. It counts from when this process first saw them: the process that
-// recorded them may have another clock. It is safe for concurrent use; the zero value is ready.
-type Settling struct {
+// Records opens the records of objects, and measures how long their calls have been pending. It counts from when this
+// process first saw them: the process that recorded them may have another clock. All reconcilers of a process share one.
+// It is safe for concurrent use.
+type Records struct {
+	Client client.Client
+	// SettleTime is how long MAAS may take for a call whose response was lost.
+	SettleTime time.Duration
+
 	mu    sync.Mutex
 	first map[call]time.Time
 }
@@ -27,19 +35,48 @@ type call struct {
 	at  int64
 }
 
-// Left returns how much longer a pending call of the record may take effect in MAAS, or 0: a machine may still be
-// acquired or changed. settleTime is how long MAAS may take for a call.
-func (s *Settling) Left(r *Record, settleTime time.Duration) (left time.Duration) {
-	for _, p := range r.Pending {
-		if time.Since(p.At.Time) > settleTime+maxClockSkew {
-			continue
-		}
-		left = max(left, settleTime-time.Since(s.firstSeen(call{r.object.GetUID(), p.Op, p.At.Unix()}, settleTime)))
-	}
+// UnsettledError means that nothing was sent, because MAAS may still do what it was asked before.
+type UnsettledError struct {
+	// Op is the call that was not sent, Pending is the earlier one.
+	Op, Pending Op
+	// Left is how much longer the earlier one may take effect.
+	Left time.Duration
+}
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("the response to an earlier call (%s) was lost, and MAAS may still do it: %s waits until that is over", e.Pending, e.Op)
+}
+
+// Unsettled returns how much longer a pending call may take effect in MAAS, or 0: a machine may still be acquired or
+// changed.
+func (r *Record) Unsettled() time.Duration {
+	_, left := r.unsettled(func(Op) bool { return true })
 	return left
 }
 
-func (s *Settling) firstSeen(c call, settleTime time.Duration) time.Time {
+// unsettled returns the pending operation, of those that count, which may take effect for the longest time, and that time.
+func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
+	for _, p := range r.Pending {
+		if !counts(p.Op) || time.Since(p.At.Time) > r.records.SettleTime+maxClockSkew {
+			continue
+		}
+		since := time.Since(r.records.firstSeen(call{r.object.GetUID(), p.Op, p.At.Unix()}))
+		if more := r.records.SettleTime - since; more > left {
+			op, left = p.Op, more
+		}
+	}
+	return op, left
+}
+
+// settled returns an error if an operation must wait for one of those that count.
+func (r *Record) settled(op Op, counts func(Op) bool) error {
+	if pending, left := r.unsettled(counts); left > 0 {
+		return &UnsettledError{Op: op, Pending: pending, Left: left}
+	}
+	return nil
+}
+
+func (s *Records) firstSeen(c call) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, known := s.first[c]; known {
@@ -50,10 +87,14 @@ func (s *Settling) firstSeen(c call, settleTime time.Duration) time.Time {
 	}
 	now := time.Now()
 	for other, at := range s.first {
-		if now.Sub(at) > settleTime+2*maxClockSkew {
+		if now.Sub(at) > s.SettleTime+2*maxClockSkew {
 			delete(s.first, other) // The record's own time no longer counts.
 		}
 	}
 	s.first[c] = now
 	return now
 }
+
+// marks reports whether the operation only sets a tag that keeps managers from allocating the machine: a late one costs
+// time, at worst.
+func (o Op) marks() bool { return slices.Contains([]Op{Exclude, Quarantine}, o) }

@@ -23,3 +23,12 @@ func (p Permit) IsGiven() bool { return p.given }
 
 // SendBefore returns the time after which no call is sent, and whether there is one.
 func (p Permit) SendBefore() (at time.Time, limited bool) { return p.before, !p.before.IsZero() }
+
+// Release allows a call that lets a machine go: afterwards any user of MAAS may have it. The zero value allows none.
+type Release struct{ permit Permit }
+
+// ForRelease makes the permit for a call that lets a machine go.
+func ForRelease(p Permit) Release { return Release{p} }
+
+// Permit returns the permit for the same call, and for others that belong to it.
+func (r Release) Permit() Permit { return r.permit }

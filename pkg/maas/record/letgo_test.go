@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const settleTime = 4 * time.Minute
+
+// errLost is of a call whose outcome is not known.
+var errLost = &maas.Error{Kind: maas.Unavailable, Message: "the connection to MAAS broke"}
+
+func lose(context.Context, maas.Permit) error { return errLost }
+
+// everyOp are all operations that are recorded.
+var everyOp = []Op{
+	Allocate, Claim, Compose, Reserve, TakeOver, EndCommissioning, ChangeKeys, Storage, Link, Bridge, Arrange, Deploy, Annotate,
+	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude,
+}
+
+func TestEveryOperationIsAttacked(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("ops.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`(?m)\bOp += "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+		if !slices.Contains(everyOp, Op(found[1])) {
+			t.Errorf("everyOp lacks %s", found[1])
+		}
+	}
+}
+
+// letGo releases the machine, and reports whether that was sent.
+func (b *bed) letGo() (sent bool, err error) {
+	b.Helper()
+	r, _ := b.open()
+	err = r.LetGo(b.Context(), Release, func(context.Context, maas.ReleasePermit) error { sent = true; return nil })
+	return sent, err
+}
+
+// Whatever may still take effect would hit the next user's machine, were this one let go before.
+func TestAMachineIsNotLetGoWhileAnotherCallMayTakeEffect(t *testing.T) {
+	for _, op := range everyOp {
+		t.Run(string(op), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, interceptor.Funcs{})
+				b.records.SettleTime = settleTime
+				r, _ := b.open()
+				if err := r.Call(t.Context(), op, lose); !errors.Is(err, maas.Unavailable) {
+					t.Fatal(err)
+				}
+				sent, err := b.letGo()
+				if onlyTags := op == Quarantine || op == Exclude; onlyTags {
+					if !sent || err != nil {
+						t.Errorf("a tag that comes late harms nobody; sent: %v, %v", sent, err)
+					}
+					return
+				}
+				var unsettled *UnsettledError
+				if sent || !errors.As(err, &unsettled) || unsettled.Pending != op || unsettled.Left <= 0 {
+					t.Errorf("sent: %v, the error is %v", sent, err)
+				}
+				<-time.After(settleTime + time.Second)
+				if sent, err := b.letGo(); !sent || err != nil {
+					t.Errorf("after the settle time, sent: %v, %v", sent, err)
+				}
+			})
+		})
+	}
+}
+
+func TestACallOfUnknownOutcomeIsNotRepeatedBeforeItsTime(t *testing.T) {
+	for _, op := range []Op{Deploy, Link, PowerOff, Storage, Arrange, Annotate} {
+		t.Run(string(op), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, interceptor.Funcs{})
+				b.records.SettleTime = settleTime
+				calls := 0
+				again := func() error {
+					r, _ := b.open()
+					return r.Call(t.Context(), op, func(context.Context, maas.Permit) error { calls++; return errLost })
+				}
+				_ = again()
+				var unsettled *UnsettledError
+				if err := again(); !errors.As(err, &unsettled) || calls != 1 {
+					t.Errorf("%d calls, the error is %v", calls, err)
+				}
+				<-time.After(settleTime + time.Second)
+				if err := again(); errors.As(err, &unsettled) || calls != 2 {
+					t.Errorf("%d calls after the settle time, the error is %v", calls, err)
+				}
+			})
+		})
+	}
+}
+
+// Another manager, or another reconciler, sees the same record.
+func TestAnotherReconcilerKnowsWhatIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{})
+		b.records.SettleTime = settleTime
+		r, _ := b.open()
+		_ = r.Call(t.Context(), PowerOff, lose)
+		b.records = &Records{Client: b.client, SettleTime: settleTime} // It starts anew.
+		if sent, err := b.letGo(); sent || err == nil {
+			t.Errorf("sent: %v, %v", sent, err)
+		}
+	})
+}
+
+// A manager that is told to stop lets what MAAS is doing end, and stores the outcome.
+func TestACallUnderWayEndsAndIsStoredWhenTheManagerStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{})
+		r, _ := b.open()
+		ctx, stop := context.WithCancel(t.Context())
+		err := r.Call(ctx, Deploy, func(ctx context.Context, _ maas.Permit) error {
+			stop()
+			<-time.After(guard.Grace / 2)
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		b.wantPending()
+	})
+}
+
+func TestACallThatNeverEndsIsGivenUpAfterTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{})
+		r, _ := b.open()
+		ctx, stop := context.WithCancel(t.Context())
+		began := time.Now()
+		err := r.Call(ctx, Deploy, func(ctx context.Context, _ maas.Permit) error {
+			stop()
+			<-ctx.Done()
+			return errLost
+		})
+		if !errors.Is(err, maas.Unavailable) || time.Since(began) != guard.Grace {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		b.wantPending(Deploy)
+	})
+}
