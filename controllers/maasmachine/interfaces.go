@@ -33,7 +33,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return waitAtMost(report.MendRetry), err
 	}
 	if before != nil && !isOwn {
-		return r.undoOther(ctx, l, before)
+		return r.undoInterfaces(ctx, l, before, leftAddress(l))
 	}
 	if len(wanted) == 0 {
 		before = arrangementOf(l, wanted)
@@ -66,10 +66,11 @@ func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangeme
 // isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
 func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }
 
-// undoOther undoes what another object of ours did to the machine, which is ours now.
-func (r *Reconciler) undoOther(ctx context.Context, l *life, before *machine.Arrangement) (outcome, error) {
+// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed. A
+// static address that goes with them is undone, too.
+func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machine.Arrangement, address string) (outcome, error) {
 	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
-		_, err := l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, leftAddress(l), false)
+		_, err := l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address, false)
 		return r.notRestored(l, err)
 	})
 	if err != nil {

@@ -216,7 +216,7 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	return proceed, err
 }
 
-// takeOff removes a static address that another object of ours has left on the machine, which is ours now.
+// takeOff removes a static address that an object of ours has put on a machine that is ours now, and not deployed.
 func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outcome, error) {
 	return waitAtMost(report.UnknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.TakeOff(ctx, permit, l.maas, address)

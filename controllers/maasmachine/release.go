@@ -103,7 +103,26 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	if pause := r.pauseAfterFailure(l, r.Clock.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
 	}
+	if out, err := r.undoWhileOurs(ctx, l); err != nil || out.stop {
+		return out, err
+	}
 	return r.releaseNow(ctx, l)
+}
+
+// undoWhileOurs undoes on a machine that was never deployed what MAAS keeps on a released one: in the pool the next user
+// could be faster. MAAS refuses that on a deployed machine.
+func (r *Reconciler) undoWhileOurs(ctx context.Context, l *life) (outcome, error) {
+	if !deployable(l.maas) {
+		return proceed, nil
+	}
+	left := leftover(l).On(l.maas)
+	if left.Interfaces != nil {
+		return r.undoInterfaces(ctx, l, left.Interfaces, left.Address)
+	}
+	if left.Address != "" {
+		return r.takeOff(ctx, l, left.Address)
+	}
+	return proceed, nil
 }
 
 // isOursToRelease proves that the machine is ours. Once MAAS was asked to release it, the agent name may be gone though

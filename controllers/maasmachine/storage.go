@@ -171,7 +171,7 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 		return proceed, err
 	}
 	if before := arrangement(l.MaasMachine); before != nil {
-		return r.undoOther(ctx, l, before) // The next reconcile adopts the machine, and gives it back.
+		return r.undoInterfaces(ctx, l, before, leftAddress(l)) // The next reconcile adopts the machine, and gives it back.
 	}
 	if left := leftAddress(l); left != "" {
 		return r.takeOff(ctx, l, left)

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// lateCall is a call of the manager that MAAS got, whose response is lost, and which MAAS finishes later.
+type lateCall struct {
+	op record.Op
+	// asked is the operation in MAAS; "": the test records the call, as a remediation does.
+	asked string
+	spec  infrav1.MaasMachineSpec
+	// finish is what MAAS does late.
+	finish func(w *world, id string)
+}
+
+var lateCalls = []lateCall{
+	{op: record.Deploy, asked: "deploy", finish: func(w *world, id string) {
+		ours := w.metal(id)
+		w.maasCall(http.MethodPost, "machines/"+id+"/?op=deploy", url.Values{
+			"distro_series": {"ubuntu/jammy"}, "agent_name": {ours.AgentName}, "user_data": {"I2Nsb3VkLWNvbmZpZw=="},
+		})
+	}},
+	{op: record.Link, asked: "link_subnet", spec: infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}, finish: func(w *world, id string) {
+		nic := w.readMachine(id).Interfaces[0].ID
+		w.maasCall(http.MethodPost, "nodes/"+id+"/interfaces/"+strconv.Itoa(nic)+"/?op=link_subnet", url.Values{
+			"mode": {"STATIC"}, "subnet": {"1"}, "ip_address": {"10.77.0.50"},
+		})
+	}},
+	{op: record.PowerOff, finish: func(w *world, id string) {
+		w.maasCall(http.MethodPost, "machines/"+id+"/?op=power_off", nil)
+	}},
+	{op: record.Annotate, finish: func(w *world, id string) {
+		w.maasCall(http.MethodPost, "machines/"+id+"/?op=set_workload_annotations", url.Values{"late": {"yes"}})
+	}},
+}
+
+// What MAAS may still do to a machine, it does while the machine is ours: nobody else can get it before.
+func TestAMachineIsNotLetGoBeforeALateCall(t *testing.T) {
+	t.Parallel()
+	for _, late := range lateCalls {
+		t.Run(string(late.op), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
+			w.provisioned(w.newCluster())
+			m := w.withLateCall(late)
+			id := m.Spec.SystemID
+			if err := w.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually(m, "waiting until MAAS can't do it any more", func() bool {
+				return !m.DeletionTimestamp.IsZero() && conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
+			})
+			if now := w.metal(id); now.Status == "Ready" || now.Owner == "" {
+				t.Fatalf("the machine is %s, of %q", now.Status, now.Owner)
+			}
+			w.maas.ClearFaults()
+			late.finish(w, id)
+			w.inState(id, "Ready")
+			theirs, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", SystemID: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if theirs.Status != maas.StatusAllocated || machineHas(theirs, "10.77.0.50") || len(theirs.WorkloadAnnotations) != 0 {
+				t.Errorf("the next user's machine is %+v", theirs)
+			}
+			w.await("the MaasMachine is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+		})
+	}
+}
+
+// withLateCall returns a MaasMachine whose record has the call, of which MAAS did nothing yet.
+func (w *world) withLateCall(late lateCall) *infrav1.MaasMachine {
+	w.t.Helper()
+	if late.asked != "" {
+		if _, err := w.maas.AddFault(simulator.Fault{Op: late.asked, DropBefore: true}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	m := w.newMachine("md-0", false, late.spec)
+	if late.asked == "" {
+		w.deployed(m)
+		w.patch(m, func() {
+			m.Annotations[infrav1.RecordAnnotation] = recordText(w.t, record.Data{Pending: []record.Pending{{Op: late.op, At: metav1.Now()}}})
+		})
+	}
+	w.eventually(m, "with a lost call", func() bool { return m.Spec.SystemID != "" && recorded(w.t, m).IsPending(late.op) })
+	return m
+}
+
+func (w *world) readMachine(id string) *maas.Machine {
+	w.t.Helper()
+	m, err := w.maasClient().GetMachine(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+func machineHas(m *maas.Machine, address string) bool { return slices.Contains(m.IPAddresses, address) }
+
+// A machine that is acquired twice, or for nothing, is given back no earlier than another one.
+func TestAMachineThatIsGivenBackIsNotLetGoBeforeALateCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
+	w.provisioned(w.newCluster())
+	var releases atomic.Int32
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	w.patch(m, func() {
+		m.Annotations[infrav1.RecordAnnotation] = recordText(t, record.Data{Pending: []record.Pending{{Op: record.Release, At: metav1.Now()}}})
+	})
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if at == simulator.Before && call.Op == "release" {
+			releases.Add(1)
+		}
+		return nil
+	})
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(m, "waiting", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
+	})
+	if n := releases.Load(); n != 0 {
+		t.Errorf("%d releases while an earlier one may take effect: it would release the next user's machine", n)
+	}
+	w.await("the MaasMachine is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+}
+
+// Once the effect of a deploy shows, nothing waits for it.
+func TestADeployWhoseEffectShowsHoldsNoDeletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
+	w.provisioned(w.newCluster())
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "deploy", DropAfter: true, First: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	w.delete(m)
+}
+
+// An administrator of MAAS, or a late call of an earlier manager, can deploy a machine that we acquired. Then nobody knows
+// with whose user data it runs.
+func TestAMachineThatAnotherCallDeployedIsNotOurs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	reached, goOn := w.hold("deploy")
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
+	<-reached
+	w.eventually(m, "acquired", func() bool { return m.Spec.SystemID != "" })
+	id := m.Spec.SystemID
+	w.maas.SetHook(nil) // Only ours is held.
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=deploy", url.Values{
+		"distro_series": {"ubuntu/jammy"}, "user_data": {"I2Nsb3VkLWNvbmZpZwojIGFub3RoZXI="},
+	})
+	w.inState(id, "Deployed")
+	goOn() // MAAS refuses it: the machine is Deployed.
+	w.eventually(m, "reported", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.DeploymentNotOursReason
+	})
+	if m.Spec.ProviderID != "" || m.Status.FailureReason != infrav1.DeploymentNotOursReason {
+		t.Errorf("provider ID %q, failure %q", m.Spec.ProviderID, m.Status.FailureReason)
+	}
+	w.delete(m)
+	w.inState(id, "Ready")
+}
+
+// A compose, or the wait for a turn, may take minutes. Nothing is acquired or deployed afterwards for an object that is
+// being deleted.
+func TestAnObjectThatIsDeletedWhileItWaitsIsNeitherClaimedNorDeployed(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []infrav1.MaasMachineSpec{{ProvisioningMode: infrav1.ProvisioningModeLXD}, {}} {
+		t.Run(fmt.Sprint(spec.Mode()), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			first, then := "allocate", "deploy"
+			if spec.IsLXD() {
+				first, then = "compose", "allocate"
+			}
+			reached, goOn := w.hold(first)
+			m := w.newMachine("m-0", false, spec)
+			<-reached
+			if err := w.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually(m, "being deleted", func() bool { return !m.DeletionTimestamp.IsZero() })
+			w.await("the manager knows", m, func(context.Context) bool { return w.managerSeesDeletion(m) })
+			goOn()
+			w.await("the MaasMachine is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+			if n := w.count(then) + w.count("deploy"); n != 0 {
+				t.Errorf("%d calls that acquire or deploy came after the deletion", n)
+			}
+		})
+	}
+}
+
+// managerSeesDeletion reports whether the manager's cache has the deletion of a MaasMachine.
+func (w *world) managerSeesDeletion(m *infrav1.MaasMachine) bool {
+	now := &infrav1.MaasMachine{}
+	err := w.scopes.Client.Get(w.t.Context(), client.ObjectKeyFromObject(m), now)
+	return err == nil && !now.DeletionTimestamp.IsZero()
+}
