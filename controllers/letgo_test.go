@@ -178,10 +178,10 @@ func TestAMachineThatAnotherCallDeployedIsNotOurs(t *testing.T) {
 	w.inState(id, "Deployed")
 	goOn() // MAAS refuses it: the machine is Deployed.
 	w.eventually(m, "reported", func() bool {
-		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.DeploymentNotOursReason
+		return m.Status.FailureReason == infrav1.DeploymentNotOursReason
 	})
-	if m.Spec.ProviderID != "" || m.Status.FailureReason != infrav1.DeploymentNotOursReason {
-		t.Errorf("provider ID %q, failure %q", m.Spec.ProviderID, m.Status.FailureReason)
+	if reason := conditions.GetReason(m, infrav1.ReadyCondition); m.Spec.ProviderID != "" || reason != infrav1.DeploymentNotOursReason {
+		t.Errorf("provider ID %q, Ready is %s", m.Spec.ProviderID, reason)
 	}
 	w.delete(m)
 	w.inState(id, "Ready")

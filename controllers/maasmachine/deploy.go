@@ -30,16 +30,25 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	r.report(l)
 	l.noteDeployment()
 	if l.maas.Status == maas.StatusDeploying || l.maas.Status == maas.StatusDeployed {
-		if !isOurDeployment(l) {
-			return r.reportState(l, states.DeployedByOthers(l.maas)), nil
-		}
-		return proceed, nil
+		return r.deployedByUs(ctx, l)
 	}
 	if v := r.assess(l); v.Then != states.Deploy {
 		return r.reportFailure(ctx, l, v)
 	}
 	l.record.Enter("", r.Clock.Now())
 	return proceed, nil
+}
+
+// deployedByUs stops at a machine that another call than ours had deployed. MAAS lets an administrator deploy what another
+// user acquired, so our agent name proves nothing of it. A VM is made for one MaasMachine.
+func (r *Reconciler) deployedByUs(ctx context.Context, l *life) (outcome, error) {
+	if l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy) {
+		return proceed, nil
+	}
+	if ours, err := r.prove(ctx, l); err != nil || !ours {
+		return waitAtMost(report.MendRetry), err
+	}
+	return r.reportState(l, states.DeployedByOthers(l.maas)), nil
 }
 
 // noteDeployment notes that the effect of a deploy shows whose response was lost: nothing waits for it any more.
@@ -52,12 +61,6 @@ func (l *life) noteDeployment() {
 		l.record.Done(record.Deploy)
 		l.record.Deployed = l.maas.SystemID
 	}
-}
-
-// isOurDeployment reports whether it was this MaasMachine that had MAAS deploy its machine. Our agent name does not prove
-// it: MAAS lets an administrator deploy what another user acquired. A VM is made for one MaasMachine.
-func isOurDeployment(l *life) bool {
-	return l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy)
 }
 
 func (r *Reconciler) assess(l *life) states.Assessment {

@@ -100,6 +100,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
+	l.record.Acquired() // What acquired it has taken effect.
 	if pause := r.pauseAfterFailure(l, r.Clock.Now()); pause > 0 {
 		return waitAtMost(wait.Jitter(pause, 0.1)), nil
 	}
