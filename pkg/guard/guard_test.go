@@ -5,10 +5,12 @@ package guard
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -80,5 +82,42 @@ func TestNothingIsSentThatIsTooLateAlready(t *testing.T) {
 		if !errors.Is(err, want) || (sent == 0) != (want != nil) {
 			t.Errorf("before %v: %v, sent %d times", before, err, sent)
 		}
+	}
+}
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(into []byte) (int, error) { return len(into), nil }
+
+func TestResponsesHaveABudgetTogether(t *testing.T) {
+	const all, each = 1 << 20, 64 << 10
+	b := NewBudget(all, each)
+	read := func(n int64) (func(), error) {
+		content, release, err := b.ReadAll(io.LimitReader(endless{}, n))
+		if err == nil && int64(len(content)) != n {
+			t.Errorf("%d of %d bytes were read", len(content), n)
+		}
+		return release, err
+	}
+	if _, err := read(2 * all); !errors.Is(err, ErrTooMany) {
+		t.Errorf("more than there is: %v", err)
+	}
+	release, err := read(all / 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(all / 2); !errors.Is(err, ErrTooMany) {
+		t.Errorf("while there is another one: %v", err)
+	}
+	if _, err := read(each / 2); err != nil {
+		t.Errorf("a short one: %v", err)
+	}
+	release()
+	if got := b.left.Load(); got != all {
+		t.Errorf("%d are left of %d", got, all)
+	}
+	if _, _, err := b.ReadAll(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a broken connection: %v", err)
 	}
 }

@@ -240,3 +240,57 @@ func TestAnLXDThatDoesNotRespondIsOnlyProbed(t *testing.T) {
 	b.eventually(find)
 	b.must(find())
 }
+
+// The circuit outlives the connection: an LXD that does not respond has none.
+func TestTheCircuitOfAnLXDOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	o, asked := hanging(t)
+	c := &Connections{}
+	for range guard.SilentCalls {
+		c.get(o).circuit.Leave(false, time.Now(), guard.Silent, "nobody answers")
+	}
+	for range 10 { // The next probe is not due for long.
+		c.get(o).circuit.Leave(true, time.Now(), guard.Silent, "nobody answers")
+	}
+	for name, call := range map[string]func(context.Context) error{
+		"Read": func(ctx context.Context) error { _, err := c.Read(ctx, o, 0); return err },
+		"Host": func(ctx context.Context) error { _, err := c.Host(ctx, o); return err },
+	} {
+		var failed *Error
+		if err := call(t.Context()); !errors.As(err, &failed) || failed.Kind != KindUnreachable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	select {
+	case <-asked:
+		t.Error("it was asked")
+	default:
+	}
+}
+
+// Many that answer without end, and all of them are asked again and again, take no more than a few.
+func TestManyLXDsThatAnswerWithoutEndTakeLittle(t *testing.T) {
+	t.Parallel()
+	chunk := bytes.Repeat([]byte("a"), 1<<20)
+	var taken atomic.Int64
+	o := something(t, func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			n, err := w.Write(chunk)
+			taken.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	c := &Connections{}
+	for range guard.SilentCalls {
+		_, err := c.Read(t.Context(), o, 0)
+		wantKind(t, err, KindUnreachable)
+	}
+	taken.Store(0)
+	_, err := c.Read(t.Context(), o, 0)
+	wantKind(t, err, KindUnreachable)
+	if got := taken.Load(); got > maxResponse/2 { // A probe may be due.
+		t.Errorf("it was asked again, and %d MiB were taken", got>>20)
+	}
+}

@@ -24,12 +24,19 @@ const (
 	idleTimeout = 30 * time.Second
 	// maxResponse bounds a response, in bytes: LXD's client reads it whole. An instance is about 5 kB in a list.
 	maxResponse = 16 << 20
+	// maxProbe bounds the response to a probe, and probeTimeout the time for it: who did not respond before gets little.
+	maxProbe     = 1 << 20
+	probeTimeout = 10 * time.Second
 	// sendWithin is how long what was read of a thing is taken for true: nothing is sent to change it afterwards. Another
 	// manager takes over later than that.
 	sendWithin = 15 * time.Second
 	// slow is from when on a request without a response counts for the circuit: one that fails at once costs no time.
 	slow = 3 * time.Second
 )
+
+// memory bounds what the responses of all LXDs take together; LXD's client needs several times as much to decode them. A
+// host with a hundred VMs needs none of it.
+var memory = guard.NewBudget(48<<20, 512<<10)
 
 // errRedirect is for a response that leads elsewhere: LXD sends none, and the certificate is pinned for this address.
 var errRedirect = errors.New("LXD redirects, and redirects are not followed")
@@ -90,13 +97,23 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	sent, ended, why := time.Now(), guard.Unclear, ""
 	defer func() { t.circuit.Leave(probe, sent, ended, why) }() // Also after a panic.
-	response, err := t.exchange(r, isRead)
+	limit := int64(maxResponse)
+	if probe {
+		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+		defer cancel()
+		r, limit = r.WithContext(ctx), maxProbe
+	}
+	response, err := t.exchange(r, isRead, limit)
 	if err == nil {
 		ended = guard.Responded
 		return response, nil
 	}
-	if isSilence(r.Context(), err) && time.Since(sent) >= t.slow && !takesLong(r) {
+	costs := errors.Is(err, guard.ErrTooLong) || (time.Since(sent) >= t.slow && !takesLong(r))
+	if costs && isSilence(r.Context(), err) {
 		ended, why = guard.Silent, text.OneLine(classify(err).Problem, maxMessage)
+	}
+	if probe && ended == guard.Silent {
+		err = &Error{Kind: KindUnreachable, Problem: t.circuit.Message(), cause: err} // The same from probe to probe.
 	}
 	return nil, err
 }
@@ -113,8 +130,8 @@ func isSilence(ctx context.Context, err error) bool {
 	return !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, guard.ErrTooLate) && !errors.Is(err, errPin)
 }
 
-// exchange sends a request and reads the response to its end, which has bounds.
-func (t transport) exchange(r *http.Request, isRead bool) (*http.Response, error) {
+// exchange sends a request and reads the response to its end, which is within a limit.
+func (t transport) exchange(r *http.Request, isRead bool, limit int64) (*http.Response, error) {
 	turn, _ := r.Context().Value(turnKey{}).(*turn)
 	var before time.Time
 	if !isRead {
@@ -129,10 +146,25 @@ func (t transport) exchange(r *http.Request, isRead bool) (*http.Response, error
 	if response.StatusCode >= 300 && response.StatusCode < 400 {
 		return nil, errRedirect
 	}
-	content, err := io.ReadAll(&guard.Body{ReadCloser: response.Body, Left: maxResponse})
+	content, release, err := memory.ReadAll(&guard.Body{ReadCloser: response.Body, Left: limit})
 	if err != nil {
 		return nil, err
 	}
-	response.Body = io.NopCloser(bytes.NewReader(content))
+	response.Body = &decoded{Reader: bytes.NewReader(content), release: release}
 	return response, nil
+}
+
+// decoded is a response that was read, until LXD's client has decoded it.
+type decoded struct {
+	io.Reader
+	release func()
+}
+
+// Close gives its memory back.
+func (d *decoded) Close() error {
+	if d.release != nil {
+		d.release()
+		d.release = nil
+	}
+	return nil
 }
