@@ -4,7 +4,10 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +15,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -63,9 +67,56 @@ func givenBackTooEarly(t *testing.T, op string, number int) {
 	if err := a.remove(ctx, m.Name); err != nil {
 		t.Fatal(err)
 	}
+	next, err := othersClient(box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := lateTheft{late.systemID, nil}
+	theirs.taken = take(ctx, next, theirs.systemID)
 	if err := within(ctx, late.done, "MAAS to "+op); err != nil {
 		t.Fatal(err)
 	}
+	if err := unharmed(ctx, next, theirs, m.StaticIP); err != nil {
+		t.Error(err)
+	}
+}
+
+// take has another user take a machine as soon as MAAS gives it, and returns where to wait for it.
+func take(ctx context.Context, other *maas.Client, systemID string) <-chan error {
+	taken := make(chan error, 1)
+	go func() {
+		limited, cancel := context.WithTimeout(ctx, attack.limit)
+		defer cancel()
+		taken <- sandbox.WaitFor(limited, "another user to get the machine", func() (bool, string, error) {
+			_, err := other.AllocateMachine(limited, maas.Unrecorded("a test"), maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
+			if errors.Is(err, maas.Conflict) {
+				return false, err.Error(), nil
+			}
+			return err == nil, "", err
+		})
+	}()
+	return taken
+}
+
+// unharmed checks that what another user took is as MAAS gave it, and gives it back.
+func unharmed(ctx context.Context, other *maas.Client, theirs lateTheft, ours string) error {
+	if err := <-theirs.taken; err != nil {
+		return err
+	}
+	now, _ := box.MAAS.Machine(theirs.systemID)
+	if now.Status != "Allocated" || slices.ContainsFunc(now.Addresses, func(a netip.Addr) bool { return a.String() == ours }) {
+		return fmt.Errorf("the next user's machine is %s, with the addresses %v", now.Status, now.Addresses)
+	}
+	if _, err := other.ReleaseMachine(ctx, maas.UnrecordedRelease("a test"), theirs.systemID, maas.ReleaseParams{}); err != nil {
+		return fmt.Errorf("the next user gives the machine back: %w", err)
+	}
+	return nil
+}
+
+// lateTheft is a machine that another user waits for.
+type lateTheft struct {
+	systemID string
+	taken    <-chan error
 }
 
 // calm is an assault without faults.
@@ -94,9 +145,10 @@ type lateCall struct {
 	op          string
 	asked, done chan struct{}
 
-	mutex  sync.Mutex
-	number int // of the call
-	over   bool
+	mutex    sync.Mutex
+	number   int // of the call
+	over     bool
+	systemID string // set before asked is closed
 }
 
 func (l *lateCall) choose(call simulator.Call) *simulator.Fault {
@@ -105,7 +157,7 @@ func (l *lateCall) choose(call simulator.Call) *simulator.Fault {
 	if call.Op != l.op || l.number != 0 {
 		return nil
 	}
-	l.number = call.Number
+	l.number, l.systemID = call.Number, call.SystemID
 	close(l.asked)
 	return &simulator.Fault{Delay: simulator.Duration(lateBy)}
 }

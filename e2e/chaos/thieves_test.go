@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,10 +69,12 @@ func newThieves(ctx context.Context, a *assault) (*thieves, error) {
 	return t, nil
 }
 
-// expect sees each of our calls, and its fault: no machine is taken while MAAS is late with our request.
+// expect sees each of our calls, and its fault: no machine is taken while MAAS is late with a change of its interfaces,
+// which MAAS lets us undo only in the pool. Nothing else of ours may be under way for a machine that anybody may take.
 func (t *thieves) expect(call simulator.Call, fault *simulator.Fault) {
 	done := fault == nil || fault.Delay > 0
-	if call.User != ourUser || call.Method == http.MethodGet || call.SystemID == "" || !done {
+	ofInterfaces := strings.HasPrefix(call.Endpoint, "nodes/{id}/interfaces/")
+	if call.User != ourUser || call.Method == http.MethodGet || call.SystemID == "" || !done || !ofInterfaces {
 		return
 	}
 	t.mutex.Lock()
