@@ -126,12 +126,18 @@ const (
 	// WaitingForClusterInfrastructureReason: the MaasCluster is not provisioned yet.
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
 
-	// WaitingForBootstrapDataReason: the bootstrap provider has not written the user data yet.
+	// WaitingForBootstrapDataReason: the bootstrap provider has not written the user data yet, or its Secret is gone.
 	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
 
 	// SpecImpossibleReason: the spec asks for what no machine can have, or what would harm. The message names the field.
 	// No machine is taken.
 	SpecImpossibleReason = "SpecImpossible"
+
+	// AdministratorNeededReason: MAAS lets only administrators do what the spec needs, and the API key's user is none.
+	AdministratorNeededReason = "AdministratorNeeded"
+
+	// TagNotFoundReason: MAAS has no tag of that name in spec.tags.
+	TagNotFoundReason = "TagNotFound"
 
 	// NoMachineAvailableReason: no machine in MAAS fits the constraints. It is tried again.
 	NoMachineAvailableReason = "NoMachineAvailable"
@@ -224,6 +230,9 @@ const (
 	// NetworkDeviceInvalidReason: a device in lxdConfig.network.devices, or an interface in interfaces, can't be made or
 	// connected as it should be.
 	NetworkDeviceInvalidReason = "NetworkDeviceInvalid"
+
+	// GivenBackForNowReason: the machine could not be deployed for a while, and is in the pool again until it can.
+	GivenBackForNowReason = "GivenBackForNow"
 
 	// DeployingReason: MAAS installs the image.
 	DeployingReason = "Deploying"
@@ -372,7 +381,7 @@ const (
 
 // Reasons of FailureDomainsReady and LXDReady.
 const (
-	// ZonesNotFoundReason: MAAS has no zone of that name.
+	// ZonesNotFoundReason: MAAS has no zone of that name; also of MachineDeployed.
 	ZonesNotFoundReason = "ZonesNotFound"
 
 	// WaitingForWorkloadClusterReason: the host cluster's Kubernetes API does not respond yet.
@@ -434,7 +443,7 @@ const (
 	// ResourcesUnknownReason: MAAS has never reached the VM host, or does not know its cores and memory yet.
 	ResourcesUnknownReason = "ResourcesUnknown"
 
-	// ResourcePoolNotFoundReason: MAAS has no resource pool spec.resourcePool.
+	// ResourcePoolNotFoundReason: MAAS has no resource pool spec.resourcePool; also of MachineDeployed.
 	ResourcePoolNotFoundReason = "ResourcePoolNotFound"
 
 	// UnschedulableReason: spec.unschedulable keeps new VMs off the host.

@@ -93,9 +93,14 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 	return nil
 }
 
-// checkDomain returns an error unless MAAS serves the domain of the cluster's name.
+// checkDomain returns an error unless MAAS serves the domain of the cluster's name, and lets us write there.
 func checkDomain(ctx context.Context, s *scope.Cluster) error {
 	isNew := !ptr.Deref(s.MaasCluster.Status.Initialization.Provisioned, false)
+	if isNew {
+		if err := s.Inventory.NeedAdministrator(ctx, "an API endpoint in MAAS's DNS (spec.dnsDomain)"); err != nil {
+			return err
+		}
+	}
 	return s.DNS.CheckDomain(ctx, s.MaasCluster.Spec.DNSDomain, isNew)
 }
 

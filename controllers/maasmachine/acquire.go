@@ -19,7 +19,7 @@ import (
 
 // image checks that MAAS has the image, before a machine is acquired or composed for it.
 func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
-	if l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) {
+	if isTaken(l) {
 		return proceed, nil
 	}
 	return proceed, l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)

@@ -35,7 +35,9 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	if v := r.assess(l); v.Then != states.Deploy {
 		return r.reportFailure(ctx, l, v)
 	}
-	l.record.Enter("", r.Clock.Now())
+	if !l.record.In(heldInVain, backForNow) {
+		l.record.Enter("", r.Clock.Now())
+	}
 	return proceed, nil
 }
 

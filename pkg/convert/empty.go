@@ -38,8 +38,9 @@ var coreTypes = func() *runtime.Scheme {
 	return scheme
 }()
 
-// dropEmpty leaves out the fields without a value in the spec of one of Cluster API's own kinds. Clients with its Go types
-// don't write them; manifests may have them, and Cluster API refuses many: a text has to have a character, for example.
+// dropEmpty leaves out the fields without a value in the spec of one of Cluster API's own kinds. Clients with its Go
+// types don't write them; manifests may have them, and Cluster API refuses many: a text has to have a character, for
+// example.
 func (o *object) dropEmpty(m mapping, group, version, kind string) {
 	spec, ok := m.subject("spec")
 	known, err := coreTypes.New(schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
@@ -55,11 +56,12 @@ func (o *object) dropEmpty(m mapping, group, version, kind string) {
 	switch {
 	case len(e.paths) == 0:
 	case e.keep:
-		m.report(Loss, "spec", "it stays, as there are YAML anchors or aliases; remove what has no value, which Cluster API refuses: %s",
-			text.List(e.paths, maxPathsNamed))
+		m.report(Loss, "spec", "it stays, as there are YAML anchors or aliases; remove what has no value, "+
+			"which Cluster API refuses: %s", text.List(e.paths, maxPathsNamed))
 	default:
 		o.changed = true
-		m.note("spec", "left out, as it has no value, and Cluster API refuses some of these: %s", text.List(e.paths, maxPathsNamed))
+		m.note("spec", "left out, as it has no value, and Cluster API refuses some of these: %s",
+			text.List(e.paths, maxPathsNamed))
 	}
 }
 
@@ -125,7 +127,8 @@ func (f goField) isUnset(n *yaml.Node) bool {
 		return n.Value == ""
 	case n.Kind == yaml.ScalarNode && kind >= reflect.Int && kind <= reflect.Uint64:
 		return n.Value == "0"
-	case n.Kind == yaml.SequenceNode && kind == reflect.Slice && !f.listed, n.Kind == yaml.MappingNode && kind == reflect.Struct:
+	case n.Kind == yaml.SequenceNode && kind == reflect.Slice && !f.listed,
+		n.Kind == yaml.MappingNode && kind == reflect.Struct:
 		return len(n.Content) == 0
 	}
 	return false
@@ -133,16 +136,15 @@ func (f goField) isUnset(n *yaml.Node) bool {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// fieldsOf returns the fields of a struct by their names in JSON; none if anybody's values are in it. A type that writes
-// itself may write empty lists, as that of a Node's registration does: no taints at all are not kubeadm's.
+// fieldsOf returns the fields of a struct by their names in JSON; none if anybody's values are in it. A type that
+// writes itself may write empty lists, as that of a Node's registration does: no taints at all are not kubeadm's.
 func fieldsOf(of reflect.Type) map[string]goField {
-	fields := map[string]goField{}
+	fields, listed := map[string]goField{}, reflect.PointerTo(of).Implements(marshaler)
 	for _, f := range reflect.VisibleFields(of) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			fields[name] = goField{
-				of: f.Type, optional: strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero"), listed: reflect.PointerTo(of).Implements(marshaler),
-			}
+			optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
+			fields[name] = goField{of: f.Type, optional: optional, listed: listed}
 		}
 	}
 	return fields

@@ -26,6 +26,8 @@ func complete(out any) bool {
 		return all(*out, func(r IPRange) bool { return r.Start != "" && r.End != "" })
 	case *[]Range:
 		return all(*out, func(r Range) bool { return r.Start != "" && r.End != "" })
+	case *[]SubnetAddress:
+		return all(*out, func(a SubnetAddress) bool { return a.IP != "" })
 	case *DNSResource:
 		return out.complete()
 	case *[]DNSResource:

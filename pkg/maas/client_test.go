@@ -477,6 +477,10 @@ func TestRequests(t *testing.T) {
 			func() error { return client.UntagMachines(ctx, Unrecorded("a test"), "bad", []string{"abc", "def"}) },
 			request{"POST", "/MAAS/api/2.0/tags/bad/", url.Values{"op": {"update_nodes"}}, url.Values{"remove": {"abc", "def"}}},
 		},
+		"what has the addresses of a subnet": {
+			func() error { _, err := client.SubnetAddresses(ctx, 7); return err },
+			request{"GET", "/MAAS/api/2.0/subnets/7/", url.Values{"op": {"ip_addresses"}}, url.Values{}},
+		},
 		"a plain create has no op": {
 			func() error {
 				_, err := client.CreateDNSResource(ctx, Unrecorded("a test"), "a.maas", []string{"10.0.0.5", "10.0.0.6"}, 10)

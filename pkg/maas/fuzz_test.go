@@ -142,6 +142,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.CountRegionControllers(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Instances(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.SubnetAddresses(ctx, 1)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

@@ -74,6 +74,31 @@ func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID stri
 	return iface, err
 }
 
+// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address away.
+const AddressDiscovered = 6
+
+// SubnetAddress is an address of a subnet that something has.
+type SubnetAddress struct {
+	IP   string `json:"ip"`
+	Type int    `json:"alloc_type"`
+	// User has reserved it; "" if it is a machine's.
+	User string `json:"user"`
+	// Node has it; the zero value if it is reserved.
+	Node struct {
+		SystemID string `json:"system_id"`
+		Hostname string `json:"hostname"`
+	} `json:"node_summary"`
+}
+
+// SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).
+func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAddress, error) {
+	var addresses []SubnetAddress
+	err := c.do(ctx, call{
+		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "ip_addresses",
+	}, &addresses)
+	return addresses, err
+}
+
 // PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
 const PurposeDynamic = "dynamic"
 

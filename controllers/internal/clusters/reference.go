@@ -55,8 +55,8 @@ func MaasClusterOf(ctx context.Context, c client.Reader, cluster *clusterv1.Clus
 	return maasCluster, nil
 }
 
-// OtherInfrastructure is why a Cluster has no MaasCluster, though its infrastructureRef names an object; nil if it names
-// none, or a MaasCluster.
+// OtherInfrastructure is why a Cluster has no MaasCluster, though its infrastructureRef names an object; nil if it
+// names none, or a MaasCluster.
 func OtherInfrastructure(cluster *clusterv1.Cluster) *report.Problem {
 	ref := cluster.Spec.InfrastructureRef
 	if _, is := MaasClusterKey(cluster); is || !ref.IsDefined() {
@@ -64,8 +64,8 @@ func OtherInfrastructure(cluster *clusterv1.Cluster) *report.Problem {
 	}
 	return &report.Problem{
 		Reason: infrav1.WaitingForClusterInfrastructureReason, RetryAfter: report.MendRetry,
-		Message: fmt.Sprintf("spec.infrastructureRef of Cluster %s names the %s %s of %s: machines in MAAS need a Cluster with a MaasCluster",
-			cluster.Name, ref.Kind, ref.Name, ref.APIGroup),
+		Message: fmt.Sprintf("spec.infrastructureRef of Cluster %s names the %s %s of %s: machines in MAAS need a Cluster "+
+			"with a MaasCluster", cluster.Name, ref.Kind, ref.Name, ref.APIGroup),
 	}
 }
 
@@ -93,8 +93,8 @@ func isClusterAPIs(owner metav1.OwnerReference, kind string) bool {
 	return err == nil && version.Group == clusterv1.GroupVersion.Group && owner.Kind == kind
 }
 
-// MachineTemplate returns the name in a reference to a MaasMachineTemplate, in either version of Cluster API's contract;
-// "" if the reference is to another kind.
+// MachineTemplate returns the name in a reference to a MaasMachineTemplate, in either version of Cluster API's
+// contract; "" if the reference is to another kind.
 func MachineTemplate(ref map[string]string) string {
 	version, err := schema.ParseGroupVersion(ref["apiVersion"])
 	group := cmp.Or(ref["apiGroup"], version.Group, infrav1.GroupVersion.Group)

@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -127,6 +128,9 @@ func Explain(err error) Problem {
 		address     *machine.AddressError
 		nic         *machine.NICError
 		image       *machine.ImageError
+		missing     *machine.MissingError
+		rights      *inventory.RightsError
+		data        *scope.BootstrapDataError
 		placement   *lxd.LXDError
 		undecided   *ownership.UndecidedError
 		host        *lxd.LaterError
@@ -151,6 +155,12 @@ func Explain(err error) Problem {
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &image):
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
+	case errors.As(err, &missing):
+		return Problem{missingReason(missing.Kind), err.Error(), MendRetry}
+	case errors.As(err, &rights):
+		return Problem{infrav1.AdministratorNeededReason, err.Error(), MendRetry}
+	case errors.As(err, &data):
+		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &unprepared):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.Is(err, maas.Gone):
@@ -209,6 +219,17 @@ func (p Problem) Result(err error) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Spread the retries of machines.
 	}
 	return ctrl.Result{}, err
+}
+
+// missingReason returns the condition reason for a name that MAAS does not have.
+func missingReason(kind machine.Missing) string {
+	switch kind {
+	case machine.MissingZone:
+		return infrav1.ZonesNotFoundReason
+	case machine.MissingPool:
+		return infrav1.ResourcePoolNotFoundReason
+	}
+	return infrav1.TagNotFoundReason
 }
 
 // domainReason returns the condition reason for a domain that MAAS does not serve.

@@ -43,7 +43,8 @@ type DomainError struct {
 // Found says what MAAS has.
 func (e *DomainError) Found() string {
 	if e.Problem == DomainNotAuthoritative {
-		return fmt.Sprintf("MAAS has the domain %s, but is not authoritative for it, so that its DNS answers for no name there", e.Domain)
+		return fmt.Sprintf("MAAS has the domain %s, but is not authoritative for it, so that its DNS answers for no name there",
+			e.Domain)
 	}
 	if len(e.Others) == 0 {
 		return fmt.Sprintf("MAAS does not serve the domain %s", e.Domain)
@@ -80,8 +81,8 @@ func CheckDomain(domains []maas.Domain, name string) error {
 	return missing
 }
 
-// CheckDomain returns a *DomainError if MAAS does not serve a domain. For a cluster that does not use it yet, isNew, the
-// list of the domains is a recent one.
+// CheckDomain returns a *DomainError if MAAS does not serve a domain. For a cluster that does not use it yet, isNew,
+// the list of the domains is a recent one.
 func (s *Service) CheckDomain(ctx context.Context, name string, isNew bool) error {
 	ages := []time.Duration{domainMaxAge, domainRetry}
 	if isNew {

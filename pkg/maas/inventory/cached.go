@@ -221,6 +221,25 @@ func (i *Inventory) Subnets(ctx context.Context, maxAge time.Duration) ([]maas.S
 	return subnets, err
 }
 
+// SubnetUse is what of a subnet is in use.
+type SubnetUse struct {
+	// Ranges are those that MAAS gives no addresses from; overlapping ones are one, with the purposes of all.
+	Ranges []maas.Range
+	// Addresses are those that something has.
+	Addresses []maas.SubnetAddress
+}
+
+// SubnetUse returns what of a subnet is in use.
+func (i *Inventory) SubnetUse(ctx context.Context, subnetID int, maxAge time.Duration) (SubnetUse, error) {
+	use, _, err := i.used.at(subnetID).get(ctx, maxAge, func(ctx context.Context) (use SubnetUse, err error) {
+		if use.Ranges, err = i.client.UsedRanges(ctx, subnetID); err == nil {
+			use.Addresses, err = i.client.SubnetAddresses(ctx, subnetID)
+		}
+		return use, err
+	})
+	return use, err
+}
+
 // Domains returns the DNS domains that MAAS serves.
 func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.Domain, error) {
 	domains, _, err := i.domains.get(ctx, maxAge, i.client.ListDomains)

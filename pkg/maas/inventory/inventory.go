@@ -83,6 +83,8 @@ type Inventory struct {
 	projects keyed[int, string]
 	records  keyed[string, *maas.DNSResource]
 	tags     cached[[]maas.Tag]
+	user     cached[maas.User]
+	used     keyed[int, SubnetUse]
 	tagged   keyed[string, []*maas.Machine]
 }
 

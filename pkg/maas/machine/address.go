@@ -229,6 +229,11 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 	if nic.Mode == maas.LinkModeStatic {
 		return subnetOf(subnets, nic.Address, nic.Subnet)
 	}
+	return subnetNamed(subnets, nic)
+}
+
+// subnetNamed returns the subnet that an interface shall be on.
+func subnetNamed(subnets []maas.Subnet, nic NIC) (maas.Subnet, error) {
 	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == nic.Subnet })
 	if at < 0 {
 		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "shall be on the subnet " + nic.Subnet + ", which MAAS does not have"}

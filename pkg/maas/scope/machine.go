@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -184,12 +185,25 @@ func hardware(devices []infrav1.LXDDevice) map[string]map[string]string {
 func (m *Machine) UserData(ctx context.Context) ([]byte, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: m.Machine.Namespace, Name: *m.Machine.Spec.Bootstrap.DataSecretName}
-	if err := m.client.Get(ctx, key, secret); err != nil {
+	err := m.client.Get(ctx, key, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, &BootstrapDataError{Secret: key.Name, Problem: "does not exist"}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the bootstrap data in Secret %s: %w", key.Name, err)
 	}
 	data, ok := secret.Data[bootstrapDataKey]
 	if !ok {
-		return nil, fmt.Errorf("the bootstrap data in Secret %s lack the key %s", key.Name, bootstrapDataKey)
+		return nil, &BootstrapDataError{Secret: key.Name, Problem: "has no key " + bootstrapDataKey}
 	}
 	return data, nil
+}
+
+// BootstrapDataError means that there is no user data in the Secret that the Machine names.
+type BootstrapDataError struct{ Secret, Problem string }
+
+// Error names the field and the remedy.
+func (e *BootstrapDataError) Error() string {
+	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, %s: have the bootstrap provider make it, or create it",
+		e.Secret, e.Problem)
 }

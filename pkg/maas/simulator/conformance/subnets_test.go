@@ -55,6 +55,29 @@ func TestSubnetStatisticsCountWhatIsReserved(t *testing.T) {
 	})
 }
 
+// render_json_for_related_ips in maasserver/models/subnet.py.
+func TestWhatHasAnAddressOfASubnet(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		address := m.freeAddress(t, subnet)
+		has := func() (found object) {
+			for _, o := range m.get(t, subnetPath(subnet), "op", "ip_addresses").list(t) {
+				if checkShape(t, "address of a subnet", o, shape{"ip": "s", "alloc_type": "i"}); o.str("ip") == address {
+					found = o
+				}
+			}
+			return found
+		}
+		if found := has(); found != nil {
+			t.Errorf("the free address is %v", found)
+		}
+		m.reserve(t, "ip", address)
+		if found := has(); found == nil || found.str("user") == "" {
+			t.Errorf("the reserved address is %v, want it with its user", found)
+		}
+	})
+}
+
 func TestReservedAddressIsInTheReservedRanges(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		subnet := m.subnetWithRoom(t)

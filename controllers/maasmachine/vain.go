@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// Phases of bare metal that can't be deployed until a person does something: first we hold it, then it is in the pool.
+const (
+	heldInVain  = "held-in-vain"
+	backForNow  = "back-for-now"
+	holdAtMost  = 15 * time.Minute
+	backAtLeast = 15 * time.Minute
+)
+
+// inVain gives bare metal back that a person must do something for, after a while: other clusters can use it meanwhile.
+// It is claimed again later, unless somebody else has it by then. What was changed on it is ours to undo, so then it
+// stays. A VM is nobody else's, and stays.
+func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) error {
+	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) {
+		return cause
+	}
+	held := l.record.Enter(heldInVain, r.Clock.Now())
+	if held < holdAtMost || leftover(l).On(l.maas) != (machine.Leftover{}) {
+		return cause
+	}
+	ours, err := r.prove(ctx, l)
+	if err != nil || !ours {
+		return errors.Join(err, cause)
+	}
+	if err := r.giveBack(ctx, l, l.maas); err != nil {
+		return err
+	}
+	l.record.Enter(backForNow, r.Clock.Now())
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
+		"machine %s (%s) is given back, as nothing was done in %s: %s",
+		l.maas.Hostname, l.maas.SystemID, holdAtMost, report.Explain(cause).Message)
+	return cause
+}
+
+// needsPerson reports whether a machine waits for what a person must do in MAAS, or in the spec.
+func needsPerson(err error) bool {
+	var address *machine.AddressError
+	var nic *machine.NICError
+	return errors.As(err, &address) || errors.As(err, &nic)
+}
+
+// pause returns why a machine that was given back is not claimed again yet; nil if it may be.
+func (r *Reconciler) pause(_ context.Context, l *life) error {
+	if l.maas == nil || !l.record.In(backForNow) {
+		return nil
+	}
+	left := backAtLeast - l.record.Enter(backForNow, r.Clock.Now())
+	if left <= 0 {
+		l.record.Enter("", r.Clock.Now())
+		return nil
+	}
+	return report.NotReady(report.Problem{
+		Reason: infrav1.GivenBackForNowReason, RetryAfter: min(left, report.SafetyRetry),
+		Message: fmt.Sprintf("machine %s (%s) could not be deployed, as its event %s says, and is in the pool for others; "+
+			"it is claimed again at %s",
+			l.maas.Hostname, l.maas.SystemID, infrav1.GivenBackForNowReason, timestamp(r.Clock.Now().Add(left))),
+	})
+}

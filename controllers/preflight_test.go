@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// plainUser is the key of a user who is no administrator, in a world that has one.
+const plainUser = "joe:token:secret"
+
+func withPlainUser(w *world) {
+	w.region = strings.Replace(w.region, "users: [", `users: [{name: joe, keys: ["`+plainUser+`"]}, `, 1)
+}
+
+// refusedBeforehand waits until a machine is refused with a message that has the words, and checks that MAAS was asked for
+// no machine.
+func (w *world) refusedBeforehand(m *infrav1.MaasMachine, reason string, words ...string) {
+	w.t.Helper()
+	w.refused(m, infrav1.MachineDeployedCondition, reason)
+	for _, word := range words {
+		if message := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(message, word) {
+			w.t.Errorf("the message %q does not contain %q", message, word)
+		}
+	}
+	if n := w.count("allocate") + w.count("compose"); n != 0 || m.Spec.SystemID != "" {
+		w.t.Errorf("MAAS was asked for a machine %d times; it has %q", n, m.Spec.SystemID)
+	}
+}
+
+// What MAAS would refuse, once a machine is taken, is refused before.
+func TestNoMachineIsTakenForWhatMAASRefusesAfterwards(t *testing.T) {
+	t.Parallel()
+	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
+	device := infrav1.LXDNetworkDevice{Name: "eth0", Subnet: "10.99.0.0/24"}
+	for name, tc := range map[string]struct {
+		spec   infrav1.MaasMachineSpec
+		reason string
+		words  []string
+	}{
+		"an address in no subnet":     {infrav1.MaasMachineSpec{StaticIP: "192.168.9.9"}, infrav1.StaticIPOutsideSubnetsReason, []string{"spec.staticIP", "192.168.9.9"}},
+		"an address given by DHCP":    {infrav1.MaasMachineSpec{StaticIP: "10.77.0.220"}, infrav1.StaticIPInDynamicRangeReason, []string{"spec.staticIP", "10.77.0.200", "10.77.0.0/24"}},
+		"an address of a machine":     {infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "machine"}},
+		"an address that is reserved": {infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "admin"}},
+		"an interface's subnet":       {infrav1.MaasMachineSpec{Interfaces: bond}, infrav1.NetworkDeviceInvalidReason, []string{"bond0", "10.99.0.0/24"}},
+		"a device's subnet": {
+			withSpec(vm, func(s *infrav1.MaasMachineSpec) {
+				s.LXDConfig = &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: []infrav1.LXDNetworkDevice{device}}}
+			}), infrav1.NetworkDeviceInvalidReason, []string{"eth0", "10.99.0.0/24"},
+		},
+		"a VM's address": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.121" }), infrav1.StaticIPInUseReason, []string{"spec.staticIP"}},
+		"a pool":         {infrav1.MaasMachineSpec{ResourcePool: "cappi"}, infrav1.ResourcePoolNotFoundReason, []string{"spec.resourcePool", "cappi", "default"}},
+		"a zone":         {infrav1.MaasMachineSpec{FailureDomain: "zone-x"}, infrav1.ZonesNotFoundReason, []string{"zone-x", "zone-a"}},
+		"a tag":          {infrav1.MaasMachineSpec{Tags: []string{"fast"}}, infrav1.TagNotFoundReason, []string{"spec.tags", "fast"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
+			w.provisioned(w.newCluster())
+			before := w.maas.State()
+			m := w.newMachine("m", false, tc.spec)
+			w.refusedBeforehand(m, tc.reason, tc.words...)
+			w.unchanged(before)
+			w.delete(m)
+		})
+	}
+}
+
+// An older machine that can't have its address leaves the server to the younger one, and gets one when it can.
+func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer })
+	w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
+	w.provisioned(w.newCluster())
+	waits := w.newMachine("waits", false, infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"})
+	w.refusedBeforehand(waits, infrav1.StaticIPInUseReason)
+	sound := w.newMachine("sound", false, infrav1.MaasMachineSpec{})
+	w.deployed(sound)
+	w.delete(sound)
+	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {"10.77.0.121"}})
+	w.await("it is deployed once the address is free", waits, func(ctx context.Context) bool {
+		w.poke(waits)
+		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
+	})
+}
+
+// A server is not taken for a Secret that is not there, or has no data.
+func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			w.setInfrastructure(false)
+			m := w.newMachine("m", false, spec)
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}}
+			if err := w.client.Delete(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			w.setInfrastructure(true)
+			w.refusedBeforehand(m, infrav1.WaitingForBootstrapDataReason, "Secret m", "spec.bootstrap.dataSecretName")
+			w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}, StringData: map[string]string{"value": "#cloud-config"}})
+			w.poke(m)
+			w.deployed(m)
+		})
+	}
+}
+
+// setInfrastructure says, as Cluster API does, whether machines may be made.
+func (w *world) setInfrastructure(provisioned bool) {
+	w.t.Helper()
+	cluster := &clusterv1.Cluster{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.cluster), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+	w.patchStatus(cluster, func() { cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(provisioned) })
+}
+
+// A key that may not do what the spec needs is told apart before anything is taken. Bare metal without more needs none.
+func TestNoMachineIsTakenWithAKeyThatMayNotDeployIt(t *testing.T) {
+	t.Parallel()
+	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}}}
+	w := newWorld(t, withPlainUser)
+	w.setKey(plainUser)
+	cluster := w.newCluster(withoutDomain, external("api.example.com"))
+	w.provisioned(cluster)
+	composed := w.newMachine("vm", false, vm)
+	w.refusedBeforehand(composed, infrav1.AdministratorNeededReason, "spec.provisioningMode", "joe")
+	bonded := w.newMachine("bond", false, infrav1.MaasMachineSpec{Interfaces: bond})
+	w.refusedBeforehand(bonded, infrav1.AdministratorNeededReason, "spec.interfaces", "joe")
+	w.deployed(w.newMachine("metal", false, infrav1.MaasMachineSpec{}))
+	asked := 0
+	for _, call := range w.maas.Calls().Log {
+		if call.Endpoint == "users/" && call.Op == "whoami" {
+			asked++
+		}
+	}
+	if asked == 0 || asked > 2 {
+		t.Errorf("MAAS was asked %d times who the user is", asked)
+	}
+}
+
+// Nothing of a cluster is made with a key that may not write its name into MAAS's DNS.
+func TestAClusterNeedsAKeyThatMayWriteItsName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withPlainUser)
+	w.setKey(plainUser)
+	before := w.maas.State()
+	cluster := w.newCluster()
+	w.eventually(cluster, "refused", func() bool {
+		return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) && conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.AdministratorNeededReason
+	})
+	if ptr.Deref(cluster.Status.Initialization.Provisioned, false) || cluster.Spec.ControlPlaneEndpoint.Host != "" {
+		t.Errorf("it has the endpoint %+v, and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
+	}
+	w.unchanged(before)
+	w.setKey("admin:token:secret")
+	w.provisioned(cluster)
+}
+
+// A server that waits for a person goes back to the pool after a while, and is claimed again when it can be deployed.
+func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
+	t.Parallel()
+	now := testingclock.NewFakePassiveClock(time.Now())
+	w := newWorld(t, func(w *world) { w.region, w.clock = oneServer, now })
+	w.provisioned(w.newCluster())
+	if _, err := w.maas.AddFault(simulator.Fault{Op: "link_subnet", Status: http.StatusBadRequest, Body: `{"ip_address": ["no"]}`}); err != nil {
+		t.Fatal(err)
+	}
+	waits := w.newMachine("waits", false, infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
+	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.StaticIPInvalidReason)
+	now.SetTime(now.Now().Add(time.Hour))
+	w.await("it is back in the pool", waits, func(context.Context) bool {
+		w.poke(waits)
+		return w.metal(waits.Spec.SystemID).Status == "Ready"
+	})
+	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.GivenBackForNowReason)
+	sound := w.newMachine("sound", false, infrav1.MaasMachineSpec{})
+	w.deployed(sound)
+	w.delete(sound)
+	w.maas.ClearFaults()
+	now.SetTime(now.Now().Add(time.Hour))
+	w.await("it is deployed in the end", waits, func(ctx context.Context) bool {
+		w.poke(waits)
+		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
+	})
+}

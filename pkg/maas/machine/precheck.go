@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+const (
+	// useMaxAge is how old it may be what of a subnet is in use.
+	useMaxAge = 10 * time.Second
+	// namesMaxAge is how long a zone, resource pool or tag that MAAS listed is taken to be there, and namesRetry how often
+	// MAAS is asked for one that it lacks.
+	namesMaxAge = 10 * time.Minute
+	namesRetry  = 20 * time.Second
+	// maxNames is how many names a message has.
+	maxNames = 5
+)
+
+// Missing is a kind of thing that MAAS does not have.
+type Missing string
+
+// What a spec can name.
+const (
+	MissingZone Missing = "zone"
+	MissingPool Missing = "resource pool"
+	MissingTag  Missing = "tag"
+)
+
+// MissingError is a name in a spec that MAAS does not have.
+type MissingError struct {
+	Kind Missing
+	// Field is where the spec has the name.
+	Field, Name string
+	// Others are the names that MAAS has.
+	Others []string
+}
+
+// Error names the field, what MAAS has instead, and the remedy.
+func (e *MissingError) Error() string {
+	has := "none"
+	if len(e.Others) > 0 {
+		has = text.List(e.Others, maxNames)
+	}
+	return fmt.Sprintf("%s: MAAS has no %s %s (it has %s): create it in MAAS, or name another one",
+		e.Field, e.Kind, e.Name, has)
+}
+
+// CheckNames returns a *MissingError if MAAS has not the zone, the resource pool or a tag that a machine is to have.
+// MAAS refuses to allocate any then.
+func (s *Service) CheckNames(ctx context.Context, p maas.AllocateParams) error {
+	if err := s.checkName(ctx, MissingZone, "the failure domain", p.Zone, s.inventory.Zones); err != nil {
+		return err
+	}
+	if err := s.checkName(ctx, MissingPool, "spec.resourcePool", p.Pool, s.inventory.ResourcePools); err != nil {
+		return err
+	}
+	for _, tag := range p.Tags {
+		if err := s.checkName(ctx, MissingTag, "spec.tags", tag, s.tagRefs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) tagRefs(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
+	tags, err := s.inventory.Tags(ctx, maxAge)
+	refs := make([]maas.Ref, 0, len(tags))
+	for _, tag := range tags {
+		refs = append(refs, maas.Ref{Name: tag.Name})
+	}
+	return refs, err
+}
+
+func (s *Service) checkName(
+	ctx context.Context, kind Missing, field, name string, list func(context.Context, time.Duration) ([]maas.Ref, error),
+) error {
+	if name == "" {
+		return nil
+	}
+	missing := &MissingError{Kind: kind, Field: field, Name: name}
+	for _, age := range []time.Duration{namesMaxAge, namesRetry} {
+		refs, err := list(ctx, age)
+		if err != nil {
+			return fmt.Errorf("listing MAAS's names of a %s: %w", kind, err)
+		}
+		missing.Others = nil
+		for _, ref := range refs {
+			if ref.Name == name {
+				return nil
+			}
+			missing.Others = append(missing.Others, ref.Name)
+		}
+	}
+	slices.Sort(missing.Others)
+	return missing
+}
+
+// CheckNICs returns why no machine but the one with the id own, which may be "", can have these connections: an
+// *AddressError or a *NICError. It knows only what MAAS says of its subnets; Connect finds out the rest, which depends
+// on the machine.
+func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own string) error {
+	for _, nic := range nics {
+		if nic.Subnet == "" && nic.Address == "" {
+			continue
+		}
+		subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+		if err != nil {
+			return fmt.Errorf("listing MAAS's subnets: %w", err)
+		}
+		if nic.Mode != maas.LinkModeStatic {
+			if _, err := subnetNamed(subnets, nic); err != nil {
+				return err
+			}
+			continue
+		}
+		subnet, err := subnetOf(subnets, nic.Address, nic.Subnet)
+		if err != nil {
+			return err
+		}
+		if err := s.checkFree(ctx, subnet, nic.Address, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFree returns an *AddressError if an address is in a dynamic range of its subnet, or something else has it.
+func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, own string) error {
+	use, err := s.inventory.SubnetUse(ctx, subnet.ID, useMaxAge)
+	if err != nil {
+		return fmt.Errorf("reading what of the subnet %s is in use: %w", subnet.CIDR, err)
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return &AddressError{AddressRefused, address, "is not an IP address"}
+	}
+	for _, r := range use.Ranges {
+		if slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) {
+			return &AddressError{AddressInDynamicRange, address, fmt.Sprintf(
+				"lies in the dynamic range %s to %s of %s, which MAAS gives away by DHCP: use an address outside of it, "+
+					"or make the range smaller",
+				r.Start, r.End, subnet.CIDR)}
+		}
+	}
+	for _, a := range use.Addresses {
+		isOwn := own != "" && a.Node.SystemID == own
+		if a.Type != maas.AddressDiscovered && !isOwn && maas.SameAddress(a.IP, address) {
+			return &AddressError{AddressInUse, address, "is taken by " + holder(a) + ": free it in MAAS, or use another one"}
+		}
+	}
+	return nil
+}
+
+// holder names what has an address.
+func holder(a maas.SubnetAddress) string {
+	switch {
+	case a.Node.Hostname != "":
+		return "the machine " + a.Node.Hostname
+	case a.User != "":
+		return "a reservation of the user " + a.User
+	}
+	return "something else in MAAS"
+}
