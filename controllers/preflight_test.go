@@ -4,6 +4,8 @@ package controllers
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -79,6 +82,28 @@ func TestNoMachineIsTakenForWhatMAASRefusesAfterwards(t *testing.T) {
 			w.refusedBeforehand(m, tc.reason, tc.words...)
 			w.unchanged(before)
 			w.delete(m)
+		})
+	}
+}
+
+// MAAS deploys an image whose upload is not complete, in vain.
+func TestNoMachineIsTakenForAnImageThatIsNotComplete(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			content := []byte("an image")
+			digest := fmt.Sprintf("%x", sha256.Sum256(content))
+			_, err := w.maasClient().CreateImage(t.Context(), maas.Unrecorded("a test"), maas.CreateImageParams{
+				Name: "custom/u", Architecture: "amd64/generic", FileType: "ddgz", SHA256: digest, Size: int64(len(content)),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.provisioned(w.newCluster())
+			m := w.newMachine("m", false, withSpec(spec, func(s *infrav1.MaasMachineSpec) { s.Image = "custom/u" }))
+			w.refusedBeforehand(m, infrav1.ImageNotFoundReason, "custom/u", "files")
 		})
 	}
 }

@@ -25,7 +25,10 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if l.maas != nil {
 		return proceed, nil
 	}
-	spec := l.VMSpec()
+	spec, err := l.VMSpec(), error(nil)
+	if spec.Processors, err = l.Machines.Processors(ctx, l.MaasMachine.Spec.Image); err != nil {
+		return proceed, err
+	}
 	placer := l.Machines.LXD()
 	hosts, err := placer.GetAvailableLXDHosts(ctx, spec)
 	if err != nil {

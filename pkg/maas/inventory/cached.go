@@ -252,6 +252,14 @@ func (i *Inventory) Images(ctx context.Context, maxAge time.Duration) ([]maas.Im
 	return images, err
 }
 
+// Image returns an image with its files. maas.NotFound: it is gone.
+func (i *Inventory) Image(ctx context.Context, id int, maxAge time.Duration) (maas.ImageDetail, error) {
+	detail, _, err := i.details.at(id).get(ctx, maxAge, func(ctx context.Context) (maas.ImageDetail, error) {
+		return i.client.GetImage(ctx, id)
+	})
+	return detail, err
+}
+
 // Tags returns MAAS's tags.
 func (i *Inventory) Tags(ctx context.Context, maxAge time.Duration) ([]maas.Tag, error) {
 	tags, _, err := i.tags.get(ctx, maxAge, i.client.ListTags)

@@ -80,6 +80,7 @@ type Inventory struct {
 	subnets  cached[[]maas.Subnet]
 	domains  cached[[]maas.Domain]
 	images   cached[[]maas.Image]
+	details  keyed[int, maas.ImageDetail]
 	projects keyed[int, string]
 	records  keyed[string, *maas.DNSResource]
 	tags     cached[[]maas.Tag]

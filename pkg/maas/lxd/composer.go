@@ -182,6 +182,8 @@ type VMSpec struct {
 	Zone, ResourcePool, HostName, Project, StoragePool string
 	Profile                                            string
 	Tags, NotTags                                      []string
+	// Processors are those that there is an image for (amd64 and so on); none: they are not known.
+	Processors []string
 	// MoreDisks are the VM's disks beside the root disk.
 	MoreDisks []Disk
 	// Hardware are devices of the host for the VM, in LXD's form, by name. VM hosts of MAAS can't give any.

@@ -135,6 +135,12 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason {
 		return when(h.Object != nil && h.Object.Unschedulable, "unschedulable", "")
 	},
+	// The image would not boot there.
+	func(h *Host, s *VMSpec) reason {
+		processor, _, _ := strings.Cut(h.Architecture, "/")
+		return when(len(s.Processors) > 0 && processor != "" && !slices.Contains(s.Processors, processor),
+			"of an architecture that MAAS has no such image for: ", processor)
+	},
 	// Its machine is being deleted, and waits for its VMs.
 	func(h *Host, _ *VMSpec) reason {
 		return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")

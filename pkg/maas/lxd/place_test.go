@@ -176,7 +176,11 @@ func TestPlaceRefuses(t *testing.T) {
 		"negative capacity":             {[]Host{host("a1", "a", used(math.MinInt, 0), func(h *Host) { h.Capacity.Cores = math.MinInt })}, small, InsufficientResources, "out of cores"},
 		"negative use":                  {[]Host{host("a1", "a", used(-100, 0), func(h *Host) { h.Capacity.Cores = 1 })}, small, InsufficientResources, "out of cores"},
 		"a pool of less than nothing":   {[]Host{host("a1", "a", func(h *Host) { h.StoragePools[0].Available = math.MinInt })}, small, InsufficientResources, "out of disk"},
-		"the pool is wrong":             {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},
+		"an architecture without the image": {
+			[]Host{host("a1", "a", func(h *Host) { h.Architecture = "arm64/generic" })},
+			with(func(s *VMSpec) { s.Processors = []string{"amd64"} }), HostUnavailable, "no such image for: arm64 (a1)",
+		},
+		"the pool is wrong": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := placed(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})

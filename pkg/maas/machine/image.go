@@ -26,9 +26,15 @@ type ImageError struct {
 	Image, Architecture string
 	// Others are the architectures that MAAS has the image for.
 	Others []string
+	// Incomplete: MAAS has the image, and not all of its files. It would deploy it in vain.
+	Incomplete bool
 }
 
 func (e *ImageError) Error() string {
+	if e.Incomplete {
+		return fmt.Sprintf("MAAS has image %s, but not all of its files: wait until its import or upload is complete, "+
+			"or upload it again", e.Image)
+	}
 	if len(e.Others) > 0 {
 		return fmt.Sprintf("MAAS has image %s for %s, not for %s: import or upload it", e.Image, strings.Join(e.Others, " and "), e.Architecture)
 	}
@@ -48,11 +54,53 @@ func (s *Service) CheckImage(ctx context.Context, image, architecture string) er
 		if err != nil {
 			return fmt.Errorf("listing MAAS's images: %w", err)
 		}
-		if missing = Lacks(images, image, wanted); missing == nil {
-			return nil
+		if missing = Lacks(images, image, wanted); missing != nil {
+			continue
+		}
+		if missing, err = s.lacksFiles(ctx, images, image, wanted, age); err != nil || missing == nil {
+			return err
 		}
 	}
 	return missing
+}
+
+// lacksFiles returns an ImageError if MAAS has no image of that name with all of its files, or nil.
+func (s *Service) lacksFiles(
+	ctx context.Context, images []maas.Image, name, wanted string, age time.Duration,
+) (*ImageError, error) {
+	for _, image := range images {
+		if !image.Answers(name) || (wanted != "" && image.Processor() != wanted) {
+			continue
+		}
+		detail, err := s.inventory.Image(ctx, image.ID, age)
+		switch {
+		case errors.Is(err, maas.Forbidden), errors.Is(err, maas.NotFound):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading image %s: %w", name, err)
+		case detail.Deployable():
+			return nil, nil
+		}
+	}
+	return &ImageError{Image: name, Architecture: wanted, Incomplete: true}, nil
+}
+
+// Processors returns the processors (amd64 and so on) that MAAS has an image for; none if it does not tell.
+func (s *Service) Processors(ctx context.Context, name string) ([]string, error) {
+	images, err := s.inventory.Images(ctx, imagesMaxAge)
+	if errors.Is(err, maas.Forbidden) || errors.Is(err, maas.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing MAAS's images: %w", err)
+	}
+	var processors []string
+	for _, image := range images {
+		if image.Answers(name) && !slices.Contains(processors, image.Processor()) {
+			processors = append(processors, image.Processor())
+		}
+	}
+	return processors, nil
 }
 
 // Lacks returns what is wrong with an image, or nil if it is among MAAS's images. wanted is amd64 and so on; empty: any.
