@@ -12,6 +12,10 @@ const (
 	// LXDHostFinalizer is removed from an LXDHost once no VM of a MaasMachine is left on it.
 	LXDHostFinalizer = "infrastructure.cluster.x-k8s.io/lxdhost"
 
+	// BroughtByLabel on an LXDHost in the manager's namespace is the namespace that uses the MAAS of its VM host, which is not
+	// the manager's own.
+	BroughtByLabel = "capmaas.io/brought-by"
+
 	// AllNamespaces in LXDHost.spec.allowedNamespaces stands for every namespace.
 	AllNamespaces = "*"
 )

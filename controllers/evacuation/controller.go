@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		switch {
-		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host):
+		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) || !r.Scopes.Places.Has(host):
 		case isToBeEmpty(host):
 			evacuating = append(evacuating, &evacuation{host: host})
 		default:

@@ -61,6 +61,7 @@ func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views
 	if s.owner, err = m.ownerOf(ctx, there, s, regions); err != nil {
 		return fmt.Errorf("proving whose machine VM host %s is: %w", s.Name, err)
 	}
+	s.users = m.Scopes.NamespacesOf(regions)
 	host, err := m.ensure(ctx, there, s, views, chosen)
 	if err != nil || host == nil {
 		return err
@@ -182,8 +183,9 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 // make creates the object of a VM host under the first name that is free. A name that a person's LXDHost has is left to
 // it.
 func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespace string, chosen choice) (*infrav1.LXDHost, error) {
-	if namespace == "" {
-		return nil, nil // The manager runs in no namespace.
+	by, isFull := m.broughtBy(ctx, there, s, namespace)
+	if namespace == "" || isFull {
+		return nil, nil // The manager runs in no namespace, or there are as many as there may be.
 	}
 	for _, name := range s.names(s.isOwn) {
 		key := client.ObjectKey{Namespace: namespace, Name: name}
@@ -195,7 +197,7 @@ func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespa
 		if at >= 0 {
 			continue // Another VM host's, whose name differs in what Kubernetes does not allow.
 		}
-		host := m.newHost(s, key)
+		host := m.newHost(s, key, by)
 		host.Spec.Unschedulable, host.Spec.Evacuate = chosen.unschedulable, chosen.evacuate
 		if err := m.Client.Create(ctx, host); apierrors.IsAlreadyExists(err) {
 			return nil, nil // The cache does not have it yet.
@@ -207,6 +209,22 @@ func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespa
 		return host, nil
 	}
 	return nil, nil
+}
+
+// broughtBy returns which namespace brings a VM host into the manager's own, by using its MAAS; "": none does. isFull: those who
+// use that MAAS have brought as many as they may.
+func (m *Mirror) broughtBy(ctx context.Context, there *existing, s *sighting, namespace string) (by string, isFull bool) {
+	if s.isOwn || namespace != m.Namespace {
+		return "", false
+	}
+	told := client.ObjectKey{Name: s.where}
+	if by = there.hasRoom(s.users, m.Namespace); by != "" {
+		delete(m.refusals, told)
+	} else if !m.refusals[told] {
+		m.refusals[told] = true
+		ctrl.LoggerFrom(ctx).Info("Some VM hosts of a MAAS get no LXDHost: the namespaces that use it have brought as many as they may", "maas", s.where, "namespaces", s.users)
+	}
+	return by, by == ""
 }
 
 // refuse says once that a name is taken.
@@ -221,13 +239,17 @@ func (m *Mirror) refuse(ctx context.Context, s *sighting, taken *infrav1.LXDHost
 	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost", key)
 }
 
-func (m *Mirror) newHost(s *sighting, key client.ObjectKey) *infrav1.LXDHost {
+// newHost returns the object of a VM host, in a MAAS that a namespace brought, unless it is the manager's own.
+func (m *Mirror) newHost(s *sighting, key client.ObjectKey, by string) *infrav1.LXDHost {
 	host := &infrav1.LXDHost{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}},
 		Spec:       infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(s.ID)}},
 	}
 	if m.WatchFilter != "" {
-		host.Labels = map[string]string{clusterv1.WatchLabel: m.WatchFilter}
+		host.Labels[clusterv1.WatchLabel] = m.WatchFilter
+	}
+	if by != "" {
+		host.Labels[infrav1.BroughtByLabel] = by
 	}
 	s.describe(host)
 	return host
@@ -313,6 +335,9 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 	before := host.DeepCopy()
 	switch {
 	case v != nil && v.gone:
+		if host.Namespace == m.Namespace { // Nobody else writes there, and MAAS proves nothing any more.
+			m.Scopes.Places.Put(host.Annotations[infrav1.MAASAnnotation], host)
+		}
 		const message = "this MAAS has no VM hosts any more (MAAS 3.8 and newer): its VMs run on; for new ones, and to delete these, set spec.address, " +
 			"spec.serverCertificate and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")

@@ -48,6 +48,22 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 	return there, nil
 }
 
+// hasRoom returns the first of these namespaces that brought fewer LXDHosts than it may into the manager's own; "" if none did.
+func (e *existing) hasRoom(namespaces []string, own string) string {
+	brought := map[string]int{}
+	for _, host := range e.hosts {
+		if host.Namespace == own {
+			brought[host.Labels[infrav1.BroughtByLabel]]++
+		}
+	}
+	for _, namespace := range namespaces {
+		if brought[namespace] < maxVMHosts {
+			return namespace
+		}
+	}
+	return ""
+}
+
 // mirrored returns the ids of the VM hosts of a MAAS that have an object.
 func (e *existing) mirrored(where string) (ids []int) {
 	for _, host := range e.hosts {

@@ -25,6 +25,8 @@ type sighting struct {
 	machine *maas.Machine
 	// owner is the MaasMachine that MAAS proved to be the machine that the VM host runs on; nil if there is none.
 	owner *infrav1.MaasMachine
+	// users are the namespaces that use the MAAS.
+	users []string
 }
 
 // sightings returns what the MAASes showed, in a fixed order. Two URLs are two MAASes, whatever they show: a MAAS that was

@@ -130,3 +130,19 @@ func TestIsOf(t *testing.T) {
 		})
 	}
 }
+
+// Whoever names MAASes of their own fills neither the manager's namespace nor the places of others.
+func TestANamespaceBringsABoundedNumberOfLXDHosts(t *testing.T) {
+	brought := func(namespace, by string) *infrav1.LXDHost {
+		return &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: map[string]string{infrav1.BroughtByLabel: by}}}
+	}
+	there := &existing{}
+	for range maxVMHosts {
+		there.hosts = append(there.hosts, brought("capmaas-system", "tenant"), brought("other", "friend"))
+	}
+	for want, users := range map[string][]string{"": {"tenant"}, "friend": {"friend", "tenant"}, "other": {"tenant", "other"}} {
+		if got := there.hasRoom(users, "capmaas-system"); got != want {
+			t.Errorf("for a MAAS that %v use, %q brings an LXDHost, want %q", users, got, want)
+		}
+	}
+}

@@ -66,7 +66,7 @@ func (r *Reconciler) lxdHostOf(ctx context.Context, l *life, ref string) (*infra
 	}
 	at := slices.IndexFunc(list.Items, func(h infrav1.LXDHost) bool {
 		if vmHost := h.Spec.VMHost; vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
-			return h.Annotations[infrav1.MAASAnnotation] == l.Where()
+			return h.Annotations[infrav1.MAASAnnotation] == l.Where() && r.Scopes.Places.Has(&h)
 		}
 		return lxd.DirectRef(h.Namespace, h.Name) == ref
 	})

@@ -122,7 +122,7 @@ func (r *Reconciler) partition(ctx context.Context, l *life) (outcome, error) {
 
 // vm returns the machine's VM as package lxd knows it.
 func (l *life) vm(systemID string) lxd.VM {
-	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Marks: l.Marks()}
+	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Namespace: l.MaasMachine.Namespace, Marks: l.Marks()}
 }
 
 // vmOn is vm, with the host that the machine is on in MAAS. MAAS may have another key for it than its LXDHost: what is

@@ -71,6 +71,18 @@ func (r *Registry) Release(user string) {
 	r.leave(user)
 }
 
+// UsersOf returns the users of an inventory, in no order.
+func (r *Registry) UsersOf(inventory *Inventory) (users []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for user, id := range r.users {
+		if k := r.kept[id]; k != nil && k.Inventory == inventory {
+			users = append(users, user)
+		}
+	}
+	return users
+}
+
 // Keeps reports whether an inventory still has a user.
 func (r *Registry) Keeps(inventory *Inventory) bool {
 	r.mu.Lock()

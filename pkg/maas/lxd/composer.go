@@ -228,10 +228,12 @@ type Device struct {
 type VM struct {
 	SystemID string
 	Hostname string
-	Host     string
-	HostID   int
-	Project  string // "" if none was requested
-	Marks    lxdhost.Marks
+	// Namespace is that of its MaasMachine.
+	Namespace string
+	Host      string
+	HostID    int
+	Project   string // "" if none was requested
+	Marks     lxdhost.Marks
 	// HostRef is where it is or was, in the form of Composer.HostRef; "" if that is not known.
 	HostRef string
 	// Commissions means that MAAS commissions it, as Compose requested.

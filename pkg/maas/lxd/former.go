@@ -25,18 +25,19 @@ func (e *NoSuccessorError) Error() string {
 		e.LXDHost, e.VMHost)
 }
 
-// former returns the LXDHost that was the VM host of a reference, as far as it leads to LXD.
-func (d *direct) former(ctx context.Context, ref string) (*HostObject, error) {
+// former returns the LXDHost that was the VM host of a VM, as far as it leads to LXD, and allows the VM's namespace: what it
+// says of a VM decides whether that is gone.
+func (d *direct) former(ctx context.Context, vm VM) (*HostObject, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	id, name := parseHostRef(ref)
+	id, name := parseHostRef(vm.HostRef)
 	missing := &NoSuccessorError{VMHost: name}
 	for i := range objects {
 		o := &objects[i]
 		switch {
-		case o.VMHostID == 0 || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name):
+		case o.VMHostID == 0 || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name) || !o.Allows(vm.Namespace):
 		case o.Direct:
 			return o.opened(ctx, "", 0), nil
 		default:
@@ -48,7 +49,7 @@ func (d *direct) former(ctx context.Context, ref string) (*HostObject, error) {
 
 // Adopt marks the VM in LXD (PATCH instances/NAME).
 func (d *direct) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
-	object, err := d.former(ctx, vm.HostRef)
+	object, err := d.former(ctx, vm)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses
 // findFormer looks for a VM that MAAS does not have any more on what was its VM host. There, its name proves that it is
 // ours, as it did when MAAS had VM hosts. asked is what came of asking MAAS.
 func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
-	object, err := d.former(ctx, vm.HostRef)
+	object, err := d.former(ctx, vm)
 	var missing *NoSuccessorError
 	if errors.As(err, &missing) {
 		asked.Why, asked.Never = err, missing.LXDHost == ""

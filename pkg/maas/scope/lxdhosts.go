@@ -213,9 +213,25 @@ func (f *Factory) ReleaseLXDHost(host client.ObjectKey) {
 	f.prune()
 }
 
-// hostUser names an LXDHost among the users of a MAAS, as no MaasCluster is named.
+// ofHosts begins the names of LXDHosts among the users of a MAAS: no MaasCluster has such a name.
+const ofHosts = "lxdhosts/"
+
 func hostUser(host client.ObjectKey) client.ObjectKey {
-	return client.ObjectKey{Namespace: "lxdhosts/" + host.Namespace, Name: host.Name}
+	return client.ObjectKey{Namespace: ofHosts + host.Namespace, Name: host.Name}
+}
+
+// NamespacesOf returns the namespaces whose MaasClusters and LXDHosts use regions, sorted.
+func (f *Factory) NamespacesOf(regions []*Region) []string {
+	var namespaces []string
+	for _, region := range regions {
+		for _, user := range f.Registry.UsersOf(region.Inventory) {
+			if namespace, _, _ := strings.Cut(strings.TrimPrefix(user, ofHosts), "/"); namespace != "" { // The manager has none.
+				namespaces = append(namespaces, namespace)
+			}
+		}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
 }
 
 // Where is how objects record the MAAS: regions with the same value are one MAAS, as several identities see it.
