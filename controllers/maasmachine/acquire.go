@@ -90,7 +90,7 @@ func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		l.record.Acquired() // The outcome of the claim is known.
-		l.Machines.Include(l.maas.SystemID, string(l.MaasMachine.UID))
+		l.Machines.Include(l.maas.SystemID, l.mark())
 		return proceed, nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -21,29 +23,89 @@ import (
 // them only when it is back in the pool. So a tag goes on before the release and off after the undo: no manager
 // allocates the machine in between.
 
+// mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else has it.
+func (l *life) mark() string { return l.Identity().AgentName }
+
+// note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once the machine
+// is back in the pool. The machine is ours, or nobody's.
+func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
+	if l.IsLXD() || l.record.Excluded == m.SystemID {
+		return nil
+	}
+	return r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Note)
+}
+
 // exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to be undone.
-// It is ours, or nobody's. What MAAS refuses stops nothing: then only this process leaves the machine alone. The error is of Kubernetes,
-// or maas.Unavailable, the first time: then the same again may succeed.
+// It is proven to be ours.
 func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, left machine.Leftover) error {
-	if left.On(out) == (machine.Leftover{}) {
+	if left = left.On(out); left == (machine.Leftover{}) {
 		return nil
 	}
-	id, m := out.SystemID, l.MaasMachine
-	if l.record.Excluded == id && inmaas.IsExcluded(out) {
+	l.Machines.Exclude(out, l.mark(), left)
+	if l.record.Excluded == out.SystemID && inmaas.IsExcluded(out) {
 		return nil
 	}
-	cause := inmaas.Cause{By: l.Identity().AgentName, Why: fmt.Sprintf("its network or storage is being restored (MaasMachine %s/%s)", m.Namespace, m.Name)}
+	return r.tell(ctx, l, out.SystemID, l.Machines.Quarantine.Exclude)
+}
+
+// tell has MAAS note something about a machine. What MAAS refuses stops nothing: then only this process knows it. The error is of
+// Kubernetes, or maas.Unavailable, the first time: then the same again may succeed.
+func (r *Reconciler) tell(ctx context.Context, l *life, id string, tell func(context.Context, maas.Permit, string, inmaas.Cause) error) error {
 	again := l.record.IsPending(record.Exclude)
 	l.record.Excluded = id // Stored with the call.
 	err := r.change(ctx, l, record.Exclude, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.Quarantine.Exclude(ctx, permit, id, cause)
+		return tell(ctx, permit, id, l.cause())
 	})
 	var answer *maas.Error
 	if !errors.As(err, &answer) || (errors.Is(err, maas.Unavailable) && !again) {
 		return err
 	}
-	ctrl.LoggerFrom(ctx).Info("Failed to keep other managers from allocating a machine until it is as before", "systemID", id, "error", text.Lines(err))
+	ctrl.LoggerFrom(ctx).Info("Failed to note in MAAS that a machine is to be as before when it is free", "systemID", id, "error", text.Lines(err))
 	return nil
+}
+
+func (l *life) cause() inmaas.Cause {
+	m := l.MaasMachine
+	return inmaas.Cause{By: l.mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)", m.Namespace, m.Name)}
+}
+
+// mayUndo reports whether something that is recorded of a machine in the pool may be undone on it: it was proven to this process that
+// the machine was the object's, or MAAS says so. The record alone proves nothing: others may have written it, or a backup has restored it.
+func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, alsoOf ...string) (bool, error) {
+	if l.Machines.Excludes(systemID, l.mark()) {
+		return true, nil
+	}
+	by, err := l.Machines.Quarantine.NotedBy(ctx, systemID)
+	if err != nil {
+		return false, fmt.Errorf("reading whose machine %s was: %w", systemID, err)
+	}
+	return by != "" && slices.Contains(append(alsoOf, l.mark()), by), nil
+}
+
+// remember keeps a machine that is not ours any more from being allocated here until what is left on it is undone, and reports whether
+// this may be undone. alsoOf are the marks of others whose machine it was, and who have left it to this object.
+func (r *Reconciler) remember(ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string) (may bool, err error) {
+	if left = left.On(m); left == (machine.Leftover{}) {
+		return true, nil
+	}
+	if may, err = r.mayUndo(ctx, l, m.SystemID, alsoOf...); may {
+		l.Machines.Exclude(m, l.mark(), left)
+	}
+	return may, err
+}
+
+// excludeAgain is remember for all managers, once the machine is in the pool: a person may have released it.
+func (r *Reconciler) excludeAgain(ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string) (may bool, err error) {
+	if may, err = r.remember(ctx, l, m, left, alsoOf...); err != nil || !may {
+		return false, err
+	}
+	return true, r.exclude(ctx, l, m, left)
+}
+
+// notUndone emits an event that what is recorded of a machine is not undone, because nothing proves that it was the object's.
+func (r *Reconciler) notUndone(l *life, systemID string) {
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotUndone", "Delete",
+		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as they are; check them in MAAS", systemID)
 }
 
 // inclusion ends what exclude began, when nothing is left to be undone.
@@ -52,8 +114,12 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	if id == "" {
 		return proceed, nil
 	}
-	bequeathed, err := r.bequeaths(l)
-	if err == nil && !bequeathed {
+	former, err := r.bequeaths(l)
+	switch {
+	case err != nil:
+	case former != "":
+		err = l.Machines.Quarantine.PassOn(ctx, record.TendQuarantines.Permit(), id, by, inmaas.Cause{By: former, Why: l.cause().Why})
+	default:
 		err = l.Machines.Quarantine.Include(ctx, record.TendQuarantines.Permit(), id, by)
 	}
 	if err != nil && !errors.Is(err, maas.Forbidden) {
@@ -62,20 +128,25 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	return proceed, l.record.Store(ctx, func(d *record.Data) { d.Excluded = "" })
 }
 
-// bequeaths reports whether the object goes before it had the machine that was kept for it. What is left on that is undone by the next one, or
-// by whoever gives the machine back: the exclusion stays until then.
-func (r *Reconciler) bequeaths(l *life) (bool, error) {
+// bequeaths returns the mark of the former MaasMachine, if the object goes before it had the machine that was kept for it. What is left on that
+// is undone by the next one, or when the machine is given back: the exclusion stays until then.
+func (r *Reconciler) bequeaths(l *life) (former string, err error) {
 	if l.MaasMachine.DeletionTimestamp.IsZero() {
-		return false, nil
+		return "", nil
 	}
 	cluster, err := r.Records.Open(l.MaasCluster.DeepCopy())
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	return slices.ContainsFunc(cluster.Kept, func(k record.KeptMachine) bool {
-		return k.SystemID == l.record.Excluded && k.TakenBy == l.MaasMachine.UID
-	}), nil
+	kept := cluster.KeptNamed(l.record.Excluded)
+	if kept == nil || kept.TakenBy != l.MaasMachine.UID {
+		return "", nil
+	}
+	return l.markOf(kept.Machine), nil
 }
+
+// markOf returns the mark of another MaasMachine of the cluster.
+func (l *life) markOf(machine string) string { return ownership.AgentName(l.OwnerID(), machine) }
 
 // restoration undoes what is recorded of a machine that is not the object's any more, or never was.
 func (r *Reconciler) restoration(ctx context.Context, l *life) (outcome, error) {

@@ -85,7 +85,7 @@ func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how st
 		return "", ctrl.Result{RequeueAfter: out.after}, nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	l.Machines.Include(m.maasMachine.Spec.SystemID, string(m.maasMachine.UID))
+	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())
 	if l.kept {
 		return "the machine is kept for the next Machine of the same owner", ctrl.Result{}, nil
 	}

@@ -49,6 +49,9 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if before == nil {
 		before = arrangementOf(l, wanted)
 	}
+	if err := r.note(ctx, l, now); err != nil {
+		return proceed, err
+	}
 	err = r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.Arrange(ctx, permit, now, wanted)
 		return err

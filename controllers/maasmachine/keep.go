@@ -158,14 +158,19 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 	if err != nil {
 		return proceed, err
 	}
-	l.Machines.Exclude(m, string(l.MaasMachine.UID), h.leftover().On(m)) // Until it is claimed, no other of our objects allocates it.
 	if m.Status != maas.StatusDeployed {
 		l.record.Done(record.TakeOver) // The release has taken effect.
 	}
 	switch {
 	case m.Status == maas.StatusReady && m.Owner == "":
+		if _, err := r.excludeAgain(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil {
+			return proceed, err
+		}
 		return r.claimKept(ctx, l, h, m, func(context.Context, maas.ReleasePermit) error { return nil })
 	case onItsWay.Has(m.Status):
+		if _, err := r.remember(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil { // Until it is claimed, no other of our objects allocates it.
+			return proceed, err
+		}
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
 		notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName)
 		return waitAtMost(report.UnknownRetry), nil
@@ -184,7 +189,7 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 
 // releaseKept releases the machine, which is proven to be the former MaasMachine's, and claims it.
 func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
-	former := ownership.Identity{OwnerID: l.OwnerID(), AgentName: ownership.AgentName(l.OwnerID(), h.Machine)}
+	former := ownership.Identity{OwnerID: l.OwnerID(), AgentName: l.markOf(h.Machine)}
 	ours, err := l.Machines.IsOurs(ctx, former, m)
 	switch misfit := machine.Misfit(m, l.Constraints()); {
 	case err != nil:
@@ -194,7 +199,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	case misfit != "":
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire", "machine %s (%s), which was kept, %s: it is given back",
 			m.Hostname, m.SystemID, misfit)
-		l.Machines.Include(m.SystemID, string(l.MaasMachine.UID))
+		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
 		notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID)
@@ -208,6 +213,9 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		return proceed, err
 	}
 	defer done()
+	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
+		return proceed, err
+	}
 	return r.claimKept(ctx, l, h, m, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
 	})
@@ -219,9 +227,6 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 func (r *Reconciler) claimKept(
 	ctx context.Context, l *life, h *heir, m *maas.Machine, first func(context.Context, maas.ReleasePermit) error,
 ) (outcome, error) {
-	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
-		return proceed, err
-	}
 	var claimed *maas.Machine
 	err := l.record.LetGo(ctx, record.TakeOver, func(ctx context.Context, permit maas.ReleasePermit) (err error) {
 		if err := first(ctx, permit); err != nil {
@@ -275,7 +280,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 
 // lose reports that another user has the machine. Another one is allocated.
 func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
-	l.Machines.Include(h.SystemID, string(l.MaasMachine.UID)) // If it comes back, anybody may have it.
+	l.Machines.Include(h.SystemID, l.mark()) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Lost = message }); err != nil {

@@ -201,7 +201,7 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
 	if l.left == (machine.Leftover{}) {
-		l.left = l.Machines.LeftOn(m, string(l.MaasMachine.UID))
+		l.left = l.Machines.LeftOn(m, l.mark())
 	}
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)

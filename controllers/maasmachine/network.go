@@ -207,6 +207,9 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	}
 	var also []func(client.Object)
 	if address := l.MaasMachine.Status.StaticIP; address != "" && !l.IsLXD() {
+		if err := r.note(ctx, l, l.maas); err != nil {
+			return proceed, err
+		}
 		also = append(also, func(m client.Object) { objects.Annotate(m, infrav1.StaticIPAnnotation, address) })
 	}
 	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {

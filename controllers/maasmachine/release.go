@@ -62,8 +62,10 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
 // attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	if left := leftover(l).On(l.maas); left != (machine.Leftover{}) {
-		l.Machines.Exclude(l.maas, string(l.MaasMachine.UID), left) // Once in the pool, the machine must lose this before another of our objects allocates it.
+	if onItsWay.Has(l.maas.Status) { // Once in the pool, the machine must lose what is left on it before another of our objects allocates it.
+		if _, err := r.remember(ctx, l, l.maas, leftover(l)); err != nil {
+			return proceed, err
+		}
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
@@ -73,13 +75,18 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
 	case backInPool.Has(l.maas.Status):
 		l.Machines.BackInPool(l.maas.SystemID)
-		if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil { // A person may have released it.
+		may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
+		if err != nil {
 			return proceed, err
 		}
 		if left := l.record.Unsettled(); left > 0 {
 			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
 				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
 			return waitAtMost(min(left, report.CapacityRetry)), nil
+		}
+		if !may {
+			r.notUndone(l, l.maas.SystemID)
+			return proceed, nil
 		}
 		return through(ctx, l, []step{r.restoreInterfaces, r.restoreNetwork})
 	}

@@ -32,7 +32,7 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 			return out, err
 		}
 	}
-	if !l.Machines.Reserve(l.maas, string(l.MaasMachine.UID)) {
+	if !l.Machines.Reserve(l.maas, l.mark()) {
 		return waitAtMost(report.CapacityRetry), nil // Another object of ours gives it back, or takes it.
 	}
 	misfit, err := r.setStorage(ctx, l, l.maas)
@@ -67,7 +67,7 @@ func (r *Reconciler) shape(ctx context.Context, l *life, constraints maas.Alloca
 			return picked.SystemID, proceed, nil // MAAS has composed it; once it is acquired, it is given back.
 		}
 		names = append(names, picked.Hostname)
-		if !l.Machines.Reserve(picked, string(l.MaasMachine.UID)) {
+		if !l.Machines.Reserve(picked, l.mark()) {
 			continue // Another object of ours has picked it, too.
 		}
 		misfit, err := r.setStorage(ctx, l, picked)
@@ -100,12 +100,15 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 	before, unchanged := l.record.Storage, true
 	undo := func() {
 		l.record.Storage = before
-		l.Machines.Include(m.SystemID, string(l.MaasMachine.UID))
+		l.Machines.Include(m.SystemID, l.mark())
 	}
 	layout, misfit := scope.StorageWish(l.MaasMachine.Spec.Storage).Plan(m)
 	if misfit != "" {
 		undo()
 		return misfit, nil
+	}
+	if err := r.note(ctx, l, m); err != nil { // It is nobody's: MAAS must say whose layout it is before it gets one.
+		return "", err
 	}
 	l.record.Storage = &record.StorageLayout{SystemID: m.SystemID} // Stored with the call.
 	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
@@ -122,7 +125,8 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		undo() // Also if the call was not made.
 	}
 	if errors.Is(err, maas.Invalid) {
-		return "is refused by MAAS: " + maas.Message(err), nil
+		_, failed := r.inclusion(ctx, l)
+		return "is refused by MAAS: " + maas.Message(err), failed
 	}
 	return "", err
 }
@@ -133,36 +137,50 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 	if l.record.Storage == nil {
 		return proceed, nil
 	}
-	id, uid := l.record.Storage.SystemID, string(l.MaasMachine.UID)
+	id := l.record.Storage.SystemID
 	free, err := l.Machines.Free(ctx, id)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return proceed, err
 	}
-	if free != nil {
-		l.Machines.Exclude(free, uid, machine.Leftover{Storage: true})
-		err := r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.RestoreStorage(ctx, permit, free)
-		})
-		if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-			return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.
-		}
-		if err != nil {
-			return proceed, err
+	if free != nil && l.record.Storage.IsOn(machine.Partitions(free)) {
+		out, err := r.restoreStorage(ctx, l, free)
+		if err != nil || out.stop {
+			return out, err
 		}
 	}
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = nil }); err != nil {
 		return proceed, err
 	}
-	l.Machines.Include(id, uid)
+	l.Machines.Include(id, l.mark())
 	return proceed, nil
+}
+
+// restoreStorage restores the layout of a machine in the pool that has the one that was set.
+func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Machine) (outcome, error) {
+	may, err := r.mayUndo(ctx, l, free.SystemID)
+	if err != nil {
+		return proceed, err
+	}
+	if !may {
+		r.notUndone(l, free.SystemID)
+		return proceed, nil
+	}
+	l.Machines.Exclude(free, l.mark(), machine.Leftover{Storage: true})
+	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.RestoreStorage(ctx, permit, free)
+	})
+	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
+		return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.
+	}
+	return proceed, err
 }
 
 // returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is restored when
 // the machine is back in the pool. Interfaces and an address that another object of ours left, too, are undone first: the machine is ours, and
 // MAAS lets us.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.maas, l.left = m, l.Machines.LeftOn(m, string(l.MaasMachine.UID))
-	l.Machines.Exclude(m, string(l.MaasMachine.UID), machine.Leftover{Storage: true})
+	l.maas, l.left = m, l.Machines.LeftOn(m, l.mark())
+	l.Machines.Exclude(m, l.mark(), machine.Leftover{Storage: true})
 	err := l.record.Store(ctx, func(d *record.Data) {
 		d.Acquired() // The machine is found by our agent name, until it is released.
 		d.Storage = &record.StorageLayout{SystemID: m.SystemID}
@@ -189,7 +207,7 @@ func hasOthersStorage(l *life, m *maas.Machine) bool {
 	if l.MaasMachine.Spec.Storage != nil {
 		return set == nil || !slices.Equal(set.Partitions, machine.Partitions(m))
 	}
-	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, string(l.MaasMachine.UID)).Storage)
+	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.mark()).Storage)
 }
 
 // storageCheck gives back a machine of choice if somebody else has set its layout right before it was claimed. The next reconcile

@@ -48,9 +48,9 @@ func (left Leftover) On(machine *maas.Machine) Leftover {
 	return left
 }
 
-// Exclude keeps a machine from being allocated here, until Include. Its owner, a MaasMachine's UID, gives it back, and
-// has not yet undone what it left on it; once another user has the machine, it can't. The owner
-// excludes it again in each reconcile.
+// Exclude keeps a machine from being allocated here, until Include. Its owner, by the mark of a MaasMachine, gives it back, and has
+// not yet undone what it left on it; once another user has the machine, it can't. The caller has proven that the machine
+// is or was the owner's. The owner excludes it again in each reconcile.
 func (s *Service) Exclude(m *maas.Machine, owner string, left Leftover) {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
@@ -75,6 +75,14 @@ func (e *exclusions) add(m *maas.Machine, owner string, left Leftover) {
 		e.machines = map[exclusion]excluded{}
 	}
 	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, Leftover: left, until: e.clock().Add(excludedFor)}
+}
+
+// Excludes reports whether an owner excludes a machine here: it was proven to this process that the machine is or was the owner's.
+func (s *Service) Excludes(systemID, owner string) bool {
+	s.exclusions.mu.Lock()
+	defer s.exclusions.mu.Unlock()
+	out, known := s.exclusions.machines[exclusion{systemID, owner}]
+	return known && !s.exclusions.clock().After(out.until)
 }
 
 // Include ends Exclude.

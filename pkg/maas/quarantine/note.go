@@ -47,6 +47,9 @@ const heldAtMost = 24 * time.Hour
 // excludedAtMost ends an exclusion whose manager is gone. Erasing large disks takes days.
 const excludedAtMost = 7 * 24 * time.Hour
 
+// notedAtMost keeps the note on a machine that is changed for as long as the machine may be used.
+const notedAtMost = 20 * 365 * 24 * time.Hour
+
 // Note says why a machine is quarantined, and until when. Managers share it through MAAS: it is the comment of a tag.
 type Note struct {
 	Since time.Time

@@ -117,6 +117,40 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 	return s.put(ctx, permit, excluded, tags, systemID, Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
 }
 
+// Note has MAAS say that something is being done to a machine which is to be undone when it is back in the pool, and by whom. The
+// machine is the caller's, or nobody's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user is no
+// administrator.
+func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	note := maas.Tag{Name: excluded.noteName(systemID), Comment: Note{Since: now, Until: now.Add(notedAtMost), By: c.By, Why: c.Why}.String()}
+	defer s.inventory.ForgetTags()
+	if err := s.ensure(ctx, permit, tags, note); err != nil {
+		return fmt.Errorf("noting in MAAS that machine %s is changed: %w", systemID, err)
+	}
+	return nil
+}
+
+// NotedBy returns by whom something was done to a machine that is to be undone, as MAAS says; "" if it says nothing.
+func (s *Service) NotedBy(ctx context.Context, systemID string) (by string, err error) {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return "", err
+	}
+	return excluded.notes(tags)[systemID].By, nil
+}
+
+// PassOn makes what was done to a machine another one's to undo, if it is the caller's.
+func (s *Service) PassOn(ctx context.Context, permit maas.Permit, systemID, from string, to Cause) error {
+	if by, err := s.NotedBy(ctx, systemID); err != nil || by != from {
+		return err
+	}
+	return s.Exclude(ctx, permit, systemID, to)
+}
+
 // Include ends an exclusion. It is no error if there is none, and it does nothing if another user excludes the machine
 // by now.
 func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by string) error {

@@ -59,6 +59,12 @@ type StorageLayout struct {
 	Unknown `json:"-"`
 }
 
+// IsOn reports whether a machine with these partitions may still have the layout. If the call that set it was lost, its partitions are
+// not known.
+func (l *StorageLayout) IsOn(partitions []int) bool {
+	return len(l.Partitions) == 0 || slices.Equal(l.Partitions, partitions)
+}
+
 // QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.
 type QuarantineState string
 
