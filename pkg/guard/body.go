@@ -17,8 +17,8 @@ var ErrTooLong = errors.New("the response is longer than any that is expected")
 // ErrTooMany is for a response for which there is no memory now: others are being read.
 var ErrTooMany = errors.New("too many long responses are being read at once")
 
-// Budget bounds the memory that the responses of all servers take together, beyond what each may have in any case. It is
-// safe for concurrent use.
+// Budget bounds the memory that the responses of all servers take together, beyond what each may have in any case. It
+// is safe for concurrent use.
 type Budget struct {
 	each int64
 	left atomic.Int64

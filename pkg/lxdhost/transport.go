@@ -34,8 +34,8 @@ const (
 	slow = 3 * time.Second
 )
 
-// memory bounds what the responses of all LXDs take together; LXD's client needs several times as much to decode them. A
-// host with a hundred VMs needs none of it.
+// memory bounds what the responses of all LXDs take together; LXD's client needs several times as much to decode them.
+// A host with a hundred VMs needs none of it.
 var memory = guard.NewBudget(48<<20, 512<<10)
 
 // errRedirect is for a response that leads elsewhere: LXD sends none, and the certificate is pinned for this address.

@@ -59,7 +59,7 @@ func givesDevices(h *Host, s *VMSpec) reason {
 // mayStill returns a *NotAllowedError unless a VM may be made on a host that it was chosen for, as its LXDHost is now.
 func mayStill(h *Host, s *VMSpec) error {
 	if h.Object != nil && !h.Object.Allows(s.Namespace) {
-		return &NotAllowedError{"it is not for namespace " + s.Namespace + ": add that to spec.allowedNamespaces of the LXDHost"}
+		return &NotAllowedError{"it is not for namespace " + s.Namespace + ": see spec.allowedNamespaces of the LXDHost"}
 	}
 	if why := givesDevices(h, s); why != fits {
 		return &NotAllowedError{"it is one of those " + why.String()}

@@ -76,8 +76,8 @@ func (e *NotEnlistedError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *NotEnlistedError) Unwrap() error { return e.cause }
 
-// list returns the hosts among the objects that may be for VMs of a spec. One that can't be read is not Reachable; nor is
-// one that the VMs are not for: neither its Secrets nor its LXD is asked.
+// list returns the hosts among the objects that may be for VMs of a spec. One that can't be read is not Reachable; nor
+// is one that is not for the VMs: neither its Secrets nor its LXD is asked.
 func (d *direct) list(ctx context.Context, objects []HostObject, spec *VMSpec, maxAge time.Duration) []Host {
 	hosts := make([]*Host, len(objects))
 	var wait sync.WaitGroup
@@ -129,7 +129,8 @@ func (o *HostObject) allows(spec *VMSpec) bool {
 func (h *Host) isFor(spec *VMSpec) bool {
 	anybodys := *spec
 	anybodys.Namespace = h.Object.Namespace
-	return h.Object.allows(spec) && isWanted(h, &anybodys) && (spec.Project == "" || h.Object.Server.Project == spec.Project)
+	hasProject := spec.Project == "" || h.Object.Server.Project == spec.Project
+	return hasProject && h.Object.allows(spec) && isWanted(h, &anybodys)
 }
 
 func (d *direct) read(ctx context.Context, object *HostObject, maxAge time.Duration) (lxdhost.Reading, error) {
@@ -505,8 +506,8 @@ func (o *HostObject) switches(ctx context.Context, power maas.LXDPower) bool {
 	return opened.Direct && like(opened).Equal(power)
 }
 
-// object returns the LXDHost of a reference, as its Secrets are now; nil if it is gone. One that can't be used for this MAAS
-// now may have the VM all the same.
+// object returns the LXDHost of a reference, as its Secrets are now; nil if it is gone. One that can't be used for this
+// MAAS now may have the VM all the same.
 func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {

@@ -45,8 +45,8 @@ type HostObject struct {
 
 	// Unproven: it is not known before Open whether the host is for this MAAS.
 	Unproven bool
-	// Open finds out what only Secrets tell, read at most maxAge ago: Server, Problem, and for this MAAS Direct and Allows.
-	// To be placed there, VMs are of a namespace; "" is for VMs that are there. nil: all of it is known.
+	// Open finds out what only Secrets tell, read at most maxAge ago: Server, Problem, and for this MAAS Direct and
+	// Allows. To be placed there, VMs are of a namespace; "" is for VMs that are there. nil: all of it is known.
 	Open func(ctx context.Context, object *HostObject, namespace string, maxAge time.Duration)
 
 	// Server is how LXD is reached, unless Problem says why that is not known, or why the host is not Direct for this MAAS.

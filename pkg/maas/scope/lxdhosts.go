@@ -122,7 +122,9 @@ func (h *hostObjects) seal(host *infrav1.LXDHost, object *lxd.HostObject) {
 }
 
 // open reads the Secrets of a host, as far as it is for this MAAS, and for the namespace.
-func (h *hostObjects) open(ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject, namespace string, maxAge time.Duration) {
+func (h *hostObjects) open(
+	ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject, namespace string, maxAge time.Duration,
+) {
 	if host.Spec.MAASCredentialsRef != nil {
 		config, err := h.factory.lxdHostMAAS(ctx, host, maxAge)
 		h.admit(host, object, config, err)
@@ -172,7 +174,8 @@ func hostObject(host *infrav1.LXDHost) lxd.HostObject {
 	}
 	object.Direct, object.Server = true, publicServer(host)
 	for _, device := range spec.AllowedDevices {
-		object.AllowedDevices = append(object.AllowedDevices, lxd.AllowedDevice{Type: string(device.Type), Properties: device.Properties})
+		allowed := lxd.AllowedDevice{Type: string(device.Type), Properties: device.Properties}
+		object.AllowedDevices = append(object.AllowedDevices, allowed)
 	}
 	object.Zone, object.ResourcePool, object.Tags = spec.Zone, spec.ResourcePool, spec.Tags
 	object.StoragePool, object.Bridge = spec.StoragePool, spec.NetworkBridge

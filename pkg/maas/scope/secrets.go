@@ -48,7 +48,9 @@ type kept[T any] struct {
 func (k kept[T]) isOld(than time.Duration) bool { return time.Since(k.at) > than }
 
 // read returns a Secret that was read at most maxAge ago; see readSecret. What is not there is kept, too.
-func (s *secrets) read(ctx context.Context, from client.Reader, field string, key client.ObjectKey, maxAge time.Duration) (map[string][]byte, error) {
+func (s *secrets) read(
+	ctx context.Context, from client.Reader, field string, key client.ObjectKey, maxAge time.Duration,
+) (map[string][]byte, error) {
 	if has, found := s.get(key); found && maxAge > 0 && !has.isOld(maxAge) {
 		return has.value, has.err
 	}
