@@ -234,7 +234,7 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 func (r *Reconciler) awaitReservation(rec *record.Record) error {
 	if left := rec.Unsettled(); left > 0 {
 		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
-			Message: "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"})
+			Message: record.LostReservation})
 	}
 	return nil
 }

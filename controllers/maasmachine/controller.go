@@ -316,7 +316,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// change changes the machine in MAAS. A change of bare metal is recorded, in one patch with the changes of also: MAAS
+// change changes the machine in MAAS, unless it is too soon after the same failed. A change of bare metal is recorded, in one patch with the changes of also: MAAS
 // may finish a call after the client stopped waiting for the response, and by then the machine may be back in the pool,
 // or another user's.
 func (r *Reconciler) change(
@@ -326,7 +326,7 @@ func (r *Reconciler) change(
 		if err := r.stillWanted(ctx, l); err != nil {
 			return err
 		}
-		return do(ctx, record.ChangeVM.Permit())
+		return l.record.Try(op, func() error { return do(ctx, record.ChangeVM.Permit()) })
 	}
 	return l.record.Call(ctx, op, do, also...)
 }

@@ -73,9 +73,10 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assessment) (outcome, error) {
 	out := r.reportState(l, v)
 	err := r.recordFailure(ctx, l, quarantine.Machine)
-	if errors.Is(err, maas.Unavailable) { // The state is what users must know.
+	var unsettled *record.UnsettledError
+	if errors.Is(err, maas.Unavailable) || errors.As(err, &unsettled) { // The state is what users must know.
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID, "error", text.Lines(err))
-		return waitAtMost(report.UnknownRetry), nil
+		return waitAtMost(max(report.UnknownRetry, report.Explain(err).RetryAfter)), nil
 	}
 	return out, err
 }

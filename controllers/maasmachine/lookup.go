@@ -192,8 +192,7 @@ func (r *Reconciler) awaitSettled(l *life) outcome {
 	if left <= 0 {
 		return proceed
 	}
-	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-		"the response to the request for a machine was lost; checking whether MAAS has it before retrying")
+	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason, record.LostRequest)
 	return waitAtMost(min(left, report.CapacityRetry))
 }
 

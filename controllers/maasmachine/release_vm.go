@@ -55,7 +55,7 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
-	return waitAtMost(report.UnknownRetry), nil
+	return waitAtMost(report.CapacityRetry), nil // The inventory triggers a reconcile when it is gone.
 }
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
@@ -68,7 +68,7 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) er
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
-	return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), on)
+	return l.record.Try(record.Release, func() error { return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), on) })
 }
 
 // recordDeletion records the deletion of a VM, and its host: afterwards MAAS no longer has this information.

@@ -137,6 +137,7 @@ func Explain(err error) Problem {
 		turn        *turns.LaterError
 		unprepared  *lxd.NoSuccessorError
 		unsettled   *record.UnsettledError
+		lost        *record.LostError
 	)
 	switch {
 	case errors.As(err, &notReady):
@@ -179,6 +180,8 @@ func Explain(err error) Problem {
 		return Problem{infrav1.MAASBusyReason, maas.Message(err), max(maas.RetryAfter(err), time.Second)}
 	case errors.As(err, &placement):
 		return Problem{placementReason(placement), err.Error(), max(CapacityRetry, maas.RetryAfter(err))}
+	case errors.As(err, &lost):
+		return Problem{infrav1.MAASUnavailableReason, lost.Error(), min(lost.Left, CapacityRetry)}
 	}
 	return explainMAAS(err)
 }

@@ -51,6 +51,8 @@ type AddressError struct {
 	Problem AddressProblem
 	Address string
 	Message string
+
+	cause error // MAAS's refusal, if it was asked
 }
 
 // Error names the address, the problem, and the remedy.
@@ -58,8 +60,18 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("the static address %s %s", e.Address, e.Message)
 }
 
+// Unwrap returns MAAS's refusal, or nil if MAAS was not asked.
+func (e *AddressError) Unwrap() error { return e.cause }
+
 // NICError is an interface that can't be connected as wanted.
-type NICError struct{ NIC, Message string }
+type NICError struct {
+	NIC, Message string
+
+	cause error // MAAS's refusal, if it was asked
+}
+
+// Unwrap returns MAAS's refusal, or nil if MAAS was not asked.
+func (e *NICError) Unwrap() error { return e.cause }
 
 // Error names the interface, the problem, and the remedy.
 func (e *NICError) Error() string {
@@ -254,7 +266,7 @@ func subnetOnVLAN(subnets []maas.Subnet, iface *maas.Interface, nic NIC) (maas.S
 func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return maas.Subnet{}, &AddressError{AddressRefused, strconv.Quote(address), "is not an IP address"}
+		return maas.Subnet{}, &AddressError{Problem: AddressRefused, Address: strconv.Quote(address), Message: "is not an IP address"}
 	}
 	best, bits := maas.Subnet{}, -1
 	for _, subnet := range subnets {
@@ -267,10 +279,10 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 	case bits >= 0:
 		return best, nil
 	case cidr != "":
-		return maas.Subnet{}, &AddressError{AddressOutsideSubnets, address, fmt.Sprintf(
+		return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: fmt.Sprintf(
 			"is not in the subnet %s of the device that carries it: use an address of it, or another subnet", cidr)}
 	}
-	return maas.Subnet{}, &AddressError{AddressOutsideSubnets, address, "lies in no subnet of MAAS: add the subnet, or use another address"}
+	return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: "lies in no subnet of MAAS: add the subnet, or use another address"}
 }
 
 // link makes one link, and removes those that it replaces.
@@ -341,11 +353,11 @@ func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NI
 	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID, cause)
 	if nic.Mode != maas.LinkModeStatic {
 		if errors.Is(cause, maas.Invalid) {
-			return &NICError{NIC: nic.Name, Message: "can't be connected: " + maas.Message(cause)}
+			return &NICError{NIC: nic.Name, Message: "can't be connected: " + maas.Message(cause), cause: cause}
 		}
 		return what
 	}
-	refused := &AddressError{AddressRefused, nic.Address, "is refused by MAAS: " + maas.Message(cause)}
+	refused := &AddressError{Problem: AddressRefused, Address: nic.Address, Message: "is refused by MAAS: " + maas.Message(cause), cause: cause}
 	switch {
 	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
 		// Either the address is in use or reserved for another machine, or this machine is gone or not in a state for
@@ -357,7 +369,9 @@ func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NI
 		if errors.Is(cause, maas.Conflict) && now.Status != maas.StatusReady && now.Status != maas.StatusAllocated {
 			return what
 		}
-		return &AddressError{AddressInUse, nic.Address, "is taken: free it in MAAS, or use another one (MAAS: " + maas.Message(cause) + ")"}
+		refused.Problem = AddressInUse
+		refused.Message = "is taken: free it in MAAS, or use another one (MAAS: " + maas.Message(cause) + ")"
+		return refused
 	case maas.InvalidField(cause, "ip_address"), errors.Is(cause, maas.Forbidden):
 		dynamic, err := s.isDynamic(ctx, subnet, nic.Address)
 		if err != nil {

@@ -116,9 +116,9 @@ func arrangementRefused(machine *maas.Machine, change *InterfaceChange, err erro
 	switch {
 	case errors.Is(err, maas.Forbidden):
 		return &NICError{NIC: change.About, Message: "is not as wanted, and MAAS lets administrators alone change it: " +
-			"change it in MAAS, or give the cluster the key of an administrator"}
+			"change it in MAAS, or give the cluster the key of an administrator", cause: err}
 	case errors.Is(err, maas.Invalid):
-		return &NICError{NIC: change.About, Message: "can't be as wanted: " + maas.Message(err)}
+		return &NICError{NIC: change.About, Message: "can't be as wanted: " + maas.Message(err), cause: err}
 	}
 	return fmt.Errorf("changing the interface %s of machine %s: %w", change.About, machine.SystemID, err)
 }

@@ -35,9 +35,9 @@ func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *m
 	})
 	switch {
 	case errors.Is(err, maas.Forbidden):
-		return &NICError{NIC: name, Message: "is missing, and MAAS lets administrators alone make it: make that bridge in MAAS, or give the cluster the key of an administrator"}
+		return &NICError{NIC: name, Message: "is missing, and MAAS lets administrators alone make it: make that bridge in MAAS, or give the cluster the key of an administrator", cause: err}
 	case errors.Is(err, maas.Invalid):
-		return &NICError{NIC: name, Message: "can't be made in MAAS: " + maas.Message(err)}
+		return &NICError{NIC: name, Message: "can't be made in MAAS: " + maas.Message(err), cause: err}
 	case err != nil:
 		return fmt.Errorf("making the bridge %s on machine %s: %w", name, machine.SystemID, err)
 	}

@@ -140,11 +140,11 @@ func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, ow
 	}
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return &AddressError{AddressRefused, address, "is not an IP address"}
+		return &AddressError{Problem: AddressRefused, Address: address, Message: "is not an IP address"}
 	}
 	for _, r := range use.Ranges {
 		if slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) {
-			return &AddressError{AddressInDynamicRange, address, fmt.Sprintf(
+			return &AddressError{Problem: AddressInDynamicRange, Address: address, Message: fmt.Sprintf(
 				"lies in the dynamic range %s to %s of %s, which MAAS gives away by DHCP: use an address outside of it, "+
 					"or make the range smaller",
 				r.Start, r.End, subnet.CIDR)}
@@ -153,7 +153,7 @@ func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, ow
 	for _, a := range use.Addresses {
 		isOwn := own != "" && a.Node.SystemID == own
 		if a.Type != maas.AddressDiscovered && !isOwn && maas.SameAddress(a.IP, address) {
-			return &AddressError{AddressInUse, address, "is taken by " + holder(a) + ": free it in MAAS, or use another one"}
+			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) + ": free it in MAAS, or use another one"}
 		}
 	}
 	return nil

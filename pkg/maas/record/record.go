@@ -58,8 +58,12 @@ func (s *Records) Open(object client.Object) (*Record, error) {
 // changes the object in the patch that records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
-// operation may still take effect; do is not called then. Once it is called, a manager that is told to stop lets it end.
+// operation may still take effect; do is not called then. Nor is it too soon after MAAS refused the operation: the error is
+// the last one then. Once it is called, a manager that is told to stop lets it end.
 func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
+	if err := r.tooSoon(op); err != nil {
+		return err
+	}
 	if err := r.settled(op, func(pending Op) bool { return pending == op && !op.marks() }); err != nil {
 		return err
 	}
@@ -69,6 +73,9 @@ func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.
 // LetGo is Call for an operation after which any user of MAAS may have the machine. It is not sent as long as any other
 // call may still take effect: that would hit the next user's machine. The error is *UnsettledError then.
 func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas.ReleasePermit) error, also ...func(client.Object)) error {
+	if err := r.tooSoon(op); err != nil {
+		return err
+	}
 	if err := r.settled(op, func(pending Op) bool { return !pending.marks() }); err != nil {
 		return err
 	}
@@ -85,7 +92,7 @@ func (r *Record) call(ctx context.Context, op Op, do func(context.Context, maas.
 		r.Pending = earlier
 		return err
 	}
-	err := do(ctx, permit.Before(now.Add(sendWithin)))
+	err := r.tried(op, do(ctx, permit.Before(now.Add(sendWithin))))
 	if (err == nil && op.acquires()) || (err != nil && !maas.HadNoEffect(err)) {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // its own clock.
 const maxClockSkew = 10 * time.Minute
 
-// Records opens the records of objects, and measures how long their calls have been pending. It counts from when this
+// Records opens the records of objects, measures how long their calls have been pending, and remembers which ones failed. It counts from when this
 // process first saw them: the process that recorded them may have another clock. All reconcilers of a process share one.
 // It is safe for concurrent use.
 type Records struct {
@@ -24,8 +24,9 @@ type Records struct {
 	// SettleTime is how long MAAS may take for a call whose response was lost.
 	SettleTime time.Duration
 
-	mu    sync.Mutex
-	first map[call]time.Time
+	mu       sync.Mutex
+	first    map[call]time.Time
+	failures map[attempt]failure
 }
 
 // call is one pending call of one object.
@@ -41,9 +42,14 @@ type UnsettledError struct {
 	Op, Pending Op
 	// Left is how much longer the earlier one may take effect.
 	Left time.Duration
+	// cause is the error of the earlier call, if this process has sent it.
+	cause error
 }
 
 func (e *UnsettledError) Error() string {
+	if e.cause != nil {
+		return e.Pending.lost(e.cause)
+	}
 	return fmt.Sprintf("the response to an earlier call (%s) was lost, and MAAS may still do it: %s waits until that is over", e.Pending, e.Op)
 }
 

@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// pace runs the reconcilers of MaasMachines and their MaasCluster at production intervals on a fake clock, against a
+// simulated MAAS, with what wakes them in a manager: their own writes, changes in MAAS, and the times that they ask for.
+// It must be used in a bubble of synctest, in which nothing may come from a real network.
+type pace struct {
+	*testing.T
+	client   client.WithWatch
+	maas     *simulator.Simulator
+	scopes   *scope.Factory
+	machines *Reconciler
+	clusters *maascluster.Reconciler
+
+	mu     sync.Mutex
+	due    map[job]time.Time
+	woken  chan struct{}
+	ran    map[job]time.Time // when the last reconcile began
+	failed map[job]int       // in a row
+	looks  map[job]int       // reconciles
+	names  map[string]string // of MaasMachines, by system id
+	shown  map[job]int       // changes of the object that its watchers see
+}
+
+// job is an object to be reconciled.
+type job struct{ kind, name string }
+
+const (
+	productionActive = 5 * time.Second
+	productionIdle   = time.Minute
+	productionSettle = 4 * time.Minute
+	// leastPause is how long Cluster API keeps an object from being reconciled again.
+	leastPause       = time.Second
+	firstRetry       = 5 * time.Millisecond
+	lastRetry        = 1000 * time.Second
+	productionMirror = 30 * time.Second
+	namespace        = "default"
+	pipedMAAS        = "127.0.0.1:1"
+)
+
+// pipes connects clients in a bubble to the MAAS in it: a connection that waits for a network would stop the fake clock.
+var pipes sync.Map // listeners by the context's bubble: there is one at a time for each address
+
+func init() {
+	transport := http.DefaultTransport.(*http.Transport)
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if l, piped := pipes.Load(address); piped {
+			return l.(*pipeListener).dial(ctx)
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+// pipeListener accepts connections in memory.
+type pipeListener struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case l.accepted <- theirs:
+		return ours, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+const pacedRegion = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: other, admin: true, keys: ["other:token:secret"]}]
+zones: [{name: zone-a}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - {names: [metal-a], zone: zone-a, cores: 8, memory: 16384, disks: [100]}
+vm_hosts:
+  - {name: lxd-a, zone: zone-a, cores: 8, memory: 16384, storage_pools: [{name: default, type: zfs, size: 200}]}
+`
+
+func newPace(t *testing.T, region string) *pace {
+	t.Helper()
+	p := &pace{
+		T: t, due: map[job]time.Time{}, woken: make(chan struct{}, 1), ran: map[job]time.Time{}, failed: map[job]int{}, looks: map[job]int{}, names: map[string]string{}, shown: map[job]int{},
+	}
+	p.startMAAS(cmp.Or(region, pacedRegion))
+	p.startKubernetes()
+	ctx, cancel := context.WithCancel(t.Context())
+	registry := inventory.NewRegistry(inventory.Options{
+		ActiveInterval: productionActive, IdleInterval: productionIdle, Notify: p.changed, Logger: testr.New(t),
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = registry.Start(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	p.scopes = &scope.Factory{Client: p.client, Registry: registry}
+	records := &record.Records{Client: p.client, SettleTime: productionSettle}
+	recorder := events.NewFakeRecorder(100_000)
+	p.machines = &Reconciler{
+		Client: p.client, APIReader: p.client, Scopes: p.scopes, ClusterCache: clustercache.NewFakeEmptyClusterCache(), Recorder: recorder, Clock: clock.RealClock{},
+		Records: records, HostUnreachableTimeout: 5 * time.Minute, controller: capicontroller.NewFakeController(),
+	}
+	p.clusters = &maascluster.Reconciler{
+		Client: p.client, APIReader: p.client, Scopes: p.scopes, ClusterCache: clustercache.NewFakeEmptyClusterCache(), Recorder: recorder, Clock: clock.RealClock{},
+		Records: records,
+	}
+	return p
+}
+
+func (p *pace) startMAAS(region string) {
+	p.Helper()
+	parsed, err := simulator.LoadRegion(strings.NewReader(region))
+	if err != nil {
+		p.Fatal(err)
+	}
+	if p.maas, err = simulator.New(parsed, simulator.Options{}); err != nil {
+		p.Fatal(err)
+	}
+	listener := &pipeListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	pipes.Store(pipedMAAS, listener)
+	server := &http.Server{Handler: p.maas.Handler(), ConnState: p.maas.ConnState, ReadHeaderTimeout: time.Hour}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	p.Cleanup(func() {
+		pipes.Delete(pipedMAAS)
+		_ = server.Close()
+		<-done
+		p.maas.Close()
+	})
+}
+
+func (p *pace) startKubernetes() {
+	p.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, infrav1.AddToScheme} {
+		utilruntime.Must(add(scheme))
+	}
+	cluster := &clusterv1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: namespace, UID: "cluster"},
+		Spec: clusterv1.ClusterSpec{
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: "c"},
+		},
+		Status: clusterv1.ClusterStatus{Initialization: clusterv1.ClusterInitializationStatus{InfrastructureProvisioned: ptr.To(true)}},
+	}
+	maasCluster := &infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "c", Namespace: namespace, UID: "maascluster", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}, OwnerReferences: ownedBy("Cluster", "c", "cluster"),
+		},
+		Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim", CredentialsRef: &infrav1.LocalObjectReference{Name: "maas"}},
+	}
+	credentials := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: namespace, UID: "secret"},
+		Data:       map[string][]byte{"endpoint": []byte("http://" + pipedMAAS + "/MAAS"), "apiKey": []byte("admin:token:secret")},
+	}
+	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, maasCluster, credentials).
+		WithStatusSubresource(&infrav1.MaasMachine{}, &infrav1.MaasCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
+		WithIndex(&infrav1.MaasMachine{}, SystemIDIndex, systemIDOf).Build()
+	p.client = interceptor.NewClient(base, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return p.watched(ctx, c, o, func() error { return c.Patch(ctx, o, patch, options...) })
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			return p.watched(ctx, c, o, func() error { return c.SubResource(name).Patch(ctx, o, patch, options...) })
+		},
+	})
+}
+
+func ownedBy(kind, name string, uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: kind, Name: name, UID: uid}}
+}
+
+// watched makes a write, and wakes who watches what it changed.
+func (p *pace) watched(ctx context.Context, c client.Client, o client.Object, write func() error) error {
+	read := func() client.Object {
+		now := o.DeepCopyObject().(client.Object)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+			return nil
+		}
+		return now
+	}
+	before := read()
+	err := write()
+	after := read()
+	if before == nil || after == nil || before.GetResourceVersion() == after.GetResourceVersion() {
+		return err
+	}
+	switch after := after.(type) {
+	case *infrav1.MaasMachine:
+		p.mu.Lock()
+		p.names[after.Spec.SystemID] = after.Name
+		p.mu.Unlock()
+		if objects.IgnoreBookkeeping.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
+			p.count(p.shown, job{"MaasMachine", o.GetName()})
+			p.wake(job{"MaasMachine", o.GetName()}, 0)
+		}
+		p.wake(job{"MaasCluster", "c"}, 0)
+	case *infrav1.MaasCluster:
+		if objects.IgnoreBookkeeping.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
+			p.wake(job{"MaasCluster", o.GetName()}, 0)
+		}
+		for _, r := range p.machines.maasClusterToMachines(ctx, after) {
+			p.wake(job{"MaasMachine", r.Name}, 0)
+		}
+	}
+	return err
+}
+
+func (p *pace) count(in map[job]int, j job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in[j]++
+}
+
+// changed is what the inventory calls.
+func (p *pace) changed(systemID string) {
+	p.mu.Lock()
+	name := p.names[systemID] // As the index of the cache has it.
+	p.mu.Unlock()
+	if name != "" {
+		p.wake(job{"MaasMachine", name}, 0)
+	}
+}
+
+// wake has an object reconciled in a while, if that is sooner than planned.
+func (p *pace) wake(j job, after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := time.Now().Add(after)
+	if least := p.ran[j].Add(leastPause); at.Before(least) {
+		at = least
+	}
+	if planned, is := p.due[j]; is && !at.Before(planned) {
+		return
+	}
+	p.due[j] = at
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// next returns what is due first.
+func (p *pace) next() (first job, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for j, due := range p.due {
+		if at.IsZero() || due.Before(at) || due.Equal(at) && j.name < first.name {
+			first, at = j, due
+		}
+	}
+	return first, at
+}
+
+// run lets time pass, until done reports true.
+func (p *pace) run(d time.Duration, done func() bool) {
+	p.Helper()
+	for ends := time.Now().Add(d); ; {
+		j, at := p.next()
+		if at.IsZero() || at.After(ends) {
+			at, j = ends, job{}
+		}
+		select {
+		case <-p.woken:
+			continue
+		case <-time.After(time.Until(at)):
+		}
+		if j == (job{}) {
+			return
+		}
+		p.reconcile(j)
+		if done != nil && done() {
+			return
+		}
+	}
+}
+
+func (p *pace) reconcile(j job) {
+	p.mu.Lock()
+	delete(p.due, j)
+	p.ran[j] = time.Now()
+	p.looks[j]++
+	p.mu.Unlock()
+	var r reconcile.Reconciler = p.machines
+	if j.kind == "MaasCluster" {
+		r = p.clusters
+	}
+	ctx := ctrl.LoggerInto(p.Context(), testr.New(p.T))
+	result, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: j.name}})
+	switch {
+	case err != nil:
+		p.failed[j]++
+		p.wake(j, min(firstRetry<<min(p.failed[j]-1, 20), lastRetry))
+	case result.RequeueAfter > 0:
+		p.failed[j] = 0
+		p.wake(j, result.RequeueAfter)
+	default:
+		p.failed[j] = 0
+	}
+}
+
+// add makes a Machine with bootstrap data, and its MaasMachine.
+func (p *pace) add(name string, spec infrav1.MaasMachineSpec) {
+	p.Helper()
+	spec.Image = cmp.Or(spec.Image, "ubuntu/jammy")
+	labels := map[string]string{clusterv1.ClusterNameLabel: "c"}
+	machine := &clusterv1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID("machine-" + name), Labels: labels, OwnerReferences: ownedBy("Cluster", "c", "cluster")},
+		Spec: clusterv1.MachineSpec{
+			ClusterName: "c", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(name)},
+			InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: name},
+		},
+	}
+	maasMachine := &infrav1.MaasMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace, UID: types.UID("maasmachine-" + name), Labels: labels, OwnerReferences: ownedBy("Machine", name, machine.UID),
+		},
+		Spec: spec,
+	}
+	data := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string][]byte{"value": []byte("#cloud-config")}}
+	for _, o := range []client.Object{data, machine, maasMachine} {
+		if err := p.client.Create(p.Context(), o); err != nil {
+			p.Fatal(err)
+		}
+	}
+	p.wake(job{"MaasMachine", name}, 0)
+}
+
+func (p *pace) get(name string) *infrav1.MaasMachine {
+	p.Helper()
+	m := &infrav1.MaasMachine{}
+	if err := p.client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
+		p.Fatal(err)
+	}
+	return m
+}
+
+// obstacle is what keeps a machine from getting on.
+type obstacle struct {
+	spec   infrav1.MaasMachineSpec
+	fault  simulator.Fault
+	delete bool   // the fault comes when the machine runs, and is deleted
+	reason string // of Ready
+	shows  int    // how often the object changes in a try, besides twice; only what happens in between is news
+	from   string // the reason whose section of the documents tells the pace; default: reason
+	call   simulator.CallKey
+}
+
+var aVM = infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}
+
+func onMachine(op string) simulator.CallKey {
+	return simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/{id}/", Op: op}
+}
+
+var (
+	allocating = simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/", Op: "allocate"}
+	linking    = simulator.CallKey{Method: http.MethodPost, Endpoint: "nodes/{id}/interfaces/{iface}/", Op: "link_subnet"}
+	composing  = simulator.CallKey{Method: http.MethodPost, Endpoint: "vm-hosts/{id}/", Op: "compose"}
+	deleting   = simulator.CallKey{Method: http.MethodDelete, Endpoint: "machines/{id}/"}
+	bonding    = simulator.CallKey{Method: http.MethodPost, Endpoint: "nodes/{id}/interfaces/", Op: "create_bond"}
+	layout     = simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/{id}/", Op: "set_storage_layout"}
+	imageList  = simulator.CallKey{Method: http.MethodGet, Endpoint: "boot-resources/"}
+)
+
+// answers are what MAAS may say to a call that changes something, and the reason that it leads to.
+var answers = map[string]struct {
+	fault  simulator.Fault
+	reason string
+}{
+	"400":                          {simulator.Fault{Status: 400, Body: "no"}, infrav1.MAASRefusedReason},
+	"403":                          {simulator.Fault{Status: 403, Body: "no"}, infrav1.MAASRefusedReason},
+	"404":                          {simulator.Fault{Status: 404, Body: "no"}, infrav1.MAASRefusedReason},
+	"409":                          {simulator.Fault{Status: 409, Body: "no"}, infrav1.MAASRefusedReason},
+	"500":                          {simulator.Fault{Status: 500, Body: "no"}, infrav1.MAASUnavailableReason},
+	"503 without an address":       {simulator.Fault{Status: 503, Body: "No more IPs available in subnet: 10.77.0.0/24."}, infrav1.MAASRefusedReason},
+	"500 without a way to the BMC": {simulator.Fault{Status: 500, Body: "Error determining BMC task queue for machine abc"}, infrav1.MAASRefusedReason},
+	"no answer":                    {simulator.Fault{DropBefore: true}, infrav1.MAASUnavailableReason},
+}
+
+// refusing returns an obstacle for each of these answers to a call.
+func refusing(into map[string]obstacle, name string, o obstacle, said ...string) {
+	for _, what := range said {
+		o := o
+		o.fault, o.from = answers[what].fault, answers[what].reason
+		o.fault.Method, o.fault.Endpoint, o.fault.Op = o.call.Method, o.call.Endpoint, o.call.Op
+		if o.reason == "" {
+			o.reason = o.from
+		}
+		into[name+": "+what] = o
+	}
+}
+
+func obstacles() map[string]obstacle {
+	all := map[string]obstacle{
+		"no machine fits":      {spec: infrav1.MaasMachineSpec{MinCPU: 64}, reason: infrav1.NoMachineAvailableReason, call: allocating},
+		"no such image":        {spec: infrav1.MaasMachineSpec{Image: "custom/none"}, reason: infrav1.ImageNotFoundReason, call: imageList},
+		"static address taken": {spec: infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, reason: infrav1.StaticIPInUseReason, call: linking},
+		"a VM's address taken": {spec: withAddress(aVM, "10.77.0.2"), reason: infrav1.StaticIPInUseReason, call: linking},
+	}
+	few := []string{"400", "403", "409", "no answer"}
+	refusing(all, "deploy", obstacle{call: onMachine("deploy")}, slices.Collect(maps.Keys(answers))...)
+	refusing(all, "deploy of a VM", obstacle{spec: aVM, call: onMachine("deploy")}, few...)
+	refusing(all, "annotations", obstacle{call: onMachine("set_workload_annotations")}, few...)
+	refusing(all, "annotations of a VM", obstacle{spec: aVM, call: onMachine("set_workload_annotations")}, "400", "no answer")
+	refusing(all, "allocate", obstacle{call: allocating}, "400", "403", "500", "no answer")
+	refusing(all, "link_subnet", obstacle{spec: withAddress(infrav1.MaasMachineSpec{}, "10.77.0.50"), call: linking}, "500", "503 without an address", "no answer")
+	refusing(all, "link_subnet of a VM", obstacle{spec: withAddress(aVM, "10.77.0.50"), call: linking}, "500", "no answer")
+	refusing(all, "compose", obstacle{spec: aVM, call: composing, shows: 3}, "no answer")
+	refusing(all, "release", obstacle{delete: true, reason: infrav1.DeletingReason, call: onMachine("release")}, few...)
+	refusing(all, "deletion of a VM", obstacle{spec: aVM, delete: true, reason: infrav1.DeletingReason, call: deleting}, "400", "403", "404", "409", "no answer")
+	bonded := infrav1.MaasMachineSpec{Interfaces: []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.77.0.0/24"}}}
+	refusing(all, "a bond", obstacle{spec: bonded, call: bonding}, "500", "no answer")
+	striped := infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}
+	refusing(all, "a layout", obstacle{spec: striped, call: layout}, "500", "no answer")
+	return all
+}
+
+func withAddress(spec infrav1.MaasMachineSpec, address string) infrav1.MaasMachineSpec {
+	spec.StaticIP = address
+	return spec
+}
+
+// paces are the words of the documents for how often something is tried again, and how often an hour that is.
+var paces = []struct {
+	words string
+	most  int
+}{
+	{"before the settle time", int(time.Hour / productionSettle)},
+	{"every 30 seconds", int(time.Hour / report.CapacityRetry)},
+	{"once a minute", int(time.Hour / report.MendRetry)},
+}
+
+// documented returns how often an hour the documents say that what has a reason is tried.
+func documented(t *testing.T, reason string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n#### "+reason+"\n")
+	section, _, _ = strings.Cut(section, "\n#### ")
+	_, section, _ = strings.Cut(section, "**Provider**")
+	provider, _, _ := strings.Cut(section, "**You**")
+	for _, pace := range paces {
+		if found && strings.Contains(strings.Join(strings.Fields(provider), " "), pace.words) {
+			return pace.most
+		}
+	}
+	t.Fatalf("docs/troubleshooting.md does not tell how often what has the reason %s is tried", reason)
+	return 0
+}
+
+// What MAAS refuses is asked for as often as the documents say, whatever wakes the object, and is told to watchers once.
+func TestThePaceOfRetriesIsAsDocumented(t *testing.T) {
+	for name, tc := range obstacles() {
+		t.Run(name, func(t *testing.T) {
+			most := documented(t, cmp.Or(tc.from, tc.reason))
+			synctest.Test(t, func(t *testing.T) {
+				p := newPace(t, "")
+				p.meets(tc)
+				const watched = time.Hour / 2
+				most := most / 2
+				p.run(5*time.Minute, nil)
+				m := job{"MaasMachine", "m"}
+				sent, shown, looked := p.sent(tc.call), p.shown[m], p.looks[m]
+				p.run(watched, nil)
+				now := p.get(m.name)
+				if got := conditions.GetReason(now, infrav1.ReadyCondition); got != tc.reason {
+					t.Fatalf("the reason is %s, want %s: %s", got, tc.reason, conditions.GetMessage(now, infrav1.ReadyCondition))
+				}
+				if n := p.sent(tc.call) - sent; n > most || n < most/3 {
+					t.Errorf("MAAS got the call %d times in half an hour, and the documents say %d", n, most)
+				}
+				if n := p.shown[m] - shown; n > 2+tc.shows*most {
+					t.Errorf("the object changed %d times in half an hour, though nothing new is to be said: %s", n, conditions.GetMessage(now, infrav1.ReadyCondition))
+				}
+				if n := p.looks[m] - looked; n > 2*int(watched/report.CapacityRetry) {
+					t.Errorf("it was reconciled %d times in half an hour", n)
+				}
+			})
+		})
+	}
+}
+
+// meets makes a machine that meets an obstacle.
+func (p *pace) meets(o obstacle) {
+	p.Helper()
+	p.wake(job{"MaasCluster", "c"}, 0)
+	p.add("m", o.spec)
+	if o.delete {
+		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
+		if err := p.client.Delete(p.Context(), p.get("m")); err != nil {
+			p.Fatal(err)
+		}
+		p.wake(job{"MaasMachine", "m"}, 0)
+	}
+	if o.fault.Method != "" {
+		if _, err := p.maas.AddFault(o.fault); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// sent returns how many calls of an operation MAAS got, whatever it answered.
+func (p *pace) sent(wanted simulator.CallKey) (n int) {
+	for key, count := range p.maas.Calls().ByKey {
+		if key.Status = wanted.Status; key == wanted {
+			n += count
+		}
+	}
+	return n
+}
+
+// While nothing happens, MAAS is asked for one list a minute, and for little else.
+func TestIdleCostsOneListAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		p.meets(obstacle{})
+		ctx, cancel := context.WithCancel(t.Context())
+		keeper := &quarantine.Keeper{Scopes: p.scopes, Interval: quarantine.Interval, Quarantined: quarantine.NewMetric()}
+		mirror := &lxdhost.Mirror{
+			Client: p.client, Scopes: p.scopes, Recorder: events.NewFakeRecorder(100), Clock: clock.RealClock{}, Interval: productionMirror, Namespace: namespace,
+		}
+		var group sync.WaitGroup
+		group.Go(func() { _ = keeper.Start(ctx) })
+		group.Go(func() { _ = mirror.Start(ctx) })
+		defer group.Wait()
+		defer cancel()
+		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
+		p.run(time.Hour, nil)
+		p.maas.ResetCalls()
+		p.run(time.Hour, nil)
+		calls := p.maas.Calls()
+		lists := p.sent(simulator.CallKey{Method: http.MethodGet, Endpoint: "machines/"})
+		if most := int(time.Hour / productionIdle); lists > most || calls.Total > most*7/4 {
+			t.Errorf("an idle hour cost %d lists of machines and %d calls in all: %v", lists, calls.Total, calls.ByKey)
+		}
+		for key := range calls.ByKey {
+			if key.Status != http.StatusOK {
+				t.Errorf("a call failed: %v", key)
+			}
+		}
+	})
+}
+
+// refused is how many machines wait at once for what MAAS refuses; -args -refused=500 is what docs/monitoring.md tells.
+var refused = flag.Int("refused", 50, "machines that wait for what MAAS refuses")
+
+// However many machines wait, each costs its own retries, and the lists are shared.
+func TestManyRefusedMachinesCostTheirRetriesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Replace(pacedRegion, "names: [metal-a]", fmt.Sprintf("prefix: metal, count: %d", *refused), 1))
+		p.wake(job{"MaasCluster", "c"}, 0)
+		if _, err := p.maas.AddFault(simulator.Fault{Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range *refused {
+			p.add(fmt.Sprintf("m%04d", i), infrav1.MaasMachineSpec{})
+		}
+		const settled, watched = 6 * time.Minute, 3 * time.Minute
+		p.run(settled, nil)
+		p.maas.ResetCalls()
+		p.run(watched, nil)
+		calls := p.maas.Calls()
+		each := documented(t, infrav1.MAASRefusedReason) * int(watched/time.Minute) / 60
+		shared := 2 * (*refused/200 + 1) * int(watched/productionActive)
+		// Before each retry MAAS proves that the machine is ours.
+		if most := 2**refused*each + shared; calls.Total > most || p.sent(onMachine("deploy")) < *refused {
+			t.Errorf("%d refused machines cost %d calls in %s, want at most %d: %v", *refused, calls.Total, watched, most, calls.ByKey)
+		}
+		t.Logf("%d refused machines cost %d calls a minute, of which %d are retries", *refused,
+			calls.Total/int(watched/time.Minute), p.sent(onMachine("deploy"))/int(watched/time.Minute))
+	})
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// refusedPause is how long a call that MAAS refused is not sent again, whatever wakes its object meanwhile. No retry that
+// somebody plans comes sooner.
+const refusedPause = 30 * time.Second
+
+// LostError is a call whose response was lost. It is not sent again before the settle time is over; until then the error
+// is *UnsettledError.
+type LostError struct {
+	Op Op
+	// Left is the settle time.
+	Left  time.Duration
+	cause error
+}
+
+// Error says what is waited for, in the same words as the *UnsettledError that follow.
+func (e *LostError) Error() string { return e.Op.lost(e.cause) }
+
+// Unwrap returns the error of the call.
+func (e *LostError) Unwrap() error { return e.cause }
+
+// lost says that the response to an operation was lost.
+func (o Op) lost(cause error) string {
+	switch {
+	case o == Reserve:
+		return LostReservation
+	case o.acquires(), o == Storage:
+		return LostRequest
+	}
+	return fmt.Sprintf("the response to the call %s was lost (%s); "+
+		"MAAS may still do it, so it is not repeated before the settle time is over", o, maas.Message(cause))
+}
+
+const (
+	// LostRequest is why a machine that does not have a machine in MAAS yet waits.
+	LostRequest = "the response to the request for a machine was lost; checking whether MAAS has it before retrying"
+	// LostReservation is why a cluster that does not have its virtual IP yet waits.
+	LostReservation = "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"
+)
+
+// attempt is a call of one object that failed.
+type attempt struct {
+	uid types.UID
+	op  Op
+}
+
+// failure is how a call failed, and until when it is not sent again.
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// Try makes a call that needs no record, unless it is too soon after it failed: see Call.
+func (r *Record) Try(op Op, do func() error) error {
+	if err := r.tooSoon(op); err != nil {
+		return err
+	}
+	return r.tried(op, do())
+}
+
+// tooSoon returns an error while a call that failed is not to be sent again: MAAS's last refusal, or *UnsettledError if
+// the response was lost.
+func (r *Record) tooSoon(op Op) error {
+	f := r.records.failure(attempt{r.object.GetUID(), op})
+	left := time.Until(f.until)
+	switch {
+	case left <= 0:
+		return nil
+	case !maas.HadNoEffect(f.err):
+		return &UnsettledError{Op: op, Pending: op, Left: left, cause: f.err}
+	}
+	return f.err
+}
+
+// tried remembers that a call failed, and returns its error.
+func (r *Record) tried(op Op, err error) error {
+	var answer *maas.Error
+	switch {
+	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized): // Other credentials are used at once.
+		r.records.remember(attempt{r.object.GetUID(), op}, err, 0)
+	case !maas.HadNoEffect(err):
+		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
+		r.records.remember(attempt{r.object.GetUID(), op}, err, r.records.SettleTime)
+		return &LostError{Op: op, Left: r.records.SettleTime, cause: err}
+	case answer.RetryAfter > 0:
+		r.records.remember(attempt{r.object.GetUID(), op}, err, answer.RetryAfter)
+	default:
+		r.records.remember(attempt{r.object.GetUID(), op}, err, refusedPause)
+	}
+	return err
+}
+
+// remember stores how a call failed; a pause of 0 forgets it.
+func (s *Records) remember(a attempt, err error, pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for other, f := range s.failures {
+		if !now.Before(f.until) {
+			delete(s.failures, other)
+		}
+	}
+	delete(s.failures, a)
+	if pause == 0 {
+		return
+	}
+	if s.failures == nil {
+		s.failures = map[attempt]failure{}
+	}
+	s.failures[a] = failure{err, now.Add(pause)}
+}
+
+func (s *Records) failure(a attempt) failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures[a]
+}
