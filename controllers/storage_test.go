@@ -351,3 +351,91 @@ func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
 		t.Errorf("another user's machine is now %+v", theirs)
 	}
 }
+
+// unfitRegion has a server whose one disk does not fit the layout that a commissioning script wrote.
+const unfitRegion = `
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+images: [{name: ubuntu/jammy}]
+machines:
+  - name: a-unfit
+    cores: 8
+    memory: 16384
+    disks: [100]
+    storage_extra:
+      layout:
+        sda: {type: disk, ptable: gpt, partitions: [{name: root, size: 50G, fs: ext4}]}
+        md0: {type: raid, level: 1, members: [sdb, sdc], fs: xfs}
+      mounts: {/: {device: root}}
+`
+
+// unfit is a world with the server of unfitRegion, which is commissioned, and others.
+func unfit(t *testing.T, others string) (w *world, systemID string) {
+	t.Helper()
+	w = newWorld(t, func(w *world) { w.region = unfitRegion + others })
+	w.provisioned(w.newCluster())
+	systemID = w.named("a-unfit")
+	w.maasCall(http.MethodPost, "machines/"+systemID+"/?op=commission", nil)
+	w.await("it is Ready, with nothing on its disk", w.cluster, func(context.Context) bool {
+		m := w.metal(systemID)
+		return m.Status == "Ready" && !slices.ContainsFunc(m.Storage, func(line string) bool { return strings.HasSuffix(line, "mounted at /") })
+	})
+	return w, systemID
+}
+
+// MAAS allocates a machine without a layout as any other. It is not for a template that sets none.
+func TestAMachineWithoutALayoutIsLeftOut(t *testing.T) {
+	t.Parallel()
+	w, id := unfit(t, "  - {name: fit, cores: 8, memory: 16384, disks: [100]}\n")
+	for _, name := range []string{"first", "second"} {
+		m := w.newMachine(name, false, infrav1.MaasMachineSpec{})
+		if name == "first" {
+			w.deployed(m)
+			if m.Spec.SystemID == id {
+				t.Fatalf("the machine %s, which has no layout, was deployed", id)
+			}
+			continue
+		}
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+		if message := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(message, "a-unfit") {
+			t.Errorf("%q does not name the machine that was left out", message)
+		}
+	}
+	shaped := w.newMachine("third", false, shapes["flat"])
+	w.deployed(shaped)
+	if shaped.Spec.SystemID != id {
+		t.Errorf("a template with a layout got %s, want %s", shaped.Spec.SystemID, id)
+	}
+	if n := w.count("deploy"); n != 2 {
+		t.Errorf("%d deployments, want 2", n)
+	}
+}
+
+// It is allocated once at most, however often machines ask.
+func TestAMachineWithoutALayoutIsNotTakenAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w, id := unfit(t, "")
+	for _, name := range []string{"m-0", "m-1", "m-2", "m-3"} {
+		w.refused(w.newMachine(name, false, infrav1.MaasMachineSpec{}), infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+	}
+	taken := 0
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "release" && call.SystemID == id {
+			taken++
+		}
+	}
+	if metal := w.metal(id); taken > 1 || metal.Status != "Ready" || metal.Owner != "" {
+		t.Errorf("the machine was taken %d times, and is %s of %q", taken, metal.Status, metal.Owner)
+	}
+}
+
+func TestAMachineOfChoiceWithoutALayoutIsNotTaken(t *testing.T) {
+	t.Parallel()
+	w, id := unfit(t, "")
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{SystemID: id})
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineDoesNotFitReason)
+	if n := w.count("allocate"); n != 0 {
+		t.Errorf("%d machines were taken", n)
+	}
+}

@@ -43,6 +43,9 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	defer done()
+	for _, m := range rootless(l) {
+		constraints.NotHostnames = append(constraints.NotHostnames, m.Hostname)
+	}
 	if l.MaasMachine.Spec.Storage != nil {
 		id, out, err := r.shape(ctx, l, constraints)
 		if err != nil || out.stop {
@@ -69,6 +72,8 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	case hasOthersStorage(l, allocated):
 		return r.returnMachine(ctx, l, allocated)
+	case lacksRoot(l, allocated):
+		return r.setAside(ctx, l, allocated)
 	}
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
 }
@@ -78,7 +83,11 @@ func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		return proceed, nil
 	}
-	if misfit := machine.Misfit(l.maas, l.Constraints()); misfit != "" {
+	misfit := machine.Misfit(l.maas, l.Constraints())
+	if misfit == "" && lacksRoot(l, l.maas) {
+		misfit = noRoot
+	}
+	if misfit != "" {
 		notDeployed(l.MaasMachine, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit)
 		return waitAtMost(report.MendRetry), nil
 	}

@@ -150,6 +150,9 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	if hasOthersStorage(l, found[0]) {
 		return r.returnMachine(ctx, l, found[0])
 	}
+	if deployable(found[0]) && lacksRoot(l, found[0]) {
+		return r.setAside(ctx, l, found[0])
+	}
 	return proceed, r.acquired(ctx, l, found[0], "Adopted")
 }
 

@@ -91,11 +91,17 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 		ctrl.LoggerFrom(ctx).Info("Failed to list the machines in quarantine", "error", text.Lines(err))
 	}
 	after, message := report.CapacityRetry, maas.Message(refusal)
-	if names, first := skipped(quarantined, l.Machines.CoolingDown(constraints), constraints); len(names) > 0 {
+	names, first := skipped(quarantined, l.Machines.CoolingDown(constraints), constraints)
+	for _, m := range rootless(l) {
+		if machine.Fits(m, constraints) {
+			names = append(names, fmt.Sprintf("%s (%s) %s", m.Hostname, m.SystemID, noRoot))
+		}
+	}
+	if len(names) > 0 {
 		if !first.IsZero() {
 			after = min(after, max(first.Sub(r.Clock.Now()), time.Second))
 		}
-		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped after failures: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
+		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
 	}
 	if lost := l.record.Lost; lost != "" {
 		notDeployed(l.MaasMachine, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one. MAAS says: %s", lost, message)

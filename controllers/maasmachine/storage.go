@@ -221,3 +221,30 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 	}
 	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, l.maas)
 }
+
+// noRoot is what a machine is that MAAS can install nothing on.
+const noRoot = "has no root file system in MAAS, whose commissioning could not apply the layout that a script wrote: " +
+	"correct the script and commission it again, or set spec.storage in the template"
+
+// needsRoot reports whether the spec takes a machine's layout as it is.
+func needsRoot(l *life) bool {
+	spec := l.MaasMachine.Spec
+	return !l.IsLXD() && spec.Storage == nil && !spec.DeployInMemory
+}
+
+// lacksRoot reports whether nothing can be installed on a machine as it is.
+func lacksRoot(l *life, m *maas.Machine) bool { return needsRoot(l) && !machine.HasRoot(m) }
+
+// rootless returns the machines that are known to have no root file system, if the spec needs one.
+func rootless(l *life) []*maas.Machine {
+	if !needsRoot(l) {
+		return nil
+	}
+	return l.Machines.Rootless()
+}
+
+// setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
+func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	l.Machines.MeetRootless(m)
+	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)
+}

@@ -132,6 +132,8 @@ func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err 
 		return unknown, listErr
 	case len(list) == 0 && err == nil && !service.HasNotes():
 		return nothing, nil
+	case err == nil:
+		err = service.ForgetLifted(ctx, record.TendQuarantines.Permit(), k.Interval)
 	}
 	return len(list), err
 }

@@ -107,6 +107,8 @@ type Machine struct {
 	HardwareInfo HardwareInfo `json:"hardware_info"`
 	// Disks are the physical ones.
 	Disks []*Disk `json:"physicalblockdevice_set"`
+	// Volumes are what is made of several, or of a part of one: RAIDs, logical volumes.
+	Volumes []*Disk `json:"virtualblockdevice_set"`
 	Tests
 }
 
@@ -119,12 +121,19 @@ type Disk struct {
 	Size       int64       `json:"size"`
 	Tags       []string    `json:"tags"`
 	Partitions []Partition `json:"partitions"`
+	Filesystem *Filesystem `json:"filesystem"` // of the whole disk, or nil
+}
+
+// Filesystem is the part of a file system that the provider uses; MountPoint is "" if it is not mounted.
+type Filesystem struct {
+	MountPoint string `json:"mount_point"`
 }
 
 // Partition is a partition of a disk; its size is in bytes.
 type Partition struct {
-	ID   int   `json:"id"`
-	Size int64 `json:"size"`
+	ID         int         `json:"id"`
+	Size       int64       `json:"size"`
+	Filesystem *Filesystem `json:"filesystem"`
 }
 
 // PhysicalAddresses returns the MAC addresses of the machine's network cards.

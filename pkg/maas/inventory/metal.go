@@ -48,6 +48,15 @@ func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maa
 	return i.metal.await(ctx, f)
 }
 
+// SeenBareMetal returns the last result of BareMetal, if it is not older than maxAge. It asks MAAS for nothing.
+func (i *Inventory) SeenBareMetal(maxAge time.Duration) []*maas.Machine {
+	seen, at := i.metal.answer.last()
+	if at.IsZero() || time.Since(at) > maxAge {
+		return nil
+	}
+	return seen
+}
+
 // await waits for a fetch, up to metalPatience.
 func (m *metal) await(ctx context.Context, f *flight[[]*maas.Machine]) ([]*maas.Machine, error) {
 	if f != nil {

@@ -35,6 +35,7 @@ type Service struct {
 	lxd        *lxd.Service
 	failures   *failures
 	exclusions exclusions
+	rootless   rootless
 	others     others
 }
 
@@ -89,7 +90,7 @@ func (e *ComposedInsteadError) Error() string {
 // *ComposedInsteadError, if we did not know that host yet.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	if constraints.SystemID == "" { // Otherwise Pick has left them out.
-		constraints.NotHostnames = s.notAllocated()
+		constraints.NotHostnames = append(s.notAllocated(), constraints.NotHostnames...)
 	}
 	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.NotTags()...)
 	constraints.AgentName, constraints.Comment = id.AgentName, comment

@@ -258,6 +258,8 @@ const (
 	// does the rest.
 	maxLifted  = 100
 	maxChanged = 20
+	// puttingTakes is how long a note may be there before its tag: whoever quarantines a machine writes it first.
+	puttingTakes = 5 * time.Minute
 )
 
 // Tend lets the pause of machines begin that are back in the pool, lifts the quarantines and exclusions that are over,
@@ -311,6 +313,34 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
 	})
 	return lifted, s.forget(ctx, permit, k, slices.Sorted(maps.Keys(known)))
+}
+
+// ForgetLifted deletes the notes of machines that a person has taken the tag off before the end, as List showed them, no
+// older than maxAge. It reads each of them: this identity may not see a machine that has the tag still.
+func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge time.Duration) error {
+	list, err := s.List(ctx, maxAge)
+	if err != nil {
+		return err
+	}
+	tags, err := s.inventory.Tags(ctx, maxAge)
+	if err != nil {
+		return fmt.Errorf("reading why machines are in quarantine: %w", err)
+	}
+	var lifted []string
+	for id, n := range quarantined.notes(tags) {
+		hasTag := slices.ContainsFunc(list, func(m Machine) bool { return m.SystemID == id })
+		if hasTag || n.isOver(s.now()) || s.now().Sub(n.Since) <= puttingTakes {
+			continue
+		}
+		if m, err := s.inventory.Read(ctx, id); err == nil && !Has(m) {
+			lifted = append(lifted, id)
+		}
+	}
+	if len(lifted) == 0 {
+		return nil
+	}
+	defer s.inventory.ForgetTags()
+	return s.forget(ctx, permit, quarantined, lifted)
 }
 
 // isInPool reports whether a machine could be allocated if it were not quarantined.

@@ -255,6 +255,61 @@ func TestPeopleLiftQuarantinesAndMakeThem(t *testing.T) {
 	}
 }
 
+// A person who takes the tag off lifts the quarantine: nothing of it stays, however far its end was.
+func TestTheNoteOfAQuarantineThatAPersonLiftedGoes(t *testing.T) {
+	for name, put := range map[string]func(b *bed, s *Service){
+		"of a failure": func(b *bed, s *Service) { b.put(s, b.a, "m1") },
+		"back in pool": func(b *bed, s *Service) { b.inPool(s, b.a, "m1") },
+		"by hand": func(b *bed, s *Service) {
+			if _, err := s.PutByHand(b.t.Context(), aTest, b.a, "the fan smokes", 0); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			s := b.manager(adminKey)
+			put(b, s)
+			if err := s.inventory.Client().UntagMachines(t.Context(), aTest, Tag, []string{b.a}); err != nil {
+				t.Fatal(err)
+			}
+			b.forgets(s)
+			if names := b.noteTags(); len(names) != 1 {
+				t.Errorf("MAAS has the notes %v: a note comes before its tag", names)
+			}
+			b.now = now.Add(puttingTakes + time.Second)
+			b.forgets(s)
+			if names := b.noteTags(); len(names) != 0 {
+				t.Errorf("MAAS has the notes %v, want none", names)
+			}
+		})
+	}
+}
+
+// forgets deletes the notes of what people lifted.
+func (b *bed) forgets(s *Service) {
+	b.t.Helper()
+	if err := s.ForgetLifted(b.t.Context(), aTest, 0); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// The note of a machine that has the tag stays, and that of one whose quarantine ended by itself.
+func TestTheNoteOfAQuarantineThatNobodyLiftedStays(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	if _, err := s.PutByHand(t.Context(), aTest, b.a, "the fan smokes", 0); err != nil {
+		t.Fatal(err)
+	}
+	b.inPool(s, b.b, "m2")
+	b.now = now.Add(Limits.First + time.Hour)
+	b.lifts(s, b.b)
+	b.forgets(s)
+	if names := b.noteTags(); len(names) != 2 {
+		t.Errorf("MAAS has the notes %v, want both", names)
+	}
+}
+
 func TestByHand(t *testing.T) {
 	b := newBed(t)
 	s := b.manager(adminKey)

@@ -370,7 +370,7 @@ func (s *Simulator) finishCommission(m *machine) {
 // finishScripts continues commissioning when the machine's data is known.
 func (s *Simulator) finishScripts(m *machine) {
 	m.commissioned, m.commissionStatus = true, scriptPassed
-	s.setDefaultLayout(m)
+	s.setCommissionedLayout(m)
 	s.connectInterfaces(m)
 	s.setStatus(m, statusTesting)
 	m.testStatus = scriptRunning

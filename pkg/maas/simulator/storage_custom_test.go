@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // withStorageExtra is a bed with the server metal, that has six disks, and what a commissioning script wrote.
@@ -79,6 +80,30 @@ func TestCustomLayoutRefuses(t *testing.T) {
 			}
 			if after := b.named("metal").Storage; !slices.Equal(before, after) {
 				t.Errorf("its disks hold %v, want %v", after, before)
+			}
+		})
+	}
+}
+
+// process_lxd_results in metadataserver/builtin_scripts/hooks.py applies what a script wrote, whatever the layout is later.
+func TestCustomLayoutIsAppliedAtCommissioning(t *testing.T) {
+	for name, test := range map[string]struct {
+		member string // of the RAID
+		status int    // of a plain deployment
+		raids  int
+	}{"it fits": {"sdb", http.StatusOK, 1}, "no such disk": {"sdy", http.StatusBadRequest, 0}} {
+		t.Run(name, func(t *testing.T) {
+			extra := "{layout: {" + customRoot + ", md0: {type: raid, level: 1, members: [sdc, " + test.member + "], fs: xfs}}, mounts: {/: {device: root}}}"
+			b := newBedWith(t, strings.Replace(testRegion, "disks: [200], tags: [fast]}", "disks: [200, 60, 60], storage_extra: "+extra+"}", 1), Options{Seed: 1})
+			path := "machines/" + b.named("big").SystemID + "/"
+			b.do(post, path, "op", "commission").object(t)
+			b.pass(10 * time.Minute)
+			got := b.do(http.MethodGet, path).object(t)
+			if raids := got["raids"].([]any); got["status_name"] != "Ready" || len(raids) != test.raids {
+				t.Errorf("%v with %d RAIDs, want Ready with %d", got["status_name"], len(raids), test.raids)
+			}
+			if got := b.do(post, path, "op", "deploy"); got.status != test.status {
+				t.Errorf("a plain deployment: %d %s, want %d", got.status, got.body, test.status)
 			}
 		})
 	}

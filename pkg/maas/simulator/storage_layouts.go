@@ -4,6 +4,7 @@ package simulator
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -35,6 +36,24 @@ func (s *Simulator) setDefaultLayout(m *machine) {
 	if made, err := s.makeLayout(m, wish); err == nil {
 		m.storage = made
 	}
+}
+
+// setCommissionedLayout sets the layout that a commissioning script wrote, whatever anybody asks for; a machine that it
+// does not fit is left without any. Without a script it is the region's (process_lxd_results in
+// metadataserver/builtin_scripts/hooks.py).
+func (s *Simulator) setCommissionedLayout(m *machine) {
+	if m.storageExtra == nil {
+		s.setDefaultLayout(m)
+		return
+	}
+	wish, _ := m.layoutWish("custom", newForm())
+	m.storage = storage{}
+	made, err := s.makeLayout(m, wish)
+	if err != nil {
+		s.addEvent(m, levelError, "Configuring storage layout", fmt.Sprintf("Cannot apply custom layout: %v", err))
+		return
+	}
+	m.storage = made
 }
 
 // layoutMaker makes a layout.
