@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -427,6 +429,7 @@ var (
 	deleting   = simulator.CallKey{Method: http.MethodDelete, Endpoint: "machines/{id}/"}
 	bonding    = simulator.CallKey{Method: http.MethodPost, Endpoint: "nodes/{id}/interfaces/", Op: "create_bond"}
 	layout     = simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/{id}/", Op: "set_storage_layout"}
+	inUse      = simulator.CallKey{Method: http.MethodGet, Endpoint: "subnets/{subnet}/", Op: "ip_addresses"}
 	imageList  = simulator.CallKey{Method: http.MethodGet, Endpoint: "boot-resources/"}
 )
 
@@ -459,11 +462,14 @@ func refusing(into map[string]obstacle, name string, o obstacle, said ...string)
 }
 
 func obstacles() map[string]obstacle {
+	taken := simulator.Fault{Method: linking.Method, Endpoint: linking.Endpoint, Op: linking.Op, Status: 404, Body: "IP address is already in use."}
 	all := map[string]obstacle{
 		"no machine fits":      {spec: infrav1.MaasMachineSpec{MinCPU: 64}, reason: infrav1.NoMachineAvailableReason, call: allocating},
 		"no such image":        {spec: infrav1.MaasMachineSpec{Image: "custom/none"}, reason: infrav1.ImageNotFoundReason, call: imageList},
-		"static address taken": {spec: infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, reason: infrav1.StaticIPInUseReason, call: linking},
-		"a VM's address taken": {spec: withAddress(aVM, "10.77.0.2"), reason: infrav1.StaticIPInUseReason, call: linking},
+		"static address taken": {spec: infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, reason: infrav1.StaticIPInUseReason, call: inUse},
+		"a VM's address taken": {spec: withAddress(aVM, "10.77.0.2"), reason: infrav1.StaticIPInUseReason, call: inUse},
+		"taken meanwhile":      {spec: withAddress(infrav1.MaasMachineSpec{}, "10.77.0.50"), fault: taken, reason: infrav1.StaticIPInUseReason, call: linking},
+		"a VM's, meanwhile":    {spec: withAddress(aVM, "10.77.0.50"), fault: taken, reason: infrav1.StaticIPInUseReason, call: linking},
 	}
 	few := []string{"400", "403", "409", "no answer"}
 	refusing(all, "deploy", obstacle{call: onMachine("deploy")}, slices.Collect(maps.Keys(answers))...)
@@ -526,9 +532,9 @@ func TestThePaceOfRetriesIsAsDocumented(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPace(t, "")
 				p.meets(tc)
-				const watched = time.Hour / 2
-				most := most / 2
-				p.run(5*time.Minute, nil)
+				const watched = time.Hour / 5 // Then the machine is given back for a while.
+				most := most / 5
+				p.run(3*time.Minute, nil)
 				m := job{"MaasMachine", "m"}
 				sent, shown, looked := p.sent(tc.call), p.shown[m], p.looks[m]
 				p.run(watched, nil)
@@ -537,13 +543,13 @@ func TestThePaceOfRetriesIsAsDocumented(t *testing.T) {
 					t.Fatalf("the reason is %s, want %s: %s", got, tc.reason, conditions.GetMessage(now, infrav1.ReadyCondition))
 				}
 				if n := p.sent(tc.call) - sent; n > most || n < most/3 {
-					t.Errorf("MAAS got the call %d times in half an hour, and the documents say %d", n, most)
+					t.Errorf("MAAS got the call %d times in 12 minutes, and the documents say %d", n, most)
 				}
 				if n := p.shown[m] - shown; n > 2+tc.shows*most {
-					t.Errorf("the object changed %d times in half an hour, though nothing new is to be said: %s", n, conditions.GetMessage(now, infrav1.ReadyCondition))
+					t.Errorf("the object changed %d times in 12 minutes, though nothing new is to be said: %s", n, conditions.GetMessage(now, infrav1.ReadyCondition))
 				}
 				if n := p.looks[m] - looked; n > 2*int(watched/report.CapacityRetry) {
-					t.Errorf("it was reconciled %d times in half an hour", n)
+					t.Errorf("it was reconciled %d times in 12 minutes", n)
 				}
 			})
 		})
@@ -607,6 +613,33 @@ func TestIdleCostsOneListAMinute(t *testing.T) {
 			if key.Status != http.StatusOK {
 				t.Errorf("a call failed: %v", key)
 			}
+		}
+	})
+}
+
+// A keeper that rests is woken by what its own process puts into quarantine.
+func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, "")
+		p.meets(obstacle{})
+		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
+		counted := quarantine.NewMetric()
+		keeper := &quarantine.Keeper{Scopes: p.scopes, Interval: quarantine.Interval, Quarantined: counted}
+		keeper.Round(t.Context())
+		p.maas.ResetCalls()
+		keeper.Round(t.Context())
+		if n := p.maas.Calls().Total; n != 0 {
+			t.Errorf("nothing is in quarantine, and %d calls were made", n)
+		}
+		time.Sleep(time.Second) // On the fake clock.
+		service := p.scopes.Regions()[0].Machines.Quarantine
+		id := p.get("m").Spec.SystemID
+		if _, err := service.PutByHand(t.Context(), maas.Unrecorded("a test"), id, "a test", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		keeper.Round(t.Context())
+		if n := testutil.ToFloat64(counted); n != 1 {
+			t.Errorf("%v machines are in quarantine, want the one that was put there", n)
 		}
 	})
 }
