@@ -51,7 +51,6 @@ func (w *world) refusedBeforehand(m *infrav1.MaasMachine, reason string, words .
 func TestNoMachineIsTakenForWhatMAASRefusesAfterwards(t *testing.T) {
 	t.Parallel()
 	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
-	device := infrav1.LXDNetworkDevice{Name: "eth0", Subnet: "10.99.0.0/24"}
 	for name, tc := range map[string]struct {
 		spec   infrav1.MaasMachineSpec
 		reason string
@@ -62,15 +61,10 @@ func TestNoMachineIsTakenForWhatMAASRefusesAfterwards(t *testing.T) {
 		"an address of a machine":     {infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "machine"}},
 		"an address that is reserved": {infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "admin"}},
 		"an interface's subnet":       {infrav1.MaasMachineSpec{Interfaces: bond}, infrav1.NetworkDeviceInvalidReason, []string{"bond0", "10.99.0.0/24"}},
-		"a device's subnet": {
-			withSpec(vm, func(s *infrav1.MaasMachineSpec) {
-				s.LXDConfig = &infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: []infrav1.LXDNetworkDevice{device}}}
-			}), infrav1.NetworkDeviceInvalidReason, []string{"eth0", "10.99.0.0/24"},
-		},
-		"a VM's address": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.121" }), infrav1.StaticIPInUseReason, []string{"spec.staticIP"}},
-		"a pool":         {infrav1.MaasMachineSpec{ResourcePool: "cappi"}, infrav1.ResourcePoolNotFoundReason, []string{"spec.resourcePool", "cappi", "default"}},
-		"a zone":         {infrav1.MaasMachineSpec{FailureDomain: "zone-x"}, infrav1.ZonesNotFoundReason, []string{"zone-x", "zone-a"}},
-		"a tag":          {infrav1.MaasMachineSpec{Tags: []string{"fast"}}, infrav1.TagNotFoundReason, []string{"spec.tags", "fast"}},
+		"a VM's address":              {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.121" }), infrav1.StaticIPInUseReason, []string{"spec.staticIP"}},
+		"a pool":                      {infrav1.MaasMachineSpec{ResourcePool: "cappi"}, infrav1.ResourcePoolNotFoundReason, []string{"spec.resourcePool", "cappi", "default"}},
+		"a zone":                      {infrav1.MaasMachineSpec{FailureDomain: "zone-x"}, infrav1.ZonesNotFoundReason, []string{"zone-x", "zone-a"}},
+		"a tag":                       {infrav1.MaasMachineSpec{Tags: []string{"fast"}}, infrav1.TagNotFoundReason, []string{"spec.tags", "fast"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -48,7 +49,8 @@ func names(ctx context.Context, l *life) error {
 	return l.Machines.CheckNames(ctx, l.Constraints())
 }
 
-// connections checks the static address, and the subnets of the interfaces.
+// connections checks the static address, and the subnets of the interfaces of bare metal. For VMs, the choice of a host
+// names those that it lacks.
 func connections(ctx context.Context, l *life) error {
 	field, own := "spec.staticIP", ""
 	if l.MaasMachine.Spec.StaticIPPoolRef != nil {
@@ -57,7 +59,11 @@ func connections(ctx context.Context, l *life) error {
 	if l.maas != nil {
 		own = l.maas.SystemID
 	}
-	err := l.Machines.CheckNICs(ctx, l.NICs(l.MaasMachine.Status.StaticIP), own)
+	nics := l.NICs(l.MaasMachine.Status.StaticIP)
+	if l.IsLXD() {
+		nics = slices.DeleteFunc(nics, func(nic machine.NIC) bool { return nic.Address == "" })
+	}
+	err := l.Machines.CheckNICs(ctx, nics, own)
 	if address := (*machine.AddressError)(nil); errors.As(err, &address) {
 		return fmt.Errorf("%s: %w", field, err)
 	}
