@@ -408,7 +408,11 @@ func TestAVMHostOfTheNodesNameOnAnotherMachineStays(t *testing.T) {
 // MAAS shows it on another machine, and the key pair of the Node decides whose it is.
 func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
 	t.Parallel()
-	for name, isOurs := range map[string]bool{"ours": true, "another's": false} {
+	for name, test := range map[string]struct{ isOurs, otherKeys, otherNode bool }{
+		"ours":                      {isOurs: true},
+		"another's":                 {otherKeys: true},
+		"of an earlier Node's host": {otherNode: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, _ := hostWorld(t)
@@ -424,7 +428,11 @@ func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "capmaas-system", Name: infrav1.LXDKeysPrefix + node.Name}, Type: corev1.SecretTypeTLS,
 				Data: map[string][]byte{corev1.TLSCertKey: []byte(power.Certificate), corev1.TLSPrivateKeyKey: []byte(power.Key)},
 			}
-			if !isOurs {
+			keys.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+			if test.otherNode {
+				keys.OwnerReferences[0].UID = "another"
+			}
+			if test.otherKeys {
 				other := w.newKeys()
 				keys.Data = map[string][]byte{corev1.TLSCertKey: other.Certificate, corev1.TLSPrivateKeyKey: other.Key}
 			}
@@ -435,7 +443,7 @@ func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.retires(m)
-			if left := len(w.hosts()); (left == 0) != isOurs {
+			if left := len(w.hosts()); (left == 0) != test.isOurs {
 				t.Errorf("%d VM hosts are left in MAAS", left)
 			}
 		})

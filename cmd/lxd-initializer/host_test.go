@@ -543,6 +543,34 @@ func TestAVMHostOfTheNodesNameThatIsAnothersIsLeftAlone(t *testing.T) {
 	theirs.wantHost()
 }
 
+// Another machine gets the name of a Node that is gone, before its Secret is. The key pair in that is no proof then.
+func TestAVMHostOfAMachineThatHadTheNodesNameIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	former, n := b.newNode(), b.newNode()
+	former.settle(former.agent())
+	host, before := former.onlyHost(), former.secret().Data[corev1.TLSCertKey]
+	n.name, n.token = former.name, former.token
+	n.patchSecret(`{"metadata":{"ownerReferences":null}}`) // Otherwise it may go with the Node, now or later.
+	n.replaceNode("maas://zone-b/" + n.machine.SystemID)
+	b.region.ResetCalls()
+	if err := n.agent().pass(t.Context()); err == nil || !problemOf(err).permanent {
+		t.Errorf("the pass returned %v", err)
+	}
+	n.wantCondition(corev1.ConditionFalse, reasonVMHostNameTaken)
+	if writes := b.writes(); len(writes) > 0 {
+		t.Errorf("MAAS was asked to change something: %v", writes)
+	}
+	if after := n.secret(); string(after.Data[corev1.TLSCertKey]) == string(before) || after.OwnerReferences[0].UID != n.node().UID {
+		t.Error("the machine has the key pair of another one")
+	}
+	if err := b.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), host.ID); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(n.agent())
+	n.wantHost()
+}
+
 // The node has no provider ID, MAAS another address of it, and its key pair was lost: LXD still trusts the former one.
 func TestAVMHostWithAFormerKeyOfTheNodeIsTheNodes(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,8 @@ func (a *agent) secrets() typedcorev1.SecretInterface {
 
 func (a *agent) keysName() string { return secretPrefix + a.options.nodeName }
 
-// keepKeys reads the node's key pair from its Secret, or makes one and stores it there. An unusable Secret is replaced.
+// keepKeys reads the node's key pair from its Secret, or makes one and stores it there. A Secret that is unusable, or of
+// another machine that had the Node's name, is replaced.
 func (p *pass) keepKeys(ctx context.Context) error {
 	secret, err := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -42,17 +44,38 @@ func (p *pass) keepKeys(ctx context.Context) error {
 	}
 	p.secret, p.keys = secret, lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
 	if secret.Type != corev1.SecretTypeTLS || !usable(p.keys) {
-		p.event(corev1.EventTypeWarning, "KeyPairReplaced", "The key pair in Secret %s can't be used and is replaced", p.keysName())
-		if err := p.deleteSecret(ctx, secret); err != nil {
-			return err
-		}
-		return p.createKeys(ctx)
+		return p.replaceKeys(ctx, "can't be used")
 	}
 	if p.owned(secret) {
 		return nil
 	}
+	isHere, err := p.isTrusted(ctx)
+	if err != nil {
+		return err
+	}
+	if !isHere {
+		return p.replaceKeys(ctx, "is another machine's, whose Node had this name,")
+	}
 	secret.OwnerReferences = []metav1.OwnerReference{p.owner()}
 	return p.updateSecret(ctx)
+}
+
+func (p *pass) replaceKeys(ctx context.Context, why string) error {
+	p.event(corev1.EventTypeWarning, "KeyPairReplaced", "The key pair in Secret %s %s and is replaced", p.keysName(), why)
+	if err := p.deleteSecret(ctx, p.secret); err != nil {
+		return err
+	}
+	return p.createKeys(ctx)
+}
+
+// isTrusted reports whether the LXD on this node trusts the key pair already.
+func (p *pass) isTrusted(ctx context.Context) (bool, error) {
+	wanted, err := lxdnode.Fingerprint(p.keys.Certificate)
+	if err != nil {
+		return false, err
+	}
+	trusted, err := p.lxd.Earlier(ctx, func(string, string) bool { return true }, nil)
+	return slices.Contains(trusted, wanted), err
 }
 
 func (p *pass) updateSecret(ctx context.Context) (err error) {

@@ -212,7 +212,7 @@ func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hos
 	case len(on) > 0:
 		return "MAAS does not know its cores and memory yet"
 	case slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == node.name }):
-		return "MAAS shows its VM host on another machine: do interfaces of the nodes have one MAC address in common, as with Calico?"
+		return "MAAS shows a VM host of its name on another machine: it is another cluster's, or interfaces of the nodes have one MAC address in common, as with Calico"
 	}
 	return "not registered in MAAS yet"
 }

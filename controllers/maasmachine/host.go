@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -306,7 +307,9 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	n.certificate = string(keys.Data[corev1.TLSCertKey])
+	if isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == n.UID }; slices.ContainsFunc(keys.OwnerReferences, isOwner) {
+		n.certificate = string(keys.Data[corev1.TLSCertKey]) // Else it may be that of another machine, whose Node had this name.
+	}
 	return n, nil
 }
 
