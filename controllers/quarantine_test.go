@@ -5,15 +5,20 @@ package controllers
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +27,7 @@ import (
 	keeper "github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -231,5 +237,52 @@ func TestAQuarantinedMachineIsNoRoom(t *testing.T) {
 	w.eventually(template, "counted", func() bool { return template.Status.Room != nil && template.Status.Room.Machines != nil })
 	if room := template.Status.Room; room.Fits != 1 || room.Machines.CoolingDown != 1 || room.Machines.Ready != 1 {
 		t.Errorf("the room is %+v, %+v", room, room.Machines)
+	}
+}
+
+// A MAAS of somebody hangs: quarantines elsewhere end, VM hosts elsewhere are shown, and nothing waits for it.
+func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	var asked, ended atomic.Int32
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+		ended.Add(1)
+	}))
+	t.Cleanup(hangs.Close)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hangs", Namespace: w.namespace}, StringData: map[string]string{
+		scope.EndpointKey: hangs.URL + "/MAAS", scope.APIKeyKey: "a:b:c",
+	}}
+	w.create(secret)
+	other := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "hangs", Namespace: w.namespace}}
+	other.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: secret.Name}
+	w.await("its MAAS is used", other, func(ctx context.Context) bool {
+		_, err := w.scopes.Cluster(ctx, &clusterv1.Cluster{}, other)
+		return err == nil
+	})
+	t.Cleanup(func() { w.scopes.Release(other) })
+	w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
+	for _, m := range w.maas.Machines() {
+		if strings.HasPrefix(m.Hostname, "metal-") {
+			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
+		}
+	}
+	metric := keeper.NewMetric()
+	(&keeper.Keeper{Scopes: w.scopes, Quarantined: metric}).Round(t.Context())
+	if got := testutil.ToFloat64(metric); got != 2 {
+		t.Errorf("%v machines are in quarantine, want those of the MAAS that answers", got)
+	}
+	w.mirror(clock.RealClock{}, time.Minute).Sync(t.Context())
+	list := &infrav1.LXDHostList{}
+	if err := w.client.List(t.Context(), list, client.InNamespace(w.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		t.Error("the VM hosts of the MAAS that answers have no LXDHosts")
+	}
+	if asked.Load() == 0 || ended.Load() > 0 {
+		t.Errorf("the MAAS that hangs was asked %d times, and %d calls were waited for", asked.Load(), ended.Load())
 	}
 }

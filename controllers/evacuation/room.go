@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -17,6 +18,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
+
+// roomTimeout is how long a round waits for what one MAAS says of its hosts. After that, it does not ask it again: a round
+// is about the hosts of all.
+const roomTimeout = 15 * time.Second
 
 // successor is a VM that is to be placed, and has no place yet.
 type successor struct {
@@ -51,9 +56,17 @@ func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
 	if err != nil {
 		return err
 	}
+	if err := now.silent[s.Server()]; err != nil {
+		return err
+	}
 	wanted := lxd.Wanted{Spec: scope.VMSpec(v.maasMachine.Namespace, v.maasMachine.Spec), Peers: now.peers(v.maasMachine)}
 	service := s.Machines.LXD()
-	hosts, err := service.GetAvailableLXDHosts(ctx, wanted.Spec.Anywhere())
+	limited, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	hosts, err := service.GetAvailableLXDHosts(limited, wanted.Spec.Anywhere())
+	if limited.Err() != nil && err != nil {
+		now.silent[s.Server()] = err
+	}
 	if err != nil {
 		return err
 	}

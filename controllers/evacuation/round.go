@@ -22,6 +22,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -32,6 +33,8 @@ type round struct {
 	homes        map[client.ObjectKey]string // the MAAS of a Cluster, as far as it is known
 	// successors are VMs that are to be placed, and have no place yet.
 	successors []successor
+	// silent are the MAASes that did not say in time what room they have, and their errors.
+	silent map[guard.Server]error
 }
 
 // newRound reads the objects of this provider, from the cache: where a VM is does not change.
@@ -44,7 +47,7 @@ func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &round{maasMachines: machines.Items, homes: homes}
+	now := &round{maasMachines: machines.Items, homes: homes, silent: map[guard.Server]error{}}
 	for i := range now.maasMachines {
 		if m := &now.maasMachines[i]; isUnplaced(m) {
 			now.successors = append(now.successors, successor{maasMachine: m})

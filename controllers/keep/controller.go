@@ -29,6 +29,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -56,12 +57,13 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "keep")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("keep").
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged, predicate.GenerationChangedPredicate{}))).
 		WithOptions(options).
-		Complete(ctx, r)
+		Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of machines that are kept: %w", err)
 	}

@@ -30,8 +30,9 @@ import (
 )
 
 // apply makes the objects as MAAS has the VM hosts.
-func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, byMAAS map[string][]*scope.Region, own string) error {
+func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, regions []*scope.Region, own string) error {
 	seen := sightings(views, own)
+	m.proveOwners(ctx, there, seen, regions)
 	var errs []error
 	choices := map[string]choice{} // by MAAS and system id: a VM host that was registered anew
 	for _, host := range slices.Clone(there.hosts) {
@@ -49,19 +50,19 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
-		errs = append(errs, m.follow(ctx, there, s, views, byMAAS[s.where], choices[s.where+s.Host.SystemID]))
+		s.users = m.Scopes.NamespacesOf(slices.DeleteFunc(slices.Clone(regions), func(r *scope.Region) bool { return r.Where() != s.where }))
+		errs = append(errs, m.follow(ctx, there, s, views, choices[s.where+s.Host.SystemID]))
 	}
 	return kerrors.NewAggregate(errs)
 }
 
 // follow brings the object of a VM host to its place, and up to date. It stays as it is while MAAS does not prove whose the
 // VM host's machine is.
-func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views map[string]*view, regions []*scope.Region, chosen choice) error {
+func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) error {
 	var err error
-	if s.owner, err = m.ownerOf(ctx, there, s, regions); err != nil {
+	if s.owner, err = m.ownerOf(there, s); err != nil {
 		return fmt.Errorf("proving whose machine VM host %s is: %w", s.Name, err)
 	}
-	s.users = m.Scopes.NamespacesOf(regions)
 	host, err := m.ensure(ctx, there, s, views, chosen)
 	if err != nil || host == nil {
 		return err

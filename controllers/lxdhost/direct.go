@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -63,6 +64,7 @@ func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.R
 	if err != nil {
 		return lxdhost.Reading{}, err
 	}
+	guard.At(ctx, options.Server())
 	reading, err := r.Scopes.LXD.Read(ctx, options, r.Interval/2)
 	if err == nil {
 		showCertificate(&host.Status, options)

@@ -57,9 +57,11 @@ type Mirror struct {
 
 	// Of Start's goroutine.
 	round    int
-	known    map[string]*asked // by MAAS
+	rounds   scope.Rounds[*view]
+	known    map[string]asked // by MAAS
 	refusals map[client.ObjectKey]bool
 	proofs   map[claimed]proof
+	proving  scope.Rounds[map[claimed]proof]
 }
 
 // asked is what is known of one MAAS from earlier rounds.
@@ -110,49 +112,61 @@ func (m *Mirror) woken() chan struct{} {
 // Sync does one round. What fails is done in the next.
 func (m *Mirror) Sync(ctx context.Context) {
 	if m.known == nil {
-		m.known, m.refusals, m.proofs = map[string]*asked{}, map[client.ObjectKey]bool{}, map[claimed]proof{}
+		m.known, m.refusals, m.proofs = map[string]asked{}, map[client.ObjectKey]bool{}, map[claimed]proof{}
 	}
-	byMAAS, own := m.regions(ctx)
+	own := m.own(ctx)
 	there, err := readObjects(ctx, m.Client)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to read the objects of VM hosts")
 		return
 	}
-	views := map[string]*view{}
-	for _, where := range slices.Sorted(maps.Keys(byMAAS)) {
-		views[where] = m.look(ctx, where, byMAAS[where], there.mirrored(where))
-	}
-	m.round++
+	regions := m.Scopes.Regions()
+	views := m.views(ctx, regions, there)
 	if ctx.Err() != nil {
 		return
 	}
-	m.forget(there, byMAAS)
-	if err := m.apply(ctx, there, views, byMAAS, own); err != nil {
+	m.forget(there, regions)
+	if err := m.apply(ctx, there, views, regions, own); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to bring some LXDHosts up to date")
 	}
 }
 
-// regions returns the regions in use by MAAS, and which MAAS is that of the manager's own credentials.
-func (m *Mirror) regions(ctx context.Context) (byMAAS map[string][]*scope.Region, own string) {
+// own returns which MAAS is that of the manager's own credentials; "" if it has none.
+func (m *Mirror) own(ctx context.Context) string {
 	region, err := m.Scopes.Own()
 	var none *scope.CredentialsError
 	if err != nil && !errors.As(err, &none) {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to use the manager's own MAAS")
 	}
-	if err == nil {
-		own = region.Where()
+	if err != nil {
+		return ""
 	}
-	byMAAS = map[string][]*scope.Region{}
-	for _, region := range m.Scopes.Regions() {
-		byMAAS[region.Where()] = append(byMAAS[region.Where()], region)
+	return region.Where()
+}
+
+// views asks all MAASes at the same time, and returns what they show. One that takes long is missing: its objects stay.
+func (m *Mirror) views(ctx context.Context, regions []*scope.Region, there *existing) map[string]*view {
+	known, mirrored, round := map[string]asked{}, map[string][]int{}, m.round
+	for _, region := range regions {
+		where := region.Where()
+		known[where], mirrored[where] = m.of(where), there.mirrored(where)
 	}
-	return byMAAS, own
+	m.round++
+	views := map[string]*view{}
+	answers := m.rounds.Ask(ctx, regions, func(ctx context.Context, regions []*scope.Region) *view {
+		where := regions[0].Where()
+		return m.look(ctx, known[where], round, regions, mirrored[where])
+	})
+	for server, v := range answers {
+		views[server.Address()], m.known[server.Address()] = v, v.asked
+	}
+	return views
 }
 
 // view is what one MAAS showed in this round.
 type view struct {
-	hosts    map[int]maas.VMHost // by id
-	machines map[string]*maas.Machine
+	asked
+	hosts map[int]maas.VMHost // by id
 	// complete: no identity sees another VM host.
 	complete bool
 	// gone: this MAAS has no VM hosts any more.
@@ -163,16 +177,16 @@ type view struct {
 
 // look lists the VM hosts of a MAAS with one identity, another one in each round: some may see more than others. Only
 // if a VM host is missing that has an object, all are asked.
-func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region, mirrored []int) *view {
-	known, v := m.of(where), &view{hosts: map[int]maas.VMHost{}, complete: true}
-	problem := ""
+func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*scope.Region, mirrored []int) *view {
+	v := &view{asked: before, hosts: map[int]maas.VMHost{}, complete: true}
+	v.problem = ""
 	for i := range regions {
-		hosts, err := m.list(ctx, known, regions[(m.round+i)%len(regions)])
+		hosts, err := m.list(ctx, &v.asked, regions[(round+i)%len(regions)])
 		if err != nil {
-			v.complete, v.gone, problem = false, v.gone || errors.Is(err, maas.Gone), err.Error()
+			v.complete, v.gone, v.problem = false, v.gone || errors.Is(err, maas.Gone), err.Error()
 			continue
 		}
-		known.answered = m.Clock.Now()
+		v.answered = m.Clock.Now()
 		for _, host := range hosts {
 			if _, listed := v.hosts[host.ID]; host.Type == maas.VMHostTypeLXD && (listed || len(v.hosts) < maxVMHosts) {
 				v.hosts[host.ID] = host
@@ -182,12 +196,11 @@ func (m *Mirror) look(ctx context.Context, where string, regions []*scope.Region
 			break
 		}
 	}
-	if problem != "" && problem != known.problem && !v.gone && ctx.Err() == nil {
-		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", where, "error", problem)
+	if v.problem != "" && v.problem != before.problem && !v.gone && ctx.Err() == nil {
+		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", regions[0].Where(), "error", v.problem)
 	}
-	known.problem, v.machines = problem, known.machines
-	known.empty = (problem == "" || v.gone) && len(v.hosts) == 0 && len(mirrored) == 0
-	v.overdue = m.Clock.Since(known.answered) > patience
+	v.empty = (v.problem == "" || v.gone) && len(v.hosts) == 0 && len(mirrored) == 0
+	v.overdue = m.Clock.Since(v.answered) > patience
 	return v
 }
 
@@ -216,16 +229,17 @@ func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (
 }
 
 // forget forgets the MAASes that nobody uses any more.
-func (m *Mirror) forget(there *existing, byMAAS map[string][]*scope.Region) {
-	maps.DeleteFunc(m.known, func(where string, _ *asked) bool {
-		return len(byMAAS[where]) == 0 && len(there.mirrored(where)) == 0
+func (m *Mirror) forget(there *existing, regions []*scope.Region) {
+	maps.DeleteFunc(m.known, func(where string, _ asked) bool {
+		isUsed := slices.ContainsFunc(regions, func(region *scope.Region) bool { return region.Where() == where })
+		return !isUsed && len(there.mirrored(where)) == 0
 	})
 }
 
 // of returns what is known of a MAAS. One that is new counts as asked now.
-func (m *Mirror) of(where string) *asked {
-	if m.known[where] == nil {
-		m.known[where] = &asked{answered: m.Clock.Now()}
+func (m *Mirror) of(where string) asked {
+	if _, known := m.known[where]; !known {
+		m.known[where] = asked{answered: m.Clock.Now()}
 	}
 	return m.known[where]
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,38 +29,74 @@ type claimed struct {
 	systemID string
 }
 
+func claimedOf(s *sighting) claimed { return claimed{s.where, s.ID, s.Host.SystemID} }
+
 // proof is what MAAS said of such claims.
 type proof struct {
 	owner  types.UID // "": it is none of them.
 	claims string
 	at     time.Time
+	err    error // why MAAS did not say
 }
 
-// ownerOf returns the MaasMachine that MAAS proves to be the machine that a VM host runs on; nil if there is none. What
-// objects say is only a claim. MAAS is asked when the claims change; a claim that it has refused, now and then.
-func (m *Mirror) ownerOf(ctx context.Context, there *existing, s *sighting, regions []*scope.Region) (*infrav1.MaasMachine, error) {
-	key, claims := claimed{s.where, s.ID, s.Host.SystemID}, there.claimsOf(s)
-	if len(claims) == 0 {
-		delete(m.proofs, key)
-		return nil, nil
-	}
-	known := m.proofs[key]
-	if at := slices.IndexFunc(claims, func(c *infrav1.MaasMachine) bool { return c.UID == known.owner }); at >= 0 {
+// errUnproven means that MAAS has not been asked, or has not answered yet.
+var errUnproven = errors.New("MAAS has not answered yet")
+
+// ownerOf returns the MaasMachine that MAAS has proven to be the machine that a VM host runs on; nil if there is none. What
+// objects say is only a claim.
+func (m *Mirror) ownerOf(there *existing, s *sighting) (*infrav1.MaasMachine, error) {
+	claims, known := there.claimsOf(s), m.proofs[claimedOf(s)]
+	at := slices.IndexFunc(claims, func(c *infrav1.MaasMachine) bool { return c.UID == known.owner })
+	switch {
+	case at >= 0:
 		return claims[at], nil
-	}
-	now := proof{claims: namesOf(claims), at: m.Clock.Now()}
-	if known.claims == now.claims && now.at.Sub(known.at) < machinesMaxAge {
+	case len(claims) == 0:
 		return nil, nil
+	case known.err != nil:
+		return nil, known.err
+	case known.claims != namesOf(claims):
+		return nil, errUnproven
 	}
-	owner, err := m.prove(ctx, s, claims, regions)
-	if err != nil {
-		return nil, err
+	return nil, nil
+}
+
+// isProven reports whether MAAS need not be asked again: the claims have changed, or it refused them a while ago.
+func (m *Mirror) isProven(s *sighting, claims []*infrav1.MaasMachine) bool {
+	known := m.proofs[claimedOf(s)]
+	if slices.ContainsFunc(claims, func(c *infrav1.MaasMachine) bool { return c.UID == known.owner }) {
+		return true
 	}
-	if owner != nil {
-		now.owner = owner.UID
+	return known.err == nil && known.claims == namesOf(claims) && m.Clock.Since(known.at) < machinesMaxAge
+}
+
+// question is for the MAAS that shows a VM host: whose is its machine?
+type question struct {
+	*sighting
+	claims []*infrav1.MaasMachine
+}
+
+// proveOwners asks all MAASes at the same time whose the machines of their VM hosts are, where that is not known.
+func (m *Mirror) proveOwners(ctx context.Context, there *existing, seen []*sighting, regions []*scope.Region) {
+	questions, now := map[string][]question{}, m.Clock.Now()
+	for _, s := range seen {
+		switch claims := there.claimsOf(s); {
+		case len(claims) == 0:
+			delete(m.proofs, claimedOf(s))
+		case !m.isProven(s, claims):
+			questions[s.where] = append(questions[s.where], question{s, claims})
+		}
 	}
-	m.proofs[key] = now
-	return owner, nil
+	asked := slices.DeleteFunc(slices.Clone(regions), func(r *scope.Region) bool { return len(questions[r.Where()]) == 0 })
+	answers := m.proving.Ask(ctx, asked, func(ctx context.Context, regions []*scope.Region) map[claimed]proof {
+		proofs := map[claimed]proof{}
+		for _, q := range questions[regions[0].Where()] {
+			proofs[claimedOf(q.sighting)] = m.prove(ctx, q, now, regions)
+		}
+		return proofs
+	})
+	for _, proofs := range answers {
+		maps.Copy(m.proofs, proofs)
+	}
 }
 
 func namesOf(claims []*infrav1.MaasMachine) string {
@@ -72,16 +109,22 @@ func namesOf(claims []*infrav1.MaasMachine) string {
 }
 
 // prove asks the MAAS that shows a VM host whose machine it runs on, with one identity after the other: some see less.
-func (m *Mirror) prove(ctx context.Context, s *sighting, claims []*infrav1.MaasMachine, regions []*scope.Region) (*infrav1.MaasMachine, error) {
+func (m *Mirror) prove(ctx context.Context, q question, now time.Time, regions []*scope.Region) proof {
+	found := proof{claims: namesOf(q.claims), at: now}
 	var errs []error
 	for _, region := range regions {
-		owner, err := m.proveIn(ctx, region, s.Host.SystemID, claims)
-		if err == nil {
-			return owner, nil
+		owner, err := m.proveIn(ctx, region, q.Host.SystemID, q.claims)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		if owner != nil {
+			found.owner = owner.UID
+		}
+		return found
 	}
-	return nil, errors.Join(errs...)
+	found.err = errors.Join(errs...)
+	return found
 }
 
 // proveIn finds the claim that MAAS has noted on the machine, and has it proven by who acquired the machine.

@@ -7,6 +7,8 @@ package orphanaudit
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -85,45 +88,105 @@ func (a *Auditor) Audit(ctx context.Context) {
 	if a.watchlist == nil {
 		a.watchlist = orphans.NewWatchlist(a.SettleTime)
 	}
-	findings, clusters, err := a.audit(ctx)
+	found := a.audit(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	a.log(ctx, err)
-	ripe := a.watchlist.Update(a.Clock.Now(), findings, err == nil)
+	a.log(ctx, kerrors.NewAggregate(found.errs))
+	ripe := a.watchlist.Update(a.Clock.Now(), found.findings, found.isUnread)
 	for i := range ripe {
-		a.report(ctx, ripe[i], clusters)
+		a.report(ctx, ripe[i], found.clusters)
 	}
 	a.watchlist.Reported(ripe)
 	a.count()
 }
 
-// audit lists the machines of each MAAS, then reads the objects in Kubernetes.
-func (a *Auditor) audit(ctx context.Context) ([]orphans.Finding, []infrav1.MaasCluster, error) {
+// audit is what one audit found.
+type audit struct {
+	findings []orphans.Finding
+	clusters []infrav1.MaasCluster
+	// read are the MAASes that told all. missing means that there are others, of which only the users are known.
+	read    map[guard.Server]bool
+	missing bool
+	errs    []error
+}
+
+// isUnread reports whether a MAAS, if it is used, may have more than was found.
+func (a *audit) isUnread(server guard.Server) bool {
+	told, isUsed := a.read[server]
+	return (isUsed && !told) || (!isUsed && a.missing)
+}
+
+// fail records that a MAAS did not tell all.
+func (a *audit) fail(server guard.Server, err error) {
+	a.read[server] = false
+	a.errs = append(a.errs, err)
+}
+
+// audit lists the machines of each MAAS, of all at the same time, then reads the objects in Kubernetes.
+func (a *Auditor) audit(ctx context.Context) *audit {
 	regions, errs := a.regions(ctx)
-	read := map[*scope.Region][]*maas.Machine{}
-	for region := range regions {
-		machines, err := region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		read[region] = machines
-	}
+	now := &audit{read: map[guard.Server]bool{}, missing: len(errs) > 0, errs: errs}
+	lists := ask(ctx, now, slices.Collect(maps.Keys(regions)), func(ctx context.Context, region *scope.Region) ([]*maas.Machine, error) {
+		return region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
+	})
 	claims, clusters, err := ReadClaims(ctx, a.Client, a.ManagementID, a.Namespace)
 	if err != nil {
-		return nil, nil, err
+		return &audit{missing: true, errs: []error{err}}
 	}
-	var findings []orphans.Finding
-	for region, machines := range read {
-		recorded, err := a.recorded(ctx, region, a.ours(claims.Audit(machines), clusters))
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	now.clusters = clusters
+	found := map[*scope.Region][]orphans.Finding{}
+	for region, machines := range lists {
+		found[region] = a.ours(region, claims.Audit(machines), clusters)
+	}
+	recorded := ask(ctx, now, slices.Collect(maps.Keys(found)), func(ctx context.Context, region *scope.Region) ([]orphans.Finding, error) {
+		return a.recorded(ctx, region, found[region])
+	})
+	for _, findings := range recorded {
+		now.findings = append(now.findings, findings...)
+	}
+	return now
+}
+
+// answer is what one identity was told.
+type answer[T any] struct {
+	region *scope.Region
+	value  T
+	err    error
+}
+
+// ask asks for something as each identity, and returns what was answered. The identities of one MAAS ask one after the
+// other.
+func ask[T any](
+	ctx context.Context, now *audit, regions []*scope.Region, call func(context.Context, *scope.Region) (T, error),
+) map[*scope.Region]T {
+	all := scope.AskAll(ctx, regions, func(ctx context.Context, regions []*scope.Region) (answers []answer[T]) {
+		for _, region := range regions {
+			value, err := call(ctx, region)
+			answers = append(answers, answer[T]{region, value, err})
 		}
-		findings = append(findings, recorded...)
+		return answers
+	})
+	values := map[*scope.Region]T{}
+	for _, region := range regions {
+		server := region.Server()
+		if _, before := now.read[server]; !before {
+			now.read[server] = true
+		}
+		if _, answered := all[server]; !answered && now.read[server] {
+			now.fail(server, fmt.Errorf("MAAS at %s did not list its machines in time", server.Address()))
+		}
 	}
-	return findings, clusters, kerrors.NewAggregate(errs)
+	for server, answers := range all {
+		for _, a := range answers {
+			if a.err != nil {
+				now.fail(server, a.err)
+				continue
+			}
+			values[a.region] = a.value
+		}
+	}
+	return values
 }
 
 // recorded asks MAAS who acquired the machines, if any of them was not reported before.
@@ -171,15 +234,23 @@ func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error)
 	return regions, errs
 }
 
-// ours drops the orphans of clusters that another manager reconciles.
-func (a *Auditor) ours(findings []orphans.Finding, clusters []infrav1.MaasCluster) []orphans.Finding {
+// ours drops the orphans of clusters that another manager reconciles, and of those that have their machines in another
+// MAAS: this one may be a copy of it, or lie.
+func (a *Auditor) ours(region *scope.Region, findings []orphans.Finding, clusters []infrav1.MaasCluster) []orphans.Finding {
 	var list []orphans.Finding
 	for _, f := range findings {
-		if c := clusterOf(f, clusters); c == nil || objects.Watched(c, a.WatchFilter) {
+		f.Server = region.Server()
+		if c := clusterOf(f, clusters); c == nil || (objects.Watched(c, a.WatchFilter) && mayBeIn(c, region)) {
 			list = append(list, f)
 		}
 	}
 	return list
+}
+
+// mayBeIn reports whether a cluster may have its machines in a MAAS.
+func mayBeIn(c *infrav1.MaasCluster, region *scope.Region) bool {
+	where, _, _ := strings.Cut(c.Annotations[infrav1.MAASAnnotation], "#")
+	return where == "" || where == region.Where()
 }
 
 // clusterOf returns nil if the MaasCluster is gone.

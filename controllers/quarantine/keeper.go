@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -36,9 +37,15 @@ type Keeper struct {
 	Quarantined prometheus.Gauge
 
 	// Of Start's goroutine.
-	counts   map[string]int       // by MAAS
-	problems map[string]string    // by MAAS: why the last round failed
-	empty    map[string]time.Time // by MAAS: when a round found nothing to keep there
+	rounds scope.Rounds[found]
+	known  map[guard.Server]found // Not changed: each round makes another.
+}
+
+// found is what a round found in one MAAS.
+type found struct {
+	count   int       // of the machines in quarantine, as far as MAAS told
+	problem string    // why the round failed
+	empty   time.Time // when there was nothing to keep
 }
 
 // NewMetric makes the metric of the Keeper.
@@ -59,47 +66,36 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Round looks at every MAAS once. What fails is done in the next round.
+// Round looks at every MAAS once, at the same time. What fails, or takes long, is done in a later round.
 func (k *Keeper) Round(ctx context.Context) {
-	byMAAS := map[string][]*scope.Region{}
-	for _, region := range k.Scopes.Regions() {
-		byMAAS[region.Where()] = append(byMAAS[region.Where()], region)
+	regions, before, now := k.Scopes.Regions(), k.known, map[guard.Server]found{}
+	answers := k.rounds.Ask(ctx, regions, func(ctx context.Context, regions []*scope.Region) found {
+		return k.look(ctx, before[regions[0].Server()], regions)
+	})
+	if ctx.Err() != nil {
+		return
 	}
-	counts, problems, empty, total := map[string]int{}, map[string]string{}, map[string]time.Time{}, 0
-	for where, regions := range byMAAS {
-		if k.rests(where, regions) {
-			empty[where] = k.empty[where]
-			continue
+	for _, region := range regions {
+		server := region.Server()
+		now[server] = before[server]
+		if answer, answered := answers[server]; answered {
+			now[server] = answer
 		}
-		began := time.Now()
-		n, err := k.look(ctx, regions)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			problems[where] = err.Error()
-			if k.problems[where] != problems[where] {
-				ctrl.LoggerFrom(ctx).Info("Failed to end quarantines; trying again", "maas", where, "error", problems[where])
-			}
-		}
-		if n == nothing {
-			empty[where], n = began, 0
-		}
-		if n == unknown {
-			n = k.counts[where]
-		}
-		counts[where] = n
-		total += n
 	}
-	k.counts, k.problems, k.empty = counts, problems, empty
+	total := 0
+	for server, at := range now {
+		if total += at.count; at.problem != "" && at.problem != before[server].problem {
+			ctrl.LoggerFrom(ctx).Info("Failed to end quarantines; trying again", "maas", server.Address(), "error", at.problem)
+		}
+	}
+	k.known = now
 	k.Quarantined.Set(float64(total))
 }
 
 // rests reports whether nothing was to be kept in a MAAS a while ago, and nothing was put there since.
-func (k *Keeper) rests(where string, regions []*scope.Region) bool {
-	found := k.empty[where]
-	return time.Since(found) < rest*k.Interval && !slices.ContainsFunc(regions, func(region *scope.Region) bool {
-		return region.Machines.Quarantine.Written().After(found)
+func (k *Keeper) rests(before found, regions []*scope.Region) bool {
+	return time.Since(before.empty) < rest*k.Interval && !slices.ContainsFunc(regions, func(region *scope.Region) bool {
+		return region.Machines.Quarantine.Written().After(before.empty)
 	})
 }
 
@@ -110,14 +106,29 @@ const (
 	nothing = -2
 )
 
-// look ends the quarantines in one MAAS with the first identity that may do so, and returns how many are left.
-func (k *Keeper) look(ctx context.Context, regions []*scope.Region) (left int, err error) {
+// look ends the quarantines in one MAAS with the first identity that may do so.
+func (k *Keeper) look(ctx context.Context, before found, regions []*scope.Region) found {
+	if k.rests(before, regions) {
+		return before
+	}
+	began, left, now := time.Now(), unknown, found{count: before.count}
+	var err error
 	for _, region := range regions {
 		if left, err = k.tend(ctx, region); err == nil {
 			break
 		}
 	}
-	return left, err
+	if err != nil {
+		now.problem = err.Error()
+	}
+	switch left {
+	case unknown:
+	case nothing:
+		now.count, now.empty = 0, began
+	default:
+		now.count = left
+	}
+	return now
 }
 
 func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err error) {

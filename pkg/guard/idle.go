@@ -24,6 +24,21 @@ func Idle(ctx context.Context) (resume func()) {
 	return func() {}
 }
 
+type serverKey struct{}
+
+// WithServer returns a context whose user's next waits are for a server, as at is told: see At.
+func WithServer(ctx context.Context, at func(Server)) context.Context {
+	return context.WithValue(ctx, serverKey{}, at)
+}
+
+// At tells that the user of the context waits for a server from now on. Who shares workers does not give all of them to
+// those who wait for one server.
+func At(ctx context.Context, server Server) {
+	if at, ok := ctx.Value(serverKey{}).(func(Server)); ok {
+		at(server)
+	}
+}
+
 // Lock is a mutex that is held during calls. Waiting for it respects the context and frees the worker. Make it with
 // NewLock.
 type Lock struct{ held chan struct{} }

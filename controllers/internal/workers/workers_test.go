@@ -4,11 +4,14 @@ package workers
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -82,5 +85,111 @@ func TestReconcilesThatWaitForEachOtherEnd(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	})
+}
+
+// Whatever waits for one server, or for a few, there is a place for who waits for another.
+func TestWhoWaitsForOneServerLeavesPlacesForAnother(t *testing.T) {
+	for name, slow := range map[string]int{"one slow server": 1, "several slow servers": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var waiting, asked atomic.Int32
+				release := make(chan struct{})
+				options := controller.Options{MaxConcurrentReconciles: 2}
+				r := Limit(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+					guard.At(ctx, guard.ServerAt(request.Namespace, nil))
+					defer guard.Idle(ctx)()
+					if ctx.Err() != nil {
+						return reconcile.Result{}, ctx.Err()
+					}
+					if request.Namespace == "good" {
+						asked.Add(1)
+						return reconcile.Result{}, nil
+					}
+					waiting.Add(1)
+					<-release
+					return reconcile.Result{}, nil
+				}), &options)
+				var all sync.WaitGroup
+				var sentAway atomic.Int32
+				reconcileIn := func(namespace string) {
+					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace}})
+					if err != nil {
+						t.Errorf("%s: %v", namespace, err)
+					}
+					if result.RequeueAfter > 0 {
+						sentAway.Add(1)
+					}
+				}
+				for n := range slow {
+					for range options.MaxConcurrentReconciles {
+						all.Go(func() { reconcileIn(fmt.Sprint("slow-", n)) })
+						synctest.Wait()
+					}
+				}
+				if got, want := int(waiting.Load()+sentAway.Load()), slow*options.MaxConcurrentReconciles; got != want || sentAway.Load() == 0 {
+					t.Errorf("%d wait or come back later, %d of them later; want %d", got, sentAway.Load(), want)
+				}
+				if got := int(waiting.Load()); got >= maxWaiting {
+					t.Errorf("%d wait for slow servers, which are all places", got)
+				}
+				before := sentAway.Load()
+				reconcileIn("good")
+				if asked.Load() != 1 || sentAway.Load() != before {
+					t.Error("a reconcile that waits for another server found no place")
+				}
+				close(release)
+				all.Wait()
+				reconcileIn("slow-0")
+				if sentAway.Load() != before {
+					t.Error("the places are not free again")
+				}
+			})
+		})
+	}
+}
+
+// A reconcile that got a place keeps it: it is not ended half done.
+func TestAReconcileThatHasAPlaceKeepsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		options := controller.Options{MaxConcurrentReconciles: 2}
+		first, second, others := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		r := Limit(reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			guard.At(ctx, guard.ServerAt("slow", nil))
+			resume := guard.Idle(ctx)
+			if request.Name != "first" {
+				<-others
+				resume()
+				return reconcile.Result{}, nil
+			}
+			<-first
+			resume()
+			resume = guard.Idle(ctx)
+			<-second
+			resume()
+			return reconcile.Result{}, ctx.Err()
+		}), &options)
+		done := make(chan reconcile.Result, 1)
+		go func() {
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "first"}})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- result
+		}()
+		synctest.Wait()
+		var all sync.WaitGroup
+		for range maxWaiting {
+			all.Go(func() { _, _ = r.Reconcile(t.Context(), reconcile.Request{}) })
+		}
+		synctest.Wait()
+		close(first)
+		synctest.Wait()
+		close(second)
+		if result := <-done; result.RequeueAfter != 0 {
+			t.Error("a reconcile that had a place was ended, because many others wait")
+		}
+		close(others)
+		all.Wait()
 	})
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
 // Finding is a machine that is ours and that nothing claims.
 type Finding struct {
+	// Server is the MAAS that shows the machine; none if there is only one.
+	Server  guard.Server
 	Machine *maas.Machine
 	// OwnerID is the cluster's; Cluster is nil if its MaasCluster no longer exists.
 	OwnerID string

@@ -7,13 +7,15 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Watchlist keeps the findings of one audit for the next: a machine is an orphan only if it was one in two audits that
 // are at least the settle time apart, and in all audits between. It is not safe for concurrent use.
 type Watchlist struct {
 	settle time.Duration
-	seen   map[string]sighting
+	seen   map[guard.Key]sighting
 }
 
 type sighting struct {
@@ -22,20 +24,21 @@ type sighting struct {
 	reported bool
 }
 
+// key is the machine's: another MAAS can show the same id.
+func (f *Finding) key() guard.Key { return f.Server.Key(f.Machine.SystemID) }
+
 // NewWatchlist makes an empty one.
 func NewWatchlist(settle time.Duration) *Watchlist {
-	return &Watchlist{settle: settle, seen: map[string]sighting{}}
+	return &Watchlist{settle: settle, seen: map[guard.Key]sighting{}}
 }
 
-// Update takes in the findings of an audit, and returns those that are ripe for a report and not reported yet. With
-// complete false some MAAS could not be read: findings that are missing then are kept.
-func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ripe []Finding) {
-	next := map[string]sighting{}
-	if !complete {
-		maps.Copy(next, w.seen)
-	}
+// Update takes in the findings of an audit, and returns those that are ripe for a report and not reported yet. Findings of a
+// MAAS that could not be read are kept.
+func (w *Watchlist) Update(now time.Time, findings []Finding, isUnread func(guard.Server) bool) (ripe []Finding) {
+	next := maps.Clone(w.seen)
+	maps.DeleteFunc(next, func(machine guard.Key, _ sighting) bool { return !isUnread(machine.Server()) })
 	for _, f := range findings {
-		old, again := w.seen[f.Machine.SystemID]
+		old, again := w.seen[f.key()]
 		s := sighting{Finding: f, since: now}
 		if again && old.Doubt == f.Doubt && old.OwnerID == f.OwnerID {
 			s.since, s.reported = old.since, old.reported
@@ -43,7 +46,7 @@ func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ri
 		if again && !s.reported && now.Sub(s.since) >= w.settle {
 			ripe = append(ripe, f)
 		}
-		next[f.Machine.SystemID] = s
+		next[f.key()] = s
 	}
 	w.seen = next
 	return ripe
@@ -52,15 +55,15 @@ func (w *Watchlist) Update(now time.Time, findings []Finding, complete bool) (ri
 // Reported records that these need not be reported again while they stay as they are.
 func (w *Watchlist) Reported(findings []Finding) {
 	for _, f := range findings {
-		s := w.seen[f.Machine.SystemID]
+		s := w.seen[f.key()]
 		s.reported = true
-		w.seen[f.Machine.SystemID] = s
+		w.seen[f.key()] = s
 	}
 }
 
 // Knows reports whether all of these were reported before.
 func (w *Watchlist) Knows(findings []Finding) bool {
-	return !slices.ContainsFunc(findings, func(f Finding) bool { return !w.seen[f.Machine.SystemID].reported })
+	return !slices.ContainsFunc(findings, func(f Finding) bool { return !w.seen[f.key()].reported })
 }
 
 // Orphans returns all findings that were reported and still exist, sorted by hostname.

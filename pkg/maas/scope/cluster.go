@@ -113,7 +113,7 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 	if home := maasCluster.Annotations[infrav1.MAASAnnotation]; home != "" && home != homeOf(config) && config.Validate() == nil {
 		return nil, &ElsewhereError{Source: source, Home: home, There: homeOf(config)}
 	}
-	return f.scope(config, source, cluster, maasCluster)
+	return f.scope(ctx, config, source, cluster, maasCluster)
 }
 
 // Anywhere makes the scope of a cluster with the MAAS of its credentials, even if that is another MAAS. It is for
@@ -123,14 +123,17 @@ func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maas
 	if err != nil {
 		return nil, err
 	}
-	return f.scope(config, source, cluster, maasCluster)
+	return f.scope(ctx, config, source, cluster, maasCluster)
 }
 
-func (f *Factory) scope(config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+func (f *Factory) scope(
+	ctx context.Context, config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (*Cluster, error) {
 	region, err := f.use(config, source, client.ObjectKeyFromObject(maasCluster))
 	if err != nil {
 		return nil, err
 	}
+	guard.At(ctx, region.server)
 	return &Cluster{
 		Region: region, Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config), client: f.Client, managementID: f.ManagementID,
 	}, nil

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -236,6 +237,9 @@ func (f *Factory) NamespacesOf(regions []*Region) []string {
 	slices.Sort(namespaces)
 	return slices.Compact(namespaces)
 }
+
+// Server is the MAAS: regions with the same value are one MAAS, as several identities see it.
+func (r *Region) Server() guard.Server { return r.server }
 
 // Where is how objects record the MAAS: regions with the same value are one MAAS, as several identities see it.
 func (r *Region) Where() string { return r.server.Address() }

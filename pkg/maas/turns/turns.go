@@ -111,6 +111,7 @@ func (t *Turns) Take(ctx context.Context, server guard.Server, at Line, rank Ran
 	if err != nil || w == nil {
 		return done, err
 	}
+	guard.At(ctx, key.Server())
 	defer guard.Idle(ctx)()
 	patience := time.NewTimer(maxWait)
 	defer patience.Stop()
