@@ -58,24 +58,24 @@ func TestATenantWhoClaimsAVMHostGetsNoLXDHost(t *testing.T) {
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
 	w.provisioned(w.newCluster())
-	real := w.lxdHost(w.hostName("lxd-a"))
-	w.hostSays(real, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	theirs := w.lxdHost(w.hostName("lxd-a"))
+	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	labels := map[string]string{clusterv1.ClusterNameLabel: "evil"}
 	w.create(&infrav1.MaasCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "evil", Namespace: w.second, Labels: labels, Annotations: map[string]string{
-			infrav1.MAASAnnotation: real.Annotations[infrav1.MAASAnnotation] + "#00000000", infrav1.OwnerIDAnnotation: "abcdefghijkl",
+			infrav1.MAASAnnotation: theirs.Annotations[infrav1.MAASAnnotation] + "#00000000", infrav1.OwnerIDAnnotation: "abcdefghijkl",
 		}},
 		Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.sim", CredentialsRef: &infrav1.LocalObjectReference{Name: "none"}},
 	})
 	claim := &infrav1.MaasMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: "evil-0", Namespace: w.second, Labels: labels},
-		Spec:       infrav1.MaasMachineSpec{Image: "ubuntu/jammy", SystemID: real.Spec.VMHost.SystemID},
+		Spec:       infrav1.MaasMachineSpec{Image: "ubuntu/jammy", SystemID: theirs.Spec.VMHost.SystemID},
 	}
 	w.create(claim)
 	w.patchStatus(claim, func() {
 		conditions.Set(claim, metav1.Condition{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: "Deployed"})
 	})
-	w.staysInPlace(real, w.second)
+	w.staysInPlace(theirs, w.second)
 	vm := w.newMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
 	w.deployed(vm)
 }
@@ -86,20 +86,20 @@ func TestATenantWithAMAASThatShowsAVMHostGetsNoLXDHostOfIt(t *testing.T) {
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
 	w.provisioned(w.newCluster())
-	real := w.lxdHost(w.hostName("lxd-a"))
-	w.hostSays(real, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	theirs := w.lxdHost(w.hostName("lxd-a"))
+	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 
 	evil := *w
 	evil.namespace = w.second
 	evil.region, _, _ = strings.Cut(strings.Replace(evil.region, "vm_hosts:", "  - {names: [metal-c], zone: zone-c, cores: 8, memory: 16384, disks: [100]}\nunused:", 1), "unused:")
 	evil.maasURL = evil.startMAAS()
 	evil.createCredentials()
-	if id := evil.named("metal-c"); id != real.Spec.VMHost.SystemID {
-		t.Fatalf("the simulator gave the tenant's machine the id %s, and not %s", id, real.Spec.VMHost.SystemID)
+	if id := evil.named("metal-c"); id != theirs.Spec.VMHost.SystemID {
+		t.Fatalf("the simulator gave the tenant's machine the id %s, and not %s", id, theirs.Spec.VMHost.SystemID)
 	}
 	cluster := evil.newCluster()
 	evil.provisioned(cluster)
-	claim := evil.newMachine("evil-0", false, infrav1.MaasMachineSpec{SystemID: real.Spec.VMHost.SystemID})
+	claim := evil.newMachine("evil-0", false, infrav1.MaasMachineSpec{SystemID: theirs.Spec.VMHost.SystemID})
 	evil.deployed(claim)
 	evil.patch(evil.cluster, func() { paused := true; evil.cluster.Spec.Paused = &paused })
 	for _, object := range []interface {
@@ -109,9 +109,9 @@ func TestATenantWithAMAASThatShowsAVMHostGetsNoLXDHostOfIt(t *testing.T) {
 		evil.eventually(object, "paused", func() bool { return conditions.IsTrue(object, clusterv1.PausedCondition) })
 	}
 	evil.patch(cluster, func() {
-		cluster.Annotations[infrav1.MAASAnnotation] = real.Annotations[infrav1.MAASAnnotation] + "#00000000"
+		cluster.Annotations[infrav1.MAASAnnotation] = theirs.Annotations[infrav1.MAASAnnotation] + "#00000000"
 	})
-	w.staysInPlace(real, w.second)
+	w.staysInPlace(theirs, w.second)
 }
 
 // Only the object that the mirror made in its place says whether VMs are placed on a VM host. The policies of the chart keep
@@ -121,14 +121,14 @@ func TestAnotherLXDHostOfAVMHostDoesNotCount(t *testing.T) {
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
 	w.provisioned(w.newCluster())
-	real := w.lxdHost(w.hostName("lxd-a"))
-	w.hostSays(real, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
+	theirs := w.lxdHost(w.hostName("lxd-a"))
+	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	for i := range 9 {
 		w.create(&infrav1.LXDHost{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.second, Name: fmt.Sprintf("a-forged-%d", i), Annotations: map[string]string{
-				infrav1.MAASAnnotation: real.Annotations[infrav1.MAASAnnotation], clusterv1.PausedAnnotation: "",
+				infrav1.MAASAnnotation: theirs.Annotations[infrav1.MAASAnnotation], clusterv1.PausedAnnotation: "",
 			}},
-			Spec: infrav1.LXDHostSpec{VMHost: real.Spec.VMHost.DeepCopy(), Unschedulable: true},
+			Spec: infrav1.LXDHostSpec{VMHost: theirs.Spec.VMHost.DeepCopy(), Unschedulable: true},
 		})
 	}
 	w.rounds(2)

@@ -13,21 +13,21 @@ const (
 	// SilentCalls is how many calls in a row must fail without a response before the circuit opens. One or two can be a
 	// lost connection, or a request that was too much for the server.
 	SilentCalls = 3
-	// FirstProbe and LastProbe bound the time between two probes. A restart takes seconds, and one call in half a minute
-	// does not hurt a server that is in trouble.
+	// FirstProbe is the time before the first probe: a restart takes seconds.
 	FirstProbe = time.Second
-	LastProbe  = 30 * time.Second
+	// LastProbe bounds the time between two probes: one call in half a minute does not hurt a server that is in trouble.
+	LastProbe = 30 * time.Second
 )
 
 // Outcome is what the result of a call means for the health of the server.
 type Outcome int
 
 const (
-	// Unclear: the caller gave up, or the server reported that it can't reach something behind it.
+	// Unclear means that the caller gave up, or the server reported that it can't reach something behind it.
 	Unclear Outcome = iota
-	// Responded: the server is up, whatever its response.
+	// Responded means that the server is up, whatever its response.
 	Responded
-	// Silent: no response, or none that the server would send.
+	// Silent means no response, or none that the server would send.
 	Silent
 )
 

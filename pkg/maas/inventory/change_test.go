@@ -104,7 +104,7 @@ func TestAChangeCostsNoList(t *testing.T) {
 		i.Track(deploying)
 		for range 60 {
 			_, _ = i.Change("a", func(*maas.Client) (*maas.Machine, error) { return deploying, nil })
-			time.Sleep(time.Second) // On the fake clock.
+			<-time.After(time.Second) // On the fake clock.
 		}
 		if want := int(time.Minute / scriptedActive); count.lists > want+1 || count.lists < want-1 {
 			t.Errorf("%d lists in a minute with 60 changes, want %d, as without", count.lists, want)

@@ -192,6 +192,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	for _, change := range also {
 		change(after)
 	}
+	makeRoom(after)
 	if err := r.records.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
