@@ -127,11 +127,7 @@ func TestTheSecretsOfAnLXDHostGoLast(t *testing.T) {
 	for _, secret := range []*corev1.Secret{ofMAAS, ofLXD} {
 		w.eventually(secret, "held", func() bool { return isHeld(secret) })
 	}
-	for _, o := range []client.Object{ofMAAS, ofLXD, host, w.cluster, cluster, m} {
-		if err := w.client.Delete(t.Context(), o); client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
-	}
+	w.deleteNamespace(ofMAAS, ofLXD, host, w.cluster, cluster, m)
 	for _, o := range []client.Object{m, cluster, host, ofMAAS, ofLXD} {
 		w.await(o.GetName()+" is gone", o, func(ctx context.Context) bool {
 			return apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(o), o))

@@ -35,6 +35,51 @@ func (w *world) deleteNamespace(all ...client.Object) {
 	}
 }
 
+// Whatever a namespace has is given back when it is deleted: nothing of that makes an object.
+func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
+	t.Parallel()
+	machine := func(name string, spec infrav1.MaasMachineSpec) func(*world) []client.Object {
+		return func(w *world) []client.Object {
+			m := w.newMachine(name, spec.IsLXD(), spec)
+			w.deployed(m)
+			return []client.Object{m}
+		}
+	}
+	for name, tc := range map[string]struct {
+		cluster func(*infrav1.MaasCluster)
+		make    func(*world) []client.Object
+	}{
+		"bare metal":            {make: machine("m", withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))},
+		"bare metal, address":   {make: machine("m", infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})},
+		"a VM, in the endpoint": {make: machine("cp-0", vm)},
+		"a VM, virtual IP":      {cluster: somewhere, make: machine("cp-0", vm)},
+		"a remediation": {make: func(w *world) []client.Object {
+			m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+			remediation := w.remedy("md-0")
+			w.eventually(remediation, "begun", func() bool { return remediation.Status.Requests > 0 })
+			return []client.Object{remediation, w.machineOf("md-0"), m}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before := w.maas.State()
+			cluster := w.newCluster(func(c *infrav1.MaasCluster) {
+				if tc.cluster != nil {
+					tc.cluster(c)
+				}
+			})
+			w.provisioned(cluster)
+			all := tc.make(w)
+			w.deleteNamespace(append(all, w.cluster, cluster)...)
+			for _, object := range append(all, cluster) {
+				w.goes(object)
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
 // A server that waits is given back as it was, though its namespace is being deleted, also by a new manager, and if what it needs
 // is lost on the way.
 func TestAServerThatIsKeptIsGivenBackWithItsNamespace(t *testing.T) {
