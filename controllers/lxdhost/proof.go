@@ -141,8 +141,8 @@ func (m *Mirror) proveIn(ctx context.Context, region *scope.Region, systemID str
 		if err != nil {
 			return nil, err
 		}
-		noted := machine.WorkloadAnnotations
-		if id.OwnerID == "" || noted[ownership.AnnotationOwner] != id.OwnerID || noted[ownership.AnnotationMachine] != id.Annotations[ownership.AnnotationMachine] {
+		noted, name := machine.WorkloadAnnotations, id.Annotations[ownership.AnnotationMachine]
+		if id.OwnerID == "" || noted[ownership.AnnotationOwner] != id.OwnerID || noted[ownership.AnnotationMachine] != name {
 			continue
 		}
 		if ours, err := region.Machines.IsOurs(ctx, id, machine); err != nil || ours {
