@@ -106,10 +106,10 @@ func TestAChangeCostsNoList(t *testing.T) {
 			_, _ = i.Change("a", func(*maas.Client) (*maas.Machine, error) { return deploying, nil })
 			<-time.After(time.Second) // On the fake clock.
 		}
+		cancel()
+		synctest.Wait()
 		if want := int(time.Minute / scriptedActive); count.lists > want+1 || count.lists < want-1 {
 			t.Errorf("%d lists in a minute with 60 changes, want %d, as without", count.lists, want)
 		}
-		cancel()
-		synctest.Wait()
 	})
 }
