@@ -161,7 +161,7 @@ func TestTheRoomOfHostsAndTemplatesIsShown(t *testing.T) {
 		},
 	}
 	template := &infrav1.MaasMachineTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cp", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Cluster", Name: "c", UID: "1"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cp", OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "c", UID: "1"}}},
 		Status:     infrav1.MaasMachineTemplateStatus{Room: &infrav1.TemplateRoom{Fits: 7, ControlPlane: true, Zones: []infrav1.ZoneRoom{{Name: "a", Fits: 7}, {Name: "b"}}}},
 	}
 	template.Spec.Template.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
