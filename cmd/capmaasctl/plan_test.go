@@ -194,8 +194,10 @@ func (b *planBed) controlPlanes(cores int) {
 		}})
 		b.must(b.kubernetes.client.Status().Patch(b.t.Context(), m, client.MergeFrom(before)))
 		b.must(b.kubernetes.client.Create(b.t.Context(), &infrav1.LXDHost{
-			ObjectMeta: metav1.ObjectMeta{Name: host.Name, Namespace: b.namespace},
-			Spec:       infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(host.ID), SystemID: host.Host.SystemID}, AllowedNamespaces: []string{infrav1.AllNamespaces}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: host.Name, Namespace: b.namespace, Annotations: map[string]string{infrav1.MAASAnnotation: maas.Config{Endpoint: b.url}.Where()},
+			},
+			Spec: infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: int64(host.ID), SystemID: host.Host.SystemID}, AllowedNamespaces: []string{infrav1.AllNamespaces}},
 		}))
 	}
 }
