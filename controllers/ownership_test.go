@@ -467,7 +467,7 @@ func TestAForgedOwnerIDTakesNothing(t *testing.T) {
 // A machine of choice must meet the spec: Cluster API's contract requires it to be in the Machine's failure domain.
 func TestAMachineOfChoiceMustFit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, func(w *world) { w.region = "pools: [{name: gold}]\ntags: [{name: gpu}]\n" + w.region })
 	w.provisioned(w.newCluster())
 	before := w.maas.State()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
