@@ -152,7 +152,11 @@ func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
 				t.Errorf("the server is taken for an orphan: %+v", found)
 			}
 			w.restart()
-			other := w.newMachine("other", false, withKeep(spec), of(w.deployment("others", 1)))
+			elsewhere := spec
+			if spec.StaticIP != "" {
+				elsewhere.StaticIP = "10.77.0.51" // The server that is kept has its address still.
+			}
+			other := w.newMachine("other", false, withKeep(elsewhere), of(w.deployment("others", 1)))
 			w.refused(other, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
 			w.delete(other)
 			second := w.newMachine("second", false, withKeep(spec), of(md))
@@ -267,7 +271,7 @@ func (w *world) asksAgain(waits *infrav1.MaasMachine) {
 	}
 	before := asked()
 	w.await("it asks again", waits, func(context.Context) bool {
-		w.poke(waits)
+		w.nudge(waits)
 		return asked() > before
 	})
 }
