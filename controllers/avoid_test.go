@@ -259,9 +259,9 @@ func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
 		return n
 	}
 	before := composed()
-	w.await("it is composed once more, or no host is left", m, func(context.Context) bool {
-		w.poke(m)
-		return composed() > before || conditions.GetReason(m, infrav1.LXDHostSelectedCondition) == infrav1.NoHostAvailableReason
+	w.await("it is composed once more, or no host is left", m, func(ctx context.Context) bool {
+		w.nudge(m)
+		return composed() > before || w.sees(ctx, m) == nil && conditions.GetReason(m, infrav1.LXDHostSelectedCondition) == infrav1.NoHostAvailableReason
 	})
 }
 

@@ -93,7 +93,7 @@ func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
 			w.beginDeletion(m)
 			other.await("the other manager asks for the machine", waits, func(context.Context) bool {
 				if isClosed(undoing) {
-					other.poke(waits)
+					other.nudge(waits)
 				}
 				return isClosed(asked)
 			})

@@ -191,7 +191,7 @@ func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
 			w.unchanged(before)
 			w.maasCall(http.MethodPut, "domains/ext.sim/", url.Values{"authoritative": {"true"}})
 			w.await("it is provisioned once MAAS serves the domain", cluster, func(ctx context.Context) bool {
-				w.poke(cluster)
+				w.nudge(cluster)
 				return w.sees(ctx, cluster) == nil && ptr.Deref(cluster.Status.Initialization.Provisioned, false)
 			})
 		})

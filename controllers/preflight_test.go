@@ -115,7 +115,7 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 	w.delete(sound)
 	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {"10.77.0.121"}})
 	w.await("it is deployed once the address is free", waits, func(ctx context.Context) bool {
-		w.poke(waits)
+		w.nudge(waits)
 		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
 	})
 }
@@ -208,7 +208,7 @@ func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.StaticIPInvalidReason)
 	now.SetTime(now.Now().Add(time.Hour))
 	w.await("it is back in the pool", waits, func(context.Context) bool {
-		w.poke(waits)
+		w.nudge(waits)
 		return w.metal(waits.Spec.SystemID).Status == "Ready"
 	})
 	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.GivenBackForNowReason)
@@ -218,7 +218,7 @@ func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 	w.maas.ClearFaults()
 	now.SetTime(now.Now().Add(time.Hour))
 	w.await("it is deployed in the end", waits, func(ctx context.Context) bool {
-		w.poke(waits)
+		w.nudge(waits)
 		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
 	})
 }
