@@ -14,6 +14,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // Conditions of a MaasMachine in the order in which they become true; the first one that is not true gives the reason
@@ -38,6 +40,9 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.Reason, "Reconcile", "%s", p.Message)
 	} else if p.Reason == infrav1.MAASBusyReason {
 		log = log.V(1) // Of a thousand machines most wait for their turn.
+	}
+	if lost := (*record.LostError)(nil); errors.As(err, &lost) {
+		log = log.WithValues("response", maas.Message(err)) // The condition says what is waited for.
 	}
 	log.Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 	markDeployedUnknown(m, p)

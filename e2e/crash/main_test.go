@@ -21,7 +21,7 @@ var further = []string{"second", "third", "fourth", "fifth"}
 
 const (
 	timeScale  = 300
-	settleTime = 20 * time.Second
+	settleTime = 8 * time.Second
 	// commissioning lasts beyond the settle time, as on real hardware: a VM that a manager switched off before it died is
 	// still being commissioned when its successor continues.
 	commissioning = timeScale * 2 * settleTime

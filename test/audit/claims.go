@@ -53,6 +53,14 @@ func (o *object) String() string {
 	return "MaasMachine " + o.Namespace + "/" + o.Name
 }
 
+// staticIP is the address that its machine has on purpose; "" if there is none.
+func (o *object) staticIP() string {
+	if o.kept {
+		return o.Annotations[infrav1.StaticIPAnnotation]
+	}
+	return o.Spec.StaticIP
+}
+
 // agentName and hostname are the marks that its machine has in MAAS.
 func (o *object) agentName() string { return "capmaas/" + o.cluster.owner + "/" + o.Name }
 func (o *object) hostname() string  { return maas.Hostname(o.Name, o.cluster.owner) }
@@ -119,7 +127,7 @@ func keptBy(m *infrav1.MaasCluster, one cluster) (gone []*object, err error) {
 		if k.TakenBy != "" {
 			continue
 		}
-		was := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: k.Machine, Labels: k.Labels}, Spec: k.Spec}
+		was := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: k.Machine, Labels: k.Labels, Annotations: k.Annotations}, Spec: k.Spec}
 		was.Spec.SystemID = k.SystemID
 		gone = append(gone, &object{MaasMachine: was, cluster: one, kept: true})
 	}

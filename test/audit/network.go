@@ -28,13 +28,13 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 			}
 			continue
 		}
-		spec := holders[0].Spec
+		spec, wanted := holders[0].Spec, holders[0].staticIP()
 		if marks.on(m) == "" || spec.StaticIPPoolRef != nil {
 			continue
 		}
 		for _, ip := range links.static {
-			if ip != spec.StaticIP {
-				findings = append(findings, Finding{Address, fmt.Sprintf("%s has the static address %s, and %s has staticIP %q", describe(m), ip, holders[0], spec.StaticIP)})
+			if ip != wanted {
+				findings = append(findings, Finding{Address, fmt.Sprintf("%s has the static address %s, and %s has staticIP %q", describe(m), ip, holders[0], wanted)})
 			}
 		}
 	}
