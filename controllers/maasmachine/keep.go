@@ -166,7 +166,7 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 		if _, err := r.excludeAgain(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil {
 			return proceed, err
 		}
-		return r.claimKept(ctx, l, h, m, func(context.Context, maas.ReleasePermit) error { return nil })
+		return r.claimKept(ctx, l, h, func(context.Context, maas.ReleasePermit) error { return nil })
 	case onItsWay.Has(m.Status):
 		if _, err := r.remember(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil { // Until it is claimed, no other of our objects allocates it.
 			return proceed, err
@@ -216,7 +216,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
 		return proceed, err
 	}
-	return r.claimKept(ctx, l, h, m, func(ctx context.Context, permit maas.ReleasePermit) error {
+	return r.claimKept(ctx, l, h, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
 	})
 }
@@ -225,7 +225,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 // machine, other managers only if nothing is left on it. It is not Ready yet if MAAS has to switch it off, or
 // erases its disks.
 func (r *Reconciler) claimKept(
-	ctx context.Context, l *life, h *heir, m *maas.Machine, first func(context.Context, maas.ReleasePermit) error,
+	ctx context.Context, l *life, h *heir, first func(context.Context, maas.ReleasePermit) error,
 ) (outcome, error) {
 	var claimed *maas.Machine
 	err := l.record.LetGo(ctx, record.TakeOver, func(ctx context.Context, permit maas.ReleasePermit) (err error) {

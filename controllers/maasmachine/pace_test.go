@@ -631,7 +631,7 @@ func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
 		if n := p.maas.Calls().Total; n != 0 {
 			t.Errorf("nothing is in quarantine, and %d calls were made", n)
 		}
-		time.Sleep(time.Second) // On the fake clock.
+		<-time.After(time.Second) // On the fake clock.
 		service := p.scopes.Regions()[0].Machines.Quarantine
 		id := p.get("m").Spec.SystemID
 		if _, err := service.PutByHand(t.Context(), maas.Unrecorded("a test"), id, "a test", time.Hour); err != nil {

@@ -21,7 +21,7 @@ const span = 3 * settleTime
 // reached MAAS. recorded is whether the call is recorded.
 func (b *bed) woken(recorded bool, answer error) (sent int) {
 	b.Helper()
-	for began := time.Now(); time.Since(began) < span; time.Sleep(time.Second) { // On the fake clock.
+	for began := time.Now(); time.Since(began) < span; <-time.After(time.Second) { // On the fake clock.
 		r, _ := b.open()
 		var err error
 		if recorded {
