@@ -105,7 +105,7 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		return waitAtMost(vmsRetry), nil
 	}
 	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
-	if len(hosts) > 0 || !l.record.In(retired) {
+	if len(hosts) > 0 || !isOutOfService(l.record.Data) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
 		}
@@ -178,10 +178,13 @@ func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.Ma
 	}, nil
 }
 
+// isOutOfService reports whether the machine's node was taken out of service: its release follows that.
+func isOutOfService(d record.Data) bool { return d.In(retired, releasing, diskErasing) }
+
 // isRetiring reports whether the node of a machine that is being deleted is not out of service yet.
 func isRetiring(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
-	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !recorded.In(retired, releasing, diskErasing)
+	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !isOutOfService(recorded)
 }
 
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
@@ -197,7 +200,7 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
 			return nil, "", err
 		}
-		if unclear = node.unclear(hosts, inDoubt, l.record.In(retired), r.Clock.Now()); len(hosts) > 0 {
+		if unclear = node.unclear(hosts, inDoubt, isOutOfService(l.record.Data), r.Clock.Now()); len(hosts) > 0 {
 			break // Otherwise read again, uncached: a host may have registered a moment ago.
 		}
 	}

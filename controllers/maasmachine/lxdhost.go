@@ -43,7 +43,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
 		return waitAtMost(vmsRetry), nil
 	}
-	if !l.record.In(retired) {
+	if !isOutOfService(l.record.Data) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
 			return out, err
 		}

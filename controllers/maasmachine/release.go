@@ -213,10 +213,15 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 		return err
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
+	before, asked := l.record.Phase, false
 	l.record.Enter(releasing, r.Clock.Now())
 	err := l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
+		asked = true
 		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
 	})
+	if !asked {
+		l.record.Phase = before // The release has not begun.
+	}
 	if err != nil {
 		return err
 	}
