@@ -72,10 +72,15 @@ func (p point) remembered() bool {
 }
 
 // certain calls come in each life. Polls of all machines are a matter of time, as is the number of others, and a manager may
-// have cached other responses. The address of a machine that is back in the pool is not returned if another walker took the machine
-// first.
+// have cached other responses.
 func (p point) certain() bool {
-	return p.n == 1 && p.by != "id" && (p.stage == creation || (p.writes() && p.op != "link_subnet"))
+	return p.n == 1 && p.by != "id" && (p.stage == creation || p.writes()) && !p.shared()
+}
+
+// shared reports whether the point depends on what other walkers leave: the address of a machine that is back in the pool is
+// not returned if another walker took the machine first, and whoever comes first tends the tags of machines that are released.
+func (p point) shared() bool {
+	return (p.stage != creation && p.op == "link_subnet") || (p.stage == creation && p.endpoint == "tags/{name}/")
 }
 
 // mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of
