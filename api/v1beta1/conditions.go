@@ -173,7 +173,7 @@ const (
 	// VMCreationFailedReason: the VM could not be composed. It is tried again.
 	VMCreationFailedReason = "VMCreationFailed"
 
-	// VMHostsNotSupportedReason: this MAAS has no VM hosts (3.8 and newer).
+	// VMHostsNotSupportedReason: this MAAS has no VM hosts (4.0 and newer).
 	VMHostsNotSupportedReason = "VMHostsNotSupported"
 
 	// ProfileNotFoundReason: the LXD profile can't be used.

@@ -73,7 +73,7 @@ type LXDAllowedDevice struct {
 type LXDHostSpec struct {
 	// vmHost is the VM host of MAAS that this is, or was. The controller sets it on the LXDHosts that it makes for the VM
 	// hosts of MAAS; zone, resourcePool, tags, storagePool, overCommit and allowedNamespaces follow MAAS there. When MAAS has
-	// no VM hosts any more (3.8 and newer), and credentialsRef is set, VMs are made through LXD's own API, and MAAS's VMs
+	// no VM hosts any more (4.0 and newer), and credentialsRef is set, VMs are made through LXD's own API, and MAAS's VMs
 	// on this host are adopted. Empty: VMs are made through LXD's own API from the beginning.
 	// +optional
 	VMHost *VMHostReference `json:"vmHost,omitempty"`

@@ -166,7 +166,7 @@ var allowedLXDHostUpdates = []update{
 	{name: "IPv6", from: "{" + directHost + "}", to: "{" + directHost + ", address: '[fd00::11]:8443', subnet: 'fd00::/64'}"},
 	{name: "place", from: "{" + directHost + "}", to: "{" + directHost + ", zone: z, resourcePool: p, tags: [t], storagePool: s, networkBridge: br1, unschedulable: true, evacuate: true}"},
 	{name: "devices", from: "{" + directHost + "}", to: "{" + directHost + ", allowedDevices: [{type: usb}, {type: pci, properties: {address: '0000:01:00.0'}}]}"},
-	{name: "a VM host prepared for MAAS 3.8", from: "{vmHost: {id: 1}}", to: "{vmHost: {id: 1}, " + directHost + ", project: other, maasCredentialsRef: {name: maas}}"},
+	{name: "a VM host prepared for MAAS 4.0", from: "{vmHost: {id: 1}}", to: "{vmHost: {id: 1}, " + directHost + ", project: other, maasCredentialsRef: {name: maas}}"},
 	{name: "machine of a VM host found", from: "{vmHost: {id: 1}}", to: "{vmHost: {id: 1, systemID: abc}, unschedulable: true, allowedNamespaces: ['*']}"},
 }
 

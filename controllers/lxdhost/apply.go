@@ -339,7 +339,7 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 		if host.Namespace == m.Namespace { // Nobody else writes there, and MAAS proves nothing any more.
 			m.Scopes.Places.Put(host.Annotations[infrav1.MAASAnnotation], host)
 		}
-		const message = "this MAAS has no VM hosts any more (MAAS 3.8 and newer): its VMs run on; for new ones, and to delete these, set spec.address, " +
+		const message = "this MAAS has no VM hosts any more (MAAS 4.0 and newer): its VMs run on; for new ones, and to delete these, set spec.address, " +
 			"spec.serverCertificate and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")
 		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostsNotSupportedReason, message)

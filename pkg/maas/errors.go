@@ -32,7 +32,7 @@ const (
 	Forbidden Kind = "Forbidden"
 	// Invalid (400): a parameter is wrong; Error.Fields names it where MAAS does.
 	Invalid Kind = "Invalid"
-	// Gone (410): this MAAS has no VM hosts (3.8 and newer).
+	// Gone (410): this MAAS has no VM hosts (4.0 and newer).
 	Gone Kind = "Gone"
 	// Exhausted (503): a subnet has no address left. Nothing was changed.
 	Exhausted Kind = "Exhausted"

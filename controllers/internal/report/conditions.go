@@ -166,7 +166,7 @@ func Explain(err error) Problem {
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.Is(err, maas.Gone):
 		return Problem{
-			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 3.8 and newer): add LXDHosts, or use bare metal", MendRetry,
+			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 4.0 and newer): add LXDHosts, or use bare metal", MendRetry,
 		}
 	case errors.As(err, &unsettled):
 		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}

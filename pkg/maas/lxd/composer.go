@@ -3,7 +3,7 @@
 // Package lxd chooses hosts for LXD virtual machines, and creates and removes the VMs.
 //
 // Placement is pure (place.go). Everything that happens on a host is behind the interface Composer, of which there are
-// two: MAAS's VM hosts (vmhosts.go), which MAAS 3.8 no longer has, and LXD's own API (direct.go). Nothing above that
+// two: MAAS's VM hosts (vmhosts.go), which MAAS 4.0 no longer has, and LXD's own API (direct.go). Nothing above that
 // interface may know which of them made a VM.
 package lxd
 

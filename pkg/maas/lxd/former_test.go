@@ -15,7 +15,7 @@ type objectsOf []HostObject
 
 func (o objectsOf) HostObjects(context.Context) ([]HostObject, error) { return o, nil }
 
-// MAAS 3.8: what an LXDHost says of a VM on a former VM host decides whether the VM is gone. One that is not for the VM's
+// MAAS 4.0: what an LXDHost says of a VM on a former VM host decides whether the VM is gone. One that is not for the VM's
 // namespace is not asked, whatever it says of itself.
 func TestAFormerVMHostIsOneForTheNamespaceOfTheVM(t *testing.T) {
 	former := func(namespace string, allows ...string) HostObject {

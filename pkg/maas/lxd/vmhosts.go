@@ -23,7 +23,7 @@ const (
 	gigabyte = 1_000_000_000 // as in compose
 )
 
-// vmHosts composes through MAAS's VM hosts (MAAS 3.0 to 3.7).
+// vmHosts composes through MAAS's VM hosts (up to MAAS 3.8).
 type vmHosts struct {
 	inventory *inventory.Inventory
 	refresher *HostRefresher
