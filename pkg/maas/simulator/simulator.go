@@ -99,8 +99,19 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 	if opts.TimeScale < 0 {
 		return nil, fmt.Errorf("time scale %v: time does not run backwards", opts.TimeScale)
 	}
+	s := blank(opts, version, region.Timings, c)
+	if err := s.build(region); err != nil {
+		s.cancel()
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// blank is a region without a database, in which nothing runs yet.
+func blank(opts Options, version maasVersion, timings Timings, c clock.Clock) *Simulator {
 	s := &Simulator{
-		opts: opts, log: opts.Logger, version: version, timings: region.Timings,
+		opts: opts, log: opts.Logger, version: version, timings: timings,
 		lab:      map[string]*simulatedHost{},
 		links:    map[string]*hostLink{},
 		time:     newRegionTime(c, opts.TimeScale),
@@ -114,17 +125,17 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 	s.faults.init(opts.Seed)
 	s.calls.init(c)
 	s.events.init()
-	if err := s.build(region); err != nil {
-		s.cancel()
-		return nil, err
-	}
+	return s
+}
+
+// start begins the region's time.
+func (s *Simulator) start() {
 	s.mu.Lock()
 	s.in(s.timings.powerPoll(), s.pollAll)
 	s.mu.Unlock()
 	s.running.Add(2)
 	go s.schedule()
 	go func() { defer s.running.Done(); s.events.run() }()
-	return s, nil
 }
 
 // Close stops the region's time, ends its calls to LXD hosts and waits until nothing of it runs any more. Subscribers
