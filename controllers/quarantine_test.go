@@ -5,11 +5,9 @@ package controllers
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
 )
 
 // inQuarantine reports whether a machine has the tag in MAAS.
@@ -245,15 +244,10 @@ func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.provisioned(w.newCluster())
-	var asked, ended atomic.Int32
-	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		<-r.Context().Done()
-		ended.Add(1)
-	}))
-	t.Cleanup(hangs.Close)
+	hangs := hostile.NewSilence()
+	address := hostile.Serve(t, hangs)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hangs", Namespace: w.namespace}, StringData: map[string]string{
-		scope.EndpointKey: hangs.URL + "/MAAS", scope.APIKeyKey: "a:b:c",
+		scope.EndpointKey: address + "/MAAS", scope.APIKeyKey: "a:b:c",
 	}}
 	w.create(secret)
 	other := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "hangs", Namespace: w.namespace}}
@@ -282,7 +276,7 @@ func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	if len(list.Items) == 0 {
 		t.Error("the VM hosts of the MAAS that answers have no LXDHosts")
 	}
-	if asked.Load() == 0 || ended.Load() > 0 {
-		t.Errorf("the MAAS that hangs was asked %d times, and %d calls were waited for", asked.Load(), ended.Load())
+	if hangs.Asked() == 0 || hangs.Left() > 0 {
+		t.Errorf("the MAAS that hangs was asked %d times, and %d calls were waited for", hangs.Asked(), hangs.Left())
 	}
 }

@@ -3,10 +3,7 @@
 package lxdhost
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net/http"
@@ -18,21 +15,16 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
 )
 
 // something is a server that is no LXD, and Options for it.
-func something(t *testing.T, handler http.HandlerFunc) Options {
+func something(t *testing.T, handler http.Handler) Options {
 	t.Helper()
 	keys := newKeys(t)
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
-	server.Config.ErrorLog = nil
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	address, certificate := hostile.ServeTLS(t, handler)
 	return Options{
-		Address:           strings.TrimPrefix(server.URL, "https://"),
-		ServerCertificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-		ClientCertificate: keys.Certificate, ClientKey: keys.Key, Project: project,
+		Address: address, ServerCertificate: certificate, ClientCertificate: keys.Certificate, ClientKey: keys.Key, Project: project,
 	}
 }
 
@@ -40,7 +32,6 @@ func something(t *testing.T, handler http.HandlerFunc) Options {
 func TestAnLXDThatAnswersWithoutEndTakesLittle(t *testing.T) {
 	t.Parallel()
 	const offered = 256 << 20
-	chunk := bytes.Repeat([]byte("a"), 1<<20)
 	for name, begin := range map[string]func(w http.ResponseWriter){
 		"a response": func(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, `{"type":"sync","metadata":{"auth":"trusted","x":"`)
@@ -49,26 +40,17 @@ func TestAnLXDThatAnswersWithoutEndTakesLittle(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, `{"type":"error","error":"`)
 		},
-		"garbage":           func(http.ResponseWriter) {},
+		"garbage":           nil,
 		"spaces and a page": func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
 		"a header":          func(w http.ResponseWriter) { w.Header().Set("ETag", strings.Repeat("a", 2*guard.MaxHeader)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var taken atomic.Int64
-			o := something(t, func(w http.ResponseWriter, _ *http.Request) {
-				begin(w)
-				for sent := 0; sent < offered; sent += len(chunk) {
-					n, err := w.Write(chunk)
-					taken.Add(int64(n))
-					if err != nil {
-						return
-					}
-				}
-			})
+			flood := &hostile.Flood{Begin: begin, Most: offered}
+			o := something(t, flood)
 			_, err := new(Connections).Read(t.Context(), o, 0)
 			wantKind(t, err, KindUnreachable)
-			if got := taken.Load(); got > 2*maxResponse {
+			if got := flood.Taken(); got > 2*maxResponse {
 				t.Errorf("the manager took %d MiB of it", got>>20)
 			}
 		})
@@ -80,9 +62,7 @@ func TestARedirectOfLXDIsNotFollowed(t *testing.T) {
 	var followed atomic.Bool
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
 	defer elsewhere.Close()
-	o := something(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
-	})
+	o := something(t, http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	if _, err := Connect(t.Context(), o); !errors.Is(err, errRedirect) || followed.Load() {
 		t.Errorf("followed %v: %v", followed.Load(), err)
 	}
@@ -91,16 +71,8 @@ func TestARedirectOfLXDIsNotFollowed(t *testing.T) {
 // hanging is a server that accepts requests and responds to none.
 func hanging(t *testing.T) (o Options, asked <-chan struct{}) {
 	t.Helper()
-	requests, end := make(chan struct{}, 100), make(chan struct{})
-	o = something(t, func(_ http.ResponseWriter, r *http.Request) {
-		requests <- struct{}{}
-		select {
-		case <-end:
-		case <-r.Context().Done():
-		}
-	})
-	t.Cleanup(func() { close(end) })
-	return o, requests
+	silence := hostile.NewSilence()
+	return something(t, silence), silence.Requests()
 }
 
 // The LXDHost's own reconciler waits for LXD longer than a placement may.
@@ -271,26 +243,17 @@ func TestTheCircuitOfAnLXDOutlivesItsConnection(t *testing.T) {
 // Many that answer without end, and all of them are asked again and again, take no more than a few.
 func TestManyLXDsThatAnswerWithoutEndTakeLittle(t *testing.T) {
 	t.Parallel()
-	chunk := bytes.Repeat([]byte("a"), 1<<20)
-	var taken atomic.Int64
-	o := something(t, func(w http.ResponseWriter, _ *http.Request) {
-		for {
-			n, err := w.Write(chunk)
-			taken.Add(int64(n))
-			if err != nil {
-				return
-			}
-		}
-	})
+	flood := &hostile.Flood{}
+	o := something(t, flood)
 	c := &Connections{}
 	for range guard.SilentCalls {
 		_, err := c.Read(t.Context(), o, 0)
 		wantKind(t, err, KindUnreachable)
 	}
-	taken.Store(0)
+	before := flood.Taken()
 	_, err := c.Read(t.Context(), o, 0)
 	wantKind(t, err, KindUnreachable)
-	if got := taken.Load(); got > maxResponse/2 { // A probe may be due.
+	if got := flood.Taken() - before; got > maxResponse/2 { // A probe may be due.
 		t.Errorf("it was asked again, and %d MiB were taken", got>>20)
 	}
 }

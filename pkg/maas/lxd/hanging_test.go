@@ -4,11 +4,6 @@ package lxd
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/pem"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +11,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
 )
 
 type theseObjects []HostObject
@@ -25,26 +21,15 @@ func (o theseObjects) HostObjects(context.Context) ([]HostObject, error) { retur
 // deaf is a server that accepts requests and responds to none, and how it is reached. asked receives for each request.
 func deaf(t *testing.T) (o lxdhost.Options, asked <-chan struct{}) {
 	t.Helper()
-	requests, end := make(chan struct{}, 100), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		requests <- struct{}{}
-		select {
-		case <-end:
-		case <-r.Context().Done():
-		}
-	}))
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(end) })
+	silence := hostile.NewSilence()
+	address, certificate := hostile.ServeTLS(t, silence)
 	keys, err := lxdnode.NewKeys("test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lxdhost.Options{
-		Address: strings.TrimPrefix(server.URL, "https://"), Project: "maas", ClientCertificate: keys.Certificate, ClientKey: keys.Key,
-		ServerCertificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}, requests
+		Address: address, Project: "maas", ServerCertificate: certificate, ClientCertificate: keys.Certificate, ClientKey: keys.Key,
+	}, silence.Requests()
 }
 
 // An LXDHost of a tenant may lead to a server that does not respond. Whom it is not for never asks it, nor its Secrets.

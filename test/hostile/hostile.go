@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostile gives tests servers that do harm to whoever asks them: one that never responds, one that responds
+// without end, and a MAAS and an LXD that lie.
+package hostile
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+)
+
+// Silence responds to no request: each lasts until its client gives up.
+type Silence struct {
+	asked, left atomic.Int64
+	requests    chan struct{}
+}
+
+// NewSilence makes one.
+func NewSilence() *Silence { return &Silence{requests: make(chan struct{}, manyRequests)} }
+
+// manyRequests is how many requests are kept for who receives them.
+const manyRequests = 100
+
+// ServeHTTP waits for the client to go.
+func (s *Silence) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	s.asked.Add(1)
+	select {
+	case s.requests <- struct{}{}:
+	default:
+	}
+	<-r.Context().Done()
+	s.left.Add(1)
+}
+
+// Asked is how many requests there were.
+func (s *Silence) Asked() int { return int(s.asked.Load()) }
+
+// Requests receives for each of the first requests that nobody has received.
+func (s *Silence) Requests() <-chan struct{} { return s.requests }
+
+// Left is how many clients gave up.
+func (s *Silence) Left() int { return int(s.left.Load()) }
+
+// Flood responds to each request without end.
+type Flood struct {
+	// Begin writes the first part of the response. Default: garbage from the first byte.
+	Begin func(http.ResponseWriter)
+	// Most ends the response after so many bytes, for tests of who could take them all. Default: it has no end.
+	Most int64
+
+	asked, taken atomic.Int64
+}
+
+// floodBy is how much is written at once.
+const floodBy = 1 << 20
+
+var flooded = bytes.Repeat([]byte("a"), floodBy)
+
+// ServeHTTP writes until the client is gone.
+func (f *Flood) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	f.asked.Add(1)
+	if f.Begin != nil {
+		f.Begin(w)
+	}
+	for sent := int64(0); f.Most == 0 || sent < f.Most; sent += floodBy {
+		n, err := w.Write(flooded)
+		f.taken.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Asked is how many requests there were.
+func (f *Flood) Asked() int { return int(f.asked.Load()) }
+
+// Taken is how many bytes were taken from it in all.
+func (f *Flood) Taken() int64 { return f.taken.Load() }
+
+// JSON begins a response that may still become a JSON object.
+func JSON(begins string) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, begins)
+	}
+}
+
+// Serve serves what does harm on 127.0.0.1 until the test ends, and returns its URL.
+func Serve(t testing.TB, harm http.Handler) (url string) {
+	t.Helper()
+	server := unstarted(t, harm)
+	server.Start()
+	return server.URL
+}
+
+// ServeTLS is Serve for what is reached as an LXD is: by its address and its certificate (PEM), with any certificate of a
+// client.
+func ServeTLS(t testing.TB, harm http.Handler) (address string, certificate []byte) {
+	t.Helper()
+	server := unstarted(t, harm)
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	return server.Listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+func unstarted(t testing.TB, harm http.Handler) *httptest.Server {
+	server := httptest.NewUnstartedServer(harm)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(func() {
+		server.CloseClientConnections() // Otherwise Close waits for who waits.
+		server.Close()
+	})
+	return server
+}
+
+// Door leads to one server after the other, at one address.
+type Door struct{ behind atomic.Pointer[http.Handler] }
+
+// LeadsTo makes the door lead somewhere else, for requests from now on.
+func (d *Door) LeadsTo(behind http.Handler) { d.behind.Store(&behind) }
+
+// ServeHTTP passes a request on.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.behind.Load()).ServeHTTP(w, r) }
