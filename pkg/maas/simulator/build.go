@@ -23,6 +23,7 @@ func (s *Simulator) build(region *Region) error {
 	}
 	s.buildUsers(region)
 	s.buildNames(region)
+	s.buildGroups(region)
 	if err := s.buildSubnets(region); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (rq *request) deviceFor(want permission) (*machine, error) {
 	if d == nil {
 		return nil, notFound("Device")
 	}
-	if !allowed(rq.user, d, want) {
+	if !rq.allowed(rq.user, d, want) {
 		return nil, forbidden("")
 	}
 	return d, nil

@@ -54,6 +54,9 @@ func (rq *request) dnsTarget(f form) (dnsTarget, error) {
 		if target.domain = rq.domainBySpecifier(domainName); target.domain == nil {
 			return target, notFound("Domain")
 		}
+		if err := rq.need(viewGlobalEntities); err != nil {
+			return target, err
+		}
 	}
 	return target, nil
 }
@@ -161,7 +164,7 @@ func (s *Simulator) domainByID(id int) *domain {
 }
 
 func (rq *request) createDNSResource() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	target, err := rq.dnsTarget(rq.data)
@@ -287,6 +290,9 @@ func (rq *request) readDNSResource() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rq.need(viewGlobalEntities); err != nil {
+		return nil, err
+	}
 	return renderDNSResource(r), nil
 }
 
@@ -295,8 +301,8 @@ func (rq *request) updateDNSResource() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	target, err := rq.dnsTarget(rq.data)
 	if err != nil {
@@ -332,8 +338,8 @@ func (rq *request) deleteDNSResource() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	rq.db.dns = slices.DeleteFunc(rq.db.dns, func(o *dnsResource) bool { return o == r })
 	for _, a := range r.addrs {

@@ -27,11 +27,14 @@ func (rq *request) readDomain() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rq.need(viewGlobalEntities); err != nil {
+		return nil, err
+	}
 	return rq.renderDomain(d), nil
 }
 
 func (rq *request) createDomain() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	d := &domain{authoritative: true}
@@ -71,8 +74,8 @@ func (rq *request) updateDomain() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	if err := rq.editDomain(d); err != nil {
 		return nil, err
@@ -86,7 +89,7 @@ func (rq *request) deleteDomain() (any, error) {
 		return nil, err
 	}
 	switch {
-	case !rq.user.admin:
+	case !rq.may(rq.user, editGlobalEntities):
 		return nil, forbidden("")
 	case d.isDefault:
 		return nil, badRequest("This domain is the default domain, it cannot be deleted.")

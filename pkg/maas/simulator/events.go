@@ -110,7 +110,7 @@ func (rq *request) eventWanted(e *event) bool {
 	for _, nic := range m.ifaces {
 		macs = append(macs, nic.mac)
 	}
-	return allowed(rq.user, m, mayView) && is("id", m.systemID) && is("hostname", m.hostname) && is("zone", m.zone.name) &&
+	return rq.among(rq.user, m, mayView) && is("id", m.systemID) && is("hostname", m.hostname) && is("zone", m.zone.name) &&
 		is("agent_name", m.agentName) && is("owner", e.username) && is("domain", m.domain.name) && is("mac_address", macs...)
 }
 

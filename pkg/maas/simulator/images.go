@@ -179,16 +179,8 @@ func (rq *request) renderWithSets(im *image) object {
 	return out
 }
 
-// mayEditImages refuses users who are no administrators. From 3.8 on, a user needs the entitlement.
-func (rq *request) mayEditImages() error {
-	switch {
-	case rq.user.admin:
-		return nil
-	case rq.version.atLeast(8):
-		return forbidden("User does not have permission to perform this operation. The user should have permission 'can_edit_boot_entities'")
-	}
-	return adminOnly()
-}
+// mayEditImages refuses who may not edit images.
+func (rq *request) mayEditImages() error { return rq.check(editBootEntities, adminOnly()) }
 
 // deleteImage deletes one. MAAS looks an unknown one up in a way whose error is its own.
 func (rq *request) deleteImage() (any, error) {
@@ -214,7 +206,7 @@ func (rq *request) importImages() (any, error) {
 
 // listRegionControllers lists the only one. Each of them has files of its own from MAAS 3.5 on.
 func (rq *request) listRegionControllers() (any, error) {
-	if !rq.user.admin {
+	if !rq.may(rq.user, viewControllers) {
 		return []any{}, nil
 	}
 	return []any{object{

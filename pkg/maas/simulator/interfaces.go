@@ -18,7 +18,7 @@ func (rq *request) listInterfaces() (any, error) {
 	if m == nil {
 		return nil, notFound("Node")
 	}
-	if !allowed(rq.user, m, mayView) {
+	if !rq.allowed(rq.user, m, mayView) {
 		return nil, forbidden("")
 	}
 	out := []any{}
@@ -39,7 +39,7 @@ func (rq *request) interfaceFor(want permission) (*iface, error) {
 	if at < 0 {
 		return nil, notFound("Interface")
 	}
-	if !allowed(rq.user, m, want) {
+	if !rq.allowed(rq.user, m, want) {
 		return nil, forbidden("")
 	}
 	return m.ifaces[at], nil

@@ -58,7 +58,7 @@ func (rq *request) machineForInterface(what string) (*machine, error) {
 	if m == nil {
 		return nil, notFound("Machine")
 	}
-	if !allowed(rq.user, m, mayAdmin) {
+	if !rq.allowed(rq.user, m, mayAdmin) {
 		return nil, forbidden("")
 	}
 	return m, refuseInterfaces(m, what)
@@ -318,7 +318,7 @@ func (rq *request) createPhysical() (any, error) {
 	if m == nil {
 		return nil, notFound("Node")
 	}
-	if !allowed(rq.user, m, mayAdmin) {
+	if !rq.allowed(rq.user, m, mayAdmin) {
 		return nil, forbidden("")
 	}
 	if err := refuseInterfaces(m, "create"); err != nil {

@@ -171,7 +171,7 @@ func (rq *request) vlansOf() ([]*vlan, error) {
 	if len(out) == 0 { // A fabric has at least its untagged VLAN.
 		return nil, notFound("Fabric")
 	}
-	return out, nil
+	return out, rq.need(viewGlobalEntities)
 }
 
 func (rq *request) listVLANs() (any, error) {
@@ -192,8 +192,8 @@ func (rq *request) createTaggedVLAN() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	errs := formErrors{}
 	vid := rq.data.integer("vid", -1, errs)
@@ -229,7 +229,7 @@ func (rq *request) deleteVLAN() (any, error) {
 	switch {
 	case at < 0:
 		return nil, notFound("VLAN")
-	case !rq.user.admin:
+	case !rq.may(rq.user, editGlobalEntities):
 		return nil, forbidden("")
 	}
 	rq.db.vlans = slices.DeleteFunc(rq.db.vlans, func(v *vlan) bool { return v == vlans[at] })

@@ -19,10 +19,10 @@ func (rq *request) listAddresses() (any, error) {
 			return nil, badRequest("Parameter 'ip' must contain an IP address.")
 		}
 	}
-	if all && !rq.user.admin {
+	if all && !rq.may(rq.user, viewIPAddresses) {
 		return nil, forbidden("Listing all IP addresses requires admin privileges.")
 	}
-	if owner != "" && !rq.user.admin {
+	if owner != "" && !rq.may(rq.user, viewIPAddresses) {
 		return nil, forbidden("Listing another user's IP addresses requires admin privileges.")
 	}
 	out := []any{}
@@ -133,6 +133,9 @@ func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, er
 		if d = rq.domainByName(domainName); d == nil {
 			return nil, notFound("Domain")
 		}
+		if err := rq.need(viewGlobalEntities); err != nil {
+			return nil, err
+		}
 	}
 	for _, r := range rq.db.dns {
 		if r.name == name && r.domain == d {
@@ -157,7 +160,7 @@ func (rq *request) releaseAddress() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if force && !rq.user.admin {
+	if force && !rq.may(rq.user, editGlobalEntities) {
 		return nil, forbidden("Force-releasing an IP address requires admin privileges.")
 	}
 	a := rq.addressInUse(ip)

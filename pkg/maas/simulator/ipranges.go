@@ -44,7 +44,7 @@ func (rq *request) readRange() (any, error) {
 
 func (rq *request) createRange() (any, error) {
 	kind := rq.data.get("type")
-	if kind == rangeDynamic && !rq.user.admin {
+	if kind == rangeDynamic && !rq.may(rq.user, editGlobalEntities) {
 		return nil, forbidden("")
 	}
 	r := &ipRange{kind: kind, user: rq.user}
@@ -130,7 +130,7 @@ func (rq *request) changeableRange() (*ipRange, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin && r.user != rq.user {
+	if !rq.may(rq.user, editGlobalEntities) && r.user != rq.user {
 		return nil, forbidden("Unable to modify IP range. You don't own the IP range.")
 	}
 	return r, nil

@@ -25,27 +25,10 @@ func (rq *request) machineFor(want permission) (*machine, error) {
 	if m == nil {
 		return nil, notFound("Machine")
 	}
-	if !allowed(rq.user, m, want) {
+	if !rq.allowed(rq.user, m, want) {
 		return nil, forbidden("")
 	}
 	return m, nil
-}
-
-// allowed implements MAAS's permissions without RBAC.
-func allowed(u *user, m *machine, want permission) bool {
-	own := m.owner == nil || m.owner == u
-	switch want {
-	case mayView:
-		return u.admin || own
-	case mayEdit:
-		return !m.locked && (u.admin || own)
-	case mayLock:
-		return u.admin || own
-	case mayAdminRead:
-		return u.admin
-	default:
-		return !m.locked && u.admin
-	}
 }
 
 func (rq *request) readMachine() (any, error) {
@@ -77,7 +60,7 @@ func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 	}
 	out := []any{}
 	for _, m := range rq.db.machines {
-		if allowed(rq.user, m, mayView) && also(m) && filter.matches(m) {
+		if rq.among(rq.user, m, mayView) && also(m) && filter.matches(m) {
 			out = append(out, rq.renderMachine(m))
 		}
 	}

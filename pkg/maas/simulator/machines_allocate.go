@@ -64,7 +64,7 @@ func (rq *request) acquireAlone() func() {
 func (rq *request) pick(filter *machineQuery) *machine {
 	var best *machine
 	for _, m := range rq.db.machines {
-		if m.status == statusReady && allowed(rq.user, m, mayEdit) && filter.matches(m) &&
+		if m.status == statusReady && rq.among(rq.user, m, mayEdit) && filter.matches(m) &&
 			(best == nil || m.cost() < best.cost()) {
 			best = m
 		}

@@ -114,7 +114,7 @@ func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
 		}
 		return badRequest("Support for %s allocation parameter has been removed.", name)
 	}
-	if !allowed(rq.user, m, mayAdmin) {
+	if !rq.allowed(rq.user, m, mayAdmin) {
 		return forbidden("Only administratros can deploy VM hosts")
 	}
 	if o.ephemeral || len(m.disks) == 0 {

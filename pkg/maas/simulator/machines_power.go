@@ -123,7 +123,7 @@ func (m *machine) parameters() map[string]string {
 }
 
 func (rq *request) allPowerParameters() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editMachines, adminOnly()); err != nil {
 		return nil, err
 	}
 	out := map[string]map[string]string{}

@@ -162,7 +162,7 @@ func (rq *request) releaseMany() (any, error) {
 		switch {
 		case m == nil:
 			unknown = append(unknown, id)
-		case !allowed(rq.user, m, mayEdit):
+		case !rq.among(rq.user, m, mayEdit):
 			denied = append(denied, id)
 		default:
 			found = append(found, m)

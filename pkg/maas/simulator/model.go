@@ -13,6 +13,7 @@ type store struct {
 	seq map[string]int
 
 	users    []*user
+	groups   []*group
 	zones    []*zone
 	pools    []*pool
 	domains  []*domain

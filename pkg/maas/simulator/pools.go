@@ -33,12 +33,15 @@ func (rq *request) readPool() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rq.version.hasEntitlements() && !rq.mayIn(rq.user, viewAvailableMachines, p) {
+		return nil, forbidden("")
+	}
 	return renderPool(p), nil
 }
 
 func (rq *request) createPool() (any, error) {
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editMachines); err != nil {
+		return nil, err
 	}
 	p := &pool{id: -1}
 	if err := rq.editPool(p); err != nil {
@@ -71,7 +74,7 @@ func (rq *request) updatePool() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
+	if !rq.mayIn(rq.user, editMachines, p) {
 		return nil, forbidden("")
 	}
 	if err := rq.editPool(p); err != nil {
@@ -85,8 +88,8 @@ func (rq *request) deletePool() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editMachines); err != nil {
+		return nil, err
 	}
 	if p.id == 0 {
 		return nil, badRequest("This is the default pool, it cannot be deleted.")
@@ -98,6 +101,9 @@ func (rq *request) deletePool() (any, error) {
 		if h.pool == p {
 			h.pool = rq.db.pools[0]
 		}
+	}
+	for _, g := range rq.db.groups {
+		g.grants = slices.DeleteFunc(g.grants, func(has grant) bool { return has.pool == p })
 	}
 	rq.db.pools = slices.DeleteFunc(rq.db.pools, func(o *pool) bool { return o == p })
 	return noContent{}, nil

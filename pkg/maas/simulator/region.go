@@ -35,6 +35,15 @@ type RegionUser struct {
 	Email string   `json:"email,omitempty"`
 	Admin bool     `json:"admin,omitempty"`
 	Keys  []string `json:"keys,omitempty"`
+	// Entitlements put the user into a group that has just these, instead of MAAS's own.
+	Entitlements []RegionEntitlement `json:"entitlements,omitempty"`
+}
+
+// RegionEntitlement is what a user may do from 3.8 on, such as can_edit_machines: in a resource pool or, without one, in
+// all of MAAS.
+type RegionEntitlement struct {
+	Name string `json:"name"`
+	Pool string `json:"pool,omitempty"`
 }
 
 // RegionNamed is a zone or a resource pool.
@@ -216,6 +225,18 @@ func (r *Region) validate() error {
 		for _, key := range u.Keys {
 			if strings.Count(key, ":") != 2 {
 				return fmt.Errorf("user %s: an API key has three parts, consumer:token:secret", u.Name)
+			}
+		}
+		for _, e := range u.Entitlements {
+			valid := maasEntitlements
+			if e.Pool != "" {
+				valid = poolEntitlements
+			}
+			if !slices.Contains(valid, entitlement(e.Name)) {
+				return fmt.Errorf("user %s: there is no entitlement %q there", u.Name, e.Name)
+			}
+			if err := validatePlace("user "+u.Name, "", e.Pool, zones, pools); err != nil {
+				return err
 			}
 		}
 	}

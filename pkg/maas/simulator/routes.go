@@ -45,6 +45,7 @@ type route struct {
 	methods   methods
 	anonymous methods // calls without credentials; nil: none, and a wrong call gets no other error
 	vmHosts   bool    // gone from MAAS 3.8
+	groups    bool    // only where MAAS has groups
 	systemID  bool    // the first variable is a machine
 }
 
@@ -101,6 +102,14 @@ var routes = []route{
 	{pattern: "version/", anonymous: methods{{get, ""}: (*request).readVersion}, methods: methods{{get, ""}: (*request).readVersion}},
 	{pattern: "users/", methods: methods{{get, ""}: (*request).listUsers, {get, "whoami"}: (*request).whoami}},
 	{pattern: "users/{name}/", methods: methods{{get, ""}: (*request).readUser}},
+	{pattern: "groups/", groups: true, methods: methods{{get, ""}: (*request).listGroups, {post, ""}: (*request).createGroup}},
+	{pattern: "groups/{id}/", groups: true, methods: methods{
+		{get, ""}: (*request).readGroup, {del, ""}: (*request).deleteGroup, {get, "list_members"}: (*request).listMembers,
+		{post, "add_member"}: (*request).addMember, {post, "remove_member"}: (*request).removeMember,
+		{get, "list_entitlements"}: (*request).listEntitlements, {post, "add_entitlement"}: (*request).addEntitlement,
+		{post, "remove_entitlement"}: (*request).removeEntitlement,
+	}},
+	{pattern: "commissioning-scripts/", methods: methods{{get, ""}: (*request).listCommissioningScripts}},
 
 	{pattern: "machines/", anonymous: methods{
 		{post, ""}: (*request).enlistMachine, {get, "is_registered"}: (*request).isRegistered,

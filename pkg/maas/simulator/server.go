@@ -52,14 +52,6 @@ func (rq *request) unlocked(fn func()) {
 	fn()
 }
 
-// requireAdmin refuses plain users.
-func (rq *request) requireAdmin() error {
-	if !rq.user.admin {
-		return adminOnly()
-	}
-	return nil
-}
-
 // Handler serves the API below /MAAS/api/2.0/ and the testers' endpoints below /control/.
 func (s *Simulator) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -178,7 +170,7 @@ func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 			err = textError(http.StatusInternalServerError, "%v", p)
 		}
 	}()
-	if rt == nil {
+	if rt == nil || rt.groups && !rq.version.hasEntitlements() {
 		return nil, notFoundText("Unknown API endpoint: %s.", rq.http.URL.Path)
 	}
 	if rq.user, err = rq.authenticate(rq.http); err != nil {

@@ -206,5 +206,8 @@ func (v maasVersion) since(minor, patch int) bool {
 	return v.major > 3 || v.minor > minor || v.minor == minor && v.patch >= patch
 }
 
+// hasEntitlements reports whether this MAAS has groups of users with entitlements.
+func (v maasVersion) hasEntitlements() bool { return v.atLeast(8) }
+
 // hasVMHosts reports whether this MAAS still manages VM hosts.
 func (v maasVersion) hasVMHosts() bool { return !v.atLeast(8) }

@@ -21,7 +21,7 @@ func (rq *request) listSubnets() (any, error) {
 
 func (rq *request) subnetFor() (*subnet, error) {
 	if sn := rq.subnetBySpecifier(rq.vars[0]); sn != nil {
-		return sn, nil
+		return sn, rq.need(viewGlobalEntities)
 	}
 	return nil, notFound("Subnet")
 }
@@ -35,7 +35,7 @@ func (rq *request) readSubnet() (any, error) {
 }
 
 func (rq *request) createSubnet() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	errs := formErrors{}
@@ -70,8 +70,8 @@ func (rq *request) updateSubnet() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	if err := rq.editSubnet(sn); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func (rq *request) deleteSubnet() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !rq.user.admin {
-		return nil, forbidden("")
+	if err := rq.need(editGlobalEntities); err != nil {
+		return nil, err
 	}
 	for _, a := range slices.Clone(rq.db.addrs) {
 		if a.subnet == sn {

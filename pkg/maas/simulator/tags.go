@@ -48,16 +48,8 @@ func (rq *request) readTag() (any, error) {
 	return renderTag(t), nil
 }
 
-// mayEditTags refuses users who are no administrators (api/tags.py). From 3.8 on, a user needs the entitlement.
-func (rq *request) mayEditTags() error {
-	switch {
-	case rq.user.admin:
-		return nil
-	case rq.version.atLeast(8):
-		return forbidden("User does not have permission to perform this operation. The user should have permission 'can_edit_global_entities'")
-	}
-	return forbidden("")
-}
+// mayEditTags refuses who may not edit tags (maasserver/api/tags.py).
+func (rq *request) mayEditTags() error { return rq.check(editGlobalEntities, forbidden("")) }
 
 // tagToEdit returns the tag of the path. Who may not edit tags does not learn whether there is one.
 func (rq *request) tagToEdit() (*tag, error) {
@@ -133,7 +125,7 @@ func (rq *request) tagMachines() (any, error) {
 	}
 	out := []any{}
 	for _, m := range rq.db.machines {
-		if slices.Contains(m.tags, t) && allowed(rq.user, m, mayView) {
+		if slices.Contains(m.tags, t) && rq.among(rq.user, m, mayView) {
 			out = append(out, rq.renderMachine(m))
 		}
 	}

@@ -31,12 +31,17 @@ func (rq *request) hostFor(reading bool) (*vmHost, error) {
 	return nil, notFound("Pod")
 }
 
-// hostForAdmin is hostFor for calls that only administrators may make.
+// hostForAdmin is hostFor for calls that only administrators may make, and from 3.8 on who may edit the machines of its
+// pool.
 func (rq *request) hostForAdmin() (*vmHost, error) {
-	if err := rq.requireAdmin(); err != nil {
-		return nil, err
+	if !rq.version.hasEntitlements() && !rq.user.admin {
+		return nil, adminOnly()
 	}
-	return rq.hostFor(false)
+	h, err := rq.hostFor(false)
+	if err == nil && !rq.mayIn(rq.user, editMachines, h.pool) {
+		return nil, forbidden("")
+	}
+	return h, err
 }
 
 func (rq *request) listVMHosts() (any, error) {
@@ -90,8 +95,8 @@ func (s *Simulator) renderVMHost(h *vmHost) object {
 
 // createVMHost registers a host, even if it cannot be reached.
 func (rq *request) createVMHost() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
-		return nil, err
+	if !rq.may(rq.user, editMachines) {
+		return nil, rq.refuseRegistration()
 	}
 	h, err := rq.newVMHost()
 	if err != nil {
@@ -107,6 +112,14 @@ func (rq *request) createVMHost() (any, error) {
 		rq.log.Info("Discovering the VM host failed; it is registered all the same", "host", h.name, "reason", err.Error())
 	}
 	return rq.renderVMHost(h), nil
+}
+
+// refuseRegistration is what who may not register VM hosts gets.
+func (rq *request) refuseRegistration() error {
+	if rq.version.hasEntitlements() {
+		return forbidden("")
+	}
+	return adminOnly()
 }
 
 // newVMHost parses the form.

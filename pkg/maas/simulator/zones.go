@@ -39,7 +39,7 @@ func (rq *request) readZone() (any, error) {
 }
 
 func (rq *request) createZone() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	z := &zone{}
@@ -71,7 +71,7 @@ func (rq *request) editZone(z *zone) error {
 }
 
 func (rq *request) updateZone() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	z, err := rq.zoneFor()
@@ -86,7 +86,7 @@ func (rq *request) updateZone() (any, error) {
 
 // deleteZone moves the zone's objects to the default one.
 func (rq *request) deleteZone() (any, error) {
-	if err := rq.requireAdmin(); err != nil {
+	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
 	first, z := rq.db.zones[0], rq.zoneByName(rq.vars[0])

@@ -17,7 +17,8 @@
 //
 // Further variables, all optional:
 //
-//	MAAS_CONFORMANCE_USER_KEY     an API key of a user without administrator rights (cases of refused rights)
+//	MAAS_CONFORMANCE_USER_KEY     an API key of a user without administrator rights (cases of refused rights); cases of
+//	                              entitlements take the user out of its groups, and put it back
 //	MAAS_CONFORMANCE_LXD_ADDRESS  an LXD host that MAAS can reach, does not know yet and trusts MAAS (cases of
 //	                              registering a VM host); it is registered and removed again
 //	MAAS_CONFORMANCE_LXD_PASSWORD its trust password

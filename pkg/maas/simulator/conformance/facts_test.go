@@ -34,8 +34,9 @@ type facts struct {
 	dnsDeleteFreesAddresses bool
 	// brokenKeepsOwner: a machine that is marked broken while it commissions stays its owner's.
 	brokenKeepsOwner bool
-	// tagPermission: a refusal of a change of tags names the missing permission.
-	tagPermission bool
+	// entitlements: users are in groups, which have entitlements; a refusal names the missing one. Before, a user is an
+	// administrator or not.
+	entitlements bool
 	// tagsOfRacks: rack controllers may change which machines have a tag, so everybody learns whether there is such a tag.
 	tagsOfRacks bool
 }
@@ -61,7 +62,7 @@ func factsOf(version string) (facts, error) {
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
 		brokenKeepsOwner:        from(3, 5, 0),
-		tagPermission:           from(3, 8, 0),
+		entitlements:            from(3, 8, 0),
 		tagsOfRacks:             !from(3, 5, 0),
 	}
 	if from(3, 5, 0) {

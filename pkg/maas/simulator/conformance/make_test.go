@@ -272,6 +272,9 @@ func (m *maas) leftBehind(ctx context.Context) []string {
 	if m.facts.vmHosts {
 		keys["vm-hosts/"] = "name"
 	}
+	if m.facts.entitlements {
+		keys["groups/"] = "name"
+	}
 	var left []string
 	for path, key := range keys {
 		names, err := m.namesOf(ctx, path, key)

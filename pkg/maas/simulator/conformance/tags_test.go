@@ -75,7 +75,7 @@ func TestTagsAreChangedByAdministrators(t *testing.T) {
 		path, missing := "tags/"+tag+"/", "tags/"+uniqueName()+"/"
 		refuses := func(got *answer) {
 			t.Helper()
-			if m.facts.tagPermission {
+			if m.facts.entitlements {
 				got.refuses(t, http.StatusForbidden, "can_edit_global_entities")
 				return
 			}
