@@ -58,7 +58,7 @@ func TestSecurityNamesEveryRightOfTheManager(t *testing.T) {
 
 // The policy that the page gives to those who share a manager.
 func TestSecuritysPolicyKeepsTenantsToTheirOwnCredentials(t *testing.T) {
-	api := apiServer(t)
+	api, _ := apiServer(t)
 	for _, o := range policyOf(t) {
 		if err := api.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -116,8 +116,8 @@ func policyOf(t *testing.T) []*unstructured.Unstructured {
 	return objects
 }
 
-// apiServer starts a kube-apiserver with our CRDs, for one test.
-func apiServer(t *testing.T) client.Client {
+// apiServer starts a kube-apiserver with our CRDs, for one test. kubeconfig is the file for kubectl.
+func apiServer(t *testing.T) (_ client.Client, kubeconfig string) {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	dir := t.TempDir()
@@ -144,5 +144,9 @@ func apiServer(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return api
+	kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := server.WriteKubeconfig(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return api, kubeconfig
 }
