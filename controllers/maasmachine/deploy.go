@@ -35,7 +35,7 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	if v := r.assess(l); v.Then != states.Deploy {
 		return r.reportFailure(ctx, l, v)
 	}
-	if !l.record.In(heldInVain, backForNow) {
+	if !l.record.In(heldInVain) {
 		l.record.Enter("", r.Clock.Now())
 	}
 	return proceed, nil

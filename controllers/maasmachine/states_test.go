@@ -69,3 +69,24 @@ func TestReplacementIsOneEvent(t *testing.T) {
 		t.Errorf("%d events, want 1", n)
 	}
 }
+
+// Whatever others do with a machine that was given back for now, it is not acquired again before its time.
+func TestWhatOthersDoWithAMachineEndsNoPause(t *testing.T) {
+	for status := maas.StatusNew; status <= maas.StatusFailedTesting; status++ {
+		clock := clocktesting.NewFakePassiveClock(time.Now())
+		r := &Reconciler{Clock: clock, Recorder: events.NewFakeRecorder(10), CommissionTimeout: time.Hour, DeployTimeout: time.Hour}
+		l := lifeOf(t, &infrav1.MaasMachine{})
+		l.maas = &maas.Machine{Status: maas.StatusReady}
+		l.record.GivenBack = ptrTime(clock.Now())
+		clock.SetTime(clock.Now().Add(backAtLeast - time.Minute))
+		r.reportState(l, states.Assess(&maas.Machine{Status: status}, false, false))
+		r.reportState(l, states.NotOurs(l.maas, false))
+		if r.pause(t.Context(), l) == nil {
+			t.Errorf("after the state %d it is acquired again at once", status)
+		}
+		clock.SetTime(clock.Now().Add(time.Minute))
+		if err := r.pause(t.Context(), l); err != nil || l.record.GivenBack != nil {
+			t.Errorf("after the state %d it waits for ever: %v", status, err)
+		}
+	}
+}

@@ -15,10 +15,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
-// Phases of bare metal that can't be deployed until a person does something: first we hold it, then it is in the pool.
+// heldInVain is the phase of bare metal that can't be deployed until a person does something. Then it is back in the pool for a
+// while, whatever others do with it meanwhile.
 const (
 	heldInVain  = "held-in-vain"
-	backForNow  = "back-for-now"
 	holdAtMost  = 15 * time.Minute
 	backAtLeast = 15 * time.Minute
 )
@@ -41,7 +41,8 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) error {
 	if err := r.giveBack(ctx, l, l.maas); err != nil {
 		return err
 	}
-	l.record.Enter(backForNow, r.Clock.Now())
+	l.record.Enter("", r.Clock.Now())
+	l.record.GivenBack = ptrTime(r.Clock.Now())
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
 		"machine %s (%s) is given back, as nothing was done in %s: %s",
 		l.maas.Hostname, l.maas.SystemID, holdAtMost, report.Explain(cause).Message)
@@ -57,12 +58,12 @@ func needsPerson(err error) bool {
 
 // pause returns why a machine that was given back is not claimed again yet; nil if it may be.
 func (r *Reconciler) pause(_ context.Context, l *life) error {
-	if l.maas == nil || !l.record.In(backForNow) {
+	if l.maas == nil || l.record.GivenBack == nil {
 		return nil
 	}
-	left := backAtLeast - l.record.Enter(backForNow, r.Clock.Now())
+	left := backAtLeast - r.Clock.Since(l.record.GivenBack.Time)
 	if left <= 0 {
-		l.record.Enter("", r.Clock.Now())
+		l.record.GivenBack = nil
 		return nil
 	}
 	return report.NotReady(report.Problem{

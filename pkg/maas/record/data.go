@@ -22,6 +22,8 @@ type Data struct {
 	Deployed string `json:"deployed,omitempty"`
 	// Phase is the machine's current phase; nil while no phase is timed.
 	Phase *Phase `json:"phase,omitempty"`
+	// GivenBack is when bare metal that could not be deployed was given back, to be acquired again after a pause; nil if there is none.
+	GivenBack *metav1.Time `json:"givenBack,omitempty"`
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
 	// of lxd.Composer.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
