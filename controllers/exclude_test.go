@@ -36,10 +36,10 @@ func (w *world) refuseTags() {
 	}
 }
 
-// undoes reports whether a call undoes something on a machine in the pool.
+// undoes reports whether a call undoes something on a machine that was released.
 func (w *world) undoes(call simulator.Call, systemID string) bool {
 	m, _ := w.maas.Machine(systemID)
-	return m.Status == "Ready" && (call.Method == http.MethodDelete && call.Endpoint == "nodes/{id}/interfaces/{iface}/" ||
+	return slices.Contains([]string{"Ready", "Allocated"}, m.Status) && (call.Method == http.MethodDelete && call.Endpoint == "nodes/{id}/interfaces/{iface}/" ||
 		call.Op == "link_subnet" || call.Op == "restore_storage_configuration")
 }
 
@@ -150,9 +150,9 @@ func TestAMachineThatIsMovedWhileItIsExcludedIsIncluded(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.beginDeletion(m)
-	w.await("it is in the pool, and excluded", m, func(context.Context) bool {
+	w.await("it is acquired once more, and excluded", m, func(context.Context) bool {
 		now, _ := w.maas.Machine(m.Spec.SystemID)
-		return now.Status == "Ready" && slices.Contains(now.Tags, quarantine.ExcludeTag) && w.maas.Faults()[0].Done > 0
+		return now.Status == "Allocated" && slices.Contains(now.Tags, quarantine.ExcludeTag) && w.maas.Faults()[0].Done > 0
 	})
 	w.stopManager()
 	moved := w.recreated(m)

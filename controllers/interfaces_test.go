@@ -51,8 +51,7 @@ func TestTheInterfacesOfAMachineThatSomebodyTookAfterItsReleaseAreLeftAlone(t *t
 	id := m.Spec.SystemID
 	var taken atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
-		looks := call.SystemID == id && (call.Method == http.MethodGet || call.Method == http.MethodDelete)
-		if now, _ := w.maas.Machine(id); phase == simulator.Before && looks && now.Status == "Ready" && !taken.Swap(true) {
+		if now, _ := w.maas.Machine(id); phase == simulator.Before && call.Op == "allocate" && now.Status == "Ready" && !taken.Swap(true) {
 			w.allocateAs("somebody", id)
 		}
 		return nil
@@ -60,7 +59,7 @@ func TestTheInterfacesOfAMachineThatSomebodyTookAfterItsReleaseAreLeftAlone(t *t
 	w.beginDeletion(m)
 	w.goes(m)
 	if !taken.Load() {
-		t.Error("nobody looked at the machine before its interfaces were to be restored")
+		t.Error("nobody acquired the machine before its interfaces were to be restored")
 	}
 	if got := w.interfacesOf(id); !slices.Equal(got, []string{"enp1s0", "bond0"}) {
 		t.Errorf("another user's machine has the interfaces %v", got)

@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -222,4 +223,86 @@ func (w *world) managerSeesDeletion(m *infrav1.MaasMachine) bool {
 	now := &infrav1.MaasMachine{}
 	err := w.scopes.Client.Get(w.t.Context(), client.ObjectKeyFromObject(m), now)
 	return err == nil && !now.DeletionTimestamp.IsZero()
+}
+
+// What was put on a machine is undone while it is ours: when MAAS does that late, nobody else can have the machine.
+func TestWhatIsUndoneLateIsUndoneOnAMachineThatIsOurs(t *testing.T) {
+	t.Parallel()
+	unbond := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/"}
+	for name, tc := range map[string]struct {
+		spec infrav1.MaasMachineSpec
+		undo simulator.Fault
+		kept bool
+	}{
+		"address":                               {infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}, simulator.Fault{Op: "link_subnet"}, false},
+		"interfaces":                            {infrav1.MaasMachineSpec{Interfaces: bonded}, unbond, false},
+		"interfaces of a machine that was kept": {infrav1.MaasMachineSpec{Interfaces: bonded}, unbond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			id, deletion, isOver := w.deployedToBeDeleted(cluster, tc.spec, tc.kept)
+			tc.undo.DropBefore, tc.undo.First = true, 1
+			if _, err := w.maas.AddFault(tc.undo); err != nil {
+				t.Fatal(err)
+			}
+			w.maas.ResetCalls()
+			deletion()
+			w.await("the undoing is lost", cluster, func(context.Context) bool { return w.maas.Faults()[0].Done > 0 })
+			theirs := maas.AllocateParams{AgentName: "juju", SystemID: id}
+			if _, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), theirs); !errors.Is(err, maas.Conflict) {
+				t.Fatalf("another user gets the machine while MAAS may still change it: %v", err)
+			}
+			isOver()
+			if n := w.releases(); n > 2 {
+				t.Errorf("the machine was released %d times", n)
+			}
+			w.unchanged(before)
+			if _, err := w.as(otherKey).AllocateMachine(t.Context(), maas.Unrecorded("a test"), theirs); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// deployedToBeDeleted returns a machine that is deployed, or was and is kept, what gives it back, and what waits for the end of that.
+func (w *world) deployedToBeDeleted(cluster *infrav1.MaasCluster, spec infrav1.MaasMachineSpec, kept bool) (id string, deletion, isOver func()) {
+	w.t.Helper()
+	if kept {
+		md, id := w.keepsServer(spec)
+		return id, func() { w.scale(md, 0) }, func() {
+			w.await("it is given back", cluster, func(context.Context) bool { return w.keptIn(cluster) == 0 })
+		}
+	}
+	m := w.newMachine("md-0", false, spec)
+	w.deployed(m)
+	return m.Spec.SystemID, func() { w.beginDeletion(m) }, func() { w.goes(m) }
+}
+
+// Disks are erased by the release of the deployed machine, and not once more when its network is as before.
+func TestDisksAreErasedOnceIfTheNetworkIsUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30s}\n" })
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	spec := erasing(infrav1.EraseQuick)
+	spec.StaticIP = "10.77.0.50"
+	m := w.newMachine("md-0", false, spec)
+	w.deployed(m)
+	var erased atomic.Int32
+	cancel := w.maas.Subscribe(func(_ simulator.MachineSnapshot, change simulator.Change) {
+		if change.Kind == simulator.ChangeStatus && change.To == "Disk erasing" {
+			erased.Add(1)
+		}
+	})
+	defer cancel()
+	w.maas.ResetCalls()
+	w.delete(m)
+	if n := erased.Load(); n != 1 || w.releases() != 2 {
+		t.Errorf("the disks were erased %d times, in %d releases", n, w.releases())
+	}
+	w.unchanged(before)
 }

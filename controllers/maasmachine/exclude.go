@@ -19,9 +19,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// MAAS keeps the interfaces, the static address and the storage layout of a machine that is released, and lets us undo
-// them only when it is back in the pool. So a tag goes on before the release and off after the undo: no manager
-// allocates the machine in between.
+// MAAS keeps the interfaces, the static address and the storage layout of a machine that is released, and lets nobody undo
+// them while it is deployed. So a tag goes on before the release and off after the undo: no manager allocates the machine
+// in between.
 
 // mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else has it.
 func (l *life) mark() string { return l.Identity().AgentName }

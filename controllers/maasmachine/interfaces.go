@@ -25,7 +25,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
 		return proceed, nil
 	}
-	isOwn := before != nil && before.Owner == string(l.MaasMachine.UID)
+	isOwn := before != nil && before.Owner == l.mark()
 	if isOwn && machine.Arranged(l.maas, wanted) {
 		return proceed, nil
 	}
@@ -61,7 +61,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 
 // arrangementOf returns what becomes of the interfaces of a machine that nothing was done to yet.
 func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangement {
-	a := machine.NewArrangement(string(l.MaasMachine.UID), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
+	a := machine.NewArrangement(l.mark(), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
 	a.Reread = isReread(l)
 	return a
 }
@@ -69,42 +69,16 @@ func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangeme
 // isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
 func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }
 
-// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed. A
-// static address that goes with them is undone, too.
+// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed: MAAS keeps
+// bonds, VLANs, links and MTUs on a released one. A static address that goes with them is undone, too. What others made of it stays.
 func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machine.Arrangement, address string) (outcome, error) {
 	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
-		_, err := l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address, false)
-		return r.notRestored(l, err)
+		return r.notRestored(l, l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address))
 	})
 	if err != nil {
 		return proceed, err
 	}
-	return waitAtMost(report.UnknownRetry), l.record.Write(ctx, func(m client.Object) { objects.Annotate(m, infrav1.InterfacesAnnotation, "") })
-}
-
-// restoreInterfaces undoes what interfaces did, on a machine that is back in the pool: MAAS keeps bonds, VLANs, links and
-// MTUs on a released machine. What another user made of it stays.
-func (r *Reconciler) restoreInterfaces(ctx context.Context, l *life) (outcome, error) {
-	left := leftover(l)
-	before := left.On(l.maas).Interfaces
-	if before == nil {
-		return proceed, nil
-	}
-	restored := false
-	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) (err error) {
-		restored, err = l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, left.Address, true)
-		if refused := (*machine.NotRestoredError)(nil); errors.As(err, &refused) {
-			restored = true // As far as possible.
-		}
-		return r.notRestored(l, err)
-	})
-	switch {
-	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
-		return waitAtMost(report.CapacityRetry), nil // Another user just took the machine; read it again.
-	case err == nil && !restored:
-		return waitAtMost(report.UnknownRetry), nil // Likewise.
-	}
-	return proceed, err
+	return waitAtMost(report.UnknownRetry), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
 }
 
 // notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other errors

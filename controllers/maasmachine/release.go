@@ -4,7 +4,6 @@ package maasmachine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -74,21 +73,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case onItsWay.Has(l.maas.Status):
 		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
 	case backInPool.Has(l.maas.Status):
-		l.Machines.BackInPool(l.maas.SystemID)
-		may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
-		if err != nil {
-			return proceed, err
-		}
-		if left := l.record.Unsettled(); left > 0 {
-			notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-				"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
-			return waitAtMost(min(left, report.CapacityRetry)), nil
-		}
-		if !may {
-			r.notUndone(l, l.maas.SystemID)
-			return proceed, nil
-		}
-		return through(ctx, l, []step{r.restoreInterfaces, r.restoreNetwork})
+		return r.inPool(ctx, l)
 	}
 	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
 	if err != nil {
@@ -117,17 +102,61 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	return r.releaseNow(ctx, l)
 }
 
-// undoWhileOurs undoes on a machine that was never deployed what MAAS keeps on a released one: in the pool the next user
-// could be faster. MAAS refuses that on a deployed machine.
+// inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its storage layout
+// follows in restoration.
+func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
+	l.Machines.BackInPool(l.maas.SystemID)
+	may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
+	if err != nil {
+		return proceed, err
+	}
+	if left := l.record.Unsettled(); left > 0 {
+		notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
+			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
+		return waitAtMost(min(left, report.CapacityRetry)), nil
+	}
+	left := leftover(l).On(l.maas)
+	switch {
+	case !may:
+		r.notUndone(l, l.maas.SystemID)
+		return proceed, nil
+	case left.Interfaces == nil && left.Address == "":
+		return proceed, nil
+	case l.maas.Status == maas.StatusNew:
+		return r.undo(ctx, l, left) // Nobody gets it before it is commissioned.
+	}
+	return r.claimToUndo(ctx, l)
+}
+
+// undoing is the phase in which a machine that was released is ours once more, until its network is as before.
+const undoing = "undoing"
+
+// claimToUndo acquires a machine in the pool once more: MAAS changes the network of a deployed one not at all, and a call that takes
+// effect late must not hit the next user's. It is released as one that was never deployed.
+func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) {
+	l.record.Enter(undoing, r.Clock.Now())
+	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas.SystemID)
+	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.stop {
+		return out, err
+	}
+	return waitAtMost(report.UnknownRetry), nil
+}
+
+// undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call would hit the
+// next user's.
 func (r *Reconciler) undoWhileOurs(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) {
 		return proceed, nil
 	}
-	left := leftover(l).On(l.maas)
-	if left.Interfaces != nil {
+	return r.undo(ctx, l, leftover(l).On(l.maas))
+}
+
+// undo undoes interfaces and a static address on a machine that nobody else can get.
+func (r *Reconciler) undo(ctx context.Context, l *life, left machine.Leftover) (outcome, error) {
+	switch {
+	case left.Interfaces != nil:
 		return r.undoInterfaces(ctx, l, left.Interfaces, left.Address)
-	}
-	if left.Address != "" {
+	case left.Address != "":
 		return r.takeOff(ctx, l, left.Address)
 	}
 	return proceed, nil
@@ -199,6 +228,9 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
+	if l.record.In(undoing) {
+		erase = infrav1.EraseNone // That was done by the first release.
+	}
 	if err := r.recordLastFailure(ctx, l); err != nil { // Before the release changes its state and phase.
 		return err
 	}
@@ -214,7 +246,9 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
 	before, asked := l.record.Phase, false
-	l.record.Enter(releasing, r.Clock.Now())
+	if !l.record.In(undoing) {
+		l.record.Enter(releasing, r.Clock.Now())
+	}
 	err := l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		asked = true
 		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
@@ -242,7 +276,7 @@ const (
 )
 
 // releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
-func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing) }
+func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, undoing) }
 
 // watchRelease reports that MAAS is releasing the machine, and emits a warning event if that takes too long. It returns
 // the time until the next check.
@@ -378,27 +412,6 @@ func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func ptrTime(t time.Time) *metav1.Time {
 	stored := metav1.NewTime(t).Rfc3339Copy() // In the precision in which it is read back.
 	return &stored
-}
-
-// restoreNetwork removes the static address that we put on the machine: MAAS leaves it on a released one. An address
-// that another user gave the machine stays.
-func (r *Reconciler) restoreNetwork(ctx context.Context, l *life) (outcome, error) {
-	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
-	if address == "" || !machine.HasAddress(l.maas, address) {
-		return proceed, nil
-	}
-	restored := false
-	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
-		restored, err = l.Machines.RestoreNetwork(ctx, permit, l.maas.SystemID, address)
-		return err
-	})
-	switch {
-	case errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
-		return waitAtMost(report.CapacityRetry), nil // Another user just took the machine; read it again.
-	case err == nil && !restored:
-		return waitAtMost(report.UnknownRetry), nil // Likewise, and RestoreNetwork noticed it.
-	}
-	return proceed, err
 }
 
 // waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is

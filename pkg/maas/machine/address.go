@@ -402,7 +402,7 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) }), nil
 }
 
-// takeBack removes a static address from a machine in the pool. MAAS chooses another one in its place.
+// takeBack removes a static address from a machine. MAAS chooses another one in its place.
 func (s *Service) takeBack(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	iface, link := linkedTo(machine, address)
 	if iface == nil {

@@ -286,7 +286,7 @@ func TestConnectOfAMachineThatIsGoneIsNotFound(t *testing.T) {
 }
 
 // What the machine had beside the static address stays, and a try that was cut off is finished.
-func TestRestoreNetwork(t *testing.T) {
+func TestTakeOff(t *testing.T) {
 	for name, address := range map[string]string{"alone": "10.78.0.9", "beside IPv4": "fd00:78::9"} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -299,8 +299,8 @@ func TestRestoreNetwork(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if free, err := b.RestoreNetwork(t.Context(), maas.Unrecorded("a test"), m.SystemID, address); err != nil || !free {
-					t.Fatal(free, err)
+				if err := b.TakeOff(t.Context(), maas.Unrecorded("a test"), m, address); err != nil {
+					t.Fatal(err)
 				}
 				m = b.read(t, m.SystemID)
 				if diff := cmp.Diff(before, links(m)); diff != "" || HasAddress(m, address) {

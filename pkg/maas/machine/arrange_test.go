@@ -223,9 +223,11 @@ func TestWhatIsMadeIsUndoneAfterTheRelease(t *testing.T) {
 				if diff := cmp.Diff(s.released, described(b.release())); diff != "" {
 					t.Errorf("released (-want +got):\n%s", diff)
 				}
-				if done, err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "10.77.0.50", true); err != nil || !done {
-					t.Fatalf("%v, %v", done, err)
+				b.allocate()
+				if err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "10.77.0.50"); err != nil {
+					t.Fatal(err)
 				}
+				b.release()
 				if diff := cmp.Diff(before, string(b.sim.State())); diff != "" {
 					t.Errorf("undone (-before +after):\n%s", diff)
 				}
@@ -265,14 +267,14 @@ func TestInterfacesWithLostResponses(t *testing.T) {
 					t.Errorf("made (-want +got):\n%s", diff)
 				}
 				b.release()
-				done := false
-				for range 20 {
-					if done, _ = b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "10.77.0.50", true); done {
-						break
-					}
+				b.allocate()
+				err := errors.New("not tried")
+				for try := 0; try < 20 && err != nil; try++ {
+					err = b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "10.77.0.50")
 				}
-				if diff := cmp.Diff(before, string(b.sim.State())); diff != "" || !done {
-					t.Errorf("undone: %v (-before +after):\n%s", done, diff)
+				b.release()
+				if diff := cmp.Diff(before, string(b.sim.State())); diff != "" || err != nil {
+					t.Errorf("undone: %v (-before +after):\n%s", err, diff)
 				}
 			})
 		}
@@ -282,19 +284,6 @@ func TestInterfacesWithLostResponses(t *testing.T) {
 func TestAnotherUsersInterfacesAreLeftAlone(t *testing.T) {
 	s := shapes["VLANs on a bond"]
 	permit := maas.Unrecorded("a test")
-	t.Run("somebody took the machine", func(t *testing.T) {
-		b := newMetal(t, "")
-		a := b.apply(s)
-		b.release()
-		b.allocate()
-		theirs := described(b.read())
-		if done, err := b.RestoreInterfaces(t.Context(), permit, b.id, a, "", true); done || err != nil {
-			t.Errorf("%v, %v; want nothing done", done, err)
-		}
-		if diff := cmp.Diff(theirs, described(b.read())); diff != "" {
-			t.Errorf("changed:\n%s", diff)
-		}
-	})
 	t.Run("somebody built on the bond", func(t *testing.T) {
 		b := newMetal(t, "")
 		a := b.apply(s)
@@ -303,8 +292,9 @@ func TestAnotherUsersInterfacesAreLeftAlone(t *testing.T) {
 		if _, err := b.client.CreateInterface(t.Context(), permit, b.id, maas.InterfaceSpec{Type: "bridge", Name: "theirs", Parents: []int{bond.ID}}); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := b.RestoreInterfaces(t.Context(), permit, b.id, a, "", true); !done || err != nil {
-			t.Errorf("%v, %v", done, err)
+		b.allocate()
+		if err := b.RestoreInterfaces(t.Context(), permit, b.id, a, ""); err != nil {
+			t.Error(err)
 		}
 		if m := b.read(); !hasInterface(m, "theirs") || !hasInterface(m, "bond0") || hasInterface(m, "bond0.100") {
 			t.Errorf("left is %v, want the bond and the bridge on it", described(m))
@@ -322,8 +312,9 @@ func TestAnotherUsersInterfacesAreLeftAlone(t *testing.T) {
 		if _, err := b.client.LinkSubnet(t.Context(), permit, b.id, find(m, "eth2").ID, theirs); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := b.RestoreInterfaces(t.Context(), permit, b.id, a, "", true); !done || err != nil {
-			t.Errorf("%v, %v", done, err)
+		b.allocate()
+		if err := b.RestoreInterfaces(t.Context(), permit, b.id, a, ""); err != nil {
+			t.Error(err)
 		}
 		want := []string{"eth0 physical, auto 10.77.0.0/24", "eth1 physical, auto 10.77.0.0/24", "eth2 physical, static 10.78.0.0/24 10.78.0.9"}
 		if diff := cmp.Diff(want, described(b.read())); diff != "" {
@@ -357,9 +348,11 @@ func TestACardThatHadNoLinkHasNoneAgain(t *testing.T) {
 					}
 					a := b.apply(shape{wanted: []WantedInterface{{Name: "eth1"}}, nics: []NIC{nic}})
 					b.release()
-					if done, err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "", true); err != nil || !done {
-						t.Fatalf("%v, %v", done, err)
+					b.allocate()
+					if err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, ""); err != nil {
+						t.Fatal(err)
 					}
+					b.release()
 					if diff := cmp.Diff(before, string(b.sim.State())); diff != "" {
 						t.Errorf("undone (-before +after):\n%s", diff)
 					}
@@ -398,7 +391,7 @@ func TestARestorationThatMAASUndoesEnds(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "", true)
+	err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "")
 	if refused := (*NotRestoredError)(nil); !errors.As(err, &refused) {
 		t.Errorf("%v after %d changes, want that it can't be restored", err, changes)
 	}

@@ -25,24 +25,8 @@ func (s *Service) SwitchOff(ctx context.Context, permit maas.Permit, machine *ma
 	})
 }
 
-// RestoreNetwork removes a static address from a machine that is back in the pool: MAAS keeps static links on release,
-// and the address would stay taken. MAAS also changes the links of allocated machines (api/interfaces.py:
-// ALLOWED_STATES), so the machine is read again right before. RestoreNetwork returns false and changes nothing if
-// another user has taken the machine since: the address is theirs then.
-func (s *Service) RestoreNetwork(ctx context.Context, permit maas.Permit, systemID, address string) (bool, error) {
-	machine, err := s.inventory.Read(ctx, systemID)
-	if err != nil {
-		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
-	}
-	if !isFree(machine) || !HasAddress(machine, address) {
-		return isFree(machine), nil
-	}
-	err = s.TakeOff(ctx, permit, machine, address)
-	return err == nil, err
-}
-
-// TakeOff removes a static address from a machine that is acquired and not deployed, and makes its link an automatic
-// one (op=link_subnet).
+// TakeOff removes a static address from a machine that is ours and not deployed, and makes its link an automatic one
+// (op=link_subnet): MAAS keeps static links on release, and the address would stay taken.
 func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	if err := s.takeBack(ctx, permit, machine, address); err != nil {
 		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)

@@ -15,7 +15,7 @@ import (
 // Arrangement is what is done to a machine's interfaces, and how they were before: all that is needed to undo it, also
 // by another object that gets the machine.
 type Arrangement struct {
-	// Owner is the object that does it.
+	// Owner is the mark of the object that does it.
 	Owner string `json:"owner"`
 	// Made are the names of the bonds, VLANs and bridges that are made.
 	Made []string `json:"made,omitempty"`
@@ -203,35 +203,25 @@ var errUnchanged = errors.New("MAAS accepts the change and does not store it")
 // Unwrap returns MAAS's refusal.
 func (e *NotRestoredError) Unwrap() error { return e.Cause }
 
-// RestoreInterfaces undoes an arrangement. If inPool is set, the machine is in the pool, where others may take it at any
-// time: it is read again right before each call, and RestoreInterfaces returns false and changes nothing more if it is no
-// longer free. *NotRestoredError: MAAS refuses.
-func (s *Service) RestoreInterfaces(
-	ctx context.Context, permit maas.Permit, systemID string, a *Arrangement, address string, inPool bool,
-) (bool, error) {
+// RestoreInterfaces undoes an arrangement on a machine that is ours and not deployed. *NotRestoredError: MAAS refuses.
+func (s *Service) RestoreInterfaces(ctx context.Context, permit maas.Permit, systemID string, a *Arrangement, address string) error {
 	machine, err := s.inventory.Read(ctx, systemID)
 	if err != nil {
-		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
+		return fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
 	var made []*InterfaceChange
-	for {
-		if inPool && !isFree(machine) {
-			return false, nil
-		}
-		next := a.Undo(machine, address)
-		switch {
-		case next == nil:
-			return true, nil
-		case slices.ContainsFunc(made, func(earlier *InterfaceChange) bool { return reflect.DeepEqual(earlier, next) }):
-			return false, &NotRestoredError{NIC: next.About, Cause: errUnchanged}
+	for next := a.Undo(machine, address); next != nil; next = a.Undo(machine, address) {
+		if slices.ContainsFunc(made, func(earlier *InterfaceChange) bool { return reflect.DeepEqual(earlier, next) }) {
+			return &NotRestoredError{NIC: next.About, Cause: errUnchanged}
 		}
 		made = append(made, next)
 		machine, err = s.changeAndRead(ctx, permit, machine, next)
 		switch {
 		case errors.Is(err, maas.Invalid), next.Link != nil && errors.Is(err, maas.NotFound):
-			return false, &NotRestoredError{NIC: next.About, Cause: err}
+			return &NotRestoredError{NIC: next.About, Cause: err}
 		case err != nil:
-			return false, fmt.Errorf("restoring the interface %s of machine %s: %w", next.About, systemID, err)
+			return fmt.Errorf("restoring the interface %s of machine %s: %w", next.About, systemID, err)
 		}
 	}
+	return nil
 }

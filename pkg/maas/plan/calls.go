@@ -11,5 +11,5 @@ var (
 	CallsForVM               = Calls{Create: 5, Delete: 4}
 	CallsForVMWithAddress    = Calls{Create: 6, Delete: 4} // with a static address, from the spec or a pool
 	CallsForMetal            = Calls{Create: 4, Delete: 2}
-	CallsForMetalWithAddress = Calls{Create: 5, Delete: 4}
+	CallsForMetalWithAddress = Calls{Create: 5, Delete: 6} // acquired once more, to take the address off
 )

@@ -3,8 +3,11 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Giving returns the record of giving back a machine that is kept: a part of this one, which must be opened anew afterwards. It is
@@ -34,6 +37,19 @@ func (r *Record) enter(whole Data) error {
 
 // Explain records what giving the machine back waits for. It is stored with the next change.
 func (r *Record) Explain(reason, message string) { r.whole.ExplainKept(r.kept, reason, message) }
+
+// Forget removes an annotation of the machine's object, as what it says is undone. If the machine is kept, the record has it.
+func (r *Record) Forget(ctx context.Context, annotation string) error {
+	if r.kept != "" {
+		r.whole.forgetKept(r.kept, annotation)
+		return r.Write(ctx)
+	}
+	return r.Write(ctx, func(object client.Object) {
+		annotations := object.GetAnnotations()
+		delete(annotations, annotation)
+		object.SetAnnotations(annotations)
+	})
+}
 
 // text returns the annotation's value with this record in it.
 func (r *Record) text() string {

@@ -95,6 +95,15 @@ func (d *Data) ExplainKept(systemID, reason, message string) {
 	}
 }
 
+// forgetKept removes an annotation of a machine that waits.
+func (d *Data) forgetKept(systemID, annotation string) {
+	d.Kept = slices.Clone(d.Kept)
+	if k := d.KeptNamed(systemID); k != nil {
+		k.Annotations = maps.Clone(k.Annotations)
+		delete(k.Annotations, annotation)
+	}
+}
+
 // TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already, or
 // the first that fits; nil if there is none.
 func (d *Data) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
