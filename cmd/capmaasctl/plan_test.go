@@ -264,6 +264,13 @@ func TestPlan(t *testing.T) {
 		if diff := cmp.Diff(want, lines(r)); diff != "" {
 			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
+		host := &infrav1.LXDHost{}
+		b.must(b.kubernetes.client.Get(t.Context(), client.ObjectKey{Namespace: b.namespace, Name: "lxd-b"}, host))
+		host.Annotations[infrav1.MAASAnnotation] = "http://another.example.com/MAAS"
+		b.must(b.kubernetes.client.Update(t.Context(), host))
+		if r := b.plan(exitFailed, "drain", "lxd-b"); len(r.Steps) != 0 || !strings.Contains(r.Problem, "another.example.com") {
+			t.Errorf("the host is of another MAAS, and the report is %+v", r)
+		}
 		b.must(b.kubernetes.client.DeleteAllOf(t.Context(), &infrav1.LXDHost{}, client.InNamespace(b.namespace)))
 		if r := b.plan(exitFailed, "drain", "lxd-b"); r.Problem == "" {
 			t.Errorf("there is no such host, and the report is %+v", r)

@@ -77,15 +77,22 @@ func (p *Planner) Drain(ctx context.Context, host client.ObjectKey) (*plan.Simul
 	}
 	var views []*view
 	var machines []plan.Machine
+	var theirs []string
 	for _, key := range keys {
 		v, err := p.view(ctx, key)
 		if err != nil {
 			return nil, err
 		}
+		theirs = append(theirs, v.Where())
 		if v.drains(host) {
 			views = append(views, v)
 			machines = append(machines, v.machines...)
 		}
+	}
+	where := object.Annotations[infrav1.MAASAnnotation]
+	if object.Spec.VMHost != nil && len(theirs) > 0 && !slices.Contains(theirs, where) {
+		return nil, problem("LXDHost %s is of the MAAS %q, as its annotation %s says; the clusters with VMs are in %s, so what is on it is not known",
+			host, where, infrav1.MAASAnnotation, strings.Join(slices.Compact(slices.Sorted(slices.Values(theirs))), ", "))
 	}
 	s := plan.New(machines)
 	for _, v := range views {
