@@ -67,6 +67,8 @@ type Options struct {
 	// MayTake reports, for the machines that are there from the beginning, whether a machine may be taken and given
 	// back. Default: bare metal that is Ready and not allocated. All others must not change.
 	MayTake func(simulator.MachineSnapshot) bool
+	// In reports whether the clusters of a namespace are in this MAAS. Default: all are.
+	In func(namespace string) bool
 }
 
 // Who is whose things are audited. The zero value is everybody, which needs that all objects of all clusters are
@@ -88,6 +90,7 @@ type Auditor struct {
 	objects client.Reader
 	before  *maasState
 	mayTake map[string]bool // by system id
+	in      func(namespace string) bool
 	cancel  func()
 
 	mutex     sync.Mutex
@@ -108,8 +111,11 @@ func Open(region Region, objects client.Reader, options Options) (*Auditor, erro
 	if options.MayTake == nil {
 		options.MayTake = isFree
 	}
+	if options.In == nil {
+		options.In = func(string) bool { return true }
+	}
 	a := &Auditor{
-		region: region, objects: objects, mayTake: map[string]bool{},
+		region: region, objects: objects, mayTake: map[string]bool{}, in: options.In,
 		clusters: map[identity]cluster{}, strangers: map[string]string{},
 		taken: map[string]taken{}, takenAt: map[string]time.Time{}, everTaken: map[string]bool{}, touched: map[string]string{}, hadLast: map[string]holder{},
 	}
@@ -143,7 +149,7 @@ func (a *Auditor) Learn(ctx context.Context) error {
 }
 
 func (a *Auditor) learn(ctx context.Context) (*claims, error) {
-	c, err := readClaims(ctx, a.objects)
+	c, err := readClaims(ctx, a.objects, a.in)
 	if err != nil {
 		return nil, err
 	}

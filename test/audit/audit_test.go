@@ -873,4 +873,25 @@ func TestOthersClustersAreNotBlamed(t *testing.T) {
 	b.hasOnly(b.steady(Who{Namespace: "ns", Cluster: "c2"}), Leaked, "capmaas/owner2/a")
 }
 
+// Two MAASes, of which one is a copy of the other's database, have machines with the same ids.
+func TestClustersInAnotherMAASAreNotAudited(t *testing.T) {
+	b := newBed(t)
+	there := b.object("there", false)
+	there.Namespace, there.Spec.SystemID = "elsewhere", b.metal.SystemID
+	b.create(there)
+	b.hasOnly(b.steady(Who{}), Doubled, there.Namespace)
+	here, err := Open(b.Simulator, b.kube, Options{
+		In:      func(namespace string) bool { return namespace != there.Namespace },
+		MayTake: func(m simulator.MachineSnapshot) bool { return ownerIn(m.AgentName) == owner },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	findings, err := here.Steady(t.Context(), Who{})
+	if err != nil || len(findings) > 0 {
+		t.Errorf("%v, %v", findings, err)
+	}
+}
+
 var _ Region = (*simulator.Simulator)(nil)

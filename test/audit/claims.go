@@ -76,14 +76,16 @@ type claims struct {
 	objects  []*object
 }
 
-// readClaims reads all MaasClusters and MaasMachines.
-func readClaims(ctx context.Context, reader client.Reader) (*claims, error) {
+// readClaims reads the MaasClusters and MaasMachines of the namespaces whose MAAS it is.
+func readClaims(ctx context.Context, reader client.Reader, in func(namespace string) bool) (*claims, error) {
 	clusters, machines := &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{}
 	for _, list := range []client.ObjectList{clusters, machines} {
 		if err := reader.List(ctx, list); err != nil {
 			return nil, fmt.Errorf("reading what Kubernetes claims: %w", err)
 		}
 	}
+	clusters.Items = slices.DeleteFunc(clusters.Items, func(m infrav1.MaasCluster) bool { return !in(m.Namespace) })
+	machines.Items = slices.DeleteFunc(machines.Items, func(m infrav1.MaasMachine) bool { return !in(m.Namespace) })
 	c, byLabel := &claims{}, map[client.ObjectKey]cluster{}
 	for i := range clusters.Items {
 		m := &clusters.Items[i]

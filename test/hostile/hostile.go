@@ -92,26 +92,27 @@ func JSON(begins string) func(http.ResponseWriter) {
 	}
 }
 
-// Serve serves what does harm on 127.0.0.1 until the test ends, and returns its URL.
-func Serve(t testing.TB, harm http.Handler) (url string) {
+// Serve serves something on 127.0.0.1 until the test ends, and returns its URL.
+func Serve(t testing.TB, something http.Handler) (url string) {
 	t.Helper()
-	server := unstarted(t, harm)
+	server := unstarted(t, something)
 	server.Start()
 	return server.URL
 }
 
-// ServeTLS is Serve for what is reached as an LXD is: by its address and its certificate (PEM), with any certificate of a
-// client.
-func ServeTLS(t testing.TB, harm http.Handler) (address string, certificate []byte) {
+// ServeTLS is Serve for what is reached as an LXD is: by its address and its certificate (PEM), with any certificate
+// of a client.
+func ServeTLS(t testing.TB, something http.Handler) (address string, certificate []byte) {
 	t.Helper()
-	server := unstarted(t, harm)
+	server := unstarted(t, something)
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
-	return server.Listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return server.Listener.Addr().String(), certificate
 }
 
-func unstarted(t testing.TB, harm http.Handler) *httptest.Server {
-	server := httptest.NewUnstartedServer(harm)
+func unstarted(t testing.TB, something http.Handler) *httptest.Server {
+	server := httptest.NewUnstartedServer(something)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(func() {
 		server.CloseClientConnections() // Otherwise Close waits for who waits.

@@ -13,8 +13,8 @@ import (
 	"github.com/canonical/lxd/shared/version"
 )
 
-// LyingLXD says that it is an LXD with room for everything, that it trusts whoever asks, and that it has done what it was
-// asked to do. It does nothing.
+// LyingLXD says that it is an LXD with room for everything, that it trusts whoever asks, and that it has done what it
+// was asked to do. It does nothing.
 type LyingLXD struct {
 	// Claims are the VMs that it says it has. Default: none.
 	Claims func() []api.Instance
@@ -34,7 +34,10 @@ const (
 func (l *LyingLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.asked.Add(1)
 	about := strings.Split(strings.Trim(strings.TrimPrefix(r.URL.Path, "/1.0"), "/"), "/")
-	done := api.Operation{ID: "0b15ec4e-5a5e-4d21-9a34-4c1d37a1b33a", Class: api.OperationClassTask, Status: api.Success.String(), StatusCode: api.Success}
+	done := api.Operation{
+		ID: "0b15ec4e-5a5e-4d21-9a34-4c1d37a1b33a", Class: api.OperationClassTask,
+		Status: api.Success.String(), StatusCode: api.Success,
+	}
 	switch told := l.tell(about); {
 	case r.Method != http.MethodGet:
 		respond(w, http.StatusAccepted, api.ResponseRaw{
@@ -46,7 +49,8 @@ func (l *LyingLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case told != nil:
 		respond(w, http.StatusOK, success(told))
 	default:
-		respond(w, http.StatusNotFound, api.ResponseRaw{Type: api.ErrorResponse, Code: http.StatusNotFound, Error: "Not Found"})
+		refusal := api.ResponseRaw{Type: api.ErrorResponse, Code: http.StatusNotFound, Error: "Not Found"}
+		respond(w, http.StatusNotFound, refusal)
 	}
 }
 
@@ -61,14 +65,21 @@ func (l *LyingLXD) tell(about []string) any {
 	switch {
 	case what == "":
 		return api.Server{
-			ServerUntrusted: api.ServerUntrusted{APIExtensions: version.APIExtensions, APIVersion: "1.0", Auth: "trusted", AuthMethods: []string{"tls"}},
-			Environment:     api.ServerEnvironment{Driver: "lxc | qemu", Server: "lxd", ServerVersion: "5.21.2", ServerName: "liar"},
+			ServerUntrusted: api.ServerUntrusted{
+				APIExtensions: version.APIExtensions, APIVersion: "1.0", Auth: "trusted", AuthMethods: []string{"tls"},
+			},
+			Environment: api.ServerEnvironment{Driver: "lxc | qemu", Server: "lxd", ServerVersion: "5.21.2"},
 		}
 	case what == "resources":
-		return api.Resources{CPU: api.ResourcesCPU{Architecture: "x86_64", Total: allCores}, Memory: api.ResourcesMemory{Total: everything}}
+		return api.Resources{
+			CPU: api.ResourcesCPU{Architecture: "x86_64", Total: allCores}, Memory: api.ResourcesMemory{Total: everything},
+		}
 	case what == "projects" && len(about) > 2:
-		unlimited := api.ProjectStateResource{Limit: -1}
-		return api.ProjectState{Resources: map[string]api.ProjectStateResource{"cpu": unlimited, "memory": unlimited, "disk": unlimited}}
+		state := api.ProjectState{Resources: map[string]api.ProjectStateResource{}}
+		for _, of := range []string{"cpu", "memory", "disk"} {
+			state.Resources[of] = api.ProjectStateResource{Limit: -1}
+		}
+		return state
 	case what == "projects":
 		return api.Project{Name: name}
 	case what == "networks" && name == "":
@@ -109,7 +120,9 @@ func (l *LyingLXD) claimed(name string) any {
 }
 
 func success(metadata any) api.ResponseRaw {
-	return api.ResponseRaw{Type: api.SyncResponse, Status: api.Success.String(), StatusCode: int(api.Success), Metadata: metadata}
+	return api.ResponseRaw{
+		Type: api.SyncResponse, Status: api.Success.String(), StatusCode: int(api.Success), Metadata: metadata,
+	}
 }
 
 func respond(w http.ResponseWriter, code int, answer api.ResponseRaw) {

@@ -15,9 +15,9 @@ import (
 // errRealHosts is for a region whose VM hosts are real: a copy would have the same ones.
 var errRealHosts = errors.New("it has VM hosts that are not simulated")
 
-// Copy starts another region with the database that this one has now, as people restore production's into a staging MAAS:
-// the same users and keys, machines and ids. It has no machine, VM host or address in common with this region. What is
-// under way here is never finished there. The caller ends it with Close.
+// Copy starts another region with the database that this one has now, as people restore production's into a staging
+// MAAS: the same users and keys, machines and ids. It has no machine, VM host or address in common with this region.
+// What is under way here is never finished there. The caller ends it with Close.
 func (s *Simulator) Copy() (*Simulator, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A staging MAAS that was restored from production's backup has the same in it, and nothing of what happens in one of them
-// afterwards happens in the other.
+// A staging MAAS that was restored from production's backup has the same in it, and nothing of what happens in one of
+// them afterwards happens in the other.
 func TestACopyHasTheSameAndIsSeparate(t *testing.T) {
 	b := newBed(t)
 	vm := b.composeVM("vm1")
