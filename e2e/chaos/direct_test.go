@@ -199,13 +199,18 @@ func (d *directHosts) learn(cluster, owner string) {
 	d.owners[cluster] = owner
 }
 
+// ownerOf is the owner id of a cluster that was learned.
+func (d *directHosts) ownerOf(cluster string) string {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.owners[cluster]
+}
+
 // findings are what is wrong in the LXDs about a cluster: a VM with its mark that no object has.
 func (d *directHosts) findings(ctx context.Context, cluster string) ([]audit.Finding, error) {
 	d.alive.RLock()
 	defer d.alive.RUnlock()
-	d.mutex.Lock()
-	owner := d.owners[cluster]
-	d.mutex.Unlock()
+	owner := d.ownerOf(cluster)
 	list := &infrav1.MaasMachineList{}
 	if err := box.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
 		return nil, fmt.Errorf("listing the machines of %s: %w", cluster, err)

@@ -41,6 +41,7 @@ type assault struct {
 	figures   *figures
 	thieves   *thieves
 	direct    *directHosts
+	beside    *beside
 }
 
 // Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts forget what
@@ -74,10 +75,8 @@ func begin(t *testing.T) *assault {
 		t.Fatal(err)
 	}
 	lossy := newLossyHosts(box.MAAS, hosts)
-	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS), direct: noDirectHosts()}
-	a.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: func(m simulator.MachineSnapshot) bool {
-		return m.Status == "Ready" && (m.Pool == "capi" || m.Pool == shapedPool) && m.VMHost == ""
-	}})
+	a := &assault{t: t, weather: newWeather(attack, lossy.begin), figures: newFigures(box.MAAS), direct: noDirectHosts(), beside: &beside{}}
+	a.auditor, err = audit.Open(box.MAAS, box.Client, audit.Options{MayTake: mayTake, In: isHere})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +103,11 @@ func begin(t *testing.T) *assault {
 	})
 	box.MAAS.ChooseFaults(a.choose)
 	return a
+}
+
+// mayTake reports whether a machine that is there from the beginning is for clusters.
+func mayTake(m simulator.MachineSnapshot) bool {
+	return m.Status == "Ready" && (m.Pool == "capi" || m.Pool == shapedPool) && m.VMHost == ""
 }
 
 // choose returns the fault of a call of ours; calls of others have none.
@@ -135,6 +139,7 @@ func (a *assault) attack(ctx context.Context) {
 	}
 	close(numbers)
 	working.Wait()
+	a.beside.end(ctx, a)
 }
 
 // lead runs a cluster's life from its creation until nothing of it is left. Errors are reported, and other lives
@@ -198,6 +203,7 @@ func (a *assault) live(ctx context.Context, key client.ObjectKey, number int) er
 		}
 	}
 	a.agree(ctx, "with all machines of "+key.Name, key.Name)
+	a.beside.begin(ctx, a)
 	if err := a.meddle(ctx, key, does, leave); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ package chaos_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +56,13 @@ func (v *view) set(list *infrav1.MaasMachineList) {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
 	v.machines = machines
+}
+
+// all returns all of them.
+func (v *view) all() []*infrav1.MaasMachine {
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	return slices.Collect(maps.Values(v.machines))
 }
 
 // maasMachine returns one as it was last seen, or nil.

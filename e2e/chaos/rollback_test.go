@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+)
+
+const (
+	// rolledBackFor is how long is watched what a later version of the manager has recorded, before the next one comes.
+	rolledBackFor = 40 * time.Second
+	rolledBackSee = time.Second
+)
+
+// rollBack plays an upgrade of the manager that is taken back: the manager dies, a later version records what this
+// one does not know on all objects, and this one runs again. It never loses that, and gives everything back all the
+// same.
+func (a *assault) rollBack(ctx context.Context, _ int) error {
+	if err := box.Manager.Kill(); err != nil {
+		return err
+	}
+	// Nobody leads until the lease of the one that died is over.
+	rolledBack, err := life.RollBack(ctx, box.Client)
+	if err != nil {
+		return err
+	}
+	a.figures.add("managers rolled back", 1)
+	a.figures.add("records of a later version", rolledBack.Objects())
+	if rolledBack.Objects() == 0 {
+		a.t.Error("a later version of the manager recorded nothing")
+	}
+	for end := time.Now().Add(rolledBackFor); time.Now().Before(end); {
+		lost, err := rolledBack.Lost(ctx)
+		if err != nil {
+			return err
+		}
+		for _, what := range lost {
+			a.t.Errorf("what a later version of the manager recorded is lost from %s", what)
+		}
+		if err := pause(ctx, rolledBackSee); err != nil {
+			return err
+		}
+	}
+	return nil
+}
