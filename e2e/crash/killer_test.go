@@ -95,6 +95,8 @@ type killer struct {
 	manager *sandbox.Manager
 	target  point // zero: none
 	phase   simulator.Phase
+	// succeeded is called when the manager is dead, before its successor begins.
+	succeeded func() error
 	// detached makes MAAS, or LXD, continue with the call during which the manager died, once it returns.
 	detached func()
 	// answered is called for each call to which there is a response.
@@ -120,7 +122,11 @@ func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 	if !due {
 		return nil
 	}
-	if err := k.manager.Kill(); err != nil {
+	err := k.manager.Kill()
+	if k.succeeded != nil {
+		err = errors.Join(err, k.succeeded())
+	}
+	if err != nil {
 		k.mutex.Lock()
 		k.err = err
 		k.mutex.Unlock()

@@ -71,6 +71,8 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: w.namespace, Name: name}
 	k.manager, k.stage = w.manager, creation
+	later := &rollback{}
+	later.joins(t.Context(), k, w.namespace)
 	w.board.connect(w.user, k)
 	defer w.board.connect(w.user, nil)
 	gone := false
@@ -114,9 +116,11 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 		last = w.handOver(t, kind, key, k, who)
 	}
 
+	later.check(t)
 	k.enter(deletion)
 	if kind.kept {
 		w.leave(t, key, last)
+		later.check(t)
 	}
 	if err := box.DeleteCluster(within(t, deleteTimeout), key); err != nil {
 		t.Fatal(err)
@@ -124,6 +128,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	gone = true
 	findings, err = w.auditor.Gone(t.Context(), who)
 	report(t, "when it is gone", findings, err)
+	later.check(t) // Of the LXDHost.
 	if kind.direct {
 		w.checkVMs(t, owner, 0)
 	}
