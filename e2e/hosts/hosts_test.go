@@ -56,6 +56,7 @@ func TestHostCluster(t *testing.T) {
 	h.step("refuses nodes that MAAS would mix up", h.refusesCalico)
 	h.step("grows", h.grows)
 	vm := h.composeOnWorker()
+	h.step("has a namesake", h.hasNamesake)
 	h.step("keeps the VM host of a node that is renamed", func() { h.renamesNode(vm) })
 	h.step("keeps a machine with a VM", func() { h.keepsMachineWithVM(vm) })
 	h.step("survives a restart of LXD", h.survivesRestart)
@@ -343,7 +344,12 @@ func (h *hostCluster) checkOwnNetwork(node sandbox.HostNode) {
 
 // conditionOf returns the initializer's condition of a node.
 func (h *hostCluster) conditionOf(name string) (corev1.NodeCondition, error) {
-	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
+	return h.conditionIn(h.Key, name)
+}
+
+// conditionIn is conditionOf for a node of any host cluster.
+func (h *hostCluster) conditionIn(cluster ctrlclient.ObjectKey, name string) (corev1.NodeCondition, error) {
+	workload, err := h.Box.WorkloadClient(h.Context(), cluster)
 	if err != nil {
 		return corev1.NodeCondition{}, err
 	}
