@@ -914,3 +914,38 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Cluster API deletes the control planes of a deleted cluster when its workers are gone: a worker that waited for them
+// would wait for ever.
+func TestAWorkerOfADeletedHostClusterGoesBeforeItsControlPlanes(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t)
+	machines := map[string]*infrav1.MaasMachine{}
+	for i, name := range []string{"host-a", "host-b"} {
+		address := fmt.Sprintf("10.77.0.1%d", i+1)
+		spec := infrav1.MaasMachineSpec{FailureDomain: []string{"zone-a", "zone-b"}[i], StaticIP: address}
+		m := w.newMachine(name, i == 0, spec)
+		w.deployed(m)
+		node := w.joined(m)
+		w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
+		w.registers(node, address+":8443")
+		machines[name] = m
+	}
+	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
+	w.patch(w.cluster, func() { w.cluster.Finalizers = []string{"test/hold"} })
+	for _, object := range []client.Object{w.cluster, machines["host-b"]} {
+		if err := w.client.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.retires(machines["host-b"])
+	if left := w.hosts(); len(left) != 1 || left[0].Host.SystemID != machines["host-a"].Spec.SystemID {
+		t.Errorf("MAAS has %+v", left)
+	}
+	if err := w.client.Delete(t.Context(), machines["host-a"]); err != nil {
+		t.Fatal(err)
+	}
+	w.retires(machines["host-a"])
+	w.delete(cluster)
+	w.patch(w.cluster, func() { w.cluster.Finalizers = nil })
+}

@@ -125,10 +125,11 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	return r.awaitOtherHosts(ctx, l)
 }
 
-// awaitOtherHosts keeps the machines of a deleted host cluster until all of them are out of service: their initializers
-// need the cluster's API, and VMs of other clusters may still run on some.
+// awaitOtherHosts keeps the control planes of a deleted host cluster until all of its machines are out of service: their
+// initializers need the cluster's API, and VMs of other clusters may still run on some. Workers go: Cluster API deletes
+// the control planes when there are none.
 func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, error) {
-	if l.Cluster.Cluster.DeletionTimestamp.IsZero() {
+	if l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.IsControlPlane() {
 		return proceed, nil
 	}
 	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
