@@ -77,10 +77,12 @@ func (p point) certain() bool {
 	return p.n == 1 && p.by != "id" && (p.stage == creation || p.writes()) && !p.shared()
 }
 
-// shared reports whether the point depends on what other walkers leave: the address of a machine that is back in the pool is
-// not returned if another walker took the machine first, and whoever comes first tends the tags of machines that are released.
+// shared reports whether the point depends on what other walkers leave: the address of a machine that is back in the pool
+// is not returned if another walker took the machine first, and whoever comes first makes the tags, and tends those of
+// machines that are released.
 func (p point) shared() bool {
-	return (p.stage != creation && p.op == "link_subnet") || (p.stage == creation && p.endpoint == "tags/{name}/")
+	return (p.stage != creation && p.op == "link_subnet") || (p.stage == creation && p.endpoint == "tags/{name}/") ||
+		(p.endpoint == "tags/" && p.writes())
 }
 
 // mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of
