@@ -144,8 +144,25 @@ func (rq *request) resolve(raw []byte) (*route, error) {
 	return route, err
 }
 
+// awaitWorker takes the time that the region needs for a call that changes something, once a worker is free.
+func (rq *request) awaitWorker() {
+	if rq.http.Method == http.MethodGet || rq.timings.write() == 0 {
+		return
+	}
+	if rq.workers != nil {
+		select {
+		case rq.workers <- struct{}{}:
+			defer func() { <-rq.workers }()
+		case <-rq.stop:
+			return
+		}
+	}
+	rq.sleep(rq.timings.write())
+}
+
 // handle executes the call under the region's lock.
 func (rq *request) handle(rt *route, parseErr error) *reply {
+	rq.awaitWorker()
 	rq.mu.Lock()
 	defer rq.mu.Unlock()
 	value, err := rq.dispatch(rt, parseErr)

@@ -42,6 +42,8 @@ type Simulator struct {
 
 	// acquiring is MAAS's lock for acquiring machines. It is taken without mu, and mu may be unlocked while it is held.
 	acquiring sync.Mutex
+	// workers has an item for each call that a worker handles; nil: there are as many as are needed.
+	workers chan struct{}
 
 	mu       sync.Mutex // guards everything down to failNext
 	db       *store
@@ -120,6 +122,9 @@ func blank(opts Options, version maasVersion, timings Timings, c clock.Clock) *S
 		failNext: map[string]string{},
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
+	}
+	if timings.Workers > 0 {
+		s.workers = make(chan struct{}, timings.Workers)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.faults.init(opts.Seed)

@@ -60,6 +60,10 @@ type Timings struct {
 	VMHostSync *Duration `json:"vm_host_sync,omitempty"`
 	// ListMachine is the time for each machine in a list, within the request. Default: no time.
 	ListMachine *Duration `json:"list_machine,omitempty"`
+	// Write is the time that a worker of the region needs for a call that changes something, whatever else it waits for.
+	// Workers is how many there are; calls wait for one in the order in which they come. Default: no time, and no bound.
+	Write   *Duration `json:"write,omitempty"`
+	Workers int       `json:"workers,omitempty"`
 	// PowerPoll is how often MAAS reads the power of machines from their BMCs.
 	PowerPoll *Duration `json:"power_poll,omitempty"`
 }
@@ -98,6 +102,7 @@ func (t Timings) decompose() time.Duration   { return t.take(t.Decompose, "decom
 func (t Timings) refresh() time.Duration     { return t.take(t.Refresh, "refresh") }
 func (t Timings) vmHostSync() time.Duration  { return t.take(t.VMHostSync, "vm_host_sync") }
 func (t Timings) listMachine() time.Duration { return t.take(t.ListMachine, "list_machine") }
+func (t Timings) write() time.Duration       { return t.take(t.Write, "write") }
 func (t Timings) powerPoll() time.Duration   { return t.take(t.PowerPoll, "power_poll") }
 
 func (t Timings) deploy(vm bool) time.Duration {

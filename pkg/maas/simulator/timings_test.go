@@ -64,6 +64,22 @@ func TestAListTakesTimeForEachMachineInIt(t *testing.T) {
 	}
 }
 
+func TestARegionWithOneWorkerChangesOneThingAfterTheOther(t *testing.T) {
+	const least = time.Minute // for three of 20 s
+	b := newBedWith(t, testRegion+"  write: 20s\n  workers: 1\n", Options{Seed: 1})
+	var all []func() (answer, error)
+	for _, name := range []string{"one", "two", "three"} {
+		all = append(all, func() (answer, error) { return b.send(adminKey, post, "zones/", url.Values{"name": {name}}) })
+	}
+	if took := b.takes(all...); took < least {
+		t.Errorf("three zones were made in %s, want %s", took, least)
+	}
+	before := b.clock.Now()
+	if got := b.do(get, "zones/"); got.status != http.StatusOK || b.clock.Now() != before {
+		t.Errorf("a read: %d", got.status)
+	}
+}
+
 func TestASerialHostMakesAndDeletesOneVMAfterTheOther(t *testing.T) {
 	const least = time.Minute // for three of 20 s
 	b := newBedWith(t, strings.NewReplacer(
