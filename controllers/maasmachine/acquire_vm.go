@@ -66,7 +66,9 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	return r.claimNow(ctx, l, vm.SystemID)
 }
 
-// composeOn composes the VM on a host, after waiting for its turn there.
+// composeOn composes the VM on a host, after waiting for its turn there. The turn lasts until that to deploy has come, or
+// the reconcile ends: in a MAAS that is slower the more it has to do, VMs would be composed faster than they are deployed,
+// and the first of many would run as late as the last.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
 	done, err := l.Turn(ctx, turns.OnHost(guard.Key(host.Key()), host.Name), turns.Acquire)
@@ -74,7 +76,7 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err
 	}
-	defer done()
+	l.leaveHost = done
 	ref := placer.HostRef(host)
 	known := slices.Contains(l.record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
 	l.record.AddHost(ref)

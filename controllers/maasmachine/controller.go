@@ -142,7 +142,8 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalSteps()
+	l, steps := &life{Machine: s, record: m.record, clock: r.Clock, leaveHost: func() {}}, r.bareMetalSteps()
+	defer func() { l.leaveHost() }()
 	if l.IsLXD() {
 		steps = r.vmSteps()
 	}
@@ -282,6 +283,8 @@ type life struct {
 	released bool
 	// proven means that MAAS proved to this reconcile that the machine is ours.
 	proven bool
+	// leaveHost ends the turn on the VM's host: see composeOn.
+	leaveHost func()
 }
 
 // step establishes one condition that the next step needs. It can be repeated at any time, and does nothing if the

@@ -139,12 +139,26 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// turnToDeploy waits for a turn. A proof from before the wait may no longer hold.
+// turnToDeploy waits for a turn, unless it is too soon after MAAS refused the deployment. The refusal stays the error of
+// a machine that gets no turn. A proof from before the wait may no longer hold.
 func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), err error) {
+	refusal, err := l.record.Again(record.Deploy)
+	if err != nil {
+		return nil, err
+	}
+	rank := turns.Deploy
+	if refusal != nil {
+		rank = turns.Again
+	}
 	began := r.Clock.Now()
-	done, err = l.Turn(ctx, turns.Machines, turns.Deploy)
+	done, err = l.Turn(ctx, turns.Machines, rank)
+	l.leaveHost()
 	if r.Clock.Since(began) > proofLasts {
 		l.proven = false
+	}
+	var later *turns.LaterError
+	if refusal != nil && errors.As(err, &later) {
+		err = refusal
 	}
 	return done, err
 }

@@ -53,6 +53,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // pace runs the reconcilers of MaasMachines and their MaasCluster at production intervals on a fake clock, against a
@@ -556,6 +557,47 @@ func TestThePaceOfRetriesIsAsDocumented(t *testing.T) {
 	}
 }
 
+// Whatever wakes an object before its retry, MAAS is not asked for a proof of what is not to be sent.
+func TestWhoeverIsWokenBeforeItsRetryAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, "")
+		p.meets(obstacle{fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
+		p.run(3*time.Minute, nil)
+		p.maas.ResetCalls()
+		for range 60 {
+			p.wake(job{"MaasMachine", "m"}, 0)
+			p.run(2*leastPause, nil)
+		}
+		if sent := p.sent(onMachine("deploy")); sent == 0 || p.proofs() > sent {
+			t.Errorf("MAAS was asked for %d proofs, and to deploy %d times", p.proofs(), sent)
+		}
+	})
+}
+
+// While others have all turns, a machine says what MAAS refused, and not that it waits.
+func TestARefusedMachineThatGetsNoTurnSaysWhatWasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, "")
+		p.meets(obstacle{fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
+		p.run(3*time.Minute, nil)
+		for range 2 {
+			done, err := p.scopes.Regions()[0].Turn(t.Context(), turns.Machines, turns.Deploy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer done()
+		}
+		sent, looked := p.sent(onMachine("deploy")), p.looks[job{"MaasMachine", "m"}]
+		p.run(5*time.Minute, nil)
+		if p.sent(onMachine("deploy")) != sent || p.looks[job{"MaasMachine", "m"}] == looked {
+			t.Error("it got a turn, or was not reconciled")
+		}
+		if got := conditions.GetReason(p.get("m"), infrav1.ReadyCondition); got != infrav1.MAASRefusedReason {
+			t.Errorf("the reason is %s: %s", got, conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
+		}
+	})
+}
+
 // meets makes a machine that meets an obstacle.
 func (p *pace) meets(o obstacle) {
 	p.Helper()
@@ -580,6 +622,16 @@ func (p *pace) sent(wanted simulator.CallKey) (n int) {
 	for key, count := range p.maas.Calls().ByKey {
 		if key.Status = wanted.Status; key == wanted {
 			n += count
+		}
+	}
+	return n
+}
+
+// proofs returns how often MAAS was asked who acquired a machine.
+func (p *pace) proofs() (n int) {
+	for _, call := range p.maas.Calls().Log {
+		if strings.Contains(call.Query, "agent_name=") {
+			n++
 		}
 	}
 	return n
@@ -644,7 +696,7 @@ func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
 	})
 }
 
-// refused is how many machines wait at once for what MAAS refuses; -args -refused=500 is what docs/monitoring.md tells.
+// refused is how many machines wait at once for what MAAS refuses; -args -refused=1000 is what docs/monitoring.md tells.
 var refused = flag.Int("refused", 50, "machines that wait for what MAAS refuses")
 
 // However many machines wait, each costs its own retries, and the lists are shared.
@@ -658,18 +710,20 @@ func TestManyRefusedMachinesCostTheirRetriesAlone(t *testing.T) {
 		for i := range *refused {
 			p.add(fmt.Sprintf("m%04d", i), infrav1.MaasMachineSpec{})
 		}
-		const settled, watched = 6 * time.Minute, 3 * time.Minute
-		p.run(settled, nil)
+		const watched = 3 * time.Minute
+		p.run(6*time.Minute+time.Duration(*refused)*time.Second, nil) // A key has so many calls a second.
 		p.maas.ResetCalls()
 		p.run(watched, nil)
-		calls := p.maas.Calls()
-		each := documented(t, infrav1.MAASRefusedReason) * int(watched/time.Minute) / 60
-		shared := 2 * (*refused/200 + 1) * int(watched/productionActive)
-		// Before each retry MAAS proves that the machine is ours.
-		if most := 2**refused*each + shared; calls.Total > most || p.sent(onMachine("deploy")) < *refused {
-			t.Errorf("%d refused machines cost %d calls in %s, want at most %d: %v", *refused, calls.Total, watched, most, calls.ByKey)
+		calls, retries, proofs := p.maas.Calls(), p.sent(onMachine("deploy")), p.proofs()
+		minutes := int(watched / time.Minute)
+		t.Logf("%d refused machines cost %d calls a minute: %d retries, %d proofs, %d others", *refused,
+			calls.Total/minutes, retries/minutes, proofs/minutes, (calls.Total-retries-proofs)/minutes)
+		if most := *refused * documented(t, infrav1.MAASRefusedReason) * minutes / 60; retries > most || retries < *refused {
+			t.Errorf("%d retries, want one of each machine and at most %d", retries, most)
 		}
-		t.Logf("%d refused machines cost %d calls a minute, of which %d are retries", *refused,
-			calls.Total/int(watched/time.Minute), p.sent(onMachine("deploy"))/int(watched/time.Minute))
+		// One retry may be under way at each end.
+		if shared := 2 * (*refused/200 + 1) * int(watched/productionActive); proofs > retries+1 || calls.Total-retries-proofs > shared {
+			t.Errorf("%d proofs before %d retries, and of others more than %d: %v", proofs, retries, shared, calls.ByKey)
+		}
 	})
 }

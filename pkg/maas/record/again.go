@@ -16,6 +16,9 @@ import (
 // somebody plans comes sooner.
 const refusedPause = 30 * time.Second
 
+// remembered is how long it is remembered after that pause that MAAS refused a call.
+const remembered = 10 * time.Minute
+
 // LostError is a call whose response was lost. It is not sent again before the settle time is over; until then the error
 // is *UnsettledError.
 type LostError struct {
@@ -84,6 +87,16 @@ func (r *Record) tooSoon(op Op) error {
 	return f.err
 }
 
+// Again returns MAAS's refusal of a call when it was last tried; nil if it did not refuse it. err is that of Call if the
+// call is not to be sent again yet: so whoever must ask MAAS before the call need not.
+func (r *Record) Again(op Op) (refusal, err error) {
+	refusal = r.records.failure(attempt{r.object.GetUID(), op}).err
+	if refusal != nil && (!maas.HadNoEffect(refusal) || errors.Is(refusal, maas.Busy)) {
+		refusal = nil
+	}
+	return refusal, r.tooSoon(op)
+}
+
 // tried remembers that a call failed, and returns its error.
 func (r *Record) tried(op Op, err error) error {
 	var answer *maas.Error
@@ -108,7 +121,7 @@ func (s *Records) remember(a attempt, err error, pause time.Duration) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	for other, f := range s.failures {
-		if !now.Before(f.until) {
+		if now.After(f.until.Add(remembered)) {
 			delete(s.failures, other)
 		}
 	}

@@ -37,6 +37,38 @@ func (b *bed) woken(recorded bool, answer error) (sent int) {
 	return sent
 }
 
+func TestWhatMAASRefusedIsKnownWhenItIsTriedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer  error
+		refused bool
+	}{
+		"refused": {&maas.Error{Kind: maas.Invalid, Status: 400}, true},
+		"busy":    {&maas.Error{Kind: maas.Busy, Status: 409, RetryAfter: refusedPause}, false},
+		"lost":    {&maas.Error{Kind: maas.Unavailable}, false},
+		"done":    {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, interceptor.Funcs{})
+				b.records.SettleTime = settleTime
+				r, _ := b.open()
+				_ = r.Try(Deploy, func() error { return tc.answer })
+				if _, err := r.Again(Deploy); (err != nil) != (tc.answer != nil) {
+					t.Errorf("at once the error is %v", err)
+				}
+				<-time.After(settleTime + refusedPause) // On the fake clock.
+				if refusal, err := r.Again(Deploy); tc.refused != (refusal != nil) || err != nil {
+					t.Errorf("later the refusal is %v, the error %v", refusal, err)
+				}
+				_ = r.Try(Deploy, func() error { return nil })
+				if refusal, _ := r.Again(Deploy); refusal != nil {
+					t.Errorf("the refusal is %v, though it was done since", refusal)
+				}
+			})
+		})
+	}
+}
+
 func TestACallIsNotSentAgainBeforeItsTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer error

@@ -21,6 +21,8 @@ const (
 	maxWait = time.Minute
 	// maxWaiting bounds how many wait for one server, so that callers there that need no turn find a place.
 	maxWaiting = 64
+	// maxWaitingAgain is as many as may wait when one joins that MAAS refused before.
+	maxWaitingAgain = maxWaiting / 2
 	// retry is how long a caller that could not wait, or waited too long, stays away. It grows with the number of such
 	// callers, up to maxRetry: otherwise the workers would do little else.
 	retry    = 5 * time.Second
@@ -69,9 +71,11 @@ func (l Line) at(server guard.Server) guard.Key {
 // Rank decides who is next: the caller closest to its end.
 type Rank int
 
-// From the first to the last step of a machine.
+// From the first to the last step of a machine. Again is for any of them that MAAS refused when it was last tried, and
+// may refuse for ever: it comes last, and leaves places to wait to others.
 const (
-	Acquire Rank = iota
+	Again Rank = iota
+	Acquire
 	Claim
 	Deploy
 )
@@ -146,7 +150,7 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 		return nil, nil
 	}
 	all := t.queue(key.Server())
-	if all.waiting >= maxWaiting {
+	if all.waiting >= maxWaiting || rank == Again && all.waiting >= maxWaitingAgain {
 		return nil, &LaterError{After: all.refuse(), line: at}
 	}
 	all.waiting++

@@ -40,7 +40,7 @@ func TestWhoIsNearestToTheEndIsNext(t *testing.T) {
 		for _, next := range []struct {
 			name string
 			rank Rank
-		}{{"first", Acquire}, {"second", Acquire}, {"claim", Claim}, {"deploy", Deploy}, {"later deploy", Deploy}} {
+		}{{"refused", Again}, {"first", Acquire}, {"second", Acquire}, {"claim", Claim}, {"deploy", Deploy}, {"later deploy", Deploy}} {
 			go func() {
 				defer take(t, turns, host, next.rank)()
 				order = append(order, next.name)
@@ -49,7 +49,7 @@ func TestWhoIsNearestToTheEndIsNext(t *testing.T) {
 		}
 		done()
 		synctest.Wait()
-		if want := []string{"deploy", "later deploy", "claim", "first", "second"}; !slices.Equal(order, want) {
+		if want := []string{"deploy", "later deploy", "claim", "first", "second", "refused"}; !slices.Equal(order, want) {
 			t.Errorf("the order was %v, want %v", order, want)
 		}
 		if len(turns.lines) != 0 || turns.queues[here].waiting != 0 {
@@ -119,6 +119,44 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			t.Errorf("when few can't wait, each is to come back after %s, want %s", later.After, first)
 		}
 		done()
+	})
+}
+
+// However many are tried again that MAAS refuses, there is a place to wait for others.
+func TestWhatMAASRefusesLeavesPlacesToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := &Turns{}
+		ends := []func(){take(t, turns, Machines, Again), take(t, turns, Machines, Again)}
+		var refused atomic.Int32
+		for range 1000 {
+			go func() {
+				var later *LaterError
+				if done, err := turns.Take(t.Context(), here, Machines, Again); errors.As(err, &later) {
+					refused.Add(1)
+				} else if err == nil {
+					done()
+				}
+			}()
+		}
+		synctest.Wait()
+		if got, want := int(refused.Load()), 1000-maxWaitingAgain; got != want {
+			t.Errorf("%d are sent away, want %d", got, want)
+		}
+		got := make(chan Rank, maxWaiting)
+		for range maxWaitingAgain {
+			go func() {
+				defer take(t, turns, Machines, Acquire)()
+				got <- Acquire
+			}()
+		}
+		synctest.Wait()
+		for _, end := range ends {
+			end()
+		}
+		synctest.Wait()
+		if len(got) != maxWaitingAgain {
+			t.Errorf("%d others had a turn, want %d", len(got), maxWaitingAgain)
+		}
 	})
 }
 
