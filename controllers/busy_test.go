@@ -82,7 +82,7 @@ func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 	}
 }
 
-// MAAS was upgraded to 3.8, which has no VM hosts: VMs on them are neither stuck nor reported as gone without an event.
+// MAAS was upgraded to 4.0, which has no VM hosts: VMs on them are neither stuck nor reported as gone without an event.
 func TestMAASWithoutVMHostsAnyMore(t *testing.T) {
 	t.Parallel()
 	noHosts := func(w *world) {

@@ -68,7 +68,7 @@ var commands = []command{{
 		"With --apply, on the node itself, it registers it, or brings its registration up to date.",
 }, {
 	name: "maas", program: "maas-test", needsMAAS: true, needsVMHost: true, check: checkMAAS,
-	about: "Check whether MAAS responds, has a version with VM hosts, accepts the API key, and has what clusters need.\n" +
+	about: "Check whether MAAS responds, has a supported version, accepts the API key, and has what clusters need.\n" +
 		"With --test-vm-host it checks a node's registration, too. It changes nothing.",
 }, {
 	name: "orphans", needsMAAS: true, find: findOrphans,
