@@ -696,7 +696,7 @@ func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
 	})
 }
 
-// refused is how many machines wait at once for what MAAS refuses; -args -refused=1000 is what docs/monitoring.md tells.
+// refused is how many machines wait at once for what MAAS refuses; -args -refused=500 is what docs/monitoring.md tells.
 var refused = flag.Int("refused", 50, "machines that wait for what MAAS refuses")
 
 // However many machines wait, each costs its own retries, and the lists are shared.
@@ -710,8 +710,8 @@ func TestManyRefusedMachinesCostTheirRetriesAlone(t *testing.T) {
 		for i := range *refused {
 			p.add(fmt.Sprintf("m%04d", i), infrav1.MaasMachineSpec{})
 		}
-		const watched = 3 * time.Minute
-		p.run(6*time.Minute+time.Duration(*refused)*time.Second, nil) // A key has so many calls a second.
+		const settled, watched = 6 * time.Minute, 3 * time.Minute
+		p.run(settled, nil)
 		p.maas.ResetCalls()
 		p.run(watched, nil)
 		calls, retries, proofs := p.maas.Calls(), p.sent(onMachine("deploy")), p.proofs()
