@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,4 +224,35 @@ func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 		w.nudge(waits)
 		return conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
 	})
+}
+
+// MAAS allocates machines of any architecture, and refuses to deploy an image that it lacks for theirs.
+func TestNoMachineIsTakenOfAnArchitectureWithoutTheImage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.region = oneServer + "  - {names: [arm], architecture: arm64/generic, cores: 8, memory: 16384, disks: [100]}\n"
+	})
+	w.provisioned(w.newCluster())
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	waits, deployed := first, second
+	w.await("one is deployed, and the other one waits", nil, func(ctx context.Context) bool {
+		if conditions.IsTrue(first, infrav1.MachineDeployedCondition) {
+			waits, deployed = second, first
+		}
+		seen := w.sees(ctx, first) == nil && w.sees(ctx, second) == nil
+		return seen && conditions.IsTrue(deployed, infrav1.MachineDeployedCondition) &&
+			conditions.GetReason(waits, infrav1.MachineDeployedCondition) == infrav1.NoMachineAvailableReason
+	})
+	if waits.Spec.SystemID != "" {
+		t.Errorf("it has machine %s, on which MAAS can't deploy the image", waits.Spec.SystemID)
+	}
+	w.delete(waits)
+	machines := w.maas.Machines()
+	arm := machines[slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.Hostname == "arm" })]
+	chosen := w.newMachine("chosen", false, infrav1.MaasMachineSpec{SystemID: arm.SystemID})
+	w.refused(chosen, infrav1.MachineDeployedCondition, infrav1.MachineDoesNotFitReason)
+	if now := w.metal(arm.SystemID); now.Status != "Ready" {
+		t.Errorf("the machine of choice is %s", now.Status)
+	}
 }

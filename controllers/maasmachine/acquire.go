@@ -25,16 +25,32 @@ func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
 	return proceed, l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
 }
 
+// constraints returns what bare metal has to be. MAAS would allocate a machine of any architecture, and then refuse to
+// deploy an image that it does not have for that one.
+func (l *life) constraints(ctx context.Context) (maas.AllocateParams, error) {
+	constraints := l.Constraints()
+	if constraints.Architecture != "" {
+		return constraints, nil
+	}
+	processors, err := l.Machines.Processors(ctx, l.MaasMachine.Spec.Image)
+	if len(processors) == 1 {
+		constraints.Architecture = processors[0]
+	}
+	return constraints, err
+}
+
 // allocation acquires a machine from the pool.
 func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
 	}
-	constraints := l.Constraints()
 	if out, err := r.restoration(ctx, l); err != nil || out.stop { // An earlier try ended between the layout and the allocation.
 		return out, err
 	}
-	var err error
+	constraints, err := l.constraints(ctx)
+	if err != nil {
+		return proceed, err
+	}
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
 	}
@@ -79,11 +95,15 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 }
 
 // fit checks that a machine of choice meets the spec, before it is claimed.
-func (r *Reconciler) fit(_ context.Context, l *life) (outcome, error) {
+func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		return proceed, nil
 	}
-	misfit := machine.Misfit(l.maas, l.Constraints())
+	constraints, err := l.constraints(ctx)
+	if err != nil {
+		return proceed, err
+	}
+	misfit := machine.Misfit(l.maas, constraints)
 	if misfit == "" && lacksRoot(l, l.maas) {
 		misfit = noRoot
 	}
