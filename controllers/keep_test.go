@@ -456,3 +456,35 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 		t.Errorf("the disks hold %v, want %v", now.Data, want)
 	}
 }
+
+// A claim whose response was lost may take effect when the machine is in the pool again, also if another claim was
+// faster: then nobody knows whose it is. So the machine stays ours until that is over, also for a new manager.
+func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region, w.settleTime = contested, time.Hour })
+	w.provisioned(w.newCluster())
+	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
+	var claims atomic.Int32
+	lost := simulator.Fault{Op: "allocate", DropBefore: true}
+	w.maas.ChooseFaults(func(call simulator.Call) *simulator.Fault {
+		if call.Op != lost.Op || claims.Add(1) > 1 {
+			return nil
+		}
+		return &lost
+	})
+	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	w.await("the claim is lost", second, func(context.Context) bool { return claims.Load() > 0 })
+	w.restart()
+	w.eventually(second, "claimed anew", func() bool { return second.Spec.SystemID == id })
+	w.scale(md, 0)
+	if err := w.client.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it waits for the first claim, or is gone", second, func(ctx context.Context) bool {
+		reason := conditions.GetReason(second, infrav1.MachineDeployedCondition)
+		return w.isGone(ctx, second) || reason == infrav1.MAASUnavailableReason
+	})
+	if m := w.metal(id); m.Owner != "admin" {
+		t.Errorf("the machine is %s, of %q: the late claim would acquire it for nobody", m.Status, m.Owner)
+	}
+}

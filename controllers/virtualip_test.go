@@ -3,12 +3,14 @@
 package controllers
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -189,4 +191,45 @@ func TestVirtualIPThatCanNotBeHad(t *testing.T) {
 			w.unchanged(before)
 		})
 	}
+}
+
+// MAAS frees an address by its number, whoever of our clusters has it by then. So a release whose response was lost is
+// not repeated, and the cluster does not go, before it can't take effect any more; once its effect shows, nothing waits
+// for it.
+func TestAVirtualIPIsNotFreedByALateReleaseOfAnEarlierCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
+	before := w.maas.State()
+	cluster := w.newCluster(at(virtualIP))
+	w.provisioned(cluster)
+	var looks, releases atomic.Int32
+	lost := simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "release", DropBefore: true}
+	w.maas.ChooseFaults(func(c simulator.Call) *simulator.Fault {
+		if c.Method == http.MethodGet && c.Endpoint == "dnsresources/" {
+			looks.Add(1)
+		}
+		if c.Method != lost.Method || c.Endpoint != lost.Endpoint || c.Op != lost.Op || releases.Add(1) > 1 {
+			return nil
+		}
+		return &lost
+	})
+	if err := w.client.Delete(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(cluster, "waiting", func() bool {
+		return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.MAASUnavailableReason
+	})
+	w.restart()   // A new manager knows it as well.
+	for range 2 { // When it looks again, it is done with what followed from the look before.
+		looked := looks.Load()
+		w.poke(cluster)
+		w.await("the manager looks for the name", cluster, func(context.Context) bool { return looks.Load() > looked })
+	}
+	if reserved := w.reserved(cluster); len(reserved) != 1 || releases.Load() != 1 {
+		t.Fatalf("%v are reserved, after %d releases", reserved, releases.Load())
+	}
+	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {virtualIP}})
+	w.poke(cluster)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
 }

@@ -117,7 +117,7 @@ func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, r
 	}
 	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
 		// The spec was changed before the outcome of the reservation was known.
-		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
+		if err := releaseVirtualIP(ctx, s, rec, ""); err != nil {
 			return err
 		}
 		reserved = nil
@@ -200,7 +200,7 @@ func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec 
 	if !rec.MayAcquire() {
 		return nil
 	}
-	if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), ""); err != nil {
+	if err := releaseVirtualIP(ctx, s, rec, ""); err != nil {
 		return err
 	}
 	if err := r.awaitReservation(rec); err != nil {
@@ -227,6 +227,23 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 	}
 	r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "VirtualIPReserved", "Reserve", "%s is reserved in MAAS under the name %s", address, s.EndpointName())
 	return address, nil
+}
+
+// releaseVirtualIP frees the recorded address or, without one, what is reserved under the cluster's name, and deletes
+// the name. MAAS frees an address by its number: a late call would take it from the cluster that has it next, so it is
+// recorded.
+func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) error {
+	reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
+	if err != nil {
+		return err
+	}
+	if len(reserved) == 0 {
+		rec.Done(record.Unreserve) // An earlier call has taken effect.
+		return s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), recorded)
+	}
+	return rec.Call(ctx, record.Unreserve, func(ctx context.Context, permit maas.Permit) error {
+		return s.DNS.ReleaseVirtualIP(ctx, permit, s.EndpointName(), recorded)
+	})
 }
 
 // awaitReservation returns an error while the outcome of a reservation is not known: until then no other address is
@@ -276,7 +293,7 @@ func (r *Reconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Clus
 	}
 	switch s.Endpoint() {
 	case scope.EndpointVirtualIP:
-		if err := s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
+		if err := releaseVirtualIP(ctx, s, rec, maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
 			return err
 		}
 		return r.awaitReservation(rec)

@@ -158,15 +158,15 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 	if err != nil {
 		return proceed, err
 	}
-	if m.Status != maas.StatusDeployed {
-		l.record.Done(record.TakeOver) // The release has taken effect.
+	if backInPool.Has(m.Status) || onItsWay.Has(m.Status) {
+		l.record.Reclaim() // The release has taken effect.
 	}
 	switch {
 	case m.Status == maas.StatusReady && m.Owner == "":
 		if _, err := r.excludeAgain(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil {
 			return proceed, err
 		}
-		return r.claimKept(ctx, l, h, func(context.Context, maas.ReleasePermit) error { return nil })
+		return r.claimFree(ctx, l, h)
 	case onItsWay.Has(m.Status):
 		if _, err := r.remember(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil { // Until it is claimed, no other of our objects allocates it.
 			return proceed, err
@@ -189,9 +189,13 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 
 // releaseKept releases the machine, which is proven to be the former MaasMachine's, and claims it.
 func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
+	constraints, err := l.constraints(ctx)
+	if err != nil {
+		return proceed, err
+	}
 	former := ownership.Identity{OwnerID: l.OwnerID(), AgentName: l.markOf(h.Machine)}
 	ours, err := l.Machines.IsOurs(ctx, former, m)
-	switch misfit := machine.Misfit(m, l.Constraints()); {
+	switch misfit := machine.Misfit(m, constraints); {
 	case err != nil:
 		return proceed, err
 	case !ours:
@@ -216,25 +220,37 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
 		return proceed, err
 	}
-	return r.claimKept(ctx, l, h, func(ctx context.Context, permit maas.ReleasePermit) error {
-		return l.Machines.Release(ctx, permit, m, maas.EraseDefault)
-	})
+	return r.claimKept(ctx, l, h, m)
 }
 
-// claimKept acquires the machine, after what comes first. Both are in one record: between the two others may acquire the
+// claimKept releases the machine and acquires it. Both are in one record: between the two others may acquire the
 // machine, other managers only if nothing is left on it. It is not Ready yet if MAAS has to switch it off, or
 // erases its disks.
-func (r *Reconciler) claimKept(
-	ctx context.Context, l *life, h *heir, first func(context.Context, maas.ReleasePermit) error,
-) (outcome, error) {
+func (r *Reconciler) claimKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
 	var claimed *maas.Machine
 	err := l.record.LetGo(ctx, record.TakeOver, func(ctx context.Context, permit maas.ReleasePermit) (err error) {
-		if err := first(ctx, permit); err != nil {
+		if err := l.Machines.Release(ctx, permit, m, maas.EraseDefault); err != nil {
 			return err
 		}
 		claimed, err = l.Machines.Claim(ctx, permit.Permit(), l.Identity(), h.SystemID)
 		return err
 	}, l.recordOwner)
+	return r.afterClaim(ctx, l, h, claimed, err)
+}
+
+// claimFree acquires the machine after its release: nobody knows whether an earlier call got that far.
+func (r *Reconciler) claimFree(ctx context.Context, l *life, h *heir) (outcome, error) {
+	var claimed *maas.Machine
+	err := l.record.Call(ctx, record.Claim, func(ctx context.Context, permit maas.Permit) (err error) {
+		claimed, err = l.Machines.Claim(ctx, permit, l.Identity(), h.SystemID)
+		return err
+	}, l.recordOwner)
+	return r.afterClaim(ctx, l, h, claimed, err)
+}
+
+func (r *Reconciler) afterClaim(
+	ctx context.Context, l *life, h *heir, claimed *maas.Machine, err error,
+) (outcome, error) {
 	if errors.Is(err, maas.Conflict) {
 		return waitAtMost(report.UnknownRetry), nil // The next reconcile reads why.
 	}

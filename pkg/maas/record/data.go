@@ -133,7 +133,16 @@ func (d *Data) text() string {
 
 // MayAcquire reports whether a call is pending that may give the object a machine, a VM or an address.
 func (d *Data) MayAcquire() bool {
-	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() })
+	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() || p.Op == LateClaim })
+}
+
+// Reclaim records that of a pending TakeOver only the claim may still take effect, see LateClaim.
+func (d *Data) Reclaim() {
+	if at := slices.IndexFunc(d.Pending, func(p Pending) bool { return p.Op == TakeOver }); at >= 0 {
+		late := d.Pending[at]
+		late.Op = LateClaim
+		d.Pending = append(without(without(d.Pending, TakeOver), LateClaim), late)
+	}
 }
 
 // IsPending reports whether the outcome of a call is not known.

@@ -27,7 +27,8 @@ func lose(context.Context, maas.Permit) error { return errLost }
 
 // everyOp are all operations that are recorded.
 var everyOp = []Op{
-	Allocate, Claim, Compose, Reserve, TakeOver, EndCommissioning, ChangeKeys, Storage, Link, Bridge, Arrange, Deploy, Annotate,
+	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, EndCommissioning, ChangeKeys,
+	Storage, Link, Bridge, Arrange, Deploy, Annotate,
 	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude,
 }
 

@@ -21,6 +21,13 @@ const (
 	TakeOver Op = "take-over"
 )
 
+// LateClaim is what may be left of a TakeOver whose release has taken effect: its claim. The machine is claimed anew
+// meanwhile; whether it was acquired says nothing of the late one, which would acquire it again once it is let go.
+const LateClaim Op = "late-claim"
+
+// Unreserve frees the virtual IP of a cluster. A late one would free that of the cluster that has the address next.
+const Unreserve Op = "unreserve"
+
 // EndCommissioning cuts the commissioning of a VM short (op=mark_broken). A late one would release the VM.
 const EndCommissioning Op = "end-commissioning"
 
@@ -57,8 +64,8 @@ type Repeatable string
 const (
 	// ChangeVM is any change of a composed VM: nobody else gets the VM, and MAAS does not reuse its system id.
 	ChangeVM Repeatable = "a VM's system id is never given again"
-	// PublishEndpoint writes or deletes the DNS record or the reserved address of an endpoint. Their names belong to
-	// the cluster alone; the reconciler checks and corrects them.
+	// PublishEndpoint writes or deletes the DNS record of an endpoint. Its name belongs to the cluster alone; the
+	// reconciler checks and corrects it.
 	PublishEndpoint Repeatable = "the endpoint's name is the cluster's alone"
 	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
 	// the host is deleted.
