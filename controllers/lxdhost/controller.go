@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/paused"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -55,7 +56,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "lxdhost")
 	limited := workers.Limit(r, &options)
 	err := capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.LXDHost{}).
+		For(&infrav1.LXDHost{}, builder.WithPredicates(objects.IgnoreWords)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToHosts)).
 		WithOptions(options).
 		Complete(ctx, limited)

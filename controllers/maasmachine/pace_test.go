@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -261,8 +262,11 @@ func (p *pace) watched(ctx context.Context, c client.Client, o client.Object, wr
 		p.mu.Lock()
 		p.names[after.Spec.SystemID] = after.Name
 		p.mu.Unlock()
-		if objects.IgnoreBookkeeping.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) {
+		wakes := objects.IgnoreBookkeeping.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+		if wakes || !equality.Semantic.DeepEqual(before.(*infrav1.MaasMachine).Status, after.Status) {
 			p.count(p.shown, job{"MaasMachine", o.GetName()})
+		}
+		if wakes {
 			p.wake(job{"MaasMachine", o.GetName()}, 0)
 		}
 		p.wake(job{"MaasCluster", "c"}, 0)

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -74,7 +75,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	}
 	limited := workers.Limit(r, &options)
 	err = capicontroller.NewControllerManagedBy(mgr, log).
-		For(&infrav1.MaasRemediation{}).
+		For(&infrav1.MaasRemediation{}, builder.WithPredicates(objects.IgnoreWords)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations), predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
 		WithOptions(options).

@@ -126,12 +126,21 @@ func Label(object client.Object, key, value string) {
 	object.SetLabels(labels)
 }
 
-// IgnoreBookkeeping drops updates that only change our own annotations: otherwise each record would trigger the next
-// attempt at once.
-var IgnoreBookkeeping = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
-	return resync || !equality.Semantic.DeepEqual(withoutBookkeeping(e.ObjectOld), withoutBookkeeping(e.ObjectNew))
-}}
+// IgnoreBookkeeping drops updates that only change our own annotations, or words: otherwise each record would trigger
+// the next attempt at once.
+var IgnoreBookkeeping = ignoreUnless(withoutBookkeeping)
+
+// IgnoreWords drops updates that only change the messages of conditions: they may be another server's words, which
+// differ from try to try, and would trigger the next one.
+var IgnoreWords = ignoreUnless(withoutWords)
+
+// ignoreUnless drops updates that leave the same of an object.
+func ignoreUnless(rest func(client.Object) client.Object) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		resync := e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
+		return resync || !equality.Semantic.DeepEqual(rest(e.ObjectOld), rest(e.ObjectNew))
+	}}
+}
 
 // IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready, Schedulable and KeysCurrent nor
 // whether it is being deleted: what is free there changes all the time.
@@ -178,14 +187,25 @@ var IgnoreUnlessSwitched = predicate.Funcs{
 
 // withoutBookkeeping returns an object without our own annotations and the fields that change with each write.
 func withoutBookkeeping(object client.Object) client.Object {
-	object = object.DeepCopyObject().(client.Object)
-	object.SetResourceVersion("")
-	object.SetManagedFields(nil)
+	object = withoutWords(object)
 	annotations := object.GetAnnotations()
 	delete(annotations, infrav1.RecordAnnotation)
 	delete(annotations, infrav1.StaticIPAnnotation)
 	delete(annotations, infrav1.InterfacesAnnotation)
 	object.SetAnnotations(annotations)
+	return object
+}
+
+func withoutWords(object client.Object) client.Object {
+	object = object.DeepCopyObject().(client.Object)
+	object.SetResourceVersion("")
+	object.SetManagedFields(nil)
+	if explained, is := object.(conditions.Getter); is {
+		said := explained.GetConditions() // Of the copy.
+		for i := range said {
+			said[i].Message = ""
+		}
+	}
 	return object
 }
 
