@@ -243,16 +243,16 @@ func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) 
 // its machine is released would count as deployed. If the initializer can't be asked, or does not confirm in time, the
 // machine is powered off first.
 func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (outcome, error) {
-	if node.unreachable != nil {
-		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason", node.unreachable.Error())
-		return r.switchOff(ctx, l)
-	}
-	if node.Node == nil {
+	if node.unreachable == nil && node.Node == nil {
 		return proceed, nil // It never joined, or left.
 	}
-	asked, err := askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
-	if err != nil {
-		return proceed, err
+	asked, err := time.Time{}, node.unreachable
+	if err == nil {
+		asked, err = askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
+	}
+	if err != nil { // The host cluster does not respond, or a policy or a webhook there refuses.
+		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason", err.Error())
+		return r.switchOff(ctx, l)
 	}
 	if c := clusters.HostCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
 		return proceed, nil // The initializer never began, and won't any more, or it is done.
