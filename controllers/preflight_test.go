@@ -37,14 +37,20 @@ func withPlainUser(w *world) {
 // no machine.
 func (w *world) refusedBeforehand(m *infrav1.MaasMachine, reason string, words ...string) {
 	w.t.Helper()
+	w.refusedWith(m, reason, words...)
+	if n := w.count("allocate") + w.count("compose"); n != 0 || m.Spec.SystemID != "" {
+		w.t.Errorf("MAAS was asked for a machine %d times; it has %q", n, m.Spec.SystemID)
+	}
+}
+
+// refusedWith waits until a machine is refused with a message that has the words.
+func (w *world) refusedWith(m *infrav1.MaasMachine, reason string, words ...string) {
+	w.t.Helper()
 	w.refused(m, infrav1.MachineDeployedCondition, reason)
 	for _, word := range words {
 		if message := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(message, word) {
 			w.t.Errorf("the message %q does not contain %q", message, word)
 		}
-	}
-	if n := w.count("allocate") + w.count("compose"); n != 0 || m.Spec.SystemID != "" {
-		w.t.Errorf("MAAS was asked for a machine %d times; it has %q", n, m.Spec.SystemID)
 	}
 }
 
@@ -178,6 +184,20 @@ func TestNoMachineIsTakenWithAKeyThatMayNotDeployIt(t *testing.T) {
 	}
 }
 
+// refusedEndpoint waits until a cluster has no endpoint, for a reason with the word.
+func (w *world) refusedEndpoint(cluster *infrav1.MaasCluster, reason, word string) {
+	w.t.Helper()
+	w.eventually(cluster, "refused", func() bool {
+		return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) && conditions.GetReason(cluster, infrav1.DNSReadyCondition) == reason
+	})
+	if message := conditions.GetMessage(cluster, infrav1.DNSReadyCondition); !strings.Contains(message, word) {
+		w.t.Errorf("the message %q does not contain %q", message, word)
+	}
+	if ptr.Deref(cluster.Status.Initialization.Provisioned, false) || cluster.Spec.ControlPlaneEndpoint.Host != "" {
+		w.t.Errorf("it has the endpoint %+v, and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
+	}
+}
+
 // Nothing of a cluster is made with a key that may not write its name into MAAS's DNS.
 func TestAClusterNeedsAKeyThatMayWriteItsName(t *testing.T) {
 	t.Parallel()
@@ -185,12 +205,7 @@ func TestAClusterNeedsAKeyThatMayWriteItsName(t *testing.T) {
 	w.setKey(plainUser)
 	before := w.maas.State()
 	cluster := w.newCluster()
-	w.eventually(cluster, "refused", func() bool {
-		return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) && conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.AdministratorNeededReason
-	})
-	if ptr.Deref(cluster.Status.Initialization.Provisioned, false) || cluster.Spec.ControlPlaneEndpoint.Host != "" {
-		t.Errorf("it has the endpoint %+v, and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
-	}
+	w.refusedEndpoint(cluster, infrav1.AdministratorNeededReason, "joe")
 	w.unchanged(before)
 	w.setKey("admin:token:secret")
 	w.provisioned(cluster)

@@ -135,6 +135,9 @@ const (
 
 	// AdministratorNeededReason: MAAS lets only administrators do what the spec needs, and the API key's user is none.
 	AdministratorNeededReason = "AdministratorNeeded"
+	// EntitlementMissingReason: MAAS 3.8 or newer, and no group of the API key's user has an entitlement that the spec
+	// needs.
+	EntitlementMissingReason = "EntitlementMissing"
 
 	// TagNotFoundReason: MAAS has no tag of that name in spec.tags.
 	TagNotFoundReason = "TagNotFound"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // VM hosts exist in MAAS 3.0 to 3.7.
@@ -28,6 +29,7 @@ func checkMAAS(ctx context.Context, o options) checks {
 	found.names(ctx, client, o)
 	found.subnets(ctx, client)
 	found.domains(ctx, client, o.dnsDomain)
+	found.rights(ctx, client, o.resourcePool)
 	if o.testVMHost && usable {
 		found.registration(ctx, client, o)
 	}
@@ -51,13 +53,26 @@ func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.C
 		return nil, false
 	}
 	c.ok("api-key", "it is valid, and belongs to %s", user.Username)
-	if user.Administrator {
+	mayRegister := c.user(ctx, client, user)
+	return client, c.vmHosts(ctx, client) && mayRegister
+}
+
+// user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to MAAS
+// 3.7 these are administrators.
+func (c *checks) user(ctx context.Context, client *maas.Client, user maas.User) bool {
+	entitled, err := rights.Direct{Client: client}.HasEntitlements(ctx)
+	switch {
+	case err != nil:
+		c.refused("administrator", err)
+	case entitled:
+		return true
+	case user.Administrator:
 		c.ok("administrator", "%s is an administrator", user.Username)
-	} else {
+	default:
 		c.failed("administrator", "have an administrator make "+user.Username+" one, or use an administrator's key",
 			"%s is no administrator: VM hosts and DNS are for administrators", user.Username)
 	}
-	return client, c.vmHosts(ctx, client) && user.Administrator
+	return user.Administrator
 }
 
 // endpoint reports whether a MAAS of a supported version responds. MAAS returns its version without a key.

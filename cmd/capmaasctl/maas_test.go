@@ -8,10 +8,12 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +21,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
@@ -26,12 +29,15 @@ import (
 const (
 	adminKey = "admin:token:" + secret
 	plainKey = "plain:token:" + secret
+	// poolKey is of a user who may edit the machines of the pool capi, where MAAS has entitlements.
+	poolKey = "pool:token:" + secret
 )
 
 const testRegion = `
 users:
 - {name: root, admin: true, keys: ["` + adminKey + `"]}
 - {name: capi, keys: ["` + plainKey + `"]}
+- {name: pool, keys: ["` + poolKey + `"], entitlements: [{name: can_edit_machines, pool: capi}]}
 zones: [{name: zone-a}, {name: zone-b}]
 pools: [{name: capi}]
 domains: [{name: maas.test}]
@@ -155,12 +161,23 @@ zone               ok  MAAS has zone-a
 resource-pool      ok  MAAS has capi
 subnets            ok  MAAS serves DHCP on 10.10.0.0/24
 dns-domain         ok  MAAS has maas.test
+bare-metal         ok  the key may: bare metal
+vms                ok  the key may: VMs on VM hosts of MAAS
+direct-hosts       ok  the key may: VMs on direct hosts
+dns-endpoint       ok  the key may: API endpoint in MAAS's DNS
+virtual-ip         ok  the key may: virtual IP
+static-addresses   ok  the key may: static addresses
+interfaces         ok  the key may: bonds, VLANs and bridges
+storage            ok  the key may: storage layouts
+quarantine-tags    ok  the key may: tags for quarantine and exclusion
+image-upload       ok  the key may: upload of images
+registration       ok  the key may: registration of VM hosts, and the initializer on nodes
 vm-host            ok  it is registered as node1 (id 1)
 vm-host-zone       ok  it is in zone-a
 vm-host-pool       ok  it is in capi
 vm-host-reachable  ok  MAAS has reached its LXD 5.0.2
 vm-host-resources  ok  8 of 8 cores and 16384 of 16384 MiB of memory are free
-14 ok. Nothing was changed: this only looks.
+25 ok. Nothing was changed: this only looks.
 `
 	if diff := cmp.Diff(outcome{exitOK, want, ""}, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
@@ -177,8 +194,12 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 	}{
 		"wrong key": {key: "nobody:token:" + secret, want: map[string]state{"api-key": stateFailed}, not: []string{"version", "zone"}},
 		// MAAS reveals the right secret to anyone with the rest of the key.
-		"wrong secret":   {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
-		"plain user":     {key: plainKey, want: map[string]state{"administrator": stateFailed}},
+		"wrong secret": {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
+		"plain user":   {key: plainKey, want: mayOnly(map[string]state{"administrator": stateFailed}, rights.BareMetal)},
+		"a pool's key": {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"},
+			want: mayOnly(map[string]state{"vm-hosts": stateFailed}, rights.BareMetal, rights.VMs, rights.Storage)},
+		"a pool's key, elsewhere": {version: "3.8", key: poolKey, args: []string{"--resource-pool=default"},
+			want: mayOnly(map[string]state{"rights": stateFailed, "vm-hosts": stateFailed})},
 		"no VM hosts":    {version: "3.8", want: map[string]state{"vm-hosts": stateFailed}},
 		"oldest of all":  {version: "3.3"},
 		"newest of all":  {version: "3.7"},
@@ -199,7 +220,8 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			}
 			b := newBed(t, tc.region, simulator.Options{Version: tc.version})
 			result, got := b.ask(t, tc.key, append([]string{"maas"}, tc.args...)...)
-			if want := exitOK + min(len(tc.want), 1); got.code != want {
+			failed := slices.ContainsFunc(slices.Collect(maps.Values(tc.want)), func(s state) bool { return s == stateFailed || s == stateMissing })
+			if want := map[bool]int{false: exitOK, true: exitFailed}[failed]; got.code != want {
 				t.Errorf("exit code %d, want %d", got.code, want)
 			}
 			checkStates(t, result, tc.want)
@@ -210,6 +232,18 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mayOnly are the states of a key that may only be used so.
+func mayOnly(also map[string]state, uses ...rights.Use) map[string]state {
+	states := map[string]state{}
+	for _, use := range rights.Uses {
+		if !slices.ContainsFunc(uses, func(u rights.Use) bool { return u.Name == use.Name }) {
+			states[use.Name] = stateNo
+		}
+	}
+	maps.Copy(states, also)
+	return states
 }
 
 // A domain that MAAS has, and does not serve, is refused in the words of a MaasCluster's condition.

@@ -19,6 +19,8 @@ const (
 	stateChanged state = "changed" // it was wrong, and --apply corrected it
 	stateMissing state = "missing" // it does not exist, and --apply would create it
 	stateFailed  state = "failed"  // a person has to do something
+	stateNo      state = "no"      // the key may not do this, which not everybody needs
+	stateUnknown state = "unknown" // MAAS can't be asked now whether the key may
 )
 
 // check is one line of the output. The JSON names are part of its contract.
@@ -58,6 +60,15 @@ func (c *checks) failed(name, remedy, format string, args ...any) {
 	*c = append(*c, check{name, stateFailed, fmt.Sprintf(format, args...), remedy})
 }
 
+// no and unknown are for what not everybody needs.
+func (c *checks) no(name, remedy, format string, args ...any) {
+	*c = append(*c, check{name, stateNo, fmt.Sprintf(format, args...), remedy})
+}
+
+func (c *checks) unknown(name, format string, args ...any) {
+	*c = append(*c, check{Name: name, State: stateUnknown, Found: fmt.Sprintf(format, args...)})
+}
+
 // good reports whether nothing is left to do.
 func (c *checks) good() bool {
 	return !slices.ContainsFunc(*c, func(one check) bool { return one.State == stateFailed || one.State == stateMissing })
@@ -76,7 +87,7 @@ type report struct {
 // newReport sums up. canApply reports whether the command has --apply.
 func newReport(command string, found checks, canApply, applied bool) report {
 	var counts []string
-	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed} {
+	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed, stateNo, stateUnknown} {
 		n := 0
 		for _, one := range found {
 			if one.State == s {

@@ -97,7 +97,7 @@ func (p *problem) ofMAAS(err *maas.Error) {
 		p.message = "MAAS rejects the API key: give a valid one, and check that the clocks agree"
 	case maas.Forbidden:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-		p.message = "MAAS registers VM hosts for administrators only: give the API key of one"
+		p.message = "MAAS registers VM hosts for administrators only, and from 3.8 on for users with can_edit_machines in all of MAAS: give the API key of one"
 	case maas.Invalid:
 		p.reason, p.permanent = infrav1.MAASRefusedReason, true
 		p.message = "MAAS refuses the registration: " + err.Message

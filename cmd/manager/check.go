@@ -22,6 +22,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // checkCommand is the first argument that makes the program check its requirements and end.
@@ -137,11 +138,44 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", config.Endpoint, err)
 	}
-	if !user.Administrator {
+	may, err := uses(ctx, api)
+	switch {
+	case err != nil:
+		return "", err
+	case may == "" && !user.Administrator:
 		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the deletion of machines are for administrators",
 			version, config.Endpoint, user.Username)
+	case may == "":
+		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint, user.Username), nil
 	}
-	return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint, user.Username), nil
+	return fmt.Sprintf("MAAS %s at %s takes the API key of %s, %s", version, config.Endpoint, user.Username, may), nil
+}
+
+// uses says what the API key may be used for; "" if its user is an administrator or not, as up to MAAS 3.7.
+func uses(ctx context.Context, api *maas.Client) (string, error) {
+	asker := rights.Direct{Client: api}
+	entitled, err := asker.HasEntitlements(ctx)
+	if err != nil || !entitled {
+		return "", err
+	}
+	pools, err := api.ListResourcePools(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing MAAS's resource pools: %w", err)
+	}
+	found, err := rights.Survey(ctx, asker, pools)
+	if err != nil {
+		return "", err
+	}
+	var may []string
+	for _, f := range found {
+		if f.Answer != rights.No {
+			may = append(may, f.What)
+		}
+	}
+	if len(may) == 0 {
+		return "", errors.New("MAAS takes the API key, and its user has no entitlement that the manager could use (docs/security.md)")
+	}
+	return "which is for: " + strings.Join(may, "; "), nil
 }
 
 func given(dir, name string) bool {

@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -97,7 +98,11 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 func checkDomain(ctx context.Context, s *scope.Cluster) error {
 	isNew := !ptr.Deref(s.MaasCluster.Status.Initialization.Provisioned, false)
 	if isNew {
-		if err := s.Inventory.NeedAdministrator(ctx, "an API endpoint in MAAS's DNS (spec.dnsDomain)"); err != nil {
+		what, use := "an API endpoint in MAAS's DNS (spec.dnsDomain)", rights.DNSEndpoint
+		if s.Endpoint() == scope.EndpointVirtualIP {
+			what, use = "a virtual IP with a name in MAAS's DNS (spec.virtualIP)", rights.VirtualIP
+		}
+		if err := rights.Require(ctx, s.Inventory, what, use, nil); err != nil {
 			return err
 		}
 	}

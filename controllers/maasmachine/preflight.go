@@ -7,9 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+)
+
+const (
+	// poolsMaxAge is how old the list of resource pools may be in which the API key's rights are looked for.
+	poolsMaxAge = 10 * time.Minute
+	// hostsMaxAge is how old the list of VM hosts may be for that.
+	hostsMaxAge = 10 * time.Minute
 )
 
 // preflight stops, before a machine is taken, at what MAAS refuses afterwards, or what Kubernetes lacks: other clusters
@@ -18,7 +27,7 @@ func (r *Reconciler) preflight(ctx context.Context, l *life) (outcome, error) {
 	if isTaken(l) || wasProvisioned(l.MaasMachine) {
 		return proceed, nil
 	}
-	for _, check := range []func(context.Context, *life) error{rights, names, connections, bootstrapData, r.pause} {
+	for _, check := range []func(context.Context, *life) error{mayDo, names, connections, bootstrapData, r.pause} {
 		if err := check(ctx, l); err != nil {
 			return proceed, err
 		}
@@ -29,15 +38,71 @@ func (r *Reconciler) preflight(ctx context.Context, l *life) (outcome, error) {
 // isTaken reports whether the machine is there already: a VM, or bare metal that is not free.
 func isTaken(l *life) bool { return l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) }
 
-// rights checks that MAAS lets the API key's user do what the spec needs.
-func rights(ctx context.Context, l *life) error {
-	switch {
-	case l.IsLXD():
-		return l.Inventory.NeedAdministrator(ctx, "a VM (spec.provisioningMode)")
-	case len(l.MaasMachine.Spec.Interfaces) > 0:
-		return l.Inventory.NeedAdministrator(ctx, "spec.interfaces")
+// mayDo checks that MAAS lets the API key's user do what the spec needs.
+func mayDo(ctx context.Context, l *life) error {
+	spec, pools := l.MaasMachine.Spec, l.pools
+	what, use := "bare metal", rights.BareMetal
+	if l.IsLXD() {
+		what, use, pools = "a VM (spec.provisioningMode)", rights.VMs, l.hostPools
+		entitled, err := l.Inventory.HasEntitlements(ctx)
+		if err != nil {
+			return err
+		}
+		if entitled && l.hostsAreGone(ctx) {
+			use, pools = rights.DirectVMs, l.pools
+		}
+	}
+	if err := rights.Require(ctx, l.Inventory, what, use, pools); err != nil {
+		return err
+	}
+	for _, also := range []struct {
+		what   string
+		wanted bool
+		use    rights.Use
+	}{
+		{"spec.interfaces", len(spec.Interfaces) > 0, rights.Interfaces},
+		{"spec.storage", spec.Storage != nil, rights.Storage},
+		{"spec.staticIP", spec.StaticIP != "", rights.StaticAddresses},
+		{"spec.staticIPPoolRef", spec.StaticIPPoolRef != nil, rights.StaticAddresses},
+	} {
+		if !also.wanted {
+			continue
+		}
+		if err := rights.Require(ctx, l.Inventory, also.what, also.use, pools); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// hostsAreGone reports whether this MAAS has no VM hosts any more.
+func (l *life) hostsAreGone(ctx context.Context) bool {
+	_, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
+	return errors.Is(err, maas.Gone)
+}
+
+// pools are the resource pools that the machine may be of: its own, that of the spec, or else all.
+func (l *life) pools(ctx context.Context) ([]maas.Ref, error) {
+	if l.maas != nil {
+		return []maas.Ref{l.maas.Pool}, nil
+	}
+	all, err := l.Inventory.ResourcePools(ctx, poolsMaxAge)
+	if wanted := l.MaasMachine.Spec.ResourcePool; wanted != "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(pool maas.Ref) bool { return pool.Name != wanted })
+	}
+	return all, err
+}
+
+// hostPools are those of them that have VM hosts.
+func (l *life) hostPools(ctx context.Context) ([]maas.Ref, error) {
+	pools, err := l.pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hosts, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
+	return slices.DeleteFunc(slices.Clone(pools), func(pool maas.Ref) bool {
+		return !slices.ContainsFunc(hosts, func(host maas.VMHost) bool { return host.Pool.ID == pool.ID })
+	}), err
 }
 
 // names checks that MAAS has the zone, the pool and the tags of bare metal. For VMs, the choice of a host names what it

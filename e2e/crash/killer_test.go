@@ -65,7 +65,7 @@ func (p point) awaited() bool {
 // remembered reports whether a manager caches the call's result for all machines.
 func (p point) remembered() bool {
 	switch p.endpoint {
-	case "users/", "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/", "boot-resources/", "boot-resources/{id}/", "tags/":
+	case "version/", "users/", "zones/", "resourcepools/", "domains/", "subnets/", "vm-hosts/", "boot-resources/", "boot-resources/{id}/", "tags/":
 		return true
 	}
 	return false

@@ -262,6 +262,41 @@ func TestRequests(t *testing.T) {
 			},
 			request{"GET", "/MAAS/api/2.0/regioncontrollers/", url.Values{}, url.Values{}},
 		},
+		"who may edit machines": {
+			func() error {
+				_, err := client.Entitled(ctx, CanEditMachines)
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/machines/", url.Values{"op": {"power_parameters"}, "id": {"none"}}, url.Values{}},
+		},
+		"who may edit global entities": {
+			func() error {
+				_, err := client.Entitled(ctx, CanEditGlobalEntities)
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/commissioning-scripts/", url.Values{}, url.Values{}},
+		},
+		"who may edit images": {
+			func() error {
+				_, err := client.Entitled(ctx, CanEditBootEntities)
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/boot-resources/", url.Values{}, url.Values{}},
+		},
+		"who may view machines of a pool": {
+			func() error {
+				_, err := client.EntitledIn(ctx, CanViewAvailableMachines, 7)
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/resourcepool/7/", url.Values{}, url.Values{}},
+		},
+		"who may edit machines of a pool": {
+			func() error {
+				_, err := client.EntitledIn(ctx, CanEditMachines, 7)
+				return err
+			},
+			request{"PUT", "/MAAS/api/2.0/resourcepool/7/", url.Values{}, url.Values{"name": {strings.Repeat("!", 257)}}},
+		},
 		"new image": {
 			func() error {
 				_, err := client.CreateImage(ctx, Unrecorded("a test"), CreateImageParams{

@@ -143,6 +143,10 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.CountRegionControllers(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Instances(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.SubnetAddresses(ctx, 1)) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.Entitled(ctx, CanViewGlobalEntities))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.EntitledIn(ctx, CanEditMachines, 1)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

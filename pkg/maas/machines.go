@@ -176,6 +176,8 @@ type MachineFilter struct {
 	NotAgentNames []string
 	// VMHosts are names of VM hosts: only their VMs are listed. Invalid: there is no such host.
 	VMHosts []string
+	// Pools are names of resource pools, Statuses such as ready. Invalid: there is none.
+	Pools, Statuses []string
 }
 
 // maxQuery bounds the query of a list, in bytes: the nginx before MAAS accepts 8 KiB for a request line, which also
@@ -186,7 +188,7 @@ func (f MachineFilter) params() url.Values {
 	params := url.Values{}
 	for key, values := range map[string][]string{
 		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames, "pod": f.VMHosts,
-		"mac_address": f.MACAddresses,
+		"mac_address": f.MACAddresses, "pool": f.Pools, "status": f.Statuses,
 	} {
 		for _, value := range values {
 			params.Add(key, value)

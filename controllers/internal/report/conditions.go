@@ -17,11 +17,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -129,7 +129,7 @@ func Explain(err error) Problem {
 		nic         *machine.NICError
 		image       *machine.ImageError
 		missing     *machine.MissingError
-		rights      *inventory.RightsError
+		mayNot      *rights.Error
 		data        *scope.BootstrapDataError
 		placement   *lxd.LXDError
 		undecided   *ownership.UndecidedError
@@ -158,8 +158,10 @@ func Explain(err error) Problem {
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
 	case errors.As(err, &missing):
 		return Problem{missingReason(missing.Kind), err.Error(), MendRetry}
-	case errors.As(err, &rights):
+	case errors.As(err, &mayNot) && len(mayNot.Missing) == 0:
 		return Problem{infrav1.AdministratorNeededReason, err.Error(), MendRetry}
+	case errors.As(err, &mayNot):
+		return Problem{infrav1.EntitlementMissingReason, err.Error(), MendRetry}
 	case errors.As(err, &data):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &unprepared):
@@ -192,7 +194,7 @@ func explainMAAS(err error) Problem {
 	case errors.Is(err, maas.Unauthorized):
 		return Problem{infrav1.CredentialsInvalidReason, "MAAS rejects the API key: " + maas.Message(err), MendRetry}
 	case errors.Is(err, maas.Forbidden):
-		return Problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator): " + maas.Message(err), MendRetry}
+		return Problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator, or lacks an entitlement): " + maas.Message(err), MendRetry}
 	case errors.Is(err, maas.Exhausted):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": free addresses there, or give the machine another subnet", MendRetry}
 	case errors.Is(err, maas.Unroutable):

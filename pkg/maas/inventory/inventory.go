@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // Options tune an inventory.
@@ -85,8 +86,11 @@ type Inventory struct {
 	records  keyed[string, *maas.DNSResource]
 	tags     cached[[]maas.Tag]
 	user     cached[maas.User]
+	granted  keyed[grant, rights.Answer]
 	used     keyed[int, SubnetUse]
 	tagged   keyed[string, []*maas.Machine]
+
+	entitlements cached[bool] // whether MAAS has any
 }
 
 // source is the part of the client that polls use.

@@ -4,45 +4,54 @@ package inventory
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 const (
-	// userMaxAge is how long an administrator is taken for one.
-	userMaxAge = 10 * time.Minute
-	// userRetry is how often MAAS is asked about a user who is none.
-	userRetry = 20 * time.Second
+	// rightsMaxAge is how long a right is believed in.
+	rightsMaxAge = 10 * time.Minute
+	// rightsRetry is how often MAAS is asked about a right that the user lacks.
+	rightsRetry = 20 * time.Second
 )
 
-// RightsError means that MAAS lets only administrators do what is needed, and that the API key's user is none.
-type RightsError struct {
-	// Need is a field, or a thing.
-	Need string
-	// User is the key's user in MAAS.
-	User string
+// grant is an entitlement for a resource pool, or for all of MAAS.
+type grant struct {
+	entitlement maas.Entitlement
+	inPool      bool
+	pool        int
 }
 
-// Error names what needs an administrator, the user, and the remedy.
-func (e *RightsError) Error() string {
-	return fmt.Sprintf("%s needs an API key of a MAAS administrator, and this one's user, %s, is none: "+
-		"use an administrator's key, or make %s one", e.Need, e.User, e.User)
+// asker returns what asks MAAS about the API key.
+func (i *Inventory) asker() rights.Direct { return rights.Direct{Client: i.client} }
+
+// HasEntitlements reports whether MAAS has entitlements.
+func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
+	has, _, err := i.entitlements.get(ctx, rightsMaxAge, i.asker().HasEntitlements)
+	return has, err
 }
 
-// NeedAdministrator returns a *RightsError if the API key's user is no administrator of MAAS (GET users/ op=whoami).
-func (i *Inventory) NeedAdministrator(ctx context.Context, need string) error {
-	var user maas.User
-	for _, age := range []time.Duration{userMaxAge, userRetry} {
-		var err error
-		user, _, err = i.user.get(ctx, age, i.client.WhoAmI)
-		if err != nil {
-			return fmt.Errorf("asking MAAS for the user of the API key: %w", err)
-		}
-		if user.Administrator {
-			return nil
-		}
+// User returns the API key's user, who may be no administrator any more.
+func (i *Inventory) User(ctx context.Context) (maas.User, error) {
+	user, _, err := i.user.get(ctx, rightsMaxAge, i.asker().User)
+	if err == nil && !user.Administrator {
+		user, _, err = i.user.get(ctx, rightsRetry, i.asker().User)
 	}
-	return &RightsError{Need: need, User: user.Username}
+	return user, err
+}
+
+// Has tells whether the API key's user has an entitlement, for all of MAAS or for a resource pool.
+func (i *Inventory) Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (rights.Answer, error) {
+	key := grant{entitlement: e}
+	if pool != nil {
+		key.inPool, key.pool = true, pool.ID
+	}
+	ask := func(ctx context.Context) (rights.Answer, error) { return i.asker().Has(ctx, e, pool) }
+	has, _, err := i.granted.at(key).get(ctx, rightsMaxAge, ask)
+	if err == nil && has != rights.Yes {
+		has, _, err = i.granted.at(key).get(ctx, rightsRetry, ask)
+	}
+	return has, err
 }

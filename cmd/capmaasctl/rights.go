@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+)
+
+// rights tells what the key may be used for: in one resource pool, or, without one, in which.
+func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
+	pools, err := client.ListResourcePools(ctx)
+	if err != nil {
+		c.refused("rights", err)
+		return
+	}
+	if pool != "" {
+		pools = slices.DeleteFunc(pools, func(p maas.Ref) bool { return p.Name != pool })
+	}
+	asker := rights.Direct{Client: client}
+	entitled, err := asker.HasEntitlements(ctx)
+	if err != nil {
+		c.refused("rights", err)
+		return
+	}
+	found, err := rights.Survey(ctx, asker, pools)
+	if err != nil {
+		c.refused("rights", err)
+		return
+	}
+	if entitled && !makesMachines(found) {
+		c.failed("rights", "add the user to a group with the entitlements of docs/security.md",
+			"the key may use no machines: neither bare metal nor VMs")
+	}
+	for _, one := range found {
+		c.right(one, pool)
+	}
+}
+
+// makesMachines reports whether a key may be used for machines of any kind, as far as is known.
+func makesMachines(found []rights.Finding) bool {
+	kinds := []string{rights.BareMetal.Name, rights.VMs.Name, rights.DirectVMs.Name}
+	return slices.ContainsFunc(found, func(f rights.Finding) bool { return f.Answer != rights.No && slices.Contains(kinds, f.Name) })
+}
+
+func (c *checks) right(f rights.Finding, pool string) {
+	name, where := f.Name, ""
+	if len(f.Pools) > 0 {
+		where = " in " + strings.Join(f.Pools, ", ")
+	}
+	switch {
+	case f.Answer == rights.Yes:
+		c.ok(name, "the key may: %s%s", f.What, where)
+	case f.Answer == rights.Unknown:
+		c.unknown(name, "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What, where)
+	case len(f.Missing) == 0:
+		c.no(name, "for this, use the key of an administrator", "%s is for administrators", f.What)
+	default:
+		c.no(name, "for this, give a group of the user "+rights.Describe(f.Missing, pool), "the key may not: %s", f.What)
+	}
+}

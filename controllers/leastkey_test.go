@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+)
+
+// withLeastKey is a MAAS that has entitlements, all machines in the pool capi, and a user with just those that uses need
+// there.
+func withLeastKey(version string, uses ...rights.Use) func(*world) {
+	return func(w *world) {
+		w.version = version
+		var given []string
+		for _, use := range uses {
+			for _, n := range use.Needs {
+				pool := ""
+				if n.InPool {
+					pool = ", pool: capi"
+				}
+				given = append(given, fmt.Sprintf("{name: %s%s}", n.Entitlement, pool))
+			}
+		}
+		w.region = strings.NewReplacer(
+			"users: [", `users: [{name: joe, keys: ["`+plainUser+`"], entitlements: [`+strings.Join(given, ", ")+`]}, `,
+			"domains:", "pools: [{name: capi}, {name: others}]\ndomains:",
+			", cores:", ", pool: capi, cores:",
+		).Replace(w.region)
+	}
+}
+
+// nothingForbidden checks that MAAS has refused nothing because the key's user may not do it.
+func (w *world) nothingForbidden() {
+	w.t.Helper()
+	for _, call := range ledger.Forbidden(w.maas.Calls().Log, "joe") {
+		w.t.Errorf("%s %s %s is forbidden", call.Method, call.Path, call.Op)
+	}
+}
+
+// A machine's whole life goes with a key that has just the entitlements that rights.Uses has for what it needs, in one
+// resource pool.
+func TestLivesWithTheLeastKey(t *testing.T) {
+	t.Parallel()
+	outside := []func(*infrav1.MaasCluster){withoutDomain, external("api.example.com")}
+	for name, tt := range map[string]struct {
+		uses    []rights.Use
+		cluster []func(*infrav1.MaasCluster)
+		spec    infrav1.MaasMachineSpec
+	}{
+		"bare metal":       {[]rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"of any pool":      {[]rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{}},
+		"a virtual IP":     {[]rights.Use{rights.BareMetal, rights.VirtualIP}, []func(*infrav1.MaasCluster){at(virtualIP)}, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"a name":           {[]rights.Use{rights.BareMetal, rights.DNSEndpoint}, nil, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"a static address": {[]rights.Use{rights.BareMetal, rights.StaticAddresses}, outside, infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}},
+		"a bond":           {[]rights.Use{rights.BareMetal, rights.Interfaces}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
+		"a bond, noted":    {[]rights.Use{rights.BareMetal, rights.Interfaces, rights.Tags}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
+		"a storage layout": {[]rights.Use{rights.BareMetal, rights.Storage}, outside, infrav1.MaasMachineSpec{
+			Storage: &infrav1.MachineStorage{Layout: "lvm"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withLeastKey("3.8", tt.uses...))
+			w.setKey(plainUser)
+			before := w.maas.State()
+			cluster := w.newCluster(tt.cluster...)
+			w.provisioned(cluster)
+			m := w.newMachine("cp-0", true, tt.spec)
+			w.deployed(m)
+			w.delete(m)
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+			w.nothingForbidden()
+		})
+	}
+}
+
+// So does that of a VM that MAAS did not compose.
+func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withLeastKey("3.8", rights.DirectVMs))
+	w.setKey(plainUser)
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(m)
+	w.delete(m)
+	w.unchanged(before)
+	w.nothingForbidden()
+}
+
+// What the key may not do is told before anything is taken, with the entitlement.
+func TestNoMachineIsTakenWithoutTheEntitlements(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
+	w.setKey(plainUser)
+	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	for name, tt := range map[string]struct {
+		spec  infrav1.MaasMachineSpec
+		words []string
+	}{
+		"vm":      {vm, []string{"spec.provisioningMode", "can_edit_machines", "joe"}},
+		"bond":    {infrav1.MaasMachineSpec{ResourcePool: "capi", Interfaces: bonded}, []string{"spec.interfaces", "can_edit_machines", "capi"}},
+		"static":  {infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}, []string{"spec.staticIP", "can_edit_machines", "can_view_global_entities"}},
+		"storage": {infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}, []string{"spec.storage"}},
+		"pool":    {infrav1.MaasMachineSpec{ResourcePool: "others"}, []string{"bare metal", "can_view_available_machines", "others"}},
+	} {
+		m := w.newMachine(name, false, tt.spec)
+		w.refusedWith(m, infrav1.EntitlementMissingReason, tt.words...)
+		if m.Spec.SystemID != "" {
+			t.Errorf("%s has the machine %s", name, m.Spec.SystemID)
+		}
+	}
+	if n := w.acquiredMachines(); n != 0 {
+		t.Errorf("%d machines are taken", n)
+	}
+}
+
+// Nothing of a cluster is made without the entitlement for its endpoint.
+func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*infrav1.MaasCluster)
+		word   string
+	}{
+		"a name":       {func(*infrav1.MaasCluster) {}, "can_edit_global_entities"},
+		"a virtual IP": {at(virtualIP), "can_view_global_entities"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
+			w.setKey(plainUser)
+			before := w.maas.State()
+			cluster := w.newCluster(tt.change)
+			w.refusedEndpoint(cluster, infrav1.EntitlementMissingReason, tt.word)
+			w.unchanged(before)
+		})
+	}
+}

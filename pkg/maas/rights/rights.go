@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rights knows what the key of a MAAS user must be allowed for each use of MAAS, and finds out whether it is.
+//
+// Up to MAAS 3.7 a user is an administrator or not. From 3.8 on, users are in groups, and these have entitlements.
+package rights
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Need is an entitlement that a use needs.
+type Need struct {
+	Entitlement maas.Entitlement
+	// InPool: for the resource pool of the machines is enough; otherwise it must be for all of MAAS.
+	InPool bool
+}
+
+// Use is something that the provider does in MAAS.
+type Use struct {
+	// Name is the use's in the output of capmaasctl.
+	Name string
+	// What it is, for people.
+	What string
+	// Administrator: up to MAAS 3.7, it needs an administrator's key.
+	Administrator bool
+	// Needs are what it needs from MAAS 3.8 on.
+	Needs []Need
+}
+
+func inPool(e maas.Entitlement) Need { return Need{e, true} }
+func inMAAS(e maas.Entitlement) Need { return Need{e, false} }
+
+// What the provider does in MAAS. Uses are added up: an interface of bare metal needs what both do.
+var (
+	BareMetal = Use{
+		Name: "bare-metal", What: "bare metal",
+		Needs: []Need{inPool(maas.CanDeployMachines), inPool(maas.CanViewAvailableMachines)},
+	}
+	VMs = Use{
+		Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true,
+		Needs: []Need{inPool(maas.CanEditMachines)},
+	}
+	DirectVMs = Use{
+		Name: "direct-hosts", What: "VMs on direct hosts", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanEditMachines), inMAAS(maas.CanEditGlobalEntities)},
+	}
+	DNSEndpoint = Use{
+		Name: "dns-endpoint", What: "API endpoint in MAAS's DNS", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanEditGlobalEntities)},
+	}
+	VirtualIP = Use{
+		Name: "virtual-ip", What: "virtual IP", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanViewGlobalEntities)},
+	}
+	StaticAddresses = Use{
+		Name: "static-addresses", What: "static addresses", Administrator: true,
+		Needs: []Need{inPool(maas.CanEditMachines), inMAAS(maas.CanViewGlobalEntities)},
+	}
+	Interfaces = Use{
+		Name: "interfaces", What: "bonds, VLANs and bridges", Administrator: true,
+		Needs: []Need{inPool(maas.CanEditMachines), inMAAS(maas.CanViewGlobalEntities)},
+	}
+	Storage = Use{
+		Name: "storage", What: "storage layouts", Administrator: true,
+		Needs: []Need{inPool(maas.CanEditMachines)},
+	}
+	Tags = Use{
+		Name: "quarantine-tags", What: "tags for quarantine and exclusion", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanEditGlobalEntities)},
+	}
+	ImageUpload = Use{
+		Name: "image-upload", What: "upload of images", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanEditBootEntities)},
+	}
+	Registration = Use{
+		Name: "registration", What: "registration of VM hosts, and the initializer on nodes", Administrator: true,
+		Needs: []Need{inMAAS(maas.CanEditMachines)},
+	}
+)
+
+// Uses are all uses.
+var Uses = []Use{
+	BareMetal, VMs, DirectVMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, Storage, Tags, ImageUpload, Registration,
+}
+
+// Answer is whether a key has an entitlement.
+type Answer int
+
+// The answers. Unknown: MAAS can't be asked now, as no machine of the pool is free.
+const (
+	Unknown Answer = iota
+	Yes
+	No
+)
+
+// Asker asks one MAAS about one key.
+type Asker interface {
+	// HasEntitlements reports whether this MAAS has entitlements.
+	HasEntitlements(ctx context.Context) (bool, error)
+	// User returns the key's user.
+	User(ctx context.Context) (maas.User, error)
+	// Has tells whether the user has an entitlement: for all of MAAS or, if there is a pool, for that one.
+	Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (Answer, error)
+}
+
+// Error means that the API key's user may not do what is needed.
+type Error struct {
+	// What needs it: a field, or a thing.
+	What string
+	// User is the key's user in MAAS.
+	User string
+	// Missing are the entitlements that the user lacks; none means that the user is no administrator.
+	Missing []Need
+	// Pool is the resource pool for which they are missing, or "" for any.
+	Pool string
+}
+
+// Error names what is needed, the user, and the remedy.
+func (e *Error) Error() string {
+	if len(e.Missing) == 0 {
+		return fmt.Sprintf("%s needs an API key of a MAAS administrator, and this one's user, %s, is none: "+
+			"use an administrator's key, or make %s one", e.What, e.User, e.User)
+	}
+	return fmt.Sprintf("%s needs %s, and no group of the API key's user, %s, has that: give it to one of them, or use another key",
+		e.What, Describe(e.Missing, e.Pool), e.User)
+}
+
+// Describe names entitlements, and what they are for.
+func Describe(needs []Need, pool string) string {
+	where := "a resource pool"
+	if pool != "" {
+		where = "resource pool " + pool
+	}
+	parts := make([]string, 0, len(needs))
+	for _, n := range needs {
+		if n.InPool {
+			parts = append(parts, fmt.Sprintf("%s in %s", n.Entitlement, where))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s in all of MAAS", n.Entitlement))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// Lacking returns what a key lacks for a use in a pool. unknown: something that is needed could not be found out.
+func Lacking(ctx context.Context, a Asker, u Use, pool *maas.Ref) (missing []Need, unknown bool, err error) {
+	for _, n := range u.Needs {
+		of := pool
+		if !n.InPool {
+			of = nil
+		}
+		has, err := a.Has(ctx, n.Entitlement, of)
+		if err != nil {
+			return nil, false, fmt.Errorf("asking MAAS whether the API key's user has %s: %w", n.Entitlement, err)
+		}
+		switch has {
+		case No:
+			missing = append(missing, n)
+		case Unknown:
+			unknown = true
+		}
+	}
+	return missing, unknown, nil
+}
+
+// Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in one of the pools, which
+// are asked for only then; what could not be found out counts as given.
+func Require(ctx context.Context, a Asker, what string, u Use, pools func(context.Context) ([]maas.Ref, error)) error {
+	entitled, err := a.HasEntitlements(ctx)
+	if err != nil || !entitled && !u.Administrator {
+		return err
+	}
+	if !entitled {
+		user, err := a.User(ctx)
+		if err != nil || user.Administrator {
+			return err
+		}
+		return &Error{What: what, User: user.Username}
+	}
+	candidates := []*maas.Ref{nil}
+	if slices.ContainsFunc(u.Needs, func(n Need) bool { return n.InPool }) {
+		refs, err := pools(ctx)
+		if err != nil || len(refs) == 0 {
+			return err // Somebody else says that there is no such pool.
+		}
+		candidates = candidates[:0]
+		for i := range refs {
+			candidates = append(candidates, &refs[i])
+		}
+	}
+	return require(ctx, a, what, u, candidates)
+}
+
+func require(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
+	refused := &Error{What: what}
+	for _, pool := range pools {
+		missing, _, err := Lacking(ctx, a, u, pool)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		refused.Missing = missing
+	}
+	if len(pools) == 1 && pools[0] != nil {
+		refused.Pool = pools[0].Name
+	}
+	user, err := a.User(ctx)
+	if err != nil {
+		return err
+	}
+	refused.User = user.Username
+	return refused
+}
+
+// Finding is whether a key may be used in a way.
+type Finding struct {
+	Use
+	Answer
+	// Pools are the names of those in which it may, or, if it is Unknown, perhaps.
+	Pools []string
+	// Missing are what it lacks, if it may not: in the pool where it lacks least.
+	Missing []Need
+}
+
+// Survey finds out for each use whether a key may be used so, in which of the pools.
+func Survey(ctx context.Context, a Asker, pools []maas.Ref) ([]Finding, error) {
+	entitled, err := a.HasEntitlements(ctx)
+	if err != nil {
+		return nil, err
+	}
+	user, err := a.User(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for _, u := range Uses {
+		f := Finding{Use: u, Answer: Yes}
+		switch {
+		case entitled:
+			if f, err = survey(ctx, a, u, pools); err != nil {
+				return nil, err
+			}
+		case u.Administrator && !user.Administrator:
+			f.Answer = No
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+func survey(ctx context.Context, a Asker, u Use, pools []maas.Ref) (Finding, error) {
+	f := Finding{Use: u, Answer: No}
+	if !slices.ContainsFunc(u.Needs, func(n Need) bool { return n.InPool }) {
+		missing, _, err := Lacking(ctx, a, u, nil)
+		if f.Missing = missing; len(missing) == 0 {
+			f.Answer = Yes
+		}
+		return f, err
+	}
+	var perhaps []string
+	for i := range pools {
+		missing, unknown, err := Lacking(ctx, a, u, &pools[i])
+		switch {
+		case err != nil:
+			return f, err
+		case len(missing) > 0 && (f.Missing == nil || len(missing) < len(f.Missing)):
+			f.Missing = missing
+		case len(missing) == 0 && unknown:
+			perhaps = append(perhaps, pools[i].Name)
+		case len(missing) == 0:
+			f.Pools = append(f.Pools, pools[i].Name)
+		}
+	}
+	switch {
+	case len(f.Pools) > 0:
+		f.Answer, f.Missing = Yes, nil
+	case len(perhaps) > 0:
+		f.Answer, f.Pools, f.Missing = Unknown, perhaps, nil
+	}
+	return f, nil
+}
+
+// Direct is an Asker that asks MAAS each time.
+type Direct struct{ *maas.Client }
+
+// HasEntitlements goes by MAAS's version.
+func (d Direct) HasEntitlements(ctx context.Context) (bool, error) {
+	text, err := d.Version(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading MAAS's version: %w", err)
+	}
+	major, minor, _, ok := maas.ParseVersion(text)
+	return ok && (major > 3 || major == 3 && minor >= 8), nil
+}
+
+// User asks for the key's user.
+func (d Direct) User(ctx context.Context) (maas.User, error) {
+	user, err := d.WhoAmI(ctx)
+	if err != nil {
+		return user, fmt.Errorf("asking MAAS for the user of the API key: %w", err)
+	}
+	return user, nil
+}
+
+// Has asks for an entitlement.
+func (d Direct) Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (Answer, error) {
+	var may bool
+	var err error
+	switch {
+	case pool == nil:
+		may, err = d.Entitled(ctx, e)
+	case e == maas.CanDeployMachines:
+		return d.deploysIn(ctx, *pool)
+	default:
+		may, err = d.EntitledIn(ctx, e, pool.ID)
+	}
+	switch {
+	case errors.Is(err, maas.NotFound):
+		return Unknown, nil
+	case err != nil:
+		return Unknown, err
+	case may:
+		return Yes, nil
+	}
+	return No, nil
+}
+
+// deploysIn asks whether MAAS would allocate a free machine of the pool, unless the user may edit them all.
+func (d Direct) deploysIn(ctx context.Context, pool maas.Ref) (Answer, error) {
+	if edits, err := d.Has(ctx, maas.CanEditMachines, &pool); err != nil || edits == Yes {
+		return edits, err
+	}
+	free, err := d.ListMachines(ctx, maas.MachineFilter{Pools: []string{pool.Name}, Statuses: []string{"ready"}})
+	if err != nil {
+		return Unknown, err
+	}
+	for _, m := range free {
+		if m.Owner != "" || m.Locked {
+			continue
+		}
+		_, err := d.PickMachine(ctx, maas.AllocateParams{SystemID: m.SystemID})
+		if !errors.Is(err, maas.Conflict) {
+			return Yes, err
+		}
+		again, err := d.GetMachine(ctx, m.SystemID)
+		if err == nil && again.Status == maas.StatusReady && again.Owner == "" && !again.Locked {
+			return No, nil
+		}
+	}
+	return Unknown, nil
+}
