@@ -96,8 +96,13 @@ func start(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
+	region, err := regionWithLeastUsers()
+	if err != nil {
+		t.Fatal(err)
+	}
 	box, err := sandbox.Start(ctx, sandbox.Options{
-		Audit: true, Eager: true,
+		Region: region,
+		Audit:  true, Eager: true,
 		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{

@@ -236,7 +236,7 @@ func changeLXDHosts(l *life.Life) {
 // leadHost runs a host cluster of one machine, and compares the rights of the initializer there with those that it
 // used.
 func leadHost(l *life.Life) {
-	createHost(l)
+	createHost(l, "")
 	l.Available(1)
 	waitHost(l)
 	nodes := l.Box.HostNodes()
@@ -260,8 +260,9 @@ func leadHostWithoutVMHosts(t *testing.T, box *sandbox.Sandbox) {
 	if err := box.MAAS.Upgrade("3.8"); err != nil {
 		t.Fatal(err)
 	}
+	leadLeast(t, box, "least")
 	l := life.Begin(t, box, "direct")
-	createHost(l)
+	createHost(l, keyOf(t, box, nodesUser))
 	hosts := &infrav1.LXDHostList{}
 	l.Wait("the node to be an LXDHost", func() (bool, string, error) {
 		cluster := &infrav1.MaasCluster{}
@@ -278,10 +279,11 @@ func leadHostWithoutVMHosts(t *testing.T, box *sandbox.Sandbox) {
 	}
 	l.Delete()
 	usesOf(t, rights.Open(l.Box.HostAuditLog(l.Key.Name)), initializer)
+	nothingForbidden(t, box, nodesUser)
 }
 
-// createHost makes a host cluster of one machine.
-func createHost(l *life.Life) {
+// createHost makes a host cluster of one machine, whose nodes have the MAAS key of a Secret, or the cluster's.
+func createHost(l *life.Life, credentials string) {
 	l.Helper()
 	manifest, err := l.Box.Flavor("lxd-host", map[string]string{
 		"NAMESPACE": l.Key.Namespace, "CLUSTER_NAME": l.Key.Name, "KUBERNETES_VERSION": "v1.35.0",
@@ -291,6 +293,9 @@ func createHost(l *life.Life) {
 	})
 	if err != nil {
 		l.Fatal(err)
+	}
+	if credentials != "" {
+		manifest = strings.Replace(manifest, "lxdConfig:\n", "lxdConfig:\n    credentialsRef: {name: "+credentials+"}\n", 1)
 	}
 	l.Create(manifest)
 }

@@ -22,6 +22,8 @@ type Plain struct {
 	OwnerID string
 	// Credentials is the Secret of its credentialsRef. Default: the manager's own credentials.
 	Credentials string
+	// VirtualIP is the address of its API endpoint. Default: a name.
+	VirtualIP string
 }
 
 // PlainMachine is a machine of a Plain cluster.
@@ -94,6 +96,9 @@ func (p Plain) Manifest(machines ...PlainMachine) string {
 	spec, annotations := "dnsDomain: maas.sim", ""
 	if p.Credentials != "" {
 		spec += fmt.Sprintf(", credentialsRef: {name: %s}", p.Credentials)
+	}
+	if p.VirtualIP != "" {
+		spec += fmt.Sprintf(", virtualIP: {address: %s}", p.VirtualIP)
 	}
 	if p.OwnerID != "" {
 		annotations = fmt.Sprintf("annotations: {%s: %q}, ", infrav1.OwnerIDAnnotation, p.OwnerID)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // RegionWithoutVMHosts describes the default region with its bare metal alone, for Options.Region: what VM hosts there
@@ -84,6 +86,29 @@ func addAdministrators(region map[string]any, names []string) {
 		addTo(region, "users", map[string]any{"name": name, "email": name + "@maas.sim", "admin": true, "keys": []any{key}})
 	}
 }
+
+// RegionWithUsers describes the default region with further users, for Options.Region: from MAAS 3.8 on each has just the
+// entitlements that uses need, in the resource pool capi.
+func RegionWithUsers(users map[string][]rights.Use) (io.Reader, error) {
+	return changedRegion(func(region map[string]any) {
+		for name, uses := range users {
+			var entitlements []any
+			for _, use := range uses {
+				for _, need := range use.Needs {
+					one := map[string]any{"name": string(need.Entitlement)}
+					if need.InPool {
+						one["pool"] = "capi"
+					}
+					entitlements = append(entitlements, one)
+				}
+			}
+			addTo(region, "users", map[string]any{"name": name, "keys": []any{UserKey(name)}, "entitlements": entitlements})
+		}
+	})
+}
+
+// UserKey is the API key of a user of RegionWithUsers.
+func UserKey(name string) string { return name + "consumer:" + name + "token:" + name + "secret" }
 
 func addTo(region map[string]any, section string, more any) {
 	all, _ := region[section].([]any)

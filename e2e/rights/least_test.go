@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rights_test
+
+import (
+	"io"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+)
+
+// The users of MAAS with the least entitlements: one for bare metal with a virtual IP, in one resource pool, and one for
+// the nodes of host clusters.
+const (
+	metalUser = "metal"
+	nodesUser = "nodes"
+)
+
+func regionWithLeastUsers() (io.Reader, error) {
+	return sandbox.RegionWithUsers(map[string][]rights.Use{
+		metalUser: {rights.BareMetal, rights.VirtualIP}, nodesUser: {rights.Registration},
+	})
+}
+
+// keyOf makes a Secret with the key of such a user, and returns its name.
+func keyOf(t *testing.T, box *sandbox.Sandbox, user string) string {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: life.Namespace, Name: user + "-maas"},
+		Data:       map[string][]byte{scope.EndpointKey: []byte(box.MAASURL), scope.APIKeyKey: []byte(sandbox.UserKey(user))},
+	}
+	if err := box.Client.Create(t.Context(), secret); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	return secret.Name
+}
+
+// nothingForbidden checks that a user has used the key, and needed nothing that it may not do.
+func nothingForbidden(t *testing.T, box *sandbox.Sandbox, user string) {
+	t.Helper()
+	log := box.MAAS.Calls().Log
+	used := false
+	for _, call := range log {
+		used = used || call.User == user
+	}
+	if !used {
+		t.Errorf("the key of %s is not used", user)
+	}
+	for _, call := range ledger.Forbidden(log, user) {
+		t.Errorf("%s %s %s is forbidden for %s", call.Method, call.Path, call.Op, user)
+	}
+}
+
+// leadLeast runs a cluster of bare metal with a virtual IP on a MAAS that has entitlements, with the key of a user who has
+// the least, in one resource pool.
+func leadLeast(t *testing.T, box *sandbox.Sandbox, name string) {
+	t.Helper()
+	l := life.Begin(t, box, name)
+	plain := sandbox.Plain{Key: l.Key, Credentials: keyOf(t, box, metalUser), VirtualIP: "10.77.0.70"}
+	l.Apply(plain.Manifest(sandbox.PlainMachine{Spec: "image: ubuntu/jammy, resourcePool: capi"}))
+	l.Wait("the machine to be ready", func() (bool, string, error) {
+		machine := &infrav1.MaasMachine{}
+		err := box.Client.Get(l.Context(), l.Key, machine)
+		return conditions.IsTrue(machine, infrav1.ReadyCondition), sandbox.Conditions(machine.Status.Conditions), client.IgnoreNotFound(err)
+	})
+	l.Delete()
+	nothingForbidden(t, box, metalUser)
+}
