@@ -80,8 +80,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	}, l.recordOwner)
 	switch {
 	case instead != nil:
-		l.record.Acquired()
-		return proceed, errors.Join(instead, r.giveBack(ctx, l, instead.VM))
+		return proceed, errors.Join(instead, r.giveAllBack(ctx, l, instead.VM))
 	case errors.Is(err, maas.Conflict):
 		return r.noMachine(ctx, l, err, constraints), nil
 	case err != nil:

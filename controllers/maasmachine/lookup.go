@@ -139,7 +139,7 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it because no machine fitted, and the response was lost.
-		return waitAtMost(report.MendRetry), r.giveBack(ctx, l, found[0])
+		return waitAtMost(report.MendRetry), r.giveAllBack(ctx, l, found[0])
 	}
 	for _, extra := range found[1:] {
 		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
@@ -237,9 +237,19 @@ func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine)
 	if l.IsLXD() {
 		return r.deleteVM(ctx, l, extra)
 	}
+	l.record.Shown()
 	return l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return l.Machines.Release(ctx, permit, extra, maas.EraseDefault)
 	})
+}
+
+// giveAllBack is giveBack for the only machine that the object has.
+func (r *Reconciler) giveAllBack(ctx context.Context, l *life, only *maas.Machine) error {
+	err := r.giveBack(ctx, l, only)
+	if err == nil {
+		l.record.Acquired()
+	}
+	return err
 }
 
 // notOursAnyMore emits an event that the machine is another user's now, and does not change it.

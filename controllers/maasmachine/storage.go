@@ -246,5 +246,5 @@ func rootless(l *life) []*maas.Machine {
 // setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.Machines.MeetRootless(m)
-	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)
+	return waitAtMost(report.UnknownRetry), r.giveAllBack(ctx, l, m)
 }

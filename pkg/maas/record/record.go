@@ -39,6 +39,8 @@ type Record struct {
 	opened  string // the annotation's value when the record was opened
 	stored  string // its value in Kubernetes, as far as is known here
 
+	shown bool // see Shown
+
 	kept  string // the machine that is given back, if this is the part for that; see Giving
 	whole Data   // the rest then
 }
@@ -76,11 +78,16 @@ func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
-	if err := r.settled(op, func(pending Op) bool { return !pending.marks() }); err != nil {
+	counts := func(pending Op) bool { return !pending.marks() && !(r.shown && pending.acquires()) }
+	if err := r.settled(op, counts); err != nil {
 		return err
 	}
 	return r.call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForRelease(p)) }, also...)
 }
+
+// Shown notes that what the object acquired is known, so that no call for that holds a LetGo. It stays recorded until
+// Acquired: an object that goes before the machine is given back has acquired something.
+func (r *Record) Shown() { r.shown = true }
 
 func (r *Record) call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
 	ctx, end := guard.Linger(ctx)
