@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -108,14 +109,16 @@ func (r *Reconciler) look(ctx context.Context, v *vm) error {
 		return nil
 	}
 	v.machine, v.cluster, v.owner = nil, nil, nil
-	name := machineName(v.maasMachine)
 	machines := &clusterv1.MachineList{}
 	inCluster := client.MatchingLabels{clusterv1.ClusterNameLabel: v.maasMachine.Labels[clusterv1.ClusterNameLabel]}
 	if err := r.APIReader.List(ctx, machines, client.InNamespace(v.maasMachine.Namespace), inCluster); err != nil {
 		return fmt.Errorf("listing Machines: %w", err)
 	}
 	for i := range machines.Items {
-		if machines.Items[i].Name == name {
+		owns := func(ref metav1.OwnerReference) bool {
+			return clusters.IsOwner(ref, clusters.MachineKind, &machines.Items[i])
+		}
+		if slices.ContainsFunc(v.maasMachine.OwnerReferences, owns) {
 			v.machine = &machines.Items[i]
 		}
 	}
@@ -132,32 +135,21 @@ func (r *Reconciler) look(ctx context.Context, v *vm) error {
 	return err
 }
 
-// machineName returns the name of the Machine that owns a MaasMachine; "" if none does.
-func machineName(m *infrav1.MaasMachine) string {
-	for _, ref := range m.OwnerReferences {
-		if group, _ := schema.ParseGroupVersion(ref.APIVersion); ref.Kind == "Machine" && group.Group == clusterv1.GroupVersion.Group {
-			return ref.Name
-		}
-	}
-	return ""
-}
-
 // ownerOf returns what makes a successor for a VM's Machine; nil if nothing does that can be read.
 func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.Machine) (o *owner, err error) {
 	controller := metav1.GetControllerOf(v.machine)
 	if controller == nil {
 		return nil, nil
 	}
-	group, _ := schema.ParseGroupVersion(controller.APIVersion)
 	ref := v.cluster.Spec.ControlPlaneRef
 	same := func(m *clusterv1.Machine) bool {
 		return metav1.IsControlledBy(m, &metav1.ObjectMeta{UID: controller.UID})
 	}
 	switch {
-	case group.Group == clusterv1.GroupVersion.Group && controller.Kind == "MachineSet":
-		o, same, err = r.workersOf(ctx, v.machine.Namespace, controller.Name, same)
-	case group.Group == ref.APIGroup && controller.Kind == ref.Kind && controller.Name == ref.Name:
-		o, err = r.controlPlaneOf(ctx, v.machine.Namespace, ref)
+	case clusters.IsOfKind(*controller, clusters.MachineSetKind):
+		o, same, err = r.workersOf(ctx, v.machine.Namespace, *controller, same)
+	case clusters.IsOfKind(*controller, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}) && controller.Name == ref.Name:
+		o, err = r.controlPlaneOf(ctx, v.machine.Namespace, ref, controller.UID)
 	}
 	if o == nil || err != nil {
 		return nil, err
@@ -170,8 +162,10 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 	return o, nil
 }
 
-// controlPlaneOf reads a control plane. The provider may not read every kind.
-func (r *Reconciler) controlPlaneOf(ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference) (*owner, error) {
+// controlPlaneOf reads a control plane; nil if it is another one by now. The provider may not read every kind.
+func (r *Reconciler) controlPlaneOf(
+	ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference, uid types.UID,
+) (*owner, error) {
 	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, namespace, ref)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
 		return nil, nil
@@ -179,21 +173,29 @@ func (r *Reconciler) controlPlaneOf(ctx context.Context, namespace string, ref c
 	if err != nil {
 		return nil, fmt.Errorf("reading the control plane: %w", err)
 	}
+	if object.GetUID() != uid {
+		return nil, nil
+	}
 	return readOwner(object)
 }
 
 // workersOf reads a MachineSet, and its MachineDeployment if it has one: that has other MachineSets, too. same reports
 // whether a Machine is one of them.
-func (r *Reconciler) workersOf(ctx context.Context, namespace, name string, of func(*clusterv1.Machine) bool) (o *owner, same func(*clusterv1.Machine) bool, err error) {
+func (r *Reconciler) workersOf(
+	ctx context.Context, namespace string, ref metav1.OwnerReference, of func(*clusterv1.Machine) bool,
+) (o *owner, same func(*clusterv1.Machine) bool, err error) {
 	set := &clusterv1.MachineSet{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, set); err != nil {
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, set); err != nil {
 		return nil, nil, client.IgnoreNotFound(err)
 	}
-	o = &owner{kind: "MachineSet", name: name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &workers{}}
+	if !clusters.IsOwner(ref, clusters.MachineSetKind, set) {
+		return nil, nil, nil // It is another one by now.
+	}
+	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &workers{}}
 	if annotations.HasPaused(set) {
 		o.paused = "its MachineSet"
 	}
-	name = clusters.OwnerName(set, "MachineDeployment")
+	name := clusters.OwnerName(set, "MachineDeployment")
 	if name == "" {
 		return o, of, nil
 	}

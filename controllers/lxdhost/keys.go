@@ -108,19 +108,20 @@ func announceKeys(recorder events.EventRecorder, before, host *infrav1.LXDHost) 
 
 // showNode puts the Node of the machine that owns a host into the status.
 func (r *Reconciler) showNode(ctx context.Context, host *infrav1.LXDHost) error {
-	at := slices.IndexFunc(host.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == maasMachineKind })
-	if at < 0 {
+	owners := clusters.OwnersOf(host, clusters.MaasMachineKind)
+	if len(owners) == 0 {
 		host.Status.NodeName = ""
-		return nil
 	}
-	owner, m := host.OwnerReferences[at], &infrav1.MaasMachine{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: owner.Name}, m)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading MaasMachine %s of LXDHost %s: %w", owner.Name, host.Name, err)
-	}
-	if m.UID == owner.UID { // Otherwise it is gone, and the LXDHost goes with it.
-		host.Status.NodeName, err = clusters.NodeOf(ctx, r.Client, m)
-		return err
+	for _, owner := range owners {
+		m := &infrav1.MaasMachine{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: host.Namespace, Name: owner.Name}, m)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading MaasMachine %s of LXDHost %s: %w", owner.Name, host.Name, err)
+		}
+		if err == nil && clusters.IsOwner(owner, clusters.MaasMachineKind, m) { // Otherwise it is gone, and the LXDHost goes with it.
+			host.Status.NodeName, err = clusters.NodeOf(ctx, r.Client, m)
+			return err
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -128,13 +129,20 @@ func TestAHostShowsTheNodeThatItIs(t *testing.T) {
 	}
 	maasMachine := &infrav1.MaasMachine{ObjectMeta: owned("Machine", "machine")}
 	maasMachine.OwnerReferences[0].APIVersion = clusterv1.GroupVersion.String()
+	ours := infrav1.GroupVersion.String()
+	owner := func(group string, uid types.UID) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: group, Kind: maasMachineKind, Name: "machine", UID: uid}
+	}
 	for _, c := range []struct {
 		name   string
 		owners []metav1.OwnerReference
 		want   string
 	}{
-		{"a machine of a host cluster", []metav1.OwnerReference{{Kind: maasMachineKind, Name: "machine", UID: "uid"}}, "node-a"},
-		{"an earlier machine of that name", []metav1.OwnerReference{{Kind: maasMachineKind, Name: "machine", UID: "other"}}, "before"},
+		{"a machine of a host cluster", []metav1.OwnerReference{owner(ours, "uid")}, "node-a"},
+		{"a machine of a host cluster, and another kind's of its name", []metav1.OwnerReference{owner("other.example.com/v1", "uid2"), owner(ours, "uid")}, "node-a"},
+		{"a machine of a host cluster, and an earlier one", []metav1.OwnerReference{owner(ours, "earlier"), owner(ours, "uid")}, "node-a"},
+		{"another kind's", []metav1.OwnerReference{owner("other.example.com/v1", "uid")}, ""},
+		{"an earlier machine of that name", []metav1.OwnerReference{owner(ours, "other")}, "before"},
 		{"a person's", nil, ""},
 	} {
 		host := directHost(nil)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -80,17 +81,33 @@ func Requests(cluster *clusterv1.Cluster) []reconcile.Request {
 
 // OwnerName returns the name of the first owner of one of Cluster API's kinds; "" if there is none.
 func OwnerName(object metav1.Object, kind string) string {
-	for _, owner := range object.GetOwnerReferences() {
-		if isClusterAPIs(owner, kind) {
-			return owner.Name
-		}
+	for _, owner := range OwnersOf(object, clusterv1.GroupVersion.WithKind(kind).GroupKind()) {
+		return owner.Name
 	}
 	return ""
 }
 
-func isClusterAPIs(owner metav1.OwnerReference, kind string) bool {
-	version, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && version.Group == clusterv1.GroupVersion.Group && owner.Kind == kind
+// The kinds of owners that something is decided by.
+var (
+	MachineKind     = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
+	MachineSetKind  = clusterv1.GroupVersion.WithKind("MachineSet").GroupKind()
+	MaasMachineKind = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
+)
+
+// IsOwner reports whether a reference is to an object of a kind, and not to an earlier one of its name, or to another kind's.
+func IsOwner(ref metav1.OwnerReference, kind schema.GroupKind, object metav1.Object) bool {
+	return IsOfKind(ref, kind) && ref.Name == object.GetName() && ref.UID == object.GetUID()
+}
+
+// OwnersOf returns the references of an object to owners of a kind.
+func OwnersOf(object metav1.Object, kind schema.GroupKind) []metav1.OwnerReference {
+	return slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return !IsOfKind(ref, kind) })
+}
+
+// IsOfKind reports whether a reference is to an object of a kind.
+func IsOfKind(ref metav1.OwnerReference, kind schema.GroupKind) bool {
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && version.Group == kind.Group && ref.Kind == kind.Kind
 }
 
 // MachineTemplate returns the name in a reference to a MaasMachineTemplate, in either version of Cluster API's
