@@ -199,7 +199,7 @@ func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, 
 
 // keep records why a VM stays, and says so once.
 func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
-	if l.Kept == why.text && (l.Namesakes || !why.namesake) {
+	if l.IsKept(why.text, why.namesake) {
 		return nil
 	}
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {

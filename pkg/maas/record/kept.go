@@ -91,7 +91,7 @@ func (d *Data) KeptNamed(systemID string) *KeptMachine {
 func (d *Data) ExplainKept(systemID, reason, message string) {
 	d.Kept = slices.Clone(d.Kept)
 	if k := d.KeptNamed(systemID); k != nil {
-		k.Reason, k.Message = reason, message
+		k.Reason, k.Message = reason, brief(message)
 	}
 }
 

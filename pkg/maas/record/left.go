@@ -48,11 +48,16 @@ func (d *Data) Leave(vm LeftVM, now time.Time) bool {
 	return true
 }
 
+// IsKept reports whether that is recorded of a VM.
+func (v LeftVM) IsKept(why string, namesake bool) bool {
+	return v.Kept == brief(why) && (v.Namesakes || !namesake)
+}
+
 // Keep records why a VM that was left is not deleted. namesake means that there is another one of its name.
 func (d *Data) Keep(vm LeftVM, why string, namesake bool) {
 	d.Left = slices.Clone(d.Left)
 	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
-		d.Left[at].Kept = why
+		d.Left[at].Kept = brief(why)
 		d.Left[at].Namesakes = d.Left[at].Namesakes || namesake
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -211,11 +212,16 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	return after.GetResourceVersion(), nil
 }
 
-// read returns the object as Kubernetes has it now. An empty patch needs only the right to patch.
+// read returns the object as Kubernetes has it now. An empty patch needs only the right to patch. If Kubernetes has another one of
+// its name by now, the error is apierrors.IsNotFound: nothing of this record is that one's.
 func (r *Record) read(ctx context.Context) (client.Object, error) {
 	live := r.copy()
 	if err := r.records.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
 		return nil, fmt.Errorf("reading %s again: %w", client.ObjectKeyFromObject(r.object), err)
+	}
+	if live.GetUID() != r.object.GetUID() {
+		gone := apierrors.NewNotFound(schema.GroupResource{Group: infrav1.GroupVersion.Group}, r.object.GetName())
+		return nil, fmt.Errorf("reading %s again: there is another one of its name: %w", client.ObjectKeyFromObject(r.object), gone)
 	}
 	return live, nil
 }

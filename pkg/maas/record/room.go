@@ -13,11 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
 // maxWithEntries bounds all annotations of an object, in bytes, when an entry is added to its record. Kubernetes takes 256 KiB:
 // the rest is for what becomes of the entries.
 const maxWithEntries = apivalidation.TotalAnnotationSizeLimitB / 2
+
+// maxText bounds each text in an entry, in bytes: it may change after the entry was added.
+const maxText = 512
+
+func brief(why string) string { return text.OneLine(why, maxText) }
 
 // Add stores at once what add adds to the record, and reports whether it did. It does not if add returns false, if the annotations
 // would get too large, or if Kubernetes refuses them, as policies of others may: the record is full then.

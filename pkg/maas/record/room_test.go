@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,6 +65,48 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 				t.Errorf("no room: %v", errs.ToAggregate())
 			}
 		})
+	}
+}
+
+// What is said of entries later takes no more room than there is.
+func TestTheTextsOfEntriesAreBounded(t *testing.T) {
+	long := strings.Repeat("w", 100<<10)
+	var d Data
+	for i := range maxLeft {
+		vm := LeftVM{Hostname: fmt.Sprintf("%063d", i), OwnerID: strings.Repeat("o", 13), Namespace: strings.Repeat("n", 63), Machine: strings.Repeat("m", 253), Host: "lxdhost:a/b"}
+		d.Leave(vm, time.Now())
+		d.Keep(vm, long, false)
+		if !d.Left[i].IsKept(long, false) || d.Left[i].IsKept("another", false) {
+			t.Fatal("it is not known why it is kept")
+		}
+	}
+	for i := range maxKept {
+		d.KeepMachine(KeptMachine{SystemID: fmt.Sprint(i)}, time.Now(), time.Hour)
+		d.ExplainKept(fmt.Sprint(i), "Reason", long)
+	}
+	if size := len(d.text()); size > apivalidation.TotalAnnotationSizeLimitB {
+		t.Errorf("the record has %d bytes", size)
+	}
+}
+
+// An object that was deleted, and made anew, has no part in what is recorded of the earlier one.
+func TestNothingIsRecordedOnALaterObjectOfTheName(t *testing.T) {
+	b := newBed(t, interceptor.Funcs{})
+	r, m := b.open()
+	if err := b.client.Delete(t.Context(), m.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	anew := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: "another"}}
+	if err := b.client.Create(t.Context(), anew); err != nil {
+		t.Fatal(err)
+	}
+	for what, write := range map[string]func() error{
+		"stored": func() error { return r.Store(t.Context(), func(d *Data) { d.Excluded = "abc" }) },
+		"closed": func() error { r.Excluded = "abc"; return r.Close(t.Context()) },
+	} {
+		if err := write(); !apierrors.IsNotFound(err) || len(b.now().Annotations) > 0 {
+			t.Errorf("%s: %v; the later one has %v", what, err, b.now().Annotations)
+		}
 	}
 }
 
