@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +37,9 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return r.undoInterfaces(ctx, l, before, leftAddress(l))
 	}
 	if len(wanted) == 0 {
-		before = arrangementOf(l, wanted)
+		if before = arrangementOf(l, wanted); len(before.Before) > maxArranged {
+			return proceed, tooMany(before)
+		}
 		return proceed, l.record.Write(ctx, func(m client.Object) { annotateArrangement(m, before) })
 	}
 	now, err := l.Inventory.Read(ctx, l.maas.SystemID) // What is recorded, and compared, must not be old.
@@ -49,6 +52,9 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if before == nil {
 		before = arrangementOf(l, wanted)
 	}
+	if len(before.Before) > maxArranged {
+		return proceed, tooMany(before)
+	}
 	if err := r.note(ctx, l, now); err != nil {
 		return proceed, err
 	}
@@ -57,6 +63,14 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return err
 	}, func(m client.Object) { annotateArrangement(m, before) })
 	return proceed, err
+}
+
+// maxArranged bounds the annotation about the interfaces of a machine: about 100 bytes each, of the 256 KiB of an object.
+const maxArranged = 500
+
+func tooMany(a *machine.Arrangement) error {
+	return &machine.NICError{Message: fmt.Sprintf("is one of %d interfaces that MAAS has for the machine, and they could not be restored: "+
+		"at most %d can be recorded; delete those in MAAS that it does not have", len(a.Before), maxArranged)}
 }
 
 // arrangementOf returns what becomes of the interfaces of a machine that nothing was done to yet.

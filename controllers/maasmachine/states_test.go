@@ -3,6 +3,8 @@
 package maasmachine
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
@@ -88,5 +91,18 @@ func TestWhatOthersDoWithAMachineEndsNoPause(t *testing.T) {
 		if err := r.pause(t.Context(), l); err != nil || l.record.GivenBack != nil {
 			t.Errorf("after the state %d it waits for ever: %v", status, err)
 		}
+	}
+}
+
+// How the interfaces of a machine were must fit into an annotation, or nothing is changed on it.
+func TestAMachineWithMoreInterfacesThanCanBeRecordedIsNotChanged(t *testing.T) {
+	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{HardwareSync: true}}
+	l := &life{Machine: scopeOf(m), record: lifeOf(t, m).record, maas: &maas.Machine{Status: maas.StatusAllocated}, proven: true}
+	for i := range maxArranged + 1 {
+		l.maas.Interfaces = append(l.maas.Interfaces, &maas.Interface{ID: i, Name: fmt.Sprintf("veth%d", i)})
+	}
+	_, err := (&Reconciler{}).interfaces(t.Context(), l)
+	if refused := (*machine.NICError)(nil); !errors.As(err, &refused) || len(m.Annotations) > 0 {
+		t.Errorf("%v, with the annotations %v", err, m.Annotations)
 	}
 }
