@@ -7,14 +7,20 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
 // deleteNamespace deletes the namespace, and then objects in it, as Kubernetes does. From then on Kubernetes makes nothing there.
@@ -24,9 +30,16 @@ func (w *world) deleteNamespace(all ...client.Object) {
 	if err := w.client.Delete(w.t.Context(), namespace); err != nil {
 		w.t.Fatal(err)
 	}
-	w.await("nothing is made in the namespace", namespace, func(ctx context.Context) bool {
+	w.nothingIsMade(all...)
+}
+
+// nothingIsMade deletes objects of a namespace once nothing can be made there.
+func (w *world) nothingIsMade(all ...client.Object) {
+	w.t.Helper()
+	w.await("nothing is made in the namespace", w.cluster, func(ctx context.Context) bool {
 		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "probe-"}}
-		return apierrors.IsForbidden(w.client.Create(ctx, probe))
+		err := w.client.Create(ctx, probe)
+		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 	})
 	for _, object := range all {
 		if err := w.client.Delete(w.t.Context(), object); client.IgnoreNotFound(err) != nil {
@@ -45,12 +58,24 @@ func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
 			return []client.Object{m}
 		}
 	}
+	pooled := func(spec infrav1.MaasMachineSpec) func(*world) []client.Object {
+		return func(w *world) []client.Object {
+			w.servePools()
+			pool := ipam.NewPool(w.namespace, "pool", "10.77.0.60")
+			w.create(pool)
+			m := w.newMachine("m", false, fromPool(spec, "pool"))
+			w.deployed(m)
+			return []client.Object{m, w.claim(m), pool}
+		}
+	}
 	for name, tc := range map[string]struct {
 		cluster func(*infrav1.MaasCluster)
 		make    func(*world) []client.Object
 	}{
 		"bare metal":            {make: machine("m", withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))},
 		"bare metal, address":   {make: machine("m", infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})},
+		"bare metal, pool":      {make: pooled(infrav1.MaasMachineSpec{})},
+		"a VM, pool":            {make: pooled(vm)},
 		"a VM, in the endpoint": {make: machine("cp-0", vm)},
 		"a VM, virtual IP":      {cluster: somewhere, make: machine("cp-0", vm)},
 		"a remediation": {make: func(w *world) []client.Object {
@@ -71,12 +96,104 @@ func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
 			})
 			w.provisioned(cluster)
 			all := tc.make(w)
+			goes := w.heldByClusterAPI()
 			w.deleteNamespace(append(all, w.cluster, cluster)...)
 			for _, object := range append(all, cluster) {
 				w.goes(object)
 			}
+			goes()
 			w.unchanged(before)
 		})
+	}
+}
+
+// heldByClusterAPI gives the Cluster the finalizer that Cluster API takes off when nothing of the Cluster is left: IPAM providers
+// do nothing for a Cluster that is gone.
+func (w *world) heldByClusterAPI() (goes func()) {
+	w.t.Helper()
+	finalizers := func(list string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+list+`}}`))
+		if err := w.client.Patch(w.t.Context(), w.cluster.DeepCopy(), patch); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	finalizers(`["` + clusterv1.ClusterFinalizer + `"]`)
+	return func() {
+		w.t.Helper()
+		finalizers("null")
+		w.goes(w.cluster)
+	}
+}
+
+// Neither a quota nor a policy of others that lets nobody make anything in a namespace holds a deletion there.
+func TestADeletionMakesNothing(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(*world){"quota": (*world).quotaOfZero, "policy": (*world).policyAgainstCreation} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before := w.maas.State()
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			all := withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded })
+			metal, composed := w.newMachine("m", false, all), w.newMachine("cp-0", true, vm)
+			w.deployed(metal)
+			w.deployed(composed)
+			refuse(w)
+			w.nothingIsMade(metal, composed, w.cluster, cluster)
+			for _, object := range []client.Object{metal, composed, cluster} {
+				w.goes(object)
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
+// quotaOfZero lets the namespace have no more objects than none. Nobody counts them here.
+func (w *world) quotaOfZero() {
+	w.t.Helper()
+	hard, used := corev1.ResourceList{}, corev1.ResourceList{}
+	for _, kind := range []corev1.ResourceName{
+		"count/configmaps", "count/secrets", "count/events.events.k8s.io", "count/ipaddressclaims.ipam.cluster.x-k8s.io",
+		"count/maasmachines.infrastructure.cluster.x-k8s.io", "count/maasclusters.infrastructure.cluster.x-k8s.io", "count/lxdhosts.infrastructure.cluster.x-k8s.io",
+	} {
+		hard[kind], used[kind] = resource.MustParse("0"), resource.MustParse("0")
+	}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "zero"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	w.create(quota)
+	quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: used}
+	if err := w.client.Status().Update(w.t.Context(), quota); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// policyAgainstCreation refuses all that is to be made in the namespace.
+func (w *world) policyAgainstCreation() {
+	w.t.Helper()
+	name := "no-creation-in-" + w.namespace
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: ptr.To(admissionv1.Fail),
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "false"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}}},
+		},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		w.create(object)
+		w.t.Cleanup(func() { _ = w.client.Delete(context.WithoutCancel(w.t.Context()), object) })
 	}
 }
 
