@@ -81,10 +81,11 @@ func Requests(cluster *clusterv1.Cluster) []reconcile.Request {
 
 // OwnerName returns the name of the first owner of one of Cluster API's kinds; "" if there is none.
 func OwnerName(object metav1.Object, kind string) string {
-	for _, owner := range OwnersOf(object, clusterv1.GroupVersion.WithKind(kind).GroupKind()) {
-		return owner.Name
+	owners := OwnersOf(object, clusterv1.GroupVersion.WithKind(kind).GroupKind())
+	if len(owners) == 0 {
+		return ""
 	}
-	return ""
+	return owners[0].Name
 }
 
 // The kinds of owners that something is decided by.
