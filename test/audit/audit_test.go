@@ -818,6 +818,34 @@ func TestAMachineThatIsKeptIsClaimed(t *testing.T) {
 	b.hasOnly(b.steady(mine), Leaked, b.metal.Hostname)
 }
 
+// A MaasCluster has the machine in its record until it knows that it is back, and somebody may have it by then.
+func TestAKeptMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.drop(b.worker)
+	b.release(b.metal)
+	next := b.object("next", false)
+	next.Spec.SystemID = b.metal.SystemID
+	must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{
+		AgentName: "capmaas/" + owner + "/next", SystemID: b.metal.SystemID,
+	}))(b.T)
+	b.deploy(b.metal.SystemID, "next")
+	b.create(next)
+	for _, givenBack := range []bool{false, true} {
+		kept := record.KeptMachine{SystemID: b.metal.SystemID, Machine: "worker", Spec: b.worker.Spec, GivenBack: givenBack}
+		text, err := json.Marshal(record.Data{Kept: []record.KeptMachine{kept}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cluster.Annotations[infrav1.RecordAnnotation] = string(text)
+		b.update(b.cluster)
+		found := b.steady(mine)
+		if doubled := len(found) > 0; doubled == givenBack {
+			t.Errorf("given back %v, found: %v", givenBack, found)
+		}
+	}
+}
+
 // between is a region in which something happens after it was read.
 type between struct {
 	Region

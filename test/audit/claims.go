@@ -42,8 +42,8 @@ type object struct {
 	cluster cluster // without an owner id where the MaasCluster is gone
 	// held means that the object had recorded its machine already when MAAS was read.
 	held bool
-	// kept means that it is gone, and that its MaasCluster keeps its machine for the next one.
-	kept bool
+	// kept means that it is gone, and that its MaasCluster keeps its machine for the next one, or gives it back.
+	kept, givenBack bool
 }
 
 func (o *object) String() string {
@@ -131,7 +131,7 @@ func keptBy(m *infrav1.MaasCluster, one cluster) (gone []*object, err error) {
 		}
 		was := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: k.Machine, Labels: k.Labels, Annotations: k.Annotations}, Spec: k.Spec}
 		was.Spec.SystemID = k.SystemID
-		gone = append(gone, &object{MaasMachine: was, cluster: one, kept: true})
+		gone = append(gone, &object{MaasMachine: was, cluster: one, kept: true, givenBack: k.GivenBack})
 	}
 	return gone, nil
 }
@@ -169,10 +169,10 @@ func (c *claims) holders(systemID string) []*object {
 	return slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.Spec.SystemID != systemID })
 }
 
-// gaveBack reports whether the object is being deleted, and its former machine has no mark of it any more: another user
-// may have the machine.
+// gaveBack reports whether the object is being deleted, or its machine given back, and that has no mark of it any more:
+// another user may have the machine.
 func (o *object) gaveBack(m simulator.MachineSnapshot) bool {
-	return !o.DeletionTimestamp.IsZero() && o.agentName() != m.AgentName && o.hostname() != m.Hostname
+	return (o.givenBack || !o.DeletionTimestamp.IsZero()) && o.agentName() != m.AgentName && o.hostname() != m.Hostname
 }
 
 // marked returns the object for which a machine was acquired, by its marks. A hostname counts if there is no other
