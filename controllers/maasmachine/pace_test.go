@@ -700,7 +700,7 @@ func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
 	})
 }
 
-// refused is how many machines wait at once for what MAAS refuses; -args -refused=500 is what docs/monitoring.md tells.
+// refused is how many machines wait at once for what MAAS refuses; -args -refused=1000 is what docs/monitoring.md tells.
 var refused = flag.Int("refused", 50, "machines that wait for what MAAS refuses")
 
 // However many machines wait, each costs its own retries, and the lists are shared.
