@@ -27,6 +27,7 @@ const (
 	CanEditGlobalEntities    Entitlement = "can_edit_global_entities"
 	CanViewGlobalEntities    Entitlement = "can_view_global_entities"
 	CanEditBootEntities      Entitlement = "can_edit_boot_entities"
+	CanViewControllers       Entitlement = "can_view_controllers"
 )
 
 // probePermit is for calls that MAAS always refuses: with 403, or as invalid.
@@ -49,6 +50,9 @@ func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 		return permitted(c.do(ctx, call{
 			method: http.MethodGet, endpoint: "domains/{id}/", args: []string{strconv.Itoa(domains[0].ID)},
 		}, nil))
+	case CanViewControllers: // There is at least one.
+		n, err := c.CountRegionControllers(ctx)
+		return n > 0, err
 	case CanEditBootEntities: // An image without a name.
 		return permitted(c.do(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: url.Values{}, permit: probePermit}, nil))
 	}

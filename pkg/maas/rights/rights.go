@@ -77,7 +77,7 @@ var (
 	}
 	ImageUpload = Use{
 		Name: "image-upload", What: "upload of images", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditBootEntities)},
+		Needs: []Need{inMAAS(maas.CanEditBootEntities), inMAAS(maas.CanViewControllers)}, // To go on with one that was interrupted.
 	}
 	Registration = Use{
 		Name: "registration", What: "registration of VM hosts, and the initializer on nodes", Administrator: true,
