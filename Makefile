@@ -219,7 +219,7 @@ test-specs: tools-test
 	cd $(CAPI_SPECS) && $(GO_TEST) -count=1 -timeout 20m $(TEST_ARGS) . -args -ginkgo.label-filter=quick -ginkgo.no-color
 
 .PHONY: conformance-capi
-conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sandbox, or in a management cluster (CAPI_CONFORMANCE_KUBECONFIG, CAPI_CONFORMANCE_VARIABLES; FOCUS=regexp, MAAS_VERSION=3.8, REPORT=docs/conformance-capi.md).
+conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sandbox, or in a management cluster (CAPI_CONFORMANCE_KUBECONFIG, CAPI_CONFORMANCE_VARIABLES; FOCUS=regexp, MAAS_VERSION=4.0, REPORT=docs/conformance-capi.md).
 	cd $(CAPI_SPECS) && CAPI_CONFORMANCE_REPORT='$(if $(REPORT),$(abspath $(REPORT)))' CAPI_CONFORMANCE_MAAS='$(MAAS_VERSION)' \
 		$(GO_TEST) -count=1 -v -timeout 24h . -args -ginkgo.v -ginkgo.no-color -ginkgo.focus='$(FOCUS)'
 

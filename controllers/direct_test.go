@@ -45,7 +45,7 @@ func (w *world) addLXDHost(server *directhost.Host, name, zone string, change ..
 // withLXDHosts is a MAAS that no longer has VM hosts, and that takes as long as real LXDs can follow: commissioning ends
 // long after the first boot was seen.
 func withLXDHosts(w *world) {
-	w.version, w.timeScale = "3.8.0", 30
+	w.version, w.timeScale = "4.0", 30
 	w.region = strings.Split(region, "vm_hosts:")[0] + "timings: {commission: 25m}\n"
 }
 

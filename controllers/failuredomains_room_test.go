@@ -65,7 +65,7 @@ func TestAListThatTakesLongKeepsNoClusterWaiting(t *testing.T) {
 
 func TestAMAASWithoutVMHostsKeepsNoEndpointWaiting(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.version = "3.8.0" })
+	w := newWorld(t, func(w *world) { w.version = "4.0" })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})

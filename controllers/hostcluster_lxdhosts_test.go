@@ -23,7 +23,7 @@ import (
 )
 
 // withoutVMHosts makes MAAS one that has no VM hosts.
-func withoutVMHosts(w *world) { w.version = "3.8.0" }
+func withoutVMHosts(w *world) { w.version = "4.0" }
 
 // offers plays the initializer on a node of a host cluster where MAAS has no VM hosts.
 func (w *world) offers(node *corev1.Node, address string) *corev1.Secret {

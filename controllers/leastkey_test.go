@@ -67,7 +67,7 @@ func TestLivesWithTheLeastKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withLeastKey("3.8", tt.uses...))
+			w := newWorld(t, withLeastKey("4.0", tt.uses...))
 			w.setKey(plainUser)
 			before := w.maas.State()
 			cluster := w.newCluster(tt.cluster...)
@@ -86,7 +86,7 @@ func TestLivesWithTheLeastKey(t *testing.T) {
 func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts, withLeastKey("3.8", rights.DirectVMs))
+	w := newWorld(t, withLXDHosts, withLeastKey("4.0", rights.DirectVMs))
 	w.setKey(plainUser)
 	w.addLXDHost(server, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
@@ -101,7 +101,7 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 // What the key may not do is told before anything is taken, with the entitlement.
 func TestNoMachineIsTakenWithoutTheEntitlements(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
+	w := newWorld(t, withLeastKey("4.0", rights.BareMetal))
 	w.setKey(plainUser)
 	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
 	for name, tt := range map[string]struct {
@@ -137,7 +137,7 @@ func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
+			w := newWorld(t, withLeastKey("4.0", rights.BareMetal))
 			w.setKey(plainUser)
 			before := w.maas.State()
 			cluster := w.newCluster(tt.change)

@@ -155,7 +155,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 		w.await("it is gone", c, w.hostGone(c))
 	})
 	t.Run("it stays in a MAAS that has VM hosts no longer", func(t *testing.T) {
-		if err := w.maas.Upgrade("3.8.0"); err != nil {
+		if err := w.maas.Upgrade("4.0"); err != nil {
 			t.Fatal(err)
 		}
 		for _, host := range []*infrav1.LXDHost{a, b} {

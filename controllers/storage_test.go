@@ -99,16 +99,16 @@ var updateStorage = flag.Bool("update-storage", false, "write what machines hold
 func TestStorageShapes(t *testing.T) {
 	t.Parallel()
 	region := withMirror(t)
-	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
-		t.Run(version, func(t *testing.T) {
+	for _, version := range simulator.Versions {
+		t.Run(version.Series(), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region, w.version = region, version })
+			w := newWorld(t, func(w *world) { w.region, w.version = region, version.String() })
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			before := w.maas.State()
 			machines := map[string]*infrav1.MaasMachine{}
 			for name, spec := range shapes {
-				if spec.DeployInMemory && version < "3.5" {
+				if spec.DeployInMemory && !version.AtLeast(3, 5, 0) {
 					continue // MAAS has no such deployment.
 				}
 				if spec.Storage == nil || spec.Storage.Layout != "custom" {

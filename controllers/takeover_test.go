@@ -23,7 +23,7 @@ const adminKey = "admin:token:secret"
 // withVMHostsToCome is a MAAS of before 3.8, as fast as real LXDs can follow, whose VM hosts the test registers.
 func withVMHostsToCome(w *world) {
 	withLXDHosts(w)
-	w.version, w.hostInterval = "3.7.0", readOften
+	w.version, w.hostInterval = "3.8", readOften
 }
 
 // upgraded is a MAAS with VMs on the VM host lxd-a, a real LXD, which has VM hosts no more.
@@ -48,7 +48,7 @@ func upgradeWith(t *testing.T, names ...string) (u *upgraded, vms []*infrav1.Maa
 		u.deployed(m)
 		vms = append(vms, m)
 	}
-	if err := u.maas.Upgrade("3.8.0"); err != nil {
+	if err := u.maas.Upgrade("4.0"); err != nil {
 		t.Fatal(err)
 	}
 	u.hostSays(u.host, infrav1.RegisteredCondition, metav1.ConditionFalse, infrav1.VMHostsNotSupportedReason)

@@ -16,13 +16,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-// VM hosts exist in MAAS 3.0 to 3.7.
-const vmHostsUntil = 7
-
 // checkMAAS checks a region.
 func checkMAAS(ctx context.Context, o options) checks {
 	var found checks
-	client, usable := found.region(ctx, o.maas)
+	client, usable := found.region(ctx, o.maas, o.testVMHost)
 	if client == nil {
 		return found
 	}
@@ -36,9 +33,9 @@ func checkMAAS(ctx context.Context, o options) checks {
 	return found
 }
 
-// region checks that MAAS responds, accepts the key, and has VM hosts. The client is nil if it is of no use. usable
-// reports whether VM hosts can be read and registered.
-func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.Client, usable bool) {
+// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. The client is nil if it is of no
+// use. usable reports whether VM hosts can be read and registered.
+func (c *checks) region(ctx context.Context, config maas.Config, needed bool) (client *maas.Client, usable bool) {
 	client, err := maas.NewClient(config)
 	if err != nil {
 		c.failed("endpoint", "", "%v", err)
@@ -54,7 +51,7 @@ func (c *checks) region(ctx context.Context, config maas.Config) (client *maas.C
 	}
 	c.ok("api-key", "it is valid, and belongs to %s", user.Username)
 	mayRegister := c.user(ctx, client, user)
-	return client, c.vmHosts(ctx, client) && mayRegister
+	return client, c.vmHosts(ctx, client, needed) && mayRegister
 }
 
 // user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to MAAS
@@ -80,7 +77,7 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 	if u, err := url.Parse(address); err == nil {
 		address = u.Redacted()
 	}
-	text, err := client.Version(ctx)
+	version, err := client.Version(ctx)
 	if errors.Is(err, maas.Unauthorized) {
 		c.ok("endpoint", "MAAS responds at %s", address)
 		c.refused("api-key", err)
@@ -91,24 +88,33 @@ func (c *checks) endpoint(ctx context.Context, client *maas.Client, address stri
 		return false
 	}
 	c.ok("endpoint", "MAAS responds at %s", address)
-	major, minor, _, ok := maas.ParseVersion(text)
+	return c.version(version)
+}
+
+// version reports whether the provider supports a version. A newer one than it was tested with is expected to work.
+func (c *checks) version(version maas.Version) bool {
+	supported := maas.Oldest.Series() + " to " + maas.Newest.Series()
 	switch {
-	case !ok:
-		c.failed("version", "does --maas-endpoint lead to MAAS?", "%q is no version of MAAS", text)
-	case major < 3:
-		c.failed("version", "upgrade MAAS", "MAAS %s; the oldest with LXD VM hosts as the provider needs them is 3.0", text)
-	case major > 3 || minor > vmHostsUntil:
-		c.ok("version", "MAAS %s, which has no VM hosts", text)
+	case version.Compare(maas.Oldest) < 0:
+		c.failed("version", "upgrade MAAS to one of "+supported,
+			"MAAS %s is too old: the provider is made for, and tested with, %s", version, supported)
+		return false
+	case version.AtLeast(maas.Newest.Major, maas.Newest.Minor+1, 0):
+		c.ok("version", "MAAS %s, which is newer than those that the provider is tested with, %s", version, supported)
 	default:
-		c.ok("version", "MAAS %s", text)
+		c.ok("version", "MAAS %s", version)
 	}
 	return true
 }
 
 // vmHosts reports whether this MAAS has VM hosts at all.
-func (c *checks) vmHosts(ctx context.Context, client *maas.Client) bool {
+func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) bool {
 	hosts, err := client.ListVMHosts(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, maas.Gone) && !needed:
+		c.ok("vm-hosts", "this MAAS has no VM hosts; VMs are made on LXDHosts")
+		return false
+	case err != nil:
 		c.refused("vm-hosts", err)
 		return false
 	}
@@ -232,8 +238,8 @@ func explain(err error) (found, remedy string) {
 	case e.Kind == maas.Forbidden:
 		return "this is for administrators", "use the API key of an administrator"
 	case e.Kind == maas.Gone:
-		return "Gone: this MAAS no longer has VM hosts; MAAS 3.0 to 3.7 have them",
-			"LXD control planes need MAAS 3.7 or older; bare-metal machines work with this one"
+		return "Gone: this MAAS no longer has VM hosts",
+			"give the LXD to the provider as an LXDHost; bare-metal machines need nothing"
 	case e.Kind == maas.NotFound:
 		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
 			"--maas-endpoint is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"

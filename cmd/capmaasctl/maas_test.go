@@ -196,19 +196,19 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 		// MAAS reveals the right secret to anyone with the rest of the key.
 		"wrong secret": {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
 		"plain user":   {key: plainKey, want: mayOnly(map[string]state{"administrator": stateFailed}, rights.BareMetal)},
-		"a pool's key": {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"},
-			want: mayOnly(map[string]state{"vm-hosts": stateFailed}, rights.BareMetal, rights.VMs, rights.Storage)},
-		"a pool's key, elsewhere": {version: "3.8", key: poolKey, args: []string{"--resource-pool=default"},
-			want: mayOnly(map[string]state{"rights": stateFailed, "vm-hosts": stateFailed})},
-		"no VM hosts":    {version: "3.8", want: map[string]state{"vm-hosts": stateFailed}},
-		"oldest of all":  {version: "3.3"},
-		"newest of all":  {version: "3.7"},
-		"unknown zone":   {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
-		"unknown pool":   {args: []string{"--resource-pool=none"}, want: map[string]state{"resource-pool": stateFailed}},
-		"unknown domain": {args: []string{"--dns-domain=example.com"}, want: map[string]state{"dns-domain": stateFailed}},
-		"no DHCP":        {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
-		"a VM host, too": {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
-		"a VM host, but 3.8": {version: "3.8", args: []string{"--test-vm-host", "--node-ip=10.254.0.1"},
+		"a pool's key": {version: "4.0", key: poolKey, args: []string{"--resource-pool=capi"},
+			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.Storage)},
+		"a pool's key, elsewhere": {version: "4.0", key: poolKey, args: []string{"--resource-pool=default"},
+			want: mayOnly(map[string]state{"rights": stateFailed})},
+		"no VM hosts":            {version: "4.0"},
+		"oldest of all":          {version: "3.3"},
+		"the last with VM hosts": {version: "3.8"},
+		"unknown zone":           {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
+		"unknown pool":           {args: []string{"--resource-pool=none"}, want: map[string]state{"resource-pool": stateFailed}},
+		"unknown domain":         {args: []string{"--dns-domain=example.com"}, want: map[string]state{"dns-domain": stateFailed}},
+		"no DHCP":                {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
+		"a VM host, too":         {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
+		"a VM host, but 4.0": {version: "4.0", args: []string{"--test-vm-host", "--node-ip=10.254.0.1"},
 			want: map[string]state{"vm-hosts": stateFailed}, not: []string{"vm-host"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,17 +320,32 @@ func TestCheckMAASVerifiesTheCertificate(t *testing.T) {
 	}
 }
 
-func TestVersionsAreUnderstood(t *testing.T) {
-	for text, want := range map[string][3]int{
-		"3.6.5": {3, 6, 5}, "3.7.0~beta1": {3, 7, 0}, "3.8": {3, 8, 0}, "2.9.2": {2, 9, 2}, "4.0": {4, 0, 0}, "3.10-rc1": {3, 10, 0}, "3.7.12-g1": {3, 7, 12},
+// A MAAS that is too old is refused before anything else is asked of it, and one that is too new only mentioned.
+func TestCheckMAASKnowsWhichVersionsAreSupported(t *testing.T) {
+	for version, want := range map[string]struct {
+		state     state
+		mentioned bool
+	}{
+		"2.9.2": {stateFailed, true}, "3.0.1": {stateFailed, true}, "3.2.11": {stateFailed, true},
+		"3.3.0~rc1": {stateOK, false}, "3.8.0~beta6-17933-g.a90cdf264": {stateOK, false}, "4.0.7": {stateOK, false},
+		"4.1.0": {stateOK, true}, "5.0.0": {stateOK, true},
 	} {
-		if major, minor, patch, ok := maas.ParseVersion(text); !ok || [3]int{major, minor, patch} != want {
-			t.Errorf("%s is %d.%d.%d, %v", text, major, minor, patch, ok)
-		}
-	}
-	for _, text := range []string{"", "3", "three.six", "3.x"} {
-		if _, _, _, ok := maas.ParseVersion(text); ok {
-			t.Errorf("%q is no version", text)
-		}
+		t.Run(version, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/version/") {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+				_, _ = w.Write([]byte(`{"version": "` + version + `"}`))
+			}))
+			t.Cleanup(server.Close)
+			got := decode(t, call(t, "", []string{"MAAS_API_KEY=" + goodKey}, "maas-test", "--maas-endpoint="+server.URL, "-o=json"))
+			line, further := got.line("version"), got.line("api-key").Name != ""
+			if line.State != want.state || further != (want.state == stateOK) {
+				t.Errorf("%+v, and the key is tried: %v; want %s", line, further, want.state)
+			}
+			if supported := strings.Contains(line.Found, maas.Oldest.Series()+" to "+maas.Newest.Series()); supported != want.mentioned {
+				t.Errorf("the supported versions are mentioned: %v, want %v: %s", supported, want.mentioned, line.Found)
+			}
+		})
 	}
 }

@@ -271,7 +271,7 @@ func listOrphans(t *testing.T, b *orphanBed) {
 
 func keepUnhosted(t *testing.T, b *orphanBed) {
 	vm := b.vm(b.owner, "cp-0")
-	if err := b.Upgrade("3.8"); err != nil {
+	if err := b.Upgrade("4.0"); err != nil {
 		t.Fatal(err)
 	}
 	r := b.report("--delete", "--yes")

@@ -35,7 +35,7 @@ var byHand = maas.Unrecorded("a person runs it again; a VM host has one address,
 // checkVMHost checks a node's registration in MAAS, or corrects it.
 func checkVMHost(ctx context.Context, o options) checks {
 	var found checks
-	client, usable := found.region(ctx, o.maas)
+	client, usable := found.region(ctx, o.maas, true)
 	if client == nil || !usable {
 		return found
 	}

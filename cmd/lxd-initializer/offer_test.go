@@ -25,7 +25,7 @@ import (
 // withoutVMHosts upgrades MAAS to a version that has none.
 func (b *bed) withoutVMHosts() {
 	b.t.Helper()
-	if err := b.region.Upgrade("3.8.0"); err != nil {
+	if err := b.region.Upgrade("4.0"); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -257,7 +257,7 @@ func leadHost(l *life.Life) {
 // leadHostWithoutVMHosts runs a host cluster of one machine after MAAS was upgraded to a version without VM hosts.
 func leadHostWithoutVMHosts(t *testing.T, box *sandbox.Sandbox) {
 	t.Helper()
-	if err := box.MAAS.Upgrade("3.8"); err != nil {
+	if err := box.MAAS.Upgrade("4.0"); err != nil {
 		t.Fatal(err)
 	}
 	leadLeast(t, box, "least")

@@ -17,7 +17,7 @@ import (
 
 const (
 	// withVMHosts is the last MAAS that has them, and withoutVMHosts the first that has none.
-	withVMHosts, withoutVMHosts = "3.7", "3.8"
+	withVMHosts, withoutVMHosts = "3.7", "4.0"
 
 	timeScale  = 300
 	settleTime = 15 * time.Second

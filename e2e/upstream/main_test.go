@@ -5,8 +5,8 @@
 package upstream_test
 
 import (
-	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +16,8 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 )
 
@@ -29,7 +31,7 @@ const (
 	artifactsVariable = "CAPI_CONFORMANCE_ARTIFACTS"
 	// reportVariable names a document whose table of results is brought up to date.
 	reportVariable = "CAPI_CONFORMANCE_REPORT"
-	// maasVariable is the version of MAAS, such as 3.8: what the sandbox's is, and where results go.
+	// maasVariable is the version of MAAS, such as 4.0: what the sandbox's is, and where results go.
 	maasVariable = "CAPI_CONFORMANCE_MAAS"
 
 	suiteTimeout = 12 * time.Hour
@@ -83,12 +85,20 @@ var _ = ginkgo.AfterEach(func() {
 
 var _ = ginkgo.ReportAfterSuite("results", func(report ginkgo.Report) {
 	if file := os.Getenv(reportVariable); file != "" {
-		succeeds(updateResults(file, maasVersion(), report))
+		version, err := maasVersion()
+		succeeds(err)
+		succeeds(updateResults(file, version.Series(), report))
 	}
 })
 
-// maasVersion is the version that is asked for, or the sandbox's.
-func maasVersion() string { return cmp.Or(os.Getenv(maasVariable), sandboxMAAS) }
+// maasVersion is the version that is asked for, or the simulator's.
+func maasVersion() (maas.Version, error) {
+	version, err := simulator.ParseVersion(os.Getenv(maasVariable))
+	if err != nil {
+		return version, fmt.Errorf("%s: %w", maasVariable, err)
+	}
+	return version, nil
+}
 
 // succeeds fails the spec if there is an error.
 func succeeds(err error) {

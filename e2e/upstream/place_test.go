@@ -101,14 +101,18 @@ func (p *place) startSandbox() error {
 	if err := feature.MutableGates.Set("MachineTaintPropagation=true"); err != nil {
 		return fmt.Errorf("setting Cluster API's feature gates: %w", err)
 	}
+	version, err := maasVersion()
+	if err != nil {
+		return err
+	}
 	p.box, err = sandbox.Start(ctx, sandbox.Options{
-		Region: region, MAASVersion: maasVersion(), TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
+		Region: region, MAASVersion: version.String(), TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Eager: true, Lease: time.Minute, BeforeKubeadm: awaitSignal,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the sandbox: %w", err)
 	}
-	if maasVersion() == withoutVMHosts {
+	if version.AtLeast(4, 0, 0) { // It has no VM hosts.
 		if err := p.addLXDHosts(ctx); err != nil {
 			return errors.Join(err, p.stop())
 		}

@@ -13,6 +13,9 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 // The lines before and after the table of results.
@@ -24,7 +27,15 @@ const (
 )
 
 // maasVersions are the columns of the table.
-var maasVersions = []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"}
+var maasVersions = seriesOf(simulator.Versions)
+
+func seriesOf(versions []maas.Version) []string {
+	var series []string
+	for _, version := range versions {
+		series = append(series, version.Series())
+	}
+	return series
+}
 
 var errNoResults = errors.New("the document has no place for results")
 

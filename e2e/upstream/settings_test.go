@@ -21,9 +21,6 @@ const (
 	sandboxVersionUpgradeTo = "v1.36.0"
 	sandboxImage            = "u-2404-k8s-"
 	sandboxPool             = "capi"
-	// sandboxMAAS is the version of MAAS, unless another one is asked for; from withoutVMHosts on, VMs are on LXDHosts.
-	sandboxMAAS    = "3.6"
-	withoutVMHosts = "3.8"
 	// The scale spec takes ten, and five more while it upgrades five clusters at once; the region has eight.
 	sandboxMoreMachines = 8
 )

@@ -57,7 +57,7 @@ func complete(out any) bool {
 	case *powerAnswer:
 		return out.State != ""
 	case *versionAnswer:
-		return out.Version != ""
+		return out.Version.Known()
 	}
 	return true
 }

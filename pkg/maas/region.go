@@ -5,8 +5,6 @@ package maas
 import (
 	"context"
 	"net/http"
-	"strconv"
-	"strings"
 )
 
 // Subnet is the part of MAAS's subnet object that the provider uses.
@@ -64,33 +62,14 @@ func (c *Client) WhoAmI(ctx context.Context) (User, error) {
 }
 
 type versionAnswer struct {
-	Version string `json:"version"`
+	Version Version `json:"version"`
 }
 
-// Version returns MAAS's version, for example 3.6.5 (GET version/, which needs no key).
-func (c *Client) Version(ctx context.Context) (string, error) {
+// Version returns MAAS's version (GET version/, which needs no key).
+func (c *Client) Version(ctx context.Context) (Version, error) {
 	var version versionAnswer
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "version/"}, &version)
 	return version.Version, err
-}
-
-// ParseVersion returns 3, 6 and 5 for 3.6.5, and 3, 7 and 0 for 3.7 and 3.7.0~beta1.
-func ParseVersion(text string) (major, minor, patch int, ok bool) {
-	parts := append(strings.SplitN(text, ".", 3), "", "")
-	if major, ok = leadingNumber(parts[0]); !ok || strconv.Itoa(major) != parts[0] {
-		return 0, 0, 0, false
-	}
-	if minor, ok = leadingNumber(parts[1]); !ok {
-		return 0, 0, 0, false
-	}
-	patch, _ = leadingNumber(parts[2])
-	return major, minor, patch, true
-}
-
-func leadingNumber(text string) (n int, ok bool) {
-	end := strings.IndexFunc(text+" ", func(r rune) bool { return r < '0' || r > '9' })
-	n, err := strconv.Atoi(text[:end])
-	return n, err == nil
 }
 
 func list[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {

@@ -22,7 +22,9 @@ const reloadTimeout = 10 * time.Minute
 // to the present sources, until the context or the input ends.
 func develop(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
-	box, err := sandbox.Start(ctx, sandbox.Options{TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin, LXD: sandbox.LXDOff})
+	settings := opts.settings(steps, sandbox.Everything)
+	settings.LXD = sandbox.LXDOff
+	box, err := sandbox.Start(ctx, settings)
 	steps.end()
 	if err != nil {
 		return interruptedOr(ctx, fmt.Errorf("starting the sandbox: %w", err))

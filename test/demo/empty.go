@@ -31,7 +31,7 @@ const watchInterval = time.Second
 // lend starts an empty sandbox, prints how to use it, and leaves it to the user until the context ends.
 func lend(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
-	box, err := sandbox.Start(ctx, sandbox.Options{Parts: sandbox.MAAS, TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin})
+	box, err := sandbox.Start(ctx, opts.settings(steps, sandbox.MAAS))
 	if err != nil {
 		steps.end()
 		return interruptedOr(ctx, fmt.Errorf("starting the sandbox: %w", err))

@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
 func main() {
@@ -24,11 +26,15 @@ func main() {
 	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
 	flag.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
 	flag.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
-	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is, for example 3.8, which has no VM hosts. Default: the newest that has.")
+	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is: "+simulator.Series()+". From 4.0 on there are no VM hosts. Default: "+simulator.DefaultVersion.String()+".")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()
 	if flag.NArg() > 0 || opts.timeScale <= 0 || !opts.oneAtMost() {
 		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty and --dev")
+		os.Exit(2)
+	}
+	if _, err := simulator.ParseVersion(opts.maasVersion); err != nil {
+		fmt.Fprintln(os.Stderr, "demo: --maas-version:", err)
 		os.Exit(2)
 	}
 	os.Exit(run(opts))

@@ -43,6 +43,11 @@ type options struct {
 	maasVersion                   string
 }
 
+// settings are those of a sandbox that the flags ask for.
+func (o options) settings(steps *steps, parts sandbox.Parts) sandbox.Options {
+	return sandbox.Options{Parts: parts, MAASVersion: o.maasVersion, TimeScale: o.timeScale, KeepFiles: o.keep, Progress: steps.begin}
+}
+
 // oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
 	if o.drain && (o.empty || o.dev) {
@@ -65,11 +70,9 @@ var (
 // runStory runs the story, and leaves nothing running.
 func runStory(ctx context.Context, out *screen, opts options) (err error) {
 	steps := &steps{out: out}
-	settings := sandbox.Options{
-		TimeScale: opts.timeScale, KeepFiles: opts.keep, Progress: steps.begin, MAASVersion: opts.maasVersion,
-		// The calls to LXD are counted by the manager's metrics, which are read without credentials.
-		Values: map[string]any{"diagnostics": map[string]any{"insecure": true}, "evacuation": map[string]any{"enabled": opts.drain}},
-	}
+	settings := opts.settings(steps, sandbox.Everything)
+	// The calls to LXD are counted by the manager's metrics, which are read without credentials.
+	settings.Values = map[string]any{"diagnostics": map[string]any{"insecure": true}, "evacuation": map[string]any{"enabled": opts.drain}}
 	simulated := lxd.Missing()
 	if simulated == nil {
 		if settings.Region, err = sandbox.RegionWithoutVMHosts(); err != nil {

@@ -36,7 +36,7 @@ type Options struct {
 	Parts Parts
 	// Region describes the simulated MAAS. Default: region.yaml of this package.
 	Region io.Reader
-	// MAASVersion is the version that the simulated MAAS is, for example "3.4". Default: the simulator's.
+	// MAASVersion is the version that the simulated MAAS is, as simulator.ParseVersion takes it.
 	MAASVersion string
 	// TimeScale is how much faster than real time machines deploy. Default: 60.
 	TimeScale float64

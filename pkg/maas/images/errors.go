@@ -2,7 +2,11 @@
 
 package images
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
 
 // OtherContentError means that MAAS has an image of the name and the architecture with other content. A new upload would
 // drop that at once.
@@ -22,7 +26,8 @@ func (e *OtherContentError) Error() string {
 // ArchitectureError means that MAAS has an image of the name for another architecture, and that this version of MAAS can
 // deploy neither if it has both (LP#2138312).
 type ArchitectureError struct {
-	Name, Architecture, Version string
+	Name, Architecture string
+	Version            maas.Version
 }
 
 func (e *ArchitectureError) Error() string {
@@ -41,7 +46,8 @@ func (e *IncompleteError) Error() string {
 
 // SharedFileError means that another image has the same content, in a file that this version of MAAS would spoil.
 type SharedFileError struct {
-	Name, Architecture, Version string
+	Name, Architecture string
+	Version            maas.Version
 }
 
 func (e *SharedFileError) Error() string {

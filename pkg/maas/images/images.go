@@ -61,7 +61,7 @@ func Digest(ctx context.Context, from io.Reader, read func(int64)) (digest strin
 
 // region is what the versions of MAAS differ in.
 type region struct {
-	version string
+	version maas.Version
 	// inverted: see maas.ImageFile.Received.
 	inverted bool
 	// onDisk: each region controller has files of its own. Then progress counts all of them.
@@ -73,18 +73,14 @@ type region struct {
 }
 
 func (s *Service) region(ctx context.Context) (region, error) {
-	text, err := s.client.Version(ctx)
+	version, err := s.client.Version(ctx)
 	if err != nil {
 		return region{}, fmt.Errorf("reading the version of MAAS: %w", err)
 	}
-	major, minor, patch, ok := maas.ParseVersion(text)
-	if !ok {
-		return region{}, fmt.Errorf("%q is no version of MAAS", text)
-	}
-	from := func(m, p int) bool { return major > 3 || major == 3 && (minor > m || minor == m && patch >= p) }
+	onDisk, of37 := version.AtLeast(3, 5, 0), version.AtLeast(3, 7, 0)
 	return region{
-		version: text, inverted: !from(5, 0), onDisk: from(5, 0), sharedFiles: from(8, 0),
-		unique: !from(6, 3) || minor == 7 && !from(7, 1),
+		version: version, inverted: !onDisk, onDisk: onDisk, sharedFiles: version.AtLeast(3, 8, 0),
+		unique: !version.AtLeast(3, 6, 3) || of37 && !version.AtLeast(3, 7, 1),
 	}, nil
 }
 

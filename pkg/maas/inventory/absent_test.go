@@ -84,9 +84,9 @@ func (s *script) GetMachine(_ context.Context, id string) (*maas.Machine, error)
 	return nil, maas.NotFound
 }
 
-func (s *script) Version(context.Context) (string, error) {
+func (s *script) Version(context.Context) (maas.Version, error) {
 	s.versions++
-	return "3.6.5", nil
+	return maas.Newest, nil
 }
 
 // polls advances the time, and polls when the inventory would.

@@ -97,7 +97,7 @@ type Inventory struct {
 type source interface {
 	ListMachines(ctx context.Context, filter maas.MachineFilter) ([]*maas.Machine, error)
 	GetMachine(ctx context.Context, systemID string) (*maas.Machine, error)
-	Version(ctx context.Context) (string, error)
+	Version(ctx context.Context) (maas.Version, error)
 }
 
 type entry struct {

@@ -205,8 +205,8 @@ func (b *metal) apply(s shape) *Arrangement {
 }
 
 func eachVersion(t *testing.T, run func(t *testing.T, version string)) {
-	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
-		t.Run(version, func(t *testing.T) { run(t, version) })
+	for _, version := range simulator.Versions {
+		t.Run(version.Series(), func(t *testing.T) { run(t, version.String()) })
 	}
 }
 

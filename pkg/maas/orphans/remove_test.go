@@ -276,7 +276,7 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 		},
 		"a VM, in a MAAS that has no VM hosts any more": func(b *bed) *maas.Machine {
 			m := b.vm("owner1", "a")
-			if err := b.Upgrade("3.8"); err != nil {
+			if err := b.Upgrade("4.0"); err != nil {
 				b.t.Fatal(err)
 			}
 			return m

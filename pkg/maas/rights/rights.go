@@ -291,12 +291,11 @@ type Direct struct{ *maas.Client }
 
 // HasEntitlements goes by MAAS's version.
 func (d Direct) HasEntitlements(ctx context.Context) (bool, error) {
-	text, err := d.Version(ctx)
+	version, err := d.Version(ctx)
 	if err != nil {
 		return false, fmt.Errorf("reading MAAS's version: %w", err)
 	}
-	major, minor, _, ok := maas.ParseVersion(text)
-	return ok && (major > 3 || major == 3 && minor >= 8), nil
+	return version.AtLeast(3, 8, 0), nil
 }
 
 // User asks for the key's user.

@@ -89,7 +89,7 @@ func TestAKeyMayDoWhatItHasTheEntitlementsFor(t *testing.T) {
 	for _, use := range rights.Uses {
 		t.Run(use.Name, func(t *testing.T) {
 			t.Parallel()
-			sim, asker := region(t, "3.8", false, given("a", use.Needs...)...)
+			sim, asker := region(t, "4.0", false, given("a", use.Needs...)...)
 			before := sim.State()
 			got := survey(t, asker)[use.Name]
 			want := rights.Finding{Use: use, Answer: rights.Yes}
@@ -104,7 +104,7 @@ func TestAKeyMayDoWhatItHasTheEntitlementsFor(t *testing.T) {
 			}
 			for i, n := range use.Needs {
 				less := slices.Delete(slices.Clone(use.Needs), i, i+1)
-				_, asker := region(t, "3.8", false, append(given("a", less...), nothing)...)
+				_, asker := region(t, "4.0", false, append(given("a", less...), nothing)...)
 				got := survey(t, asker)[use.Name]
 				if got.Answer != rights.No || !slices.Contains(got.Missing, n) {
 					t.Errorf("without %s: %+v", n.Entitlement, got)
@@ -116,7 +116,7 @@ func TestAKeyMayDoWhatItHasTheEntitlementsFor(t *testing.T) {
 
 func TestAdministratorsMayDoAll(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"3.3", "3.7", "3.8"} {
+	for _, version := range []string{"3.3", "3.7", "3.8", "4.0"} {
 		_, asker := region(t, version, true)
 		for name, f := range survey(t, asker) {
 			if f.Answer != rights.Yes {
@@ -150,7 +150,7 @@ func TestPlainUsers(t *testing.T) {
 // Where no machine is free, MAAS does not tell whether any would be given.
 func TestAPoolWithoutMachines(t *testing.T) {
 	t.Parallel()
-	_, asker := region(t, "3.8", false, given("empty", rights.BareMetal.Needs...)...)
+	_, asker := region(t, "4.0", false, given("empty", rights.BareMetal.Needs...)...)
 	want := rights.Finding{Use: rights.BareMetal, Answer: rights.Unknown, Pools: []string{"empty"}}
 	if diff := cmp.Diff(want, survey(t, asker)[rights.BareMetal.Name]); diff != "" {
 		t.Error(diff)

@@ -113,7 +113,7 @@ func shareSecrets(to, from map[string]string) {
 // joinHost makes a machine with exactly a VM host's parameters one of that host's VMs, if this MAAS has VM hosts.
 func (s *Simulator) joinHost(m *machine) {
 	name := m.powerParams[instanceName]
-	if m.powerType != lxdDriver || m.host != nil || name == "" || !s.version.hasVMHosts() {
+	if m.powerType != lxdDriver || m.host != nil || name == "" || !s.hasVMHosts() {
 		return
 	}
 	for _, h := range s.db.hosts {

@@ -179,7 +179,7 @@ func (s *Simulator) addFiles(im *image) {
 	files := [][2]string{{"boot-kernel", "boot-kernel"}, {"boot-initrd", "boot-initrd"}, {"squashfs", "squashfs"}}
 	set := &imageSet{version: "20261101", label: "stable"}
 	if im.uploaded {
-		files = [][2]string{{s.version.uploadedName("root-tgz"), "root-tgz"}}
+		files = [][2]string{{s.uploadedName("root-tgz"), "root-tgz"}}
 		set.label, im.baseImage = "uploaded", "ubuntu/"+s.configText("commissioning_distro_series")
 	}
 	im.sets = []*imageSet{set}
@@ -269,7 +269,7 @@ func (s *Simulator) buildVMHost(d RegionVMHost) error {
 	if d.Unregistered {
 		return nil
 	}
-	if !s.version.hasVMHosts() {
+	if !s.hasVMHosts() {
 		return nil
 	}
 	group := RegionMachine{

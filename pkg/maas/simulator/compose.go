@@ -491,7 +491,7 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 // composeForAllocate makes a machine on a host that fits, for an allocate that found none. The machine is dynamic:
 // releasing it deletes it and its VM.
 func (rq *request) composeForAllocate(constraints form) *machine {
-	if !rq.version.hasVMHosts() {
+	if !rq.hasVMHosts() {
 		return nil
 	}
 	for _, h := range slices.Clone(rq.db.hosts) {

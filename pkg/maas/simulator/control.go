@@ -44,7 +44,7 @@ func controlMissing(what, name string) error {
 //	GET    /control/faults, POST, DELETE      the faults; add one; end all
 //	DELETE /control/faults/{id}               end one
 //	GET    /control/time, PUT                 {"scale": number}
-//	PUT    /control/version                   {"version": "3.8"}: upgrade MAAS
+//	PUT    /control/version                   {"version": "4.0"}: upgrade MAAS
 func (s *Simulator) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, fn func(*http.Request) (any, error)) {

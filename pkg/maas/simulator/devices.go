@@ -139,7 +139,7 @@ func (s *Simulator) renderDevice(d *machine) object {
 		out["owner"] = d.owner.name
 	}
 	network := object{}
-	renderMachineNetwork(d, network)
+	s.renderMachineNetwork(d, network)
 	out["interface_set"], out["ip_addresses"] = network["interface_set"], network["ip_addresses"]
 	return out
 }

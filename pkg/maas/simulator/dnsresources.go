@@ -264,7 +264,7 @@ func (rq *request) setDNSAddresses(r *dnsResource, addrs []*address) {
 
 // freeIfUnused drops a reserved address that no DNS resource names any more. MAAS omitted that before 3.6.1.
 func (s *Simulator) freeIfUnused(a *address) {
-	if a.kind != allocUserReserved || a.iface != nil || !s.version.since(6, 1) {
+	if a.kind != allocUserReserved || a.iface != nil || !s.version.AtLeast(3, 6, 1) {
 		return
 	}
 	for _, r := range s.db.dns {

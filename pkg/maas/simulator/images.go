@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 func (s *Simulator) renderImage(im *image) object {
@@ -17,7 +19,7 @@ func (s *Simulator) renderImage(im *image) object {
 		"id": im.id, "type": "Synced", "name": im.name, "architecture": im.architecture,
 		"subarches": subarch, "resource_uri": fmt.Sprintf("%sboot-resources/%d/", apiRoot, im.id),
 	}
-	if s.version.atLeast(4) {
+	if s.version.AtLeast(3, 4, 0) {
 		out["last_deployed"] = nil
 		if !im.lastDeployed.IsZero() {
 			out["last_deployed"] = httpTime(im.lastDeployed)
@@ -25,7 +27,7 @@ func (s *Simulator) renderImage(im *image) object {
 	}
 	if im.uploaded {
 		out["type"], out["title"] = "Uploaded", im.title
-		if s.version.atLeast(5) && im.baseImage != "" {
+		if s.version.AtLeast(3, 5, 0) && im.baseImage != "" {
 			out["base_image"] = im.baseImage
 		}
 		return out
@@ -59,7 +61,7 @@ func (s *Simulator) renderFile(im *image, file *imageFile) object {
 	out := object{
 		"filename": file.name, "filetype": file.kind, "sha256": file.sha256, "size": file.size, "complete": file.complete(s.version),
 	}
-	if s.version.atLeast(5) {
+	if s.version.AtLeast(3, 5, 0) {
 		out["filename_on_disk"] = file.sha256[:min(7, len(file.sha256))]
 	}
 	if !file.complete(s.version) {
@@ -72,26 +74,26 @@ func (s *Simulator) renderFile(im *image, file *imageFile) object {
 }
 
 // there returns how many bytes of the file MAAS has.
-func (f *imageFile) there(v maasVersion) int64 {
+func (f *imageFile) there(v maas.Version) int64 {
 	switch {
 	case f.everyoneHasSynced:
 		return f.size
-	case v.atLeast(8):
+	case v.AtLeast(3, 8, 0):
 		return f.synced
 	}
 	return int64(len(f.stored.content))
 }
 
-func (f *imageFile) complete(v maasVersion) bool { return f.there(v) == f.size }
+func (f *imageFile) complete(v maas.Version) bool { return f.there(v) == f.size }
 
 // progress is a percentage. Until MAAS 3.4 it is the size divided by what is there of it (LargeFile.progress in
 // maasserver/models/largefile.py).
-func (f *imageFile) progress(v maasVersion) float64 {
+func (f *imageFile) progress(v maas.Version) float64 {
 	there := float64(f.there(v))
 	switch {
 	case there == 0:
 		return 0
-	case v.atLeast(5):
+	case v.AtLeast(3, 5, 0):
 		return 100 * there / float64(f.size)
 	}
 	return float64(f.size) / there
@@ -104,11 +106,11 @@ func (set *imageSet) size() (n int64) {
 	return n
 }
 
-func (set *imageSet) complete(v maasVersion) bool {
+func (set *imageSet) complete(v maas.Version) bool {
 	return len(set.files) > 0 && !slices.ContainsFunc(set.files, func(f *imageFile) bool { return !f.complete(v) })
 }
 
-func (set *imageSet) progress(v maasVersion) float64 {
+func (set *imageSet) progress(v maas.Version) float64 {
 	var there int64
 	for _, file := range set.files {
 		there += file.there(v)
@@ -120,7 +122,7 @@ func (set *imageSet) progress(v maasVersion) float64 {
 }
 
 // completeSet returns the newest complete set, which machines are deployed with, or nil.
-func (im *image) completeSet(v maasVersion) *imageSet {
+func (im *image) completeSet(v maas.Version) *imageSet {
 	for _, set := range slices.Backward(im.sets) {
 		if set.complete(v) {
 			return set
@@ -132,7 +134,7 @@ func (im *image) completeSet(v maasVersion) *imageSet {
 func (rq *request) listImages() (any, error) {
 	kind := orDefault(strings.ToLower(rq.query.get("type")), "all")
 	types := []string{"synced", "uploaded"}
-	if !rq.version.atLeast(5) {
+	if !rq.version.AtLeast(3, 5, 0) {
 		types = []string{"synced", "generated", "uploaded"}
 	}
 	if kind != "all" && !slices.Contains(types, kind) {

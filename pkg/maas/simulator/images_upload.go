@@ -31,8 +31,8 @@ var (
 )
 
 // uploadedName is what MAAS names an uploaded file of a kind.
-func (v maasVersion) uploadedName(kind string) string {
-	if compressed, ok := strings.CutPrefix(kind, "root-t"); ok && v.atLeast(5) {
+func (s *Simulator) uploadedName(kind string) string {
+	if compressed, ok := strings.CutPrefix(kind, "root-t"); ok && s.version.AtLeast(3, 5, 0) {
 		return "root.t" + compressed
 	}
 	return kind
@@ -89,12 +89,12 @@ func (rq *request) createImage() (any, error) {
 	im.baseImage = orDefault(im.baseImage, f.baseImage)
 	set := &imageSet{version: im.nextVersion(rq.time.clock.Now().UTC().Format("20060102")), label: "uploaded"}
 	file := &imageFile{
-		id: rq.db.next("image file"), set: set, name: rq.version.uploadedName(f.kind), kind: f.kind, sha256: f.sha256, size: f.size,
+		id: rq.db.next("image file"), set: set, name: rq.uploadedName(f.kind), kind: f.kind, sha256: f.sha256, size: f.size,
 		stored: &storedFile{},
 	}
-	if namesake != nil && (!rq.version.atLeast(5) || rq.version.atLeast(8)) {
+	if namesake != nil && (!rq.version.AtLeast(3, 5, 0) || rq.version.AtLeast(3, 8, 0)) {
 		file.stored = namesake.stored
-		file.everyoneHasSynced = namesake.everyoneHasSynced && !rq.version.atLeast(8)
+		file.everyoneHasSynced = namesake.everyoneHasSynced && !rq.version.AtLeast(3, 8, 0)
 	}
 	set.files = []*imageFile{file}
 	if !rq.data.checkbox("keep_old", false) {
@@ -176,13 +176,13 @@ func (rq *request) cleanImageName(errs formErrors) (string, error) {
 	}
 	osystem, release, both := strings.Cut(name, "/")
 	known := osystems
-	if !rq.version.atLeast(5) {
+	if !rq.version.AtLeast(3, 5, 0) {
 		known = osystems[:len(osystems)-1] // Oracle Linux came later.
 	}
 	switch {
 	case strings.Contains(release, "/"):
 		return "", textError(http.StatusInternalServerError, "too many values to unpack (expected 2)")
-	case both && osystem == "custom" && !rq.version.atLeast(8):
+	case both && osystem == "custom" && !rq.version.AtLeast(3, 8, 0):
 		name = release
 	case both && !slices.Contains(known, osystem):
 		errs.add("name", "Unsupport operating system %s, supported operating systems: ['%s']", osystem, strings.Join(known, "', '"))
@@ -239,14 +239,14 @@ func (rq *request) uploadPiece() (any, error) {
 		return nil, notFound("BootResourceFile")
 	case size == 0:
 		return nil, badRequest("Missing data.")
-	case !im.uploaded && rq.version.atLeast(5):
+	case !im.uploaded && rq.version.AtLeast(3, 5, 0):
 		return nil, forbidden("Cannot upload to a resource of type: 0.")
 	case !im.uploaded:
 		return nil, forbidden("Cannot upload to a resource of type: 0. ")
 	case file.complete(rq.version):
 		return nil, badRequest("Cannot upload to a complete file.")
 	case int64(len(file.stored.content))+size > file.size:
-		if rq.version.atLeast(8) { // append_chunk in maasservicelayer/utils/image_local_files.py deletes it.
+		if rq.version.AtLeast(3, 8, 0) { // append_chunk in maasservicelayer/utils/image_local_files.py deletes it.
 			file.stored.content = nil
 		}
 		return nil, badRequest("Too much data received.")
@@ -254,7 +254,7 @@ func (rq *request) uploadPiece() (any, error) {
 	file.stored.content = append(file.stored.content, rq.raw...)
 	sum := sha256.Sum256(file.stored.content)
 	if int64(len(file.stored.content)) == file.size && hex.EncodeToString(sum[:]) != file.sha256 {
-		if !rq.version.atLeast(8) { // Rolled back; from 3.8 on that is only what the database knows of it.
+		if !rq.version.AtLeast(3, 8, 0) { // Rolled back; from 3.8 on that is only what the database knows of it.
 			file.stored.content = file.stored.content[:len(file.stored.content)-len(rq.raw)]
 		}
 		return nil, badRequest("Saved content does not match given SHA256 value.")

@@ -143,7 +143,7 @@ var interfaceName = regexp.MustCompile(`^[\w\-_.:]+$`)
 
 // checkName complains about a name that is missing, wrong or in use.
 func (rq *request) checkName(nic *iface, errs formErrors) {
-	limited := rq.version.atLeast(6)
+	limited := rq.version.AtLeast(3, 6, 0)
 	switch other := nic.machine.interfaceNamed(nic.name); {
 	case nic.name == "":
 		errs.add("name", "This field is required.")
@@ -294,7 +294,7 @@ func (rq *request) createBridge() (any, error) {
 }
 
 // severalPorts reports whether a bridge may contain several interfaces: not yet in a release.
-func (rq *request) severalPorts() bool { return rq.version.atLeast(8) }
+func (rq *request) severalPorts() bool { return rq.version.AtLeast(3, 8, 0) }
 
 // checkPorts complains about a bridge's parents (BridgeInterfaceForm.clean_parents in forms/interface.py).
 func (rq *request) checkPorts(d *interfaceDraft) {

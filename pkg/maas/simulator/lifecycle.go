@@ -432,8 +432,13 @@ func (s *Simulator) subnetOn(v *vlan) *subnet {
 	return nil
 }
 
-// removeMachine deletes the row in MAAS.
+// removeMachine deletes the row in MAAS, and those of the machines that it is the parent of.
 func (s *Simulator) removeMachine(m *machine) {
+	for _, child := range slices.Clone(s.db.machines) {
+		if child.parent == m {
+			s.removeMachine(child)
+		}
+	}
 	for _, nic := range slices.Clone(m.ifaces) {
 		s.removeInterface(nic)
 	}

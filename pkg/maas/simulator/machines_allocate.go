@@ -151,6 +151,9 @@ func (rq *request) allocationOptions() (allocationOptions, error) {
 			return o, err
 		}
 	}
+	if err := rq.refuseVMHostOptions(o); err != nil {
+		return o, err
+	}
 	var err error
 	if o.bridgeAll, err = rq.post.boolean("bridge_all", (o.installKVM || o.registerVMHost) && !o.ephemeral); err != nil {
 		return o, err

@@ -121,7 +121,7 @@ func (rq *request) markBroken() (any, error) {
 		}
 		commissioned := m.status == statusCommissioning || m.status == statusNew
 		rq.breakMachine(m)
-		if commissioned && !rq.version.atLeast(5) {
+		if commissioned && !rq.version.AtLeast(3, 5, 0) {
 			m.owner = nil
 		}
 	}

@@ -108,7 +108,7 @@ func (rq *request) checkMACs(macs []string, errs formErrors) {
 
 // acceptAll starts commissioning of all New machines.
 func (rq *request) acceptAll() (any, error) {
-	if !rq.version.hasEntitlements() && !rq.user.admin {
+	if !rq.hasEntitlements() && !rq.user.admin {
 		return nil, forbidden("")
 	}
 	out := []any{}
@@ -123,7 +123,7 @@ func (rq *request) acceptAll() (any, error) {
 
 // setZones moves machines to a zone.
 func (rq *request) setZones() (any, error) {
-	if !rq.version.hasEntitlements() && !rq.user.admin {
+	if !rq.hasEntitlements() && !rq.user.admin {
 		return nil, adminOnly()
 	}
 	z := rq.zoneByName(rq.post.get("zone"))

@@ -103,16 +103,21 @@ func (rq *request) kernelFor(osystem, series string) string {
 	return asked
 }
 
+// refuseVMHostOptions refuses what a MAAS without VM hosts can't do, of an allocation as of a deployment.
+func (rq *request) refuseVMHostOptions(o allocationOptions) error {
+	name := "register_vmhost"
+	if o.installKVM {
+		name = "install_kvm"
+	}
+	if rq.hasVMHosts() || o.hostKind() == "" {
+		return nil
+	}
+	return badRequest("Support for %s allocation parameter has been removed.", name)
+}
+
 func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
 	if !o.installKVM && !o.registerVMHost {
 		return nil
-	}
-	if !rq.version.hasVMHosts() {
-		name := "register_vmhost"
-		if o.installKVM {
-			name = "install_kvm"
-		}
-		return badRequest("Support for %s allocation parameter has been removed.", name)
 	}
 	if !rq.allowed(rq.user, m, mayAdmin) {
 		return forbidden("Only administratros can deploy VM hosts")
@@ -211,7 +216,7 @@ func (s *Simulator) installComplaint(m *machine) string {
 			namesakes++
 		}
 	}
-	if fixed := s.version.since(7, 1) || !s.version.atLeast(7) && s.version.since(6, 3); m.osystem == "custom" && namesakes > 1 && !fixed {
+	if fixed := s.version.AtLeast(3, 7, 1) || !s.version.AtLeast(3, 7, 0) && s.version.AtLeast(3, 6, 3); m.osystem == "custom" && namesakes > 1 && !fixed {
 		return fmt.Sprintf("get() returned more than one BootResource -- it returned %d!", namesakes)
 	}
 	return ""
@@ -229,7 +234,7 @@ func (rq *request) checkBootable(m *machine, osystem string) error {
 			return nil
 		}
 	}
-	if rq.version.atLeast(5) {
+	if rq.version.AtLeast(3, 5, 0) {
 		return badRequest("Ephemeral operating system ubuntu/%s for %s is unavailable.", ephemeral, m.architecture)
 	}
 	return badRequest("Ephemeral operating system ubuntu %s is unavailable.", ephemeral)

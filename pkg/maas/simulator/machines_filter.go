@@ -49,13 +49,19 @@ var ignoredConstraints = []string{
 	"comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose", "op", "agent_name",
 }
 
+// vmHostConstraints are those of a MAAS with VM hosts.
+var vmHostConstraints = []string{"pod", "not_pod", "pod_type", "not_pod_type"}
+
 // machineFilter parses constraints. Each must be one of known; a wrong value is a 400 that names it.
 func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machineQuery, error) {
 	q, errs := &machineQuery{described: map[string]string{}}, formErrors{}
 	for _, name := range f.order {
 		field, ok := known[name]
-		if strings.HasSuffix(name, "deployment_target") && !s.version.atLeast(5) {
-			ok = false
+		switch {
+		case strings.HasSuffix(name, "deployment_target"):
+			ok = ok && s.version.AtLeast(3, 5, 0)
+		case slices.Contains(vmHostConstraints, name):
+			ok = ok && s.hasVMHosts()
 		}
 		if !ok {
 			if !slices.Contains(ignoredConstraints, name) {

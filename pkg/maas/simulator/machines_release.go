@@ -74,7 +74,7 @@ func (rq *request) noDriver(m *machine) string {
 
 // releaseFlag parses a flag of op=release, which has been a form since 3.5.
 func (rq *request) releaseFlag(key string, fallback bool) (bool, error) {
-	if rq.version.atLeast(5) {
+	if rq.version.AtLeast(3, 5, 0) {
 		return rq.data.checkbox(key, false), nil
 	}
 	return rq.data.boolean(key, fallback)
@@ -122,7 +122,7 @@ func (rq *request) requestedErasing() (erasing, error) {
 	if err != nil {
 		return erasing{}, err
 	}
-	if !rq.version.atLeast(5) {
+	if !rq.version.AtLeast(3, 5, 0) {
 		return erasingOf(erase || configured.kind != "", secure, quick), nil
 	}
 	asked := erasingOf(erase || secure || quick, secure, quick)

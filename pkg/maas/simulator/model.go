@@ -293,8 +293,9 @@ type machine struct {
 	testStatus       int
 	bridged          bool // bridge_all made bridges
 
-	host     *vmHost // the VM host of a VM
-	vm       string  // its name there
+	host     *vmHost  // the VM host of a VM
+	parent   *machine // the machine of the VM host that a VM had before the upgrade to a MAAS without
+	vm       string   // its name there
 	vmID     int
 	dynamic  bool   // composed by allocate: release deletes it
 	willHost string // the type of VM host that a deployment makes it, or ""

@@ -33,7 +33,7 @@ func (rq *request) readPool() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rq.version.hasEntitlements() && !rq.mayIn(rq.user, viewAvailableMachines, p) {
+	if rq.hasEntitlements() && !rq.mayIn(rq.user, viewAvailableMachines, p) {
 		return nil, forbidden("")
 	}
 	return renderPool(p), nil

@@ -42,9 +42,8 @@ func (s *Simulator) renderMachine(m *machine) object {
 		"hwe_kernel": nilIfEmpty(m.hweKernel), "min_hwe_kernel": nil, "ephemeral_deploy": m.ephemeral,
 		"netboot": m.netboot, "tag_names": tagNames(m.tags), "address_ttl": nil,
 		"zone": renderZone(m.zone), "pool": renderPool(m.pool), "disable_ipv4": false,
-		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "pod": nil, "virtualmachine_id": nilIfZero(m.vmID),
-		"special_filesystems": []any{},
-		"hardware_info":       hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
+		"bios_boot_method": nilIfEmpty(m.bootMethod), "parent": nil, "special_filesystems": []any{},
+		"hardware_info": hardwareInfo(m), "numanode_set": numaNodes(m), "resource_uri": machineURI(m),
 	}
 	if m.owner != nil {
 		out["owner"] = m.owner.name
@@ -52,25 +51,25 @@ func (s *Simulator) renderMachine(m *machine) object {
 	if m.minHWEKernel != "" || m.hweKernel != "" {
 		out["min_hwe_kernel"] = m.minHWEKernel
 	}
-	if h := m.host; h != nil {
-		out["pod"] = object{"id": h.id, "name": h.name, "resource_uri": fmt.Sprintf("%spods/%d/", apiRoot, h.id)}
-		if h.machine != nil {
-			out["parent"] = object{
-				"system_id": h.machine.systemID, "resource_uri": machineURI(h.machine), "__incomplete__": true,
-			}
+	if parent := m.parentMachine(); parent != nil {
+		out["parent"] = object{
+			"system_id": parent.systemID, "resource_uri": machineURI(parent), "__incomplete__": true,
 		}
 	}
+	if s.hasVMHosts() {
+		out["pod"], out["virtualmachine_id"] = renderPod(m.host), nilIfZero(m.vmID)
+	}
 	m.renderSync(out)
-	if s.version.atLeast(5) {
+	if s.version.AtLeast(3, 5, 0) {
 		out["error_description"] = m.errorDescription
 	}
-	if s.version.atLeast(6) {
+	if s.version.AtLeast(3, 6, 0) {
 		out["enable_kernel_crash_dump"] = m.crashDump
 	}
-	if s.version.atLeast(7) {
+	if s.version.AtLeast(3, 7, 0) {
 		out["is_dpu"] = false
 	}
-	renderMachineNetwork(m, out)
+	s.renderMachineNetwork(m, out)
 	renderMachineDisks(m, out)
 	renderMachineTests(m, out)
 	return out
@@ -85,7 +84,7 @@ func statusAction(m *machine) any {
 	return ""
 }
 
-func renderMachineNetwork(m *machine, out object) {
+func (s *Simulator) renderMachineNetwork(m *machine, out object) {
 	ips := []string{}
 	for _, ip := range m.addresses() {
 		ips = append(ips, ip.String())
@@ -98,14 +97,24 @@ func renderMachineNetwork(m *machine, out object) {
 	if len(nics) > 0 {
 		out["boot_interface"] = nics[0]
 	}
-	out["default_gateways"] = defaultGateways(m)
+	out["default_gateways"] = s.defaultGateways(m)
 }
 
-func defaultGateways(m *machine) object {
+// renderPod returns the VM host of a VM, or null.
+func renderPod(h *vmHost) any {
+	if h == nil {
+		return nil
+	}
+	return object{"id": h.id, "name": h.name, "resource_uri": fmt.Sprintf("%spods/%d/", apiRoot, h.id)}
+}
+
+// defaultGateways returns the gateways of a machine's subnets. From 4.0 on not of those on which it has no address.
+func (s *Simulator) defaultGateways(m *machine) object {
 	v4, v6 := object{"gateway_ip": nil, "link_id": nil}, object{"gateway_ip": nil, "link_id": nil}
 	for _, nic := range m.ifaces {
 		for _, link := range nic.links {
-			if link.subnet == nil || !link.subnet.gateway.IsValid() || link.mode() == "dhcp" {
+			if link.subnet == nil || !link.subnet.gateway.IsValid() || link.mode() == "dhcp" ||
+				link.mode() == "link_up" && s.version.AtLeast(4, 0, 0) {
 				continue
 			}
 			family := v4

@@ -109,7 +109,7 @@ func (s *Simulator) buildGroups(region *Region) {
 // may reports whether a user has an entitlement for all of MAAS. Before 3.8, administrators have all, and everybody sees
 // the network.
 func (s *Simulator) may(u *user, wanted entitlement) bool {
-	if !s.version.hasEntitlements() {
+	if !s.hasEntitlements() {
 		return u.admin || wanted == viewGlobalEntities
 	}
 	return s.mayIn(u, wanted, nil)
@@ -118,7 +118,7 @@ func (s *Simulator) may(u *user, wanted entitlement) bool {
 // mayIn reports whether a user has an entitlement for the machines of a pool; what he has for all of MAAS is for each
 // pool. Before 3.8, administrators have all.
 func (s *Simulator) mayIn(u *user, wanted entitlement, p *pool) bool {
-	if !s.version.hasEntitlements() {
+	if !s.hasEntitlements() {
 		return u.admin
 	}
 	return slices.ContainsFunc(s.db.groups, func(g *group) bool {
@@ -134,7 +134,7 @@ func (rq *request) check(wanted entitlement, before *apiError) error {
 	switch {
 	case rq.may(rq.user, wanted):
 		return nil
-	case rq.version.hasEntitlements():
+	case rq.hasEntitlements():
 		return forbidden("User does not have permission to perform this operation. The user should have permission '" +
 			string(wanted) + "'")
 	}
@@ -174,7 +174,7 @@ func (s *Simulator) allowed(u *user, m *machine, want permission) bool {
 // among reports whether a machine is among those that MAAS finds for a user (get_nodes in maasserver/models/node.py). From
 // 3.8 on he does not find all that he may view or edit if he knows them: not even his own without an entitlement.
 func (s *Simulator) among(u *user, m *machine, want permission) bool {
-	if !s.version.hasEntitlements() {
+	if !s.hasEntitlements() {
 		return s.allowed(u, m, want)
 	}
 	own, free := m.owner == nil || m.owner == u, viewAvailableMachines

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // handler handles one kind of call. It runs with Simulator.mu held.
@@ -92,8 +94,8 @@ func matchPattern(pattern, path string) (vars []string, ok bool) {
 }
 
 // apiHash stands for MAAS's hash of its API's description: constant for one version.
-func apiHash(v maasVersion) string {
-	sum := sha1.Sum([]byte(v.full))
+func apiHash(v maas.Version) string {
+	sum := sha1.Sum([]byte(v.String()))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -187,7 +187,7 @@ func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 			err = textError(http.StatusInternalServerError, "%v", p)
 		}
 	}()
-	if rt == nil || rt.groups && !rq.version.hasEntitlements() {
+	if rt == nil || rt.groups && !rq.hasEntitlements() {
 		return nil, notFoundText("Unknown API endpoint: %s.", rq.http.URL.Path)
 	}
 	if rq.user, err = rq.authenticate(rq.http); err != nil {
@@ -215,7 +215,7 @@ func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 		}
 		return nil, badRequest("Unrecognised signature: method=%s op=%s", rq.http.Method, op)
 	}
-	if rt.vmHosts && !rq.version.hasVMHosts() {
+	if rt.vmHosts && !rq.hasVMHosts() {
 		return nil, vmHostsGone()
 	}
 	return handler(rq)

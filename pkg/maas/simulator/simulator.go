@@ -7,20 +7,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
-)
 
-// defaultVersion is the default version of MAAS.
-const defaultVersion = "3.6.5"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
 
 // Options are the version of MAAS and the speed of its time.
 type Options struct {
-	// Version is "3.3" to "3.8", or a full one such as "3.4.10"; default "3.6.5". From 3.8 VM hosts are gone (410).
+	// Version is that of MAAS, as ParseVersion takes it. Empty: DefaultVersion.
 	Version string
 	// TimeScale is how fast the region's timings pass: at 60 a minute passes in a second. Default 1.
 	TimeScale float64
@@ -37,7 +34,7 @@ type Options struct {
 type Simulator struct {
 	opts    Options
 	log     logr.Logger
-	version maasVersion
+	version maas.Version
 	timings Timings
 
 	// acquiring is MAAS's lock for acquiring machines. It is taken without mu, and mu may be unlocked while it is held.
@@ -85,10 +82,7 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 		return nil, fmt.Errorf("region description: %w", err)
 	}
 	region = &described
-	if opts.Version == "" {
-		opts.Version = defaultVersion
-	}
-	version, err := parseVersion(opts.Version)
+	version, err := ParseVersion(opts.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +105,7 @@ func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, erro
 }
 
 // blank is a region without a database, in which nothing runs yet.
-func blank(opts Options, version maasVersion, timings Timings, c clock.Clock) *Simulator {
+func blank(opts Options, version maas.Version, timings Timings, c clock.Clock) *Simulator {
 	s := &Simulator{
 		opts: opts, log: opts.Logger, version: version, timings: timings,
 		lab:      map[string]*simulatedHost{},
@@ -168,51 +162,3 @@ func (s *Simulator) SetTimeScale(scale float64) error {
 	s.wakeScheduler()
 	return nil
 }
-
-// maasVersion is a MAAS release.
-type maasVersion struct {
-	major, minor, patch int
-	full                string
-}
-
-// latestPatch completes versions without a patch level.
-var latestPatch = map[string]string{
-	"3.3": "3.3.11", "3.4": "3.4.10", "3.5": "3.5.12", "3.6": "3.6.5", "3.7": "3.7.3", "3.8": "3.8.0",
-}
-
-func parseVersion(text string) (maasVersion, error) {
-	parts := strings.Split(text, ".")
-	if len(parts) < 2 {
-		return maasVersion{}, fmt.Errorf("MAAS version %q: want something like 3.6 or 3.6.5", text)
-	}
-	major, err1 := strconv.Atoi(parts[0])
-	minor, err2 := strconv.Atoi(parts[1])
-	short := parts[0] + "." + parts[1]
-	if err1 != nil || err2 != nil || latestPatch[short] == "" {
-		return maasVersion{}, fmt.Errorf("MAAS version %q: known are 3.3 to 3.8", text)
-	}
-	if text == short {
-		text = latestPatch[short]
-	}
-	_, patchText, _ := strings.Cut(text[len(parts[0])+1:], ".")
-	digits := strings.IndexFunc(patchText+"-", func(r rune) bool { return r < '0' || r > '9' })
-	patch, err := strconv.Atoi(patchText[:digits])
-	if err != nil {
-		return maasVersion{}, fmt.Errorf("MAAS version %q: %w", text, err)
-	}
-	return maasVersion{major, minor, patch, text}, nil
-}
-
-// atLeast reports whether this MAAS is 3.minor or newer.
-func (v maasVersion) atLeast(minor int) bool { return v.major > 3 || v.minor >= minor }
-
-// since reports whether this MAAS is 3.minor.patch or newer.
-func (v maasVersion) since(minor, patch int) bool {
-	return v.major > 3 || v.minor > minor || v.minor == minor && v.patch >= patch
-}
-
-// hasEntitlements reports whether this MAAS has groups of users with entitlements.
-func (v maasVersion) hasEntitlements() bool { return v.atLeast(8) }
-
-// hasVMHosts reports whether this MAAS still manages VM hosts.
-func (v maasVersion) hasVMHosts() bool { return !v.atLeast(8) }

@@ -174,7 +174,7 @@ func (s *Simulator) storageErrors(m *machine, osystem string) error {
 		if !mounted["/"] {
 			errs.add("storage", "Mount the root '/' filesystem to be able to deploy this node.")
 		}
-		if s.version.atLeast(8) && m.bootMethod == bootUEFI && !mounted["/boot/efi"] {
+		if s.version.AtLeast(3, 8, 0) && m.bootMethod == bootUEFI && !mounted["/boot/efi"] {
 			errs.add("storage", "UEFI system requires a /boot/efi filesystem. Please configure /boot/efi to proceed.")
 		}
 		if m.storage.group != nil && m.storage.group.kind == groupVMFS {

@@ -193,7 +193,7 @@ func (s *Simulator) vmfsPartitions(layout string) (indexes []int, sizes []int64)
 	switch {
 	case layout == "vmfs6":
 		return []int{1, 2, 3, 5, 6, 7, 8, 9}, []int64{3 << 20, 4 << 30, 0, 249 << 20, 249 << 20, 109 << 20, 285 << 20, 2560 << 20}
-	case s.version.atLeast(4):
+	case s.version.AtLeast(3, 4, 0):
 		return []int{1, 5, 6, 7, 8}, []int64{100 << 20, 4095 << 20, 4095 << 20, 25662832128, 0}
 	}
 	return []int{1, 5, 6, 7, 8}, []int64{105 << 20, 1074 << 20, 1074 << 20, 8704 << 20, 0}

@@ -135,7 +135,7 @@ func (rq *request) tagMachines() (any, error) {
 // tagForNodes returns the tag of update_nodes. Up to 3.4 rack controllers may change it, too, and so everybody learns
 // whether there is one.
 func (rq *request) tagForNodes() (*tag, error) {
-	if rq.version.atLeast(5) {
+	if rq.version.AtLeast(3, 5, 0) {
 		return rq.tagToEdit()
 	}
 	t, err := rq.tagFor()

@@ -8,7 +8,7 @@ var capabilities = []string{
 }
 
 func (rq *request) readVersion() (any, error) {
-	return object{"version": rq.version.full, "subversion": "", "capabilities": capabilities}, nil
+	return object{"version": rq.version.String(), "subversion": "", "capabilities": capabilities}, nil
 }
 
 func (rq *request) whoami() (any, error) { return renderUser(rq.user), nil }

@@ -34,7 +34,7 @@ func (rq *request) hostFor(reading bool) (*vmHost, error) {
 // hostForAdmin is hostFor for calls that only administrators may make, and from 3.8 on who may edit the machines of its
 // pool.
 func (rq *request) hostForAdmin() (*vmHost, error) {
-	if !rq.version.hasEntitlements() && !rq.user.admin {
+	if !rq.hasEntitlements() && !rq.user.admin {
 		return nil, adminOnly()
 	}
 	h, err := rq.hostFor(false)
@@ -116,7 +116,7 @@ func (rq *request) createVMHost() (any, error) {
 
 // refuseRegistration is what who may not register VM hosts gets.
 func (rq *request) refuseRegistration() error {
-	if rq.version.hasEntitlements() {
+	if rq.hasEntitlements() {
 		return forbidden("")
 	}
 	return adminOnly()

@@ -271,7 +271,7 @@ func TestControlShows(t *testing.T) {
 }
 
 func TestVMHostsAreGoneFrom38(t *testing.T) {
-	b := newBedWith(t, testRegion, Options{Version: "3.8"})
+	b := newBedWith(t, testRegion, Options{Version: "4.0"})
 	for _, path := range []string{"vm-hosts/", "pods/", "vm-hosts/1/", "pods/1/"} {
 		if got := b.do(get, path); got.status != http.StatusGone {
 			t.Errorf("%s: %d", path, got.status)
@@ -304,7 +304,7 @@ func (b *bed) lxdMachine(address, project string) string {
 }
 
 func TestMachineWithTheLXDDriver(t *testing.T) {
-	for _, version := range []string{"3.6", "3.8"} {
+	for _, version := range []string{"3.6", "3.8", "4.0"} {
 		t.Run(version, func(t *testing.T) {
 			b := newBedWith(t, testRegion, Options{Version: version})
 			id := b.lxdMachine("https://10.254.0.1:8443", "own")

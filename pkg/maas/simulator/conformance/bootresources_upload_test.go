@@ -296,7 +296,8 @@ func TestIncompleteImageIsDeployedInVain(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		image, _ := createdImage(t, m.newImage(t, "sha256", digest, "size", "3000"))
-		got := m.deploy(t, m.vm(t), "distro_series", "custom/"+image.str("name")).object(t)
+		name := "custom/" + strings.TrimPrefix(image.str("name"), "custom/")
+		got := m.deploy(t, m.vm(t), "distro_series", name).object(t)
 		if got.str("status_name") != "Deploying" || got.str("osystem") != "custom" {
 			t.Errorf("%s with %s, want Deploying with custom", got.str("status_name"), got.str("osystem"))
 		}

@@ -76,11 +76,33 @@ func TestBridgeOfAReadyMachineHasNoLinks(t *testing.T) {
 func TestBridgesThatAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.vm(t)
-		m.op(t, "nodes/"+machine.str("system_id")+"/interfaces/", "create_bridge").refusesField(t, "parent", "A bridge interface must have exactly one parent.")
+		want := "A bridge interface must have exactly one parent."
+		if m.facts.severalPorts {
+			want = "A bridge interface must have at least one parent."
+		}
+		m.makeNIC(t, machine, "create_bridge").refusesField(t, "parent", want)
 		m.bridge(t, machine, machine.part("boot_interface").str("name")).wants(t, http.StatusBadRequest)
 		m.bridge(t, machine, "br7").object(t)
 		m.bridge(t, machine, "br8").refusesField(t, "parent", "A bridge interface can't have a parent that is already in a bond or a bridge.")
 		m.bridge(t, m.deployedVM(t), "br7").wants(t, http.StatusConflict)
+	})
+}
+
+// BridgeInterfaceForm.clean_parents in forms/interface.py, and create_bridge in api/interfaces.py.
+func TestBridgeOfSeveralPorts(t *testing.T) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		machine, _, nics := m.cards(t)
+		ports := []string{"parents", nics[0].id("id"), "parents", nics[1].id("id"), "name", "br7"}
+		if !m.facts.severalPorts {
+			m.makeNIC(t, machine, "create_bridge", ports...).refusesField(t, "parent", "A bridge interface must have exactly one parent.")
+			return
+		}
+		m.makeNIC(t, machine, "create_bridge", append(ports, "parent", nics[0].id("id"))...).
+			refuses(t, http.StatusBadRequest, "Cannot specify both parent and parents fields.")
+		made := m.makeNIC(t, machine, "create_bridge", ports...).object(t)
+		if got := made.strings("parents"); len(got) != 2 {
+			t.Errorf("the bridge has the ports %v, want both", got)
+		}
 	})
 }
 

@@ -120,8 +120,6 @@ func (m *maas) awaitBoot(t *testing.T, machine object) object {
 	})
 }
 
-func always(facts) bool { return true }
-
 // unhurried is the same MAAS, whose time does not hurry while a case waits: between two looks at a machine that
 // commissions, the simulator's commissioning would be over.
 func (m *maas) unhurried() *maas {
@@ -131,7 +129,7 @@ func (m *maas) unhurried() *maas {
 }
 
 func TestEnlistedVMIsTheCallersWhileItCommissions(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		m = m.unhurried()
 		vm, zone, pool := m.spareVM(t), m.newZone(t).str("name"), m.newPool(t).str("name")
 		got := m.enlist(t, vm, "zone", zone, "pool", pool, "description", "mine", "cpu_count", "1", "memory", "2048")
@@ -158,7 +156,7 @@ func TestEnlistedVMIsTheCallersWhileItCommissions(t *testing.T) {
 }
 
 func TestEnlistedVMIsKnownToBootWithUEFIByItsFirstBoot(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		booted := m.awaitBoot(t, m.enlist(t, m.spareVM(t)))
 		if got := booted.str("bios_boot_method"); got != "uefi" {
 			t.Errorf("bios_boot_method %q, want uefi", got)
@@ -167,7 +165,7 @@ func TestEnlistedVMIsKnownToBootWithUEFIByItsFirstBoot(t *testing.T) {
 }
 
 func TestEnlistedVMThatIsCommissionedIsNobodysAndKeepsItsAnnotations(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		slow := m.unhurried()
 		vm := slow.enlist(t, slow.spareVM(t), "description", "mine")
 		slow.annotate(t, vm, "step", "commissioning").object(t)
@@ -183,7 +181,7 @@ func TestEnlistedVMThatIsCommissionedIsNobodysAndKeepsItsAnnotations(t *testing.
 
 // The quick way to a VM that can be deployed: commissioning is cut short when the VM has asked for PXE once.
 func TestEnlistedVMIsMadeReadyWithoutTheEndOfCommissioning(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, fast *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, fast *maas) {
 		m := fast.unhurried()
 		vm := m.enlist(t, m.spareVM(t))
 		m.annotate(t, vm, "step", "commissioning").object(t)
@@ -251,7 +249,7 @@ func (m *maas) checkUEFILayout(t *testing.T, machine object) {
 
 // MAAS makes no EFI partition for a machine that never booted. (That installing it fails then takes a real installation to see.)
 func TestLayoutFromBeforeTheFirstBootHasNoEFIPartition(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		m = m.unhurried()
 		vm := m.newMachine(t, "commission", "true") // By hand: nothing is switched on.
 		if vm.str("status_name") != "Commissioning" {
@@ -275,7 +273,7 @@ func TestDiskIsAddedInAnyState(t *testing.T) {
 		"Deployed":      func(t *testing.T, m *maas) object { return m.newDeployedMachine(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachThat(t, always, func(t *testing.T, m *maas) {
+			eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 				vm := machine(t, m)
 				disk := m.addDisk(t, vm).object(t)
 				if disk.str("name") != "sda" || disk.str("serial") != "lxd_root" || disk.id("size") != "8000000000" || disk.at("id_path") != "" && disk.at("id_path") != nil {
@@ -292,7 +290,7 @@ func TestDiskIsAddedInAnyState(t *testing.T) {
 
 func TestEnlistingTwiceIsRefused(t *testing.T) {
 	const noCard = "Can't set power type to lxd without network interfaces"
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		name, vm := uniqueName(), spareVM{address: unreachable, project: "p", name: "n", mac: newMAC()}
 		m.newMachine(t, vm.pairs(t, m, "hostname", name, "commission", "false")...)
 		inUse := "MAC address " + vm.mac + " already in use on " + name + "."
@@ -320,7 +318,7 @@ func TestEnlistingTwiceIsRefused(t *testing.T) {
 
 // Names and MAC addresses are one space for machines and devices, which have fixed addresses at once.
 func TestEnlistingAMachineLikeADeviceIsRefused(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		name, mac := uniqueName(), newMAC()
 		device := m.newDevice(t, "hostname", name, "mac_addresses", mac, "description", "mine").object(t)
 		if device.str("owner") != m.me(t) || device.str("description") != "mine" || device.str("node_type_name") != "Device" {
@@ -366,7 +364,7 @@ func (m *maas) newDevice(t *testing.T, pairs ...string) *answer {
 
 // A machine that can't be switched on stays, New and the caller's.
 func TestEnlistedVMThatDoesNotStartIsLeftNew(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		name, vm := uniqueName(), spareVM{address: unreachable, project: "p", name: "n", mac: newMAC(), certificate: certificate, key: key}
 		m.removeMachineAfter(t, name)
@@ -382,7 +380,7 @@ func TestEnlistedVMThatDoesNotStartIsLeftNew(t *testing.T) {
 }
 
 func TestEnlistingByAPlainUserCommissionsNothing(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		plain, name := m.asPlainUser(t), uniqueName()
 		m.removeMachineAfter(t, name)
 		got := plain.create(t, "machines/", "hostname", name, "architecture", m.architecture(t), "mac_addresses", newMAC()).object(t)
@@ -394,7 +392,7 @@ func TestEnlistingByAPlainUserCommissionsNothing(t *testing.T) {
 }
 
 func TestEnlistedVMIsDeletedWhileItCommissions(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		m = m.unhurried()
 		vm := m.spareVM(t)
 		machine := m.enlist(t, vm)
@@ -432,7 +430,7 @@ func (r rowOf) check(t *testing.T, id, certificate, key string) {
 
 // Machines of one host have one row (models/node.py: set_power_config): what changes for one of them changes for all.
 func TestMachinesOfAnLXDHostShareItsKey(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		otherCertificate, otherKey := newKeyPair(t)
 		row := rowOf{m, uniqueName()}
@@ -450,7 +448,7 @@ func TestMachinesOfAnLXDHostShareItsKey(t *testing.T) {
 // A row can't get the parameters of another one. A machine that had another driver for a moment joins the other row, and
 // leaves those with which it shared one alone.
 func TestAMachineMovesToAnotherRowByAnotherDriver(t *testing.T) {
-	eachThat(t, always, func(t *testing.T, m *maas) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		otherCertificate, otherKey := newKeyPair(t)
 		row := rowOf{m, uniqueName()}

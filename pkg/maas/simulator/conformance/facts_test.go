@@ -7,19 +7,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
+
+	capmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // facts are the expectations that differ from version to version, all of them.
 type facts struct {
-	version string
-	// vmHosts: there are VM hosts. From 3.8 on, vm-hosts/ and pods/ are gone.
+	version capmaas.Version
+	// vmHosts: there are VM hosts. Without them vm-hosts/ and pods/ are gone.
 	vmHosts bool
-	// machineKeys are the keys of a machine that the versions before did not have.
+	// machineKeys are the keys of a machine that not all versions have.
 	machineKeys map[string]string
-	// allMachineKeysKnown: the version's machine object was read in MAAS's source, further keys are a surprise.
-	allMachineKeysKnown bool
 	// lastDeployed: boot resources have the time of their last deployment.
 	lastDeployed bool
 	// imagesOnDisk: images are files of each region controller, not large objects of the database.
@@ -37,23 +35,22 @@ type facts struct {
 	// entitlements: users are in groups, which have entitlements; a refusal names the missing one. Before, a user is an
 	// administrator or not.
 	entitlements bool
+	// severalPorts: a bridge may contain several interfaces.
+	severalPorts bool
+	// efiRequired: a machine that boots with UEFI is not deployed without a filesystem at /boot/efi.
+	efiRequired bool
+	// unconfiguredGateways: the gateway of a subnet counts as a machine's, even if it has no address there.
+	unconfiguredGateways bool
 	// tagsOfRacks: rack controllers may change which machines have a tag, so everybody learns whether there is such a tag.
 	tagsOfRacks bool
 }
 
-// factsOf returns what to expect of a version such as "3.6.5".
-func factsOf(version string) (facts, error) {
-	number, err := parseVersion(version)
-	if err != nil {
-		return facts{}, err
-	}
-	from := func(major, minor, patch int) bool {
-		return compareVersions(number, [3]int{major, minor, patch}) >= 0
-	}
+// factsOf returns what to expect of a version, with or without VM hosts.
+func factsOf(version capmaas.Version, vmHosts bool) facts {
+	from := version.AtLeast
 	f := facts{
 		version:                 version,
-		vmHosts:                 !from(3, 8, 0),
-		allMachineKeysKnown:     !from(3, 8, 0),
+		vmHosts:                 vmHosts,
 		machineKeys:             map[string]string{},
 		lastDeployed:            from(3, 4, 0),
 		imagesOnDisk:            from(3, 5, 0),
@@ -64,10 +61,16 @@ func factsOf(version string) (facts, error) {
 		brokenKeepsOwner:        from(3, 5, 0),
 		entitlements:            from(3, 8, 0),
 		tagsOfRacks:             !from(3, 5, 0),
+		severalPorts:            from(3, 8, 0),
+		efiRequired:             from(3, 8, 0),
+		unconfiguredGateways:    vmHosts,
 	}
 	if from(3, 5, 0) {
 		f.machineKeys["error_description"] = "s"
 		f.missingOAuthParameter = []int{http.StatusUnauthorized, http.StatusBadRequest}
+	}
+	if vmHosts {
+		f.machineKeys["pod"], f.machineKeys["virtualmachine_id"] = "o?", "i?"
 	}
 	if from(3, 6, 0) {
 		f.machineKeys["enable_kernel_crash_dump"] = "b"
@@ -75,45 +78,23 @@ func factsOf(version string) (facts, error) {
 	if from(3, 7, 0) {
 		f.machineKeys["is_dpu"] = "b"
 	}
-	return f, nil
+	return f
 }
 
-// parseVersion reads "3.6.5", "3.6" or "3.8.0~alpha1-…".
-func parseVersion(text string) ([3]int, error) {
-	var number [3]int
-	parts := strings.SplitN(text, ".", 3)
-	if len(parts) < 2 {
-		return number, fmt.Errorf("MAAS version %q has no minor version", text)
-	}
-	for i, part := range parts {
-		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
-		value, err := strconv.Atoi(digits)
-		if err != nil {
-			return number, fmt.Errorf("MAAS version %q: %w", text, err)
-		}
-		number[i] = value
-	}
-	return number, nil
-}
-
-func compareVersions(a, b [3]int) int {
-	for i := range a {
-		if a[i] != b[i] {
-			return a[i] - b[i]
-		}
-	}
-	return 0
-}
-
-// probe reads the region's version, which needs no key, and returns what to expect of it.
+// probe reads the region's version, and whether it has VM hosts, and returns what to expect of it. The development version
+// of MAAS had no VM hosts before its version said so.
 func (m *maas) probe(ctx context.Context) (facts, error) {
 	got, err := m.send(ctx, request{method: http.MethodGet, path: "version/", anonymous: true})
 	if err != nil {
 		return facts{}, fmt.Errorf("reading the version of %s: %w", m.url, err)
 	}
-	var version struct{ Version string }
+	var version struct{ Version capmaas.Version }
 	if err := json.Unmarshal(got.body, &version); err != nil {
 		return facts{}, fmt.Errorf("reading the version of %s: status %d, %q: %w", m.url, got.status, got.body, err)
 	}
-	return factsOf(version.Version)
+	hosts, err := m.send(ctx, request{method: http.MethodGet, path: "vm-hosts/"})
+	if err != nil {
+		return facts{}, fmt.Errorf("looking for the VM hosts of %s: %w", m.url, err)
+	}
+	return factsOf(version.Version, hosts.status != http.StatusGone), nil
 }

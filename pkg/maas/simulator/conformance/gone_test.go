@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// From 3.8 on, all calls of VM hosts return Gone.
+// Without VM hosts, all calls of them return Gone (maasserver/api/gone.py).
 func TestVMHostsAreGone(t *testing.T) {
 	const text = "VM host (KVM) support has been removed from MAAS."
 	tests := []struct {
@@ -44,15 +44,40 @@ func TestGoneVMHostsStillNeedCredentials(t *testing.T) {
 	})
 }
 
+// get_allocation_options in maasserver/api/machines.py, which allocate calls, too.
 func TestDeployAsVMHostIsRefused(t *testing.T) {
 	for _, parameter := range []string{"install_kvm", "register_vmhost"} {
 		t.Run(parameter, func(t *testing.T) {
 			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
-				m.deploy(t, m.newMachine(t), parameter, "true").refuses(t, http.StatusBadRequest,
-					"Support for "+parameter+" allocation parameter has been removed.")
+				machine, want := m.newMachine(t), "Support for "+parameter+" allocation parameter has been removed."
+				m.deploy(t, machine, parameter, "true").refuses(t, http.StatusBadRequest, want)
+				m.allocate(t, "system_id", machine.str("system_id"), parameter, "true").refuses(t, http.StatusBadRequest, want)
 			})
 		})
 	}
+}
+
+// Without VM hosts their constraints are unknown ones (FilterNodeForm in maasserver/node_constraint_filter_forms.py).
+func TestConstraintsOfVMHostsAreUnknown(t *testing.T) {
+	for _, constraint := range []string{"pod", "not_pod", "pod_type", "not_pod_type"} {
+		t.Run(constraint, func(t *testing.T) {
+			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+				m.get(t, "machines/", constraint, "x").refusesField(t, constraint, "No such constraint.")
+				m.allocate(t, constraint, "x", "dry_run", "true").refusesField(t, constraint, "No such constraint.")
+			})
+		})
+	}
+}
+
+// Where there are no VM hosts to compose on, an allocation that nothing fits ends with a conflict.
+func TestAllocateComposesNothingWithoutVMHosts(t *testing.T) {
+	eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+		before := len(m.machines(t))
+		m.allocate(t, "zone", m.newZone(t).str("name"), "cpu_count", "1").refuses(t, http.StatusConflict)
+		if after := len(m.machines(t)); after != before {
+			t.Errorf("%d machines, and %d before", after, before)
+		}
+	})
 }
 
 // Without VM hosts a VM is a machine with the lxd power driver.

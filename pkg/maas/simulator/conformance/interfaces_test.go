@@ -120,6 +120,24 @@ func TestAutoLinkHasNoAddressYet(t *testing.T) {
 	})
 }
 
+// get_best_guess_for_default_gateways in models/node.py.
+func TestGatewayOfASubnetWithoutAnAddressThere(t *testing.T) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		machine, subnet := m.newMachine(t), m.subnetWithRoom(t)
+		gateway := subnet.str("gateway_ip")
+		if gateway == "" {
+			t.Skip("the subnet has no gateway")
+		}
+		for mode, counts := range map[string]bool{"LINK_UP": m.facts.unconfiguredGateways, "AUTO": true} {
+			m.link(t, machine, "mode", mode, "subnet", subnet.id("id"), "force", "true").object(t)
+			got := m.machine(t, machine.str("system_id")).str("default_gateways", "ipv4", "gateway_ip")
+			if (got == gateway) != counts {
+				t.Errorf("linked %s, the gateway is %q, and it counts: %v, want %v", mode, got, got == gateway, counts)
+			}
+		}
+	})
+}
+
 func TestLinkToAnAddressInUseIsNotFound(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		subnet, machine := m.subnetWithRoom(t), m.newMachine(t)

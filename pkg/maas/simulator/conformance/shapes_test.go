@@ -40,11 +40,11 @@ var shapes = map[string]shape{
 		"min_hwe_kernel": "s?", "netboot": "b", "network_test_status": "i", "network_test_status_name": "s",
 		"next_sync": "s?", "node_type": "i", "node_type_name": "s", "numanode_set": "a", "osystem": "s",
 		"other_test_status": "i", "other_test_status_name": "s", "owner": "s?", "owner_data": "o", "parent": "o?",
-		"physicalblockdevice_set": "a", "pod": "o?", "pool": "o", "power_state": "s", "power_type": "s", "raids": "a",
+		"physicalblockdevice_set": "a", "pool": "o", "power_state": "s", "power_type": "s", "raids": "a",
 		"resource_uri": "s", "special_filesystems": "a", "status": "i", "status_action": "s?", "status_message": "s?",
 		"status_name": "s", "storage": "n", "storage_test_status": "i", "storage_test_status_name": "s",
 		"swap_size": "i?", "sync_interval": "i?", "system_id": "s", "tag_names": "a", "testing_status": "i",
-		"testing_status_name": "s", "virtualblockdevice_set": "a", "virtualmachine_id": "i?", "volume_groups": "a",
+		"testing_status_name": "s", "virtualblockdevice_set": "a", "volume_groups": "a",
 		"workload_annotations": "o", "zone": "o",
 	},
 	"interface": {

@@ -235,11 +235,16 @@ func TestRestoredStorageIsTheRegionsDefault(t *testing.T) {
 	})
 }
 
-// MAAS refuses to deploy onto disks on which nothing is mounted at / (storage_layout_issues in models/node.py).
+// MAAS refuses to deploy onto disks on which nothing is mounted at /, or where a machine boots with UEFI at /boot/efi
+// (storage_layout_issues in models/node.py).
 func TestDeployRefusesBlankDisks(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.vmHosts }, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		vm := m.awaitStatus(t, m.enlist(t, m.spareVM(t)).str("system_id"), "Ready")
 		m.layout(t, vm, "blank").object(t)
-		m.deploy(t, vm).refusesField(t, "storage")
+		got := m.deploy(t, vm)
+		got.refusesField(t, "storage")
+		if told := strings.Contains(string(got.body), "/boot/efi"); told != m.facts.efiRequired {
+			t.Errorf("/boot/efi is asked for: %v, want %v: %s", told, m.facts.efiRequired, got.excerpt())
+		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	capmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -90,7 +91,7 @@ func openRegions(ctx context.Context) ([]*maas, error) {
 		return []*maas{region}, nil
 	}
 	var opened []*maas
-	for _, version := range []string{"3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
+	for _, version := range simulator.Versions {
 		region, err := openSimulator(ctx, version)
 		if err != nil {
 			return opened, fmt.Errorf("simulator %s: %w", version, err)
@@ -131,7 +132,7 @@ func openReal(ctx context.Context, url string) (*maas, error) {
 
 // openSimulator starts a simulator of the example region, with optional objects that the cases can use: users of their
 // own and an LXD host that MAAS does not know yet.
-func openSimulator(ctx context.Context, version string) (*maas, error) {
+func openSimulator(ctx context.Context, version capmaas.Version) (*maas, error) {
 	file, err := os.Open(exampleRegion)
 	if err != nil {
 		return nil, err
@@ -154,13 +155,13 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 	moment := simulator.Duration(100 * time.Millisecond)
 	described.Timings.Compose, described.Timings.Decompose, described.Timings.Refresh = &moment, &moment, &moment
 	sim, err := simulator.New(described, simulator.Options{
-		Version: version, TimeScale: checkingScale, Seed: 1, Logger: logr.Discard()})
+		Version: version.String(), TimeScale: checkingScale, Seed: 1, Logger: logr.Discard()})
 	if err != nil {
 		return nil, err
 	}
 	server := httptest.NewServer(sim.Handler())
 	region := &maas{
-		name: version, url: server.URL + "/MAAS", key: admin, plain: &plain, lxdAddress: lxdAddress,
+		name: version.Series(), url: server.URL + "/MAAS", key: admin, plain: &plain, lxdAddress: lxdAddress,
 		deadline: 30 * time.Second, poll: 5 * time.Millisecond, seen: &seen{},
 		close: func() { server.Close(); sim.Close() },
 		pace:  func(scale float64) { _ = sim.SetTimeScale(scale) }, // It is positive.
@@ -175,7 +176,7 @@ func openSimulator(ctx context.Context, version string) (*maas, error) {
 
 func (k apiKey) String() string { return k.consumer + ":" + k.token + ":" + k.secret }
 
-// each runs a case against every region that still has VM hosts, which is every MAAS up to 3.7.
+// each runs a case against every region that still has VM hosts, which is every MAAS up to 3.8.
 func each(t *testing.T, run func(t *testing.T, m *maas)) {
 	t.Helper()
 	eachThat(t, func(f facts) bool { return f.vmHosts }, run)
