@@ -230,11 +230,23 @@ func TestAdminCallsAreRefusedToPlainUsers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachThat(t, func(f facts) bool { return !f.entitlements }, func(t *testing.T, m *maas) {
 				test.call(t, m.asPlainUser(t)).refuses(t, http.StatusForbidden, reserved)
 			})
 		})
 	}
+}
+
+// With entitlements, MAAS looks for the VM host before it asks whether the user may edit it (maasserver/api/pods.py).
+func TestCallsOfVMHostsByPlainUsersWithEntitlements(t *testing.T) {
+	eachThat(t, func(f facts) bool { return f.vmHosts && f.entitlements }, func(t *testing.T, m *maas) {
+		plain := m.asPlainUser(t)
+		plain.create(t, "vm-hosts/", "type", "lxd", "power_address", unreachable).refusesSilently(t, http.StatusForbidden)
+		for _, op := range []string{"refresh", "compose"} {
+			plain.op(t, "vm-hosts/999999/", op).refuses(t, http.StatusNotFound, "No Pod matches the given query.")
+		}
+		plain.op(t, vmHostPath(m.vmHostWithRoom(t)), "refresh").wants(t, http.StatusForbidden)
+	})
 }
 
 func TestTagsAreRefusedToPlainUsersWithoutAReason(t *testing.T) {
