@@ -49,36 +49,42 @@ func (w *world) nothingForbidden() {
 func TestLivesWithTheLeastKey(t *testing.T) {
 	t.Parallel()
 	outside := []func(*infrav1.MaasCluster){withoutDomain, external("api.example.com")}
+	withHosts, both := []string{"3.8"}, []string{"3.8", "4.0"}
 	for name, tt := range map[string]struct {
-		uses    []rights.Use
-		cluster []func(*infrav1.MaasCluster)
-		spec    infrav1.MaasMachineSpec
+		versions []string
+		uses     []rights.Use
+		cluster  []func(*infrav1.MaasCluster)
+		spec     infrav1.MaasMachineSpec
 	}{
-		"bare metal":       {[]rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
-		"of any pool":      {[]rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{}},
-		"a virtual IP":     {[]rights.Use{rights.BareMetal, rights.VirtualIP}, []func(*infrav1.MaasCluster){at(virtualIP)}, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
-		"a name":           {[]rights.Use{rights.BareMetal, rights.DNSEndpoint}, nil, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
-		"a static address": {[]rights.Use{rights.BareMetal, rights.StaticAddresses}, outside, infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}},
-		"a bond":           {[]rights.Use{rights.BareMetal, rights.Interfaces}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
-		"a bond, noted":    {[]rights.Use{rights.BareMetal, rights.Interfaces, rights.Tags}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
-		"a storage layout": {[]rights.Use{rights.BareMetal, rights.Storage}, outside, infrav1.MaasMachineSpec{
+		"bare metal":       {both, []rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"of any pool":      {both, []rights.Use{rights.BareMetal}, outside, infrav1.MaasMachineSpec{}},
+		"a virtual IP":     {both, []rights.Use{rights.BareMetal, rights.VirtualIP}, []func(*infrav1.MaasCluster){at(virtualIP)}, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"a name":           {both, []rights.Use{rights.BareMetal, rights.DNSEndpoint}, nil, infrav1.MaasMachineSpec{ResourcePool: "capi"}},
+		"a static address": {both, []rights.Use{rights.BareMetal, rights.StaticAddresses}, outside, infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}},
+		"a bond":           {both, []rights.Use{rights.BareMetal, rights.Interfaces}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
+		"a bond, noted":    {both, []rights.Use{rights.BareMetal, rights.Interfaces, rights.Tags}, outside, infrav1.MaasMachineSpec{Interfaces: bonded}},
+		"a storage layout": {both, []rights.Use{rights.BareMetal, rights.Storage}, outside, infrav1.MaasMachineSpec{
 			Storage: &infrav1.MachineStorage{Layout: "lvm"},
 		}},
+		"a VM":                       {withHosts, []rights.Use{rights.VMs}, outside, vm},
+		"a VM with a static address": {withHosts, []rights.Use{rights.VMs, rights.StaticAddresses}, outside, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.61" })},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, withLeastKey("4.0", tt.uses...))
-			w.setKey(plainUser)
-			before := w.maas.State()
-			cluster := w.newCluster(tt.cluster...)
-			w.provisioned(cluster)
-			m := w.newMachine("cp-0", true, tt.spec)
-			w.deployed(m)
-			w.delete(m)
-			w.deleteCluster(cluster)
-			w.unchanged(before)
-			w.nothingForbidden()
-		})
+		for _, version := range tt.versions {
+			t.Run(version+": "+name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, withLeastKey(version, tt.uses...))
+				w.setKey(plainUser)
+				before := w.maas.State()
+				cluster := w.newCluster(tt.cluster...)
+				w.provisioned(cluster)
+				m := w.newMachine("cp-0", true, tt.spec)
+				w.deployed(m)
+				w.delete(m)
+				w.deleteCluster(cluster)
+				w.unchanged(before)
+				w.nothingForbidden()
+			})
+		}
 	}
 }
 
@@ -101,7 +107,7 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 // What the key may not do is told before anything is taken, with the entitlement.
 func TestNoMachineIsTakenWithoutTheEntitlements(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withLeastKey("4.0", rights.BareMetal))
+	w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
 	w.setKey(plainUser)
 	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
 	for name, tt := range map[string]struct {
@@ -137,7 +143,7 @@ func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withLeastKey("4.0", rights.BareMetal))
+			w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
 			w.setKey(plainUser)
 			before := w.maas.State()
 			cluster := w.newCluster(tt.change)

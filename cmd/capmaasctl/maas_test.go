@@ -196,7 +196,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 		// MAAS reveals the right secret to anyone with the rest of the key.
 		"wrong secret": {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
 		"plain user":   {key: plainKey, want: mayOnly(map[string]state{"administrator": stateFailed}, rights.BareMetal)},
-		"a pool's key": {version: "4.0", key: poolKey, args: []string{"--resource-pool=capi"},
+		"a pool's key": {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"},
 			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.Storage)},
 		"a pool's key, elsewhere": {version: "4.0", key: poolKey, args: []string{"--resource-pool=default"},
 			want: mayOnly(map[string]state{"rights": stateFailed})},

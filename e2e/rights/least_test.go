@@ -19,16 +19,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-// The users of MAAS with the least entitlements: one for bare metal with a virtual IP, in one resource pool, and one for
-// the nodes of host clusters.
+// The users of MAAS with the least entitlements: one for bare metal with a virtual IP, and one for VMs on VM hosts with
+// a name, each in one resource pool; and one for the nodes of host clusters.
 const (
 	metalUser = "metal"
+	vmsUser   = "vms"
 	nodesUser = "nodes"
 )
 
 func regionWithLeastUsers() (io.Reader, error) {
 	return sandbox.RegionWithUsers(map[string][]rights.Use{
-		metalUser: {rights.BareMetal, rights.VirtualIP}, nodesUser: {rights.Registration},
+		metalUser: {rights.BareMetal, rights.VirtualIP}, vmsUser: {rights.VMs, rights.DNSEndpoint}, nodesUser: {rights.Registration},
 	})
 }
 
@@ -61,18 +62,31 @@ func nothingForbidden(t *testing.T, box *sandbox.Sandbox, user string) {
 	}
 }
 
-// leadLeast runs a cluster of bare metal with a virtual IP on a MAAS that has entitlements, with the key of a user who has
-// the least, in one resource pool.
-func leadLeast(t *testing.T, box *sandbox.Sandbox, name string) {
+// leadLeast runs clusters on a MAAS that has entitlements, with the keys of users who have the least: of bare metal, and,
+// where MAAS has VM hosts, of a VM.
+func leadLeast(t *testing.T, box *sandbox.Sandbox, vmHosts bool) {
 	t.Helper()
-	l := life.Begin(t, box, name)
-	plain := sandbox.Plain{Key: l.Key, Credentials: keyOf(t, box, metalUser), VirtualIP: "10.77.0.70"}
-	l.Apply(plain.Manifest(sandbox.PlainMachine{Spec: "image: ubuntu/jammy, resourcePool: capi"}))
-	l.Wait("the machine to be ready", func() (bool, string, error) {
-		machine := &infrav1.MaasMachine{}
-		err := box.Client.Get(l.Context(), l.Key, machine)
-		return conditions.IsTrue(machine, infrav1.ReadyCondition), sandbox.Conditions(machine.Status.Conditions), client.IgnoreNotFound(err)
-	})
-	l.Delete()
-	nothingForbidden(t, box, metalUser)
+	users := map[string]struct{ virtualIP, spec string }{
+		metalUser: {"10.77.0.70", "image: ubuntu/jammy, resourcePool: capi"},
+	}
+	if vmHosts {
+		users[vmsUser] = struct{ virtualIP, spec string }{"", "provisioningMode: lxd, image: ubuntu/jammy, resourcePool: capi"}
+	}
+	lives := map[string]func(*life.Life){}
+	for user, of := range users {
+		lives[user] = func(l *life.Life) {
+			plain := sandbox.Plain{Key: l.Key, Credentials: keyOf(l.T, box, user), VirtualIP: of.virtualIP}
+			l.Apply(plain.Manifest(sandbox.PlainMachine{Spec: of.spec}))
+			l.Wait("the machine to be ready", func() (bool, string, error) {
+				machine := &infrav1.MaasMachine{}
+				err := box.Client.Get(l.Context(), l.Key, machine)
+				return conditions.IsTrue(machine, infrav1.ReadyCondition), sandbox.Conditions(machine.Status.Conditions), client.IgnoreNotFound(err)
+			})
+			l.Delete()
+		}
+	}
+	life.Together(t, box, lives)
+	for user := range users {
+		nothingForbidden(t, box, user)
+	}
 }

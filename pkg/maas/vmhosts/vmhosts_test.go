@@ -26,7 +26,8 @@ import (
 )
 
 const region = `
-users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: joe, keys: ["joe:token:secret"]}]
+users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: joe, keys: ["joe:token:secret"]},
+  {name: nodes, keys: ["nodes:token:secret"], entitlements: [{name: can_edit_machines}]}]
 zones: [{name: zone-a}, {name: zone-b}]
 pools: [{name: hosts}]
 subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true}]
@@ -45,11 +46,17 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return newBedOf(t, "")
+}
+
+// newBedOf is newBed, with a MAAS of a version.
+func newBedOf(t *testing.T, version string) *bed {
+	t.Helper()
 	parsed, err := simulator.LoadRegion(strings.NewReader(region))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := simulator.New(parsed, simulator.Options{TimeScale: 2000})
+	sim, err := simulator.New(parsed, simulator.Options{Version: version, TimeScale: 2000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +255,29 @@ func TestPlainUsersAreRefused(t *testing.T) {
 	service := vmhosts.NewService(b.as("joe:token:secret"))
 	if _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), node("1")); !errors.Is(err, maas.Forbidden) {
 		t.Errorf("a plain user: %v", err)
+	}
+}
+
+// From MAAS 3.8 on, a user registers a host, changes it and removes it with rights.Registration alone.
+func TestRegistrationWithTheLeastKey(t *testing.T) {
+	b := newBedOf(t, "3.8")
+	if _, err := vmhosts.NewService(b.as("joe:token:secret")).Ensure(t.Context(), maas.Unrecorded("a test"), node("1")); !errors.Is(err, maas.Forbidden) {
+		t.Errorf("a plain user: %v", err)
+	}
+	b.Service = vmhosts.NewService(b.as("nodes:token:secret"))
+	r := node("1")
+	id := b.ensure(r).Host.ID
+	r.Zone, r.ResourcePool, r.Certificate, r.Key = "zone-b", "default", keys[1].certificate, keys[1].key
+	if changed := b.ensure(r); changed.Host.ID != id || len(changed.Changes) != 3 {
+		t.Errorf("changed: %+v", changed)
+	}
+	if err := b.Remove(t.Context(), maas.Unrecorded("a test"), id); err != nil {
+		t.Error(err)
+	}
+	for _, call := range b.maas.Calls().Log {
+		if call.User == "nodes" && call.Status == http.StatusForbidden {
+			t.Errorf("%s %s %s is forbidden", call.Method, call.Path, call.Op)
+		}
 	}
 }
 
