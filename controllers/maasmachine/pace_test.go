@@ -415,13 +415,19 @@ type obstacle struct {
 	spec   infrav1.MaasMachineSpec
 	fault  simulator.Fault
 	delete bool   // the fault comes when the machine runs, and is deleted
+	host   bool   // the machine becomes a VM host
 	reason string // of Ready
 	shows  int    // how often the object changes in a try, besides twice; only what happens in between is news
 	from   string // the reason whose section of the documents tells the pace; default: reason
 	call   simulator.CallKey
 }
 
-var aVM = infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}
+var (
+	aVM    = infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}
+	bonded = infrav1.MaasMachineSpec{Interfaces: []infrav1.MachineInterface{
+		{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.77.0.0/24"},
+	}}
+)
 
 func onMachine(op string) simulator.CallKey {
 	return simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/{id}/", Op: op}
@@ -433,6 +439,7 @@ var (
 	composing  = simulator.CallKey{Method: http.MethodPost, Endpoint: "vm-hosts/{id}/", Op: "compose"}
 	deleting   = simulator.CallKey{Method: http.MethodDelete, Endpoint: "machines/{id}/"}
 	bonding    = simulator.CallKey{Method: http.MethodPost, Endpoint: "nodes/{id}/interfaces/", Op: "create_bond"}
+	bridging   = simulator.CallKey{Method: http.MethodPost, Endpoint: "nodes/{id}/interfaces/", Op: "create_bridge"}
 	layout     = simulator.CallKey{Method: http.MethodPost, Endpoint: "machines/{id}/", Op: "set_storage_layout"}
 	inUse      = simulator.CallKey{Method: http.MethodGet, Endpoint: "subnets/{subnet}/", Op: "ip_addresses"}
 	imageList  = simulator.CallKey{Method: http.MethodGet, Endpoint: "boot-resources/"}
@@ -487,7 +494,6 @@ func obstacles() map[string]obstacle {
 	refusing(all, "compose", obstacle{spec: aVM, call: composing, shows: 3}, "no answer")
 	refusing(all, "release", obstacle{delete: true, reason: infrav1.DeletingReason, call: onMachine("release")}, few...)
 	refusing(all, "deletion of a VM", obstacle{spec: aVM, delete: true, reason: infrav1.DeletingReason, call: deleting}, "400", "403", "404", "409", "no answer")
-	bonded := infrav1.MaasMachineSpec{Interfaces: []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.77.0.0/24"}}}
 	refusing(all, "a bond", obstacle{spec: bonded, call: bonding}, "500", "no answer")
 	striped := infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}
 	refusing(all, "a layout", obstacle{spec: striped, call: layout}, "500", "no answer")
@@ -561,6 +567,92 @@ func TestThePaceOfRetriesIsAsDocumented(t *testing.T) {
 	}
 }
 
+// waits are what MAAS refuses between acquiring and deploying bare metal until a person corrects something.
+func waits() map[string]obstacle {
+	const noAddress, noBMC = "503 without an address", "500 without a way to the BMC"
+	all := map[string]obstacle{}
+	refusing(all, "deploy", obstacle{call: onMachine("deploy")}, "400", "403", noAddress, noBMC)
+	refusing(all, "deploy, interfaces reread", obstacle{spec: infrav1.MaasMachineSpec{HardwareSync: true}, call: onMachine("deploy")}, "400")
+	static := withAddress(infrav1.MaasMachineSpec{}, "10.77.0.50")
+	refusing(all, "link_subnet", obstacle{spec: static, call: linking}, "400", "403", "404", "409", noAddress)
+	refusing(all, "a bond", obstacle{spec: bonded, call: bonding}, "400", "403", noAddress)
+	refusing(all, "a bridge", obstacle{host: true, call: bridging}, "400", "403", noAddress)
+	return all
+}
+
+// Whatever a server waits for that a person must do, it is held for a while at a time, and is as long in the pool. In the
+// end it is deployed.
+func TestNoServerIsHeldForWhatAPersonMustDo(t *testing.T) {
+	for name, tc := range waits() {
+		t.Run(name, func(t *testing.T) {
+			most := documented(t, tc.from)
+			synctest.Test(t, func(t *testing.T) {
+				p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+				p.meets(tc)
+				held, times := p.heldInVain(2 * time.Hour)
+				if times < 3 {
+					t.Errorf("it was given back %d times in 2 hours: %s", times, conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
+				}
+				if n := p.sent(tc.call); n == 0 || n > times+int(held*time.Duration(most)/time.Hour) {
+					t.Errorf("MAAS got the call %d times while the server was held for %s", n, held)
+				}
+				p.maas.ClearFaults()
+				p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
+				if now := p.get("m"); !now.Status.Ready {
+					t.Errorf("it is not deployed in the end: %s", conditions.GetMessage(now, infrav1.ReadyCondition))
+				}
+			})
+		})
+	}
+}
+
+// heldInVain lets time pass, and returns for how long the only server was held, and how often it was given back.
+func (p *pace) heldInVain(watched time.Duration) (held time.Duration, times int) {
+	p.Helper()
+	const step = 30 * time.Second
+	since, was := time.Now(), ""
+	for ends := time.Now().Add(watched); time.Now().Before(ends); p.run(step, nil) {
+		is := p.maas.Machines()[0].Status
+		if is == "Allocated" {
+			held += step
+		}
+		lasted := time.Since(since)
+		switch {
+		case is == "Allocated" && was == is && lasted > holdAtMost+2*report.MendRetry:
+			p.Fatalf("it is held for %s: %s", lasted, conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
+		case is == was:
+			continue
+		case is == "Ready" && held > 0:
+			times++
+		case was == "Ready" && times > 0 && lasted < backAtLeast-step:
+			p.Errorf("it was in the pool for %s", lasted)
+		}
+		since, was = time.Now(), is
+	}
+	return held, times
+}
+
+// Without its user data, nothing can be deployed either.
+func TestNoServerIsHeldForASecretThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		p.meets(obstacle{fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
+		p.run(3*time.Minute, nil)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: namespace}}
+		if err := p.client.Delete(p.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		sent := p.sent(onMachine("deploy"))
+		p.run(holdAtMost, nil)
+		if now := p.maas.Machines()[0].Status; now != "Ready" || p.sent(onMachine("deploy")) > sent {
+			t.Errorf("it is %s, and was deployed %d times more", now, p.sent(onMachine("deploy"))-sent)
+		}
+		if got := conditions.GetReason(p.get("m"), infrav1.ReadyCondition); got != infrav1.WaitingForBootstrapDataReason {
+			t.Errorf("the reason is %s", got)
+		}
+	})
+}
+
 // Whatever wakes an object before its retry, MAAS is not asked for a proof of what is not to be sent.
 func TestWhoeverIsWokenBeforeItsRetryAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -605,6 +697,16 @@ func TestARefusedMachineThatGetsNoTurnSaysWhatWasRefused(t *testing.T) {
 // meets makes a machine that meets an obstacle.
 func (p *pace) meets(o obstacle) {
 	p.Helper()
+	if o.host {
+		cluster := &infrav1.MaasCluster{}
+		if err := p.client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster); err != nil {
+			p.Fatal(err)
+		}
+		cluster.Spec.LXDControlPlaneCluster = true
+		if err := p.client.Update(p.Context(), cluster); err != nil {
+			p.Fatal(err)
+		}
+	}
 	p.wake(job{"MaasCluster", "c"}, 0)
 	p.add("m", o.spec)
 	if o.delete {

@@ -12,11 +12,14 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// heldInVain is the phase of bare metal that can't be deployed until a person does something. Then it is back in the pool for a
-// while, whatever others do with it meanwhile.
+// heldInVain is the phase of bare metal that can't be deployed until a person does something. Then it is back in the pool
+// for a while, whatever others do with it meanwhile.
 const (
 	heldInVain  = "held-in-vain"
 	holdAtMost  = 15 * time.Minute
@@ -31,15 +34,15 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) error {
 		return cause
 	}
 	held := l.record.Enter(heldInVain, r.Clock.Now())
-	if held < holdAtMost || leftover(l).On(l.maas) != (machine.Leftover{}) {
+	if held < holdAtMost || changed(l) {
 		return cause
 	}
 	ours, err := r.prove(ctx, l)
 	if err != nil || !ours {
 		return errors.Join(err, cause)
 	}
-	if err := r.giveBack(ctx, l, l.maas); err != nil {
-		return err
+	if err := r.giveBackUnchanged(ctx, l); err != nil {
+		return errors.Join(cause, err)
 	}
 	l.record.Enter("", r.Clock.Now())
 	l.record.GivenBack = ptrTime(r.Clock.Now())
@@ -49,11 +52,34 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) error {
 	return cause
 }
 
-// needsPerson reports whether a machine waits for what a person must do in MAAS, or in the spec.
+// giveBackUnchanged gives a machine back that is as it was. What is recorded of that is forgotten: until the machine is
+// claimed again, others may change it.
+func (r *Reconciler) giveBackUnchanged(ctx context.Context, l *life) error {
+	if _, recorded := l.MaasMachine.Annotations[infrav1.InterfacesAnnotation]; recorded {
+		if err := l.record.Forget(ctx, infrav1.InterfacesAnnotation); err != nil {
+			return err
+		}
+	}
+	return r.giveBack(ctx, l, l.maas)
+}
+
+// changed reports whether something was done to the machine that is ours to undo. MAAS reads the interfaces of a machine
+// anew only while it runs, which one that was not deployed for us never did.
+func changed(l *life) bool {
+	left := leftover(l)
+	ran := l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy)
+	if left.Interfaces != nil && !ran {
+		left.Interfaces.Reread = false
+	}
+	return left.On(l.maas) != (machine.Leftover{})
+}
+
+// needsPerson reports whether a machine waits for what a person must do in MAAS, in the spec, or in Kubernetes.
 func needsPerson(err error) bool {
 	var address *machine.AddressError
 	var nic *machine.NICError
-	return errors.As(err, &address) || errors.As(err, &nic)
+	var data *scope.BootstrapDataError
+	return errors.As(err, &address) || errors.As(err, &nic) || errors.As(err, &data) || maas.NeedsPerson(err)
 }
 
 // pause returns why a machine that was given back is not claimed again yet; nil if it may be.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -114,6 +115,13 @@ func NotSent(err error) bool {
 // never sent.
 func HadNoEffect(err error) bool {
 	return !errors.Is(err, Unavailable) || errors.Is(err, Busy) || NotSent(err)
+}
+
+// NeedsPerson reports whether MAAS refuses a call until a person corrects something in MAAS, or in what is asked for.
+// The other refusals end when the object is read again, or with other credentials.
+func NeedsPerson(err error) bool {
+	kinds := []Kind{Invalid, Forbidden, Exhausted, Unroutable}
+	return slices.ContainsFunc(kinds, func(kind Kind) bool { return errors.Is(err, kind) })
 }
 
 // RetryAfter returns how long to wait before the next try, or 0 if that is unknown.

@@ -127,8 +127,8 @@ type DeployRequest struct {
 	KernelCrashDump, HardwareSync bool
 }
 
-// Deploy installs the image on a machine that we acquired. maas.Conflict: the state does not allow it; read the machine
-// again.
+// Deploy installs the image on a machine that we acquired, and returns the machine: as it was, with an error.
+// maas.Conflict: the state does not allow it; read the machine again.
 func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
 	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
@@ -137,7 +137,7 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
+		return machine, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
 	}
 	return deployed, nil
 }
