@@ -33,8 +33,8 @@ type harm struct {
 }
 
 // harms are a silent server, one that responds without end, and a liar.
-func harms(honest http.Handler, begins string, liar http.Handler, lied func() int) []harm {
-	silence, flood := hostile.NewSilence(), &hostile.Flood{Begin: hostile.JSON(begins)}
+func harms(honest http.Handler, flood *hostile.Flood, liar http.Handler, lied func() int) []harm {
+	silence := hostile.NewSilence()
 	return []harm{
 		{"silent", &hostile.Door{}, silence, honest, silence.Asked},
 		{"endless", &hostile.Door{}, flood, honest, flood.Asked},
@@ -66,8 +66,8 @@ func startTenants(ctx context.Context, a *assault) (*tenants, error) {
 	liar := &hostile.LyingMAAS{MAAS: truth}
 	lxd := &hostile.LyingLXD{Claims: a.vmsOfOthers}
 	t := &tenants{
-		a: a, maases: harms(truth, "[", liar, liar.Lied),
-		lxds: harms(&hostile.LyingLXD{}, `{"type":"sync","metadata":{"auth":"trusted","x":"`, lxd, lxd.Asked),
+		a: a, maases: harms(truth, hostile.EndlessMAAS(), liar, liar.Lied),
+		lxds: harms(&hostile.LyingLXD{}, hostile.EndlessLXD(), lxd, lxd.Asked),
 	}
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()

@@ -84,8 +84,16 @@ func (f *Flood) Asked() int { return int(f.asked.Load()) }
 // Taken is how many bytes were taken from it in all.
 func (f *Flood) Taken() int64 { return f.taken.Load() }
 
-// JSON begins a response that may still become a JSON object.
-func JSON(begins string) func(http.ResponseWriter) {
+// EndlessMAAS floods who asks it for a list, and EndlessLXD who asks it for anything: what has come so far may always
+// become what was asked for.
+func EndlessMAAS() *Flood { return &Flood{Begin: text(`["`)} }
+
+// EndlessLXD floods who asks it.
+func EndlessLXD() *Flood {
+	return &Flood{Begin: text(`{"type":"sync","metadata":{"auth":"trusted","x":"`)}
+}
+
+func text(begins string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, begins)

@@ -3,12 +3,14 @@
 package hostile
 
 import (
+	"errors"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/canonical/lxd/shared/api"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -68,6 +70,31 @@ func TestALyingMAASIsBelieved(t *testing.T) {
 	}
 	if after := string(truth.State()); got == 0 || after != before || liar.Lied() == 0 {
 		t.Errorf("it gave %d machines that it did not allocate; it has changed: %v", got, after != before)
+	}
+}
+
+// A response that is garbage is not read to its end.
+func TestAnEndlessResponseIsRead(t *testing.T) {
+	flood := EndlessMAAS()
+	client, err := maas.NewClient(maas.Config{Endpoint: Serve(t, flood) + "/MAAS", APIKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.ListMachines(t.Context(), maas.MachineFilter{}); !errors.Is(err, guard.ErrTooLong) {
+		t.Errorf("MAAS: %v after %d bytes", err, flood.Taken())
+	}
+	flood = EndlessLXD()
+	keys, err := lxdnode.NewKeys("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, certificate := ServeTLS(t, flood)
+	_, err = lxdhost.Connect(t.Context(), lxdhost.Options{
+		Address: address, ServerCertificate: certificate, Project: "maas",
+		ClientCertificate: keys.Certificate, ClientKey: keys.Key,
+	})
+	if !errors.Is(err, guard.ErrTooLong) {
+		t.Errorf("LXD: %v after %d bytes", err, flood.Taken())
 	}
 }
 
