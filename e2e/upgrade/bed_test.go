@@ -50,10 +50,10 @@ func newBed(t *testing.T) bed {
 	return b
 }
 
-// register makes VM hosts of the LXDs, in a MAAS that has VM hosts, and waits for their LXDHosts.
-func (b bed) register(t *testing.T) {
+// register makes VM hosts of the LXDs, in a MAAS of a version that has VM hosts, and waits for their LXDHosts.
+func (b bed) register(t *testing.T, version string) {
 	t.Helper()
-	if err := box.MAAS.Upgrade(withVMHosts); err != nil {
+	if err := box.MAAS.Upgrade(version); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range b {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 
@@ -31,7 +32,7 @@ const (
 
 var endings = []ending{refused, answered, lost}
 
-// callKind is a kind of calls that come while clusters change.
+// callKind is a kind of calls.
 type callKind struct {
 	what string
 	is   func(simulator.Call) bool
@@ -43,20 +44,24 @@ func withOp(op string) func(simulator.Call) bool {
 	return func(call simulator.Call) bool { return call.Op == op }
 }
 
-var callKinds = []callKind{
-	{"call", func(simulator.Call) bool { return true }, 80},
+// creations are the kinds of calls that come while clusters are made.
+var creations = []callKind{
 	{"compose", withOp("compose"), 4},
 	{"deploy", withOp("deploy"), 4},
 	{"allocate", withOp("allocate"), 4},
+}
+
+// changes are those that come while clusters change.
+var changes = slices.Concat([]callKind{{"call", func(simulator.Call) bool { return true }, 80}}, creations, []callKind{
 	{"deletion of a VM", func(call simulator.Call) bool {
 		return call.Method == http.MethodDelete && call.Endpoint == "machines/{id}/"
 	}, 2},
 	{"release", withOp("release"), 1},
 	{"refresh of a VM host", withOp("refresh"), 1},
-}
+})
 
-func newMoment(dice *rand.Rand) moment {
-	kind := callKinds[dice.IntN(len(callKinds))]
+func newMoment(dice *rand.Rand, kinds []callKind) moment {
+	kind := kinds[dice.IntN(len(kinds))]
 	return moment{kind: kind, n: 1 + dice.IntN(kind.most), end: endings[dice.IntN(len(endings))]}
 }
 
@@ -78,9 +83,9 @@ type upgrade struct {
 
 var errStopped = errors.New("MAAS is stopped")
 
-// watch begins to wait for the moment.
-func watch(maas *simulator.Simulator, at moment) *upgrade {
-	u := newUpgrade(at, func() error { return maas.Upgrade(withoutVMHosts) })
+// watch begins to wait for the moment at which MAAS becomes another version.
+func watch(maas *simulator.Simulator, at moment, version string) *upgrade {
+	u := newUpgrade(at, func() error { return maas.Upgrade(version) })
 	maas.SetHook(u.hook)
 	return u
 }
@@ -149,7 +154,7 @@ func TestCallsAtTheMomentOfTheUpgrade(t *testing.T) {
 	} {
 		t.Run(string(tc.end), func(t *testing.T) {
 			times := 0
-			u := newUpgrade(moment{kind: callKinds[0], n: 2, end: tc.end}, func() error { times++; return nil })
+			u := newUpgrade(moment{kind: changes[0], n: 2, end: tc.end}, func() error { times++; return nil })
 			for number := range 2 {
 				if err := u.hook(call(number+1), simulator.Before); err != nil {
 					t.Fatal(err)

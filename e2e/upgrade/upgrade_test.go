@@ -23,15 +23,15 @@ const (
 	mostLate = 60
 )
 
-// MAAS is upgraded to a version without VM hosts while clusters are idle, begin, grow, are rolled out and leave: all
-// machines are Ready in the end, or gone.
+// MAAS is upgraded to a version without VM hosts while clusters are idle, begin, grow, are rolled out and leave, and on some
+// ways to one with VM hosts before, while they are made: all machines are Ready in the end, or gone.
 func TestMAASIsUpgradedUnderLiveClusters(t *testing.T) {
 	lxdtest.Require(t)
 	t.Logf("the same again: %s", attack.replay())
 	b := newBed(t)
 	for number := range attack.rounds {
 		going := t.Run(fmt.Sprintf("round %d", number), func(t *testing.T) {
-			r := &round{T: t, bed: b, number: number, dice: rand.New(rand.NewPCG(uint64(attack.seed), uint64(number)))}
+			r := &round{T: t, bed: b, number: number, dice: rand.New(rand.NewPCG(uint64(attack.seed), uint64(number))), way: ways[number%len(ways)]}
 			r.lead()
 		})
 		if !going {
@@ -40,11 +40,12 @@ func TestMAASIsUpgradedUnderLiveClusters(t *testing.T) {
 	}
 }
 
-// round is one upgrade.
+// round is one way of upgrades.
 type round struct {
 	*testing.T
 	bed     bed
 	number  int
+	way     []string
 	dice    *rand.Rand
 	auditor *audit.Auditor
 
@@ -54,7 +55,7 @@ type round struct {
 }
 
 func (r *round) lead() {
-	r.bed.register(r.T)
+	r.bed.register(r.T, r.way[0])
 	r.begin()
 	r.step("the clusters are there", r.establish)
 	r.step("MAAS is upgraded", r.upgrade)
@@ -95,10 +96,12 @@ func (r *round) in(phases ...phase) []*cluster {
 	return slices.DeleteFunc(slices.Clone(r.clusters), func(c *cluster) bool { return !slices.Contains(phases, c.phase) })
 }
 
-// establish makes the clusters that are there before MAAS is upgraded.
+// establish makes the clusters that are there before MAAS is upgraded to the last version, and upgrades it to those before
+// meanwhile.
 func (r *round) establish() {
 	r.Helper()
 	there := r.in(idle, growing, rolling, leaving)
+	between := r.upgradeBetween()
 	for _, c := range there {
 		c.start()
 	}
@@ -109,8 +112,23 @@ func (r *round) establish() {
 		c.Available(int(c.replicas + c.workers))
 		c.remember()
 	}
+	if done, calls, err := between.state(); !done || err != nil {
+		r.Fatalf("after %d calls MAAS is upgraded: %t, %v", calls, done, err)
+	}
 	r.learn()
 	r.chooseHosts()
+}
+
+// upgradeBetween begins to wait for the moment at which MAAS becomes the second version of the way, if that has VM hosts.
+// Its dice are others than those of the round, whose seed is chosen for the last upgrade.
+func (r *round) upgradeBetween() *upgrade {
+	r.Helper()
+	if len(r.way) < 3 {
+		return &upgrade{done: true}
+	}
+	at := newMoment(rand.New(rand.NewPCG(uint64(attack.seed), ^uint64(r.number))), creations)
+	r.Logf("round %d: MAAS %s becomes %s %s", r.number, r.way[0], r.way[1], at)
+	return watch(box.MAAS, at, r.way[1])
 }
 
 // chooseHosts decides which hosts are prepared before the upgrade. A mixed attack prepares one after it that has a VM
@@ -137,10 +155,10 @@ func (r *round) learn() {
 // upgrade changes the clusters, upgrades MAAS meanwhile, and prepares the hosts before and after it.
 func (r *round) upgrade() {
 	r.Helper()
-	at := newMoment(r.dice)
-	r.Logf("round %d: MAAS is upgraded %s; prepared before: %v, after: %v", r.number, at, r.early, r.late)
+	at, last := newMoment(r.dice, changes), r.way[len(r.way)-1]
+	r.Logf("round %d: MAAS becomes %s %s; prepared before: %v, after: %v", r.number, last, at, r.early, r.late)
 	r.bed.prepare(r.T, r.early)
-	moment := watch(box.MAAS, at)
+	moment := watch(box.MAAS, at, last)
 	for _, i := range r.dice.Perm(len(r.clusters)) {
 		r.clusters[i].act()
 	}
