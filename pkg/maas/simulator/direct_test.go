@@ -326,3 +326,15 @@ func TestMachineThatAllocateComposedGoesWithItsReleaseAfterTheUpgrade(t *testing
 		t.Error("its VM is gone")
 	}
 }
+
+// What an upgrade does to no VM is no change of the region.
+func TestUpgradeChangesNoBareMetal(t *testing.T) {
+	b := newBedWith(t, strings.Split(testRegion, "vm_hosts:")[0], Options{Seed: 1, Version: "3.7"})
+	before := string(b.State())
+	for _, version := range []string{"3.8", "4.0"} {
+		b.upgrade(version)
+		if diff := cmp.Diff(before, string(b.State())); diff != "" {
+			t.Errorf("after the upgrade to %s:\n%s", version, diff)
+		}
+	}
+}

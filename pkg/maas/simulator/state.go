@@ -68,6 +68,7 @@ func (s *Simulator) stateMachines() []any {
 		forgetMade(one["blockdevice_set"])
 		one["domain"] = m.domain.name
 		one["agent_name"], one["running"], one["dynamic"] = m.agentName, m.running, m.dynamic
+		one["pod"], one["virtualmachine_id"] = renderPod(m.host), nilIfZero(m.vmID) // Also in a version that shows neither.
 		one["power_parameters"] = m.parameters()
 		out = append(out, one)
 	}
