@@ -82,7 +82,7 @@ func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string)
 	}
 	asked := 0
 	for _, at := range points {
-		if at.op == acquisition.op {
+		if at.stage == creation && at.op == acquisition.op {
 			asked++
 		}
 	}

@@ -16,6 +16,8 @@ const (
 	mostToCreateVM        = 6
 	mostToCreateBareMetal = 5
 	mostToDelete          = 4
+	// mostToUndo includes that bare metal whose network was changed is acquired once more, to undo that while it is ours.
+	mostToUndo = 6
 	// mostRefreshes is how often MAAS may refresh a VM host for each VM that was deleted, to see whether it is gone;
 	// together they need fewer.
 	mostRefreshes = 1
@@ -79,6 +81,8 @@ func refreshesIn(account ledger.Account) (refreshes int) {
 
 func mostFor(m ledger.Machine) int {
 	switch {
+	case !m.Did("deploy") && m.Did("link_subnet"):
+		return mostToUndo
 	case !m.Did("deploy"):
 		return mostToDelete
 	case m.VM:
