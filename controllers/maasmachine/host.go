@@ -180,7 +180,7 @@ func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.Ma
 }
 
 // isOutOfService reports whether the machine's node was taken out of service: its release follows that.
-func isOutOfService(d record.Data) bool { return d.In(retired, releasing, diskErasing) }
+func isOutOfService(d record.Data) bool { return d.In(retired, releasing, diskErasing, undoing) }
 
 // isRetiring reports whether the node of a machine that is being deleted is not out of service yet.
 func isRetiring(m *infrav1.MaasMachine) bool {
