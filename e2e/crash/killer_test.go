@@ -81,7 +81,8 @@ func (p point) certain() bool {
 // is not returned if another walker took the machine first, and whoever comes first makes the tags, and tends those of
 // machines that are released; they are listed for that at any time.
 func (p point) shared() bool {
-	return (p.stage != creation && p.op == "link_subnet") || p.endpoint == "tags/{name}/" || p.endpoint == "tags/"
+	return (p.stage != creation && p.op == "link_subnet") || (p.stage == creation && p.endpoint == "tags/{name}/") ||
+		p.endpoint == "tags/"
 }
 
 // mostLists is at how many lists of the machines that it has a manager is killed: how many there are is a matter of
