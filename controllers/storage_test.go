@@ -14,12 +14,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
 )
@@ -255,6 +258,59 @@ func TestAnotherUserTakesTheMachineThatGotALayout(t *testing.T) {
 	if theirs, _ := w.maas.Machine(id); theirs.Status != "Allocated" || theirs.AgentName != "somebody" || !slices.ContainsFunc(theirs.Storage, isLVM) {
 		t.Errorf("another user's machine is now %+v", theirs)
 	}
+}
+
+// Another manager leaves the machine alone from before it gets the layout on: it would have deployed it so, and given it back so.
+func TestAnotherManagerDoesNotGetTheMachineThatGetsALayout(t *testing.T) {
+	t.Parallel()
+	for name, wanted := range map[string]infrav1.MaasMachineSpec{"as it is": {}, "with a layout": shapes["lvm"]} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			w.provisioned(w.newCluster())
+			before := w.storageOf(w.maas.Machines()[0].SystemID)
+			other := newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
+			other.provisioned(other.newCluster())
+			var shaping atomic.Bool
+			asked, one := make(chan struct{}), sync.Once{}
+			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				switch {
+				case at == simulator.After && call.Op == "set_storage_layout":
+					shaping.Store(true)
+					<-asked
+				case at == simulator.After && call.Op == "allocate" && shaping.Load():
+					one.Do(func() { close(asked) })
+				}
+				return nil
+			})
+			m := w.newMachine("m", false, shapes["lvm"])
+			w.await("it sets the layout", m, func(context.Context) bool { return shaping.Load() })
+			waits := other.newMachine("waits", false, wanted)
+			other.refused(waits, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
+			w.deployed(m)
+			if server := w.maas.Machines()[0]; slices.Contains(server.Tags, quarantine.ExcludeTag) {
+				t.Errorf("the machine is excluded still: %v", server.Tags)
+			}
+			w.delete(m)
+			other.poke(waits)
+			other.deployed(waits)
+			other.delete(waits)
+			if got := w.storageOf(w.maas.Machines()[0].SystemID); !slices.Equal(got, before) {
+				t.Errorf("the machine has %v, want %v", got, before)
+			}
+		})
+	}
+}
+
+// A machine that could not be held is not lost to the manager.
+func TestAMachineWhoseNoteIsLostIsTakenAllTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer })
+	w.provisioned(w.newCluster())
+	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.deployed(w.newMachine("m", false, shapes["lvm"]))
 }
 
 func isLVM(line string) bool { return strings.Contains(line, "LVM volume") }

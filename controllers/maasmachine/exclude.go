@@ -27,12 +27,34 @@ import (
 func (l *life) mark() string { return l.Identity().AgentName }
 
 // note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once the machine
-// is back in the pool. The machine is ours, or nobody's.
+// is back in the pool. The machine is ours.
 func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
 	if l.IsLXD() || l.record.Excluded == m.SystemID {
 		return nil
 	}
 	return r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Note)
+}
+
+// hold keeps a machine in the pool from being allocated by other managers until acquisition. inmaas.ErrHeld: another manager holds it.
+func (r *Reconciler) hold(ctx context.Context, l *life, m *maas.Machine) error {
+	before := l.record.Excluded
+	err := r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
+	if errors.Is(err, inmaas.ErrHeld) {
+		l.record.Excluded = before
+	}
+	return err
+}
+
+// acquisition ends hold: the machine is ours.
+func (r *Reconciler) acquisition(ctx context.Context, l *life) error {
+	if l.record.Excluded != l.maas.SystemID || !inmaas.IsExcluded(l.maas) {
+		return nil
+	}
+	err := r.tell(ctx, l, l.maas.SystemID, l.Machines.Quarantine.Acquired)
+	if err == nil {
+		l.maas = inmaas.Included(l.maas)
+	}
+	return err
 }
 
 // exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to be undone.

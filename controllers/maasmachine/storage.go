@@ -13,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -37,8 +38,8 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	}
 	misfit, err := r.setStorage(ctx, l, l.maas)
 	switch {
-	case errors.Is(err, maas.Conflict):
-		return waitAtMost(report.CapacityRetry), nil // Somebody just took it; read it again.
+	case errors.Is(err, maas.Conflict), errors.Is(err, inmaas.ErrHeld):
+		return waitAtMost(report.CapacityRetry), nil // Somebody just took it, or is about to; read it again.
 	case err != nil:
 		return proceed, err
 	case misfit != "":
@@ -72,6 +73,8 @@ func (r *Reconciler) shape(ctx context.Context, l *life, constraints maas.Alloca
 		}
 		misfit, err := r.setStorage(ctx, l, picked)
 		switch {
+		case errors.Is(err, inmaas.ErrHeld):
+			continue
 		case errors.Is(err, maas.Conflict):
 			return "", waitAtMost(report.UnknownRetry), nil // Another user was faster.
 		case err != nil:
@@ -102,12 +105,16 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		l.record.Storage = before
 		l.Machines.Include(m.SystemID, l.mark())
 	}
+	defer func() {
+		if unchanged {
+			undo()
+		}
+	}()
 	layout, misfit := scope.StorageWish(l.MaasMachine.Spec.Storage).Plan(m)
 	if misfit != "" {
-		undo()
 		return misfit, nil
 	}
-	if err := r.note(ctx, l, m); err != nil { // It is nobody's: MAAS must say whose layout it is before it gets one.
+	if err := r.hold(ctx, l, m); err != nil { // It is nobody's: MAAS must say whose layout it is before it gets one.
 		return "", err
 	}
 	l.record.Storage = &record.StorageLayout{SystemID: m.SystemID} // Stored with the call.
@@ -121,9 +128,6 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		}
 		return err
 	})
-	if unchanged {
-		undo() // Also if the call was not made.
-	}
 	if errors.Is(err, maas.Invalid) {
 		_, failed := r.inclusion(ctx, l)
 		return "is refused by MAAS: " + maas.Message(err), failed
@@ -210,11 +214,14 @@ func hasOthersStorage(l *life, m *maas.Machine) bool {
 	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.mark()).Storage)
 }
 
-// storageCheck gives back a machine of choice if somebody else has set its layout right before it was claimed. The next reconcile
+// storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if somebody else has set its layout right before it was claimed. The next reconcile
 // sets it again.
 func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error) {
-	if l.MaasMachine.Spec.Storage == nil || !deployable(l.maas) || !hasOthersStorage(l, l.maas) {
+	if l.MaasMachine.Spec.Storage == nil || !deployable(l.maas) {
 		return proceed, nil
+	}
+	if !hasOthersStorage(l, l.maas) {
+		return proceed, r.acquisition(ctx, l)
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(report.MendRetry), err

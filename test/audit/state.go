@@ -101,7 +101,9 @@ func readMachine(raw json.RawMessage) (systemID string, m maasMachine, err error
 	if err := json.Unmarshal(raw, &machine); err != nil {
 		return "", m, fmt.Errorf("reading a machine: %w", err)
 	}
-	m.text = compact(raw)
+	if m.text, err = withoutPower(raw); err != nil {
+		return "", m, fmt.Errorf("reading machine %s: %w", machine.SystemID, err)
+	}
 	for _, nic := range machine.Interfaces {
 		for _, one := range nic.Links {
 			var link struct {
@@ -118,6 +120,17 @@ func readMachine(raw json.RawMessage) (systemID string, m maasMachine, err error
 		}
 	}
 	return machine.SystemID, m, nil
+}
+
+// withoutPower leaves out what watch sees better: MAAS itself changes it when it can't ask a machine any more.
+func withoutPower(raw json.RawMessage) (string, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return "", fmt.Errorf("reading its fields: %w", err)
+	}
+	delete(fields, "power_state")
+	text, err := json.Marshal(fields)
+	return string(text), err
 }
 
 func compact(raw json.RawMessage) string {

@@ -73,6 +73,9 @@ func (a *Auditor) watch(m simulator.MachineSnapshot, change simulator.Change) {
 	if owner := ownerIn(m.AgentName); owner != "" {
 		a.hadLast[m.SystemID] = holder{owner: owner, user: m.Owner}
 	}
+	if couldNotBeAsked(change) {
+		return
+	}
 	_, unwelcome := a.strangers[m.SystemID]
 	// Reports from before it was taken don't concern the taker.
 	if was, is := a.taken[m.SystemID]; is && m.Owner == was.user {
@@ -81,6 +84,11 @@ func (a *Auditor) watch(m simulator.MachineSnapshot, change simulator.Change) {
 	if _, already := a.touched[m.SystemID]; unwelcome && !already {
 		a.touched[m.SystemID] = fmt.Sprintf("%s is not ours: its %s changed from %q to %q", describe(m), change.Kind, change.From, change.To)
 	}
+}
+
+// couldNotBeAsked reports whether MAAS itself changed a machine's power, because its BMC did not respond, or does so again.
+func couldNotBeAsked(change simulator.Change) bool {
+	return change.Kind == simulator.ChangePower && slices.Contains([]string{change.From, change.To}, "error")
 }
 
 // ownerIn is the owner id in an agent name; "" means that it is none of ours.

@@ -89,10 +89,12 @@ func (e *ComposedInsteadError) Error() string {
 // MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
-	if constraints.SystemID == "" { // Otherwise Pick has left them out.
+	notTags := []string{quarantine.Tag} // Pick has left out the others, and the machine is held.
+	if constraints.SystemID == "" {
 		constraints.NotHostnames = append(s.notAllocated(), constraints.NotHostnames...)
+		notTags = quarantine.NotTags()
 	}
-	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.NotTags()...)
+	constraints.NotTags = append(slices.Clone(constraints.NotTags), notTags...)
 	constraints.AgentName, constraints.Comment = id.AgentName, comment
 	machine, err := s.inventory.Client().AllocateMachine(ctx, permit, constraints)
 	if err != nil {

@@ -32,8 +32,8 @@ type kind struct{ tag, about string }
 var (
 	quarantined = kind{Tag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that failed, and take it off when the time in the " +
 		"comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"}
-	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that they release, and take it off when " +
-		"their network and storage are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
+	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that they are about to take or release, and take " +
+		"it off when they have them, or when their network and storage are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
 )
 
 // Limits bound how long machines are avoided once they are back in the pool. MAAS's allocate takes the smallest
@@ -183,6 +183,13 @@ func (n Note) Ends() string {
 
 // IsExcluded reports whether a machine has the tag of an exclusion.
 func IsExcluded(m *maas.Machine) bool { return slices.Contains(m.Tags, ExcludeTag) }
+
+// Included returns a machine without the tag of an exclusion.
+func Included(m *maas.Machine) *maas.Machine {
+	without := *m
+	without.Tags = slices.DeleteFunc(slices.Clone(m.Tags), func(tag string) bool { return tag == ExcludeTag })
+	return &without
+}
 
 // Has reports whether a machine is quarantined.
 func Has(m *maas.Machine) bool { return slices.Contains(m.Tags, Tag) }

@@ -117,8 +117,48 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 	return s.put(ctx, permit, excluded, tags, systemID, Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
 }
 
+// ErrHeld means that another manager is about to take the machine.
+var ErrHeld = errors.New("another manager is about to take the machine")
+
+// Hold is Exclude for a machine in the pool that the caller is about to change and then to acquire. ErrHeld: another manager is.
+// maas.Forbidden: the key's user is no administrator.
+//
+// Of several managers one makes the note: MAAS has one tag of a name.
+func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
+	tags, err := s.tags(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	note := Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why}
+	other, noted := excluded.notes(tags)[systemID]
+	if noted && other.By != c.By && now.Sub(other.Since) <= puttingTakes {
+		return ErrHeld
+	}
+	if !noted {
+		tag := maas.Tag{Name: excluded.noteName(systemID), Comment: note.String()}
+		defer s.inventory.ForgetTags()
+		switch err := s.inventory.Client().CreateTag(ctx, permit, tag); {
+		case maas.InvalidField(err, "name"):
+			return ErrHeld
+		case err != nil:
+			return fmt.Errorf("noting in MAAS that machine %s is about to be changed: %w", systemID, err)
+		}
+		tags = append(slices.Clone(tags), tag)
+	}
+	return s.put(ctx, permit, excluded, tags, systemID, note)
+}
+
+// Acquired is Note for a machine that the caller holds, and has acquired by now: nobody else is given it.
+func (s *Service) Acquired(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
+	if err := s.Note(ctx, permit, systemID, c); err != nil {
+		return err
+	}
+	return s.untag(ctx, permit, excluded, []string{systemID})
+}
+
 // Note has MAAS say that something is being done to a machine which is to be undone when it is back in the pool, and by whom. The
-// machine is the caller's, or nobody's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user is no
+// machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user is no
 // administrator.
 func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
 	tags, err := s.tags(ctx)

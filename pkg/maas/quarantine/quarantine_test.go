@@ -515,3 +515,61 @@ func TestAKeyThatMayNotExclude(t *testing.T) {
 	}
 	b.isExcluded(b.a, false)
 }
+
+// Of several managers that want a machine in the pool one holds it, whether its note was there before the other one looked or not.
+func TestOneOfSeveralHoldsAMachine(t *testing.T) {
+	hold := func(b *bed, s *Service, by string) error {
+		return s.Hold(b.t.Context(), aTest, b.a, Cause{By: by, Why: "its layout is set"})
+	}
+	for name, meet := range map[string]func(b *bed, first, second *Service) (error, error){
+		"one after the other": func(b *bed, first, second *Service) (error, error) {
+			return hold(b, first, "m1"), hold(b, second, "m2")
+		},
+		"at once": func(b *bed, first, second *Service) (held error, other error) {
+			b.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				if at == simulator.Before && call.Method == http.MethodPost && call.Endpoint == "tags/" {
+					b.maas.SetHook(nil)
+					held = hold(b, first, "m1")
+				}
+				return nil
+			})
+			other = hold(b, second, "m2")
+			return held, other
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			first, second := b.manager(adminKey), b.manager(adminKey)
+			held, other := meet(b, first, second)
+			if held != nil || !errors.Is(other, ErrHeld) {
+				t.Fatalf("the first: %v; the other: %v, want %v", held, other, ErrHeld)
+			}
+			b.include(second, b.a, "m2") // Nothing is the other's.
+			b.isExcluded(b.a, true)
+			if err := hold(b, first, "m1"); err != nil {
+				t.Errorf("once more: %v", err)
+			}
+			if err := first.Acquired(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
+				t.Fatal(err)
+			}
+			b.isExcluded(b.a, false)
+			if by, err := second.NotedBy(t.Context(), b.a); err != nil || by != "m1" {
+				t.Errorf("it is noted by %q, %v", by, err)
+			}
+		})
+	}
+}
+
+// Its manager is gone: its note does not keep others from the machine for long.
+func TestAHoldThatNobodyEndsEnds(t *testing.T) {
+	b := newBed(t)
+	s := b.manager(adminKey)
+	if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.now = now.Add(excludedAtMost)
+	b.lifts(s, b.a)
+	if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); err != nil {
+		t.Errorf("after %s: %v", excludedAtMost, err)
+	}
+}
