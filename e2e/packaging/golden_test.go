@@ -4,6 +4,7 @@ package packaging
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
 )
 
@@ -19,12 +21,19 @@ var updateGolden = flag.Bool("update", false, "write the golden renderings anew"
 
 const goldenDir = "testdata/golden"
 
-// A change of a template shows in each of the ways in which the chart is used. `go test ./e2e/packaging -run Golden
-// -update` writes the present rendering.
+// defaultsOf is the name of the values from which the others differ.
+const defaultsOf = "defaults"
+
+// A change of a template shows in each of the ways in which the chart is used: what the defaults render, and what
+// other values render otherwise. `go test ./e2e/packaging -run Golden -update` writes the present renderings.
 func TestGoldenRenderings(t *testing.T) {
+	defaults := renderingOf(t, matrix[defaultsOf])
 	for name, v := range matrix {
 		t.Run(name, func(t *testing.T) {
-			got := golden(t, v)
+			got := defaults.whole()
+			if name != defaultsOf {
+				got = renderingOf(t, v).differenceFrom(t, defaults)
+			}
 			path := filepath.Join(goldenDir, goldenFile(name))
 			if *updateGolden {
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
@@ -42,13 +51,21 @@ func TestGoldenRenderings(t *testing.T) {
 	}
 }
 
-func goldenFile(name string) string { return strings.ReplaceAll(name, " ", "-") + ".yaml" }
+func goldenFile(name string) string {
+	if name == defaultsOf {
+		return name + ".yaml"
+	}
+	return strings.ReplaceAll(name, " ", "-") + ".diff"
+}
 
-// golden returns the objects in a fixed order and form, so that only their content counts. Of long texts only the first
-// lines are kept: TestCRDs and TestDashboardAndAlertsUseMetricsThatExist check the rest.
-func golden(t *testing.T, v values) string {
+// rendering is the objects by their kinds and names, in a fixed form, so that only their content counts.
+type rendering map[string]string
+
+// renderingOf renders the chart. Of long texts only the first lines are kept: TestCRDs and
+// TestDashboardAndAlertsUseMetricsThatExist check the rest.
+func renderingOf(t *testing.T, v values) rendering {
 	t.Helper()
-	var documents []string
+	objects := rendering{}
 	for _, o := range withHooks(t, v) {
 		if o.GetKind() == "CustomResourceDefinition" {
 			o.Object["spec"] = "as generated"
@@ -60,11 +77,53 @@ func golden(t *testing.T, v values) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		documents = append(documents, "# "+o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()+"\n"+string(content))
+		name := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		if _, twice := objects[name]; twice {
+			t.Errorf("the chart renders %s twice", name)
+		}
+		objects[name] = string(content)
 	}
-	slices.Sort(documents)
+	return objects
+}
+
+func (r rendering) whole() string {
+	var documents []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		documents = append(documents, "# "+name+"\n"+r[name])
+	}
 	return strings.Join(documents, "---\n")
 }
+
+// differenceFrom returns the objects that are there besides, are missing, or differ, with a line before and after each
+// difference. It has no line numbers: what changes in all renderings shows once.
+func (r rendering) differenceFrom(t *testing.T, other rendering) string {
+	t.Helper()
+	names := maps.Clone(r)
+	maps.Copy(names, other)
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if r[name] == other[name] {
+			continue
+		}
+		out.WriteString("# " + name + "\n")
+		if r[name] == "" {
+			out.WriteString("is missing\n")
+			continue
+		}
+		diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+			A: linesOf(other[name]), B: linesOf(r[name]), Context: 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString(lineNumbers.ReplaceAllString(diff, "@@"))
+	}
+	return out.String()
+}
+
+func linesOf(text string) []string { return slices.Collect(strings.Lines(text)) }
+
+var lineNumbers = regexp.MustCompile(`(?m)^@@ .* @@$`)
 
 func TestNoGoldenRenderingIsLeftOver(t *testing.T) {
 	files, err := os.ReadDir(goldenDir)
