@@ -219,7 +219,7 @@ func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.delete(m)
-	if times := w.eventsOf(m, infrav1.MAASRefusedReason, "administrators"); times != 1 {
+	if times := w.eventsOf(m, infrav1.MAASRefusedReason, string(maas.CanEditMachines)); times != 1 {
 		t.Errorf("%d events, want one", times)
 	}
 	w.noVMs()

@@ -133,7 +133,8 @@ const (
 	// No machine is taken.
 	SpecImpossibleReason = "SpecImpossible"
 
-	// AdministratorNeededReason: MAAS lets only administrators do what the spec needs, and the API key's user is none.
+	// AdministratorNeededReason: MAAS 3.7 or older, which lets only administrators do what the spec needs, and the API key's
+	// user is none.
 	AdministratorNeededReason = "AdministratorNeeded"
 	// EntitlementMissingReason: MAAS 3.8 or newer, and no group of the API key's user has an entitlement that the spec
 	// needs.

@@ -171,7 +171,7 @@ type LXDHostConfig struct {
 
 	// networkBridge is the bridge on each node that VMs are attached to, on a VLAN where MAAS serves DHCP. If a machine
 	// has none of this name, it is made on the boot interface, until the machine is released; the credentials of the
-	// cluster must be an administrator's then.
+	// cluster must be an administrator's then or, from MAAS 3.8 on, of a user with can_edit_machines in its pool.
 	// +optional
 	// +kubebuilder:default=br0
 	// +kubebuilder:validation:MaxLength=15
@@ -192,7 +192,8 @@ type LXDHostConfig struct {
 
 	// credentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle, as in
 	// spec.credentialsRef. The nodes of the host cluster register themselves with these credentials, which are copied
-	// there. The key's user must be an administrator of MAAS. Default: the credentials of this cluster itself.
+	// there. The key's user must be an administrator of MAAS or, from 3.8 on, have can_edit_machines in all of MAAS.
+	// Default: the credentials of this cluster itself.
 	// +optional
 	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
 }

@@ -618,7 +618,8 @@ type MaasMachineSpec struct {
 
 	// interfaces are the network of a bare-metal machine, where it differs from what MAAS has: bonds, VLANs, bridges,
 	// MTUs and addresses. They are made in this order before the machine is deployed, and undone when it is back in
-	// MAAS's pool. The credentials must be an administrator's.
+	// MAAS's pool. The credentials must be an administrator's or, from MAAS 3.8 on, of a user with can_edit_machines in
+	// its resource pool and can_view_global_entities in all of MAAS.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -631,8 +632,9 @@ type MaasMachineSpec struct {
 	// +optional
 	LXDConfig *LXDMachineConfig `json:"lxdConfig,omitempty"`
 
-	// storage is what MAAS makes of the disks of a bare-metal machine before it installs the image. Afterwards, when the machine is back
-	// in the pool, it gets MAAS's default layout. It needs an administrator's API key. Default: as the machine is in MAAS.
+	// storage is what MAAS makes of the disks of a bare-metal machine before it installs the image. Afterwards, when the
+	// machine is back in the pool, it gets MAAS's default layout. It needs the API key of an administrator or, from MAAS
+	// 3.8 on, of a user with can_edit_machines in its resource pool. Default: as the machine is in MAAS.
 	// +optional
 	Storage *MachineStorage `json:"storage,omitempty"`
 

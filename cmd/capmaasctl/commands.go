@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // command is one of the checks, or another command.
@@ -88,17 +90,17 @@ var commands = []command{{
 }, {
 	name: "machines quarantine", operand: "NAME", needsMAAS: true, act: quarantineMachine,
 	about: "Keeps a bare-metal machine of MAAS from being allocated, by its hostname or system id: it gets the tag capmaas-quarantine in MAAS.\n" +
-		"Whoever has the machine keeps it. It needs an administrator's key.",
+		"Whoever has the machine keeps it. It is for " + rights.Tags.Users("") + ".",
 }, {
 	name: "machines lift", operand: "NAME", needsMAAS: true, act: liftMachine,
-	about: "Lets a machine be allocated again, and forgets its failures. It needs an administrator's key.",
+	about: "Lets a machine be allocated again, and forgets its failures. It is for " + rights.Tags.Users("") + ".",
 }, {
 	name: "machines list", needsMAAS: true, act: listQuarantined,
 	about: "Lists the machines that are not allocated because they have the tag capmaas-quarantine in MAAS: since and until when, and why.",
 }, {
 	name: "image upload", operand: "FILE", needsMAAS: true, needsImage: true, act: uploadImage,
 	about: "Uploads a file to MAAS as an image, in pieces, and shows how far it is. Interrupted, it goes on there when it is run again. A file that\n" +
-		"MAAS has is not sent. It needs an administrator's key.",
+		"MAAS has is not sent. It is for " + rights.ImageUpload.Users("") + ".",
 }, {
 	name: "image list", needsMAAS: true, needsImage: true, find: listImages,
 	about: "Lists MAAS's images: whether MAAS has all of each, and how many machines that the user of the API key may see are deployed with it.",

@@ -236,7 +236,8 @@ func explain(err error) (found, remedy string) {
 		return "MAAS refuses the API key",
 			"give a key that MAAS shows in the user's preferences; the clocks here and there must differ by less than 5 minutes"
 	case e.Kind == maas.Forbidden:
-		return "this is for administrators", "use the API key of an administrator"
+		return "the API key's user may not do this",
+			"use the API key of an administrator or, from MAAS 3.8 on, of a user with the entitlements of docs/security.md"
 	case e.Kind == maas.Gone:
 		return "Gone: this MAAS no longer has VM hosts",
 			"give the LXD to the provider as an LXDHost; bare-metal machines need nothing"

@@ -168,6 +168,7 @@ dns-endpoint       ok  the key may: API endpoint in MAAS's DNS
 virtual-ip         ok  the key may: virtual IP
 static-addresses   ok  the key may: static addresses
 interfaces         ok  the key may: bonds, VLANs and bridges
+host-bridge        ok  the key may: bridges for VMs on nodes of host clusters
 storage            ok  the key may: storage layouts
 quarantine-tags    ok  the key may: tags for quarantine and exclusion
 image-upload       ok  the key may: upload of images
@@ -177,7 +178,7 @@ vm-host-zone       ok  it is in zone-a
 vm-host-pool       ok  it is in capi
 vm-host-reachable  ok  MAAS has reached its LXD 5.0.2
 vm-host-resources  ok  8 of 8 cores and 16384 of 16384 MiB of memory are free
-25 ok. Nothing was changed: this only looks.
+26 ok. Nothing was changed: this only looks.
 `
 	if diff := cmp.Diff(outcome{exitOK, want, ""}, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
@@ -197,7 +198,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 		"wrong secret": {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
 		"plain user":   {key: plainKey, want: mayOnly(map[string]state{"administrator": stateFailed}, rights.BareMetal)},
 		"a pool's key": {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"},
-			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.Storage)},
+			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.HostBridge, rights.Storage)},
 		"a pool's key, elsewhere": {version: "4.0", key: poolKey, args: []string{"--resource-pool=default"},
 			want: mayOnly(map[string]state{"rights": stateFailed})},
 		"no VM hosts":            {version: "4.0"},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 const (
@@ -109,7 +110,8 @@ func (o *options) agentSettings() []setting {
 		{flag: "maas-endpoint", usage: "URL of MAAS. Default: the content of config/maasEndpoint below the MAAS config dir.", set: verbatim(&o.credentials.endpoint, anything)},
 		{
 			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey, anything),
-			usage: "File with the API key of an administrator of MAAS; MAAS_API_KEY holds the key itself. Default: credentials/apiKey below the MAAS config dir.",
+			usage: "File with the API key of one of these: " + rights.Registration.Users("") + ". MAAS_API_KEY holds the key itself. " +
+				"Default: credentials/apiKey below the MAAS config dir.",
 		},
 		{
 			flag: "maas-config-dir", fallback: "/etc/capmaas", set: verbatim(&o.credentials.dir, isPath),

@@ -15,6 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -97,7 +98,7 @@ func (p *problem) ofMAAS(err *maas.Error) {
 		p.message = "MAAS rejects the API key: give a valid one, and check that the clocks agree"
 	case maas.Forbidden:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-		p.message = "MAAS registers VM hosts for administrators only, and from 3.8 on for users with can_edit_machines in all of MAAS: give the API key of one"
+		p.message = "VM hosts are registered only by " + rights.Registration.Users("") + ": give the API key of one"
 	case maas.Invalid:
 		p.reason, p.permanent = infrav1.MAASRefusedReason, true
 		p.message = "MAAS refuses the registration: " + err.Message

@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
@@ -180,7 +181,8 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
-			"can't check that VM %s is gone from its VM host, because only administrators of MAAS can refresh VM hosts: %s", vm, maas.Message(found.Why))
+			"can't check that VM %s is gone from its VM host, because only %s may refresh VM hosts: %s",
+			vm, rights.VMs.Users(""), maas.Message(found.Why))
 		return proceed, nil
 	}
 	var unprepared *lxd.NoSuccessorError

@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -91,8 +92,9 @@ func Report(ctx context.Context, recorder events.EventRecorder, s *scope.Machine
 			"machine %s (%s) failed, and is not allocated for a while: it has the tag %s in MAAS", m.Hostname, m.SystemID, quarantine.Tag)
 	case errors.Is(err, maas.Forbidden):
 		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
-			"machine %s (%s) failed, and only this manager leaves it alone for a while: the API key is not an administrator's, so MAAS refuses to tag the machine",
-			m.Hostname, m.SystemID)
+			"machine %s (%s) failed, and only this manager leaves it alone for a while: only %s may tag it, "+
+				"and the API key's user is none of these",
+			m.Hostname, m.SystemID, rights.Tags.Users(""))
 	case errors.As(err, &notOurs): // The condition says so.
 	case errors.Is(err, maas.Unavailable):
 		return err

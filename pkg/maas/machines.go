@@ -227,7 +227,7 @@ func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Mac
 }
 
 // InstanceNames returns the names of VMs on their LXD hosts, by system id (GET machines/ op=power_parameters). They
-// don't change when a machine is renamed. Forbidden: only administrators may read them.
+// don't change when a machine is renamed. Forbidden: the key's user may not read them.
 func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[string]string, error) {
 	if len(systemIDs) == 0 {
 		return nil, nil // Without ids, MAAS would return all machines.

@@ -50,7 +50,7 @@ func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
 // User is the MAAS user that an API key belongs to.
 type User struct {
 	Username string `json:"username"`
-	// Administrator: only administrators may change VM hosts and DNS and delete machines.
+	// Administrator: up to MAAS 3.7, only administrators may change VM hosts and DNS and delete machines.
 	Administrator bool `json:"is_superuser"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"net/url"
 )
 
-// Tag is a tag of machines. Everybody may read tags; only administrators change them, or which machines have them.
+// Tag is a tag of machines. Everybody may read tags; to change them, or which machines have them, is for administrators.
 type Tag struct {
 	// Name is of letters, digits, - and _.
 	Name string `json:"name"`
@@ -20,19 +20,19 @@ type Tag struct {
 func (c *Client) ListTags(ctx context.Context) ([]Tag, error) { return list[Tag](ctx, c, "tags/") }
 
 // CreateTag creates a tag (POST tags/). Invalid with the field name: there is one of this name, or MAAS takes no such
-// name. Forbidden: the key's user is no administrator.
+// name. Forbidden: the key's user may not change tags.
 func (c *Client) CreateTag(ctx context.Context, permit Permit, tag Tag) error {
 	form := url.Values{"name": {tag.Name}, "comment": {tag.Comment}}
 	return c.do(ctx, call{method: http.MethodPost, endpoint: "tags/", params: form, permit: permit}, &Tag{})
 }
 
-// CommentTag changes the comment of a tag (PUT tags/{name}/). Forbidden: the key's user is no administrator.
+// CommentTag changes the comment of a tag (PUT tags/{name}/). Forbidden: the key's user may not change tags.
 func (c *Client) CommentTag(ctx context.Context, permit Permit, tag Tag) error {
 	return c.do(ctx, tagCall(tag.Name, call{method: http.MethodPut, params: url.Values{"comment": {tag.Comment}}, permit: permit}), &Tag{})
 }
 
-// DeleteTag deletes a tag; no machine has it from then on (DELETE tags/{name}/). Forbidden: the key's user is no
-// administrator.
+// DeleteTag deletes a tag; no machine has it from then on (DELETE tags/{name}/). Forbidden: the key's user may not
+// change tags.
 func (c *Client) DeleteTag(ctx context.Context, permit Permit, name string) error {
 	return c.do(ctx, tagCall(name, call{method: http.MethodDelete, permit: permit}), nil)
 }
@@ -52,7 +52,7 @@ type tagged struct {
 }
 
 // TagMachine puts a tag on a machine, whoever has it (POST tags/{name}/ op=update_nodes). It is no error if the machine
-// has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user is no administrator.
+// has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user may not change tags.
 func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID string) error {
 	var done tagged
 	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}}, permit: permit})
@@ -68,7 +68,7 @@ func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID s
 }
 
 // UntagMachines takes a tag off machines, whoever has them (POST tags/{name}/ op=update_nodes). It is no error if a
-// machine does not have it. NotFound: there is no such tag. Forbidden: the key's user is no administrator.
+// machine does not have it. NotFound: there is no such tag. Forbidden: the key's user may not change tags.
 func (c *Client) UntagMachines(ctx context.Context, permit Permit, name string, systemIDs []string) error {
 	return c.do(ctx, tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"remove": systemIDs}, permit: permit}), &tagged{})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // Arranged reports whether a machine's interfaces are as wanted, apart from their links. It does not call MAAS.
@@ -115,8 +116,8 @@ func (c *InterfaceChange) send(ctx context.Context, client *maas.Client, permit 
 func arrangementRefused(machine *maas.Machine, change *InterfaceChange, err error) error {
 	switch {
 	case errors.Is(err, maas.Forbidden):
-		return &NICError{NIC: change.About, Message: "is not as wanted, and MAAS lets administrators alone change it: " +
-			"change it in MAAS, or give the cluster the key of an administrator", cause: err}
+		return &NICError{NIC: change.About, Message: "is not as wanted, and only " + rights.Interfaces.Users(machine.Pool.Name) +
+			" may change it: change it in MAAS, or give the cluster the key of one", cause: err}
 	case errors.Is(err, maas.Invalid):
 		return &NICError{NIC: change.About, Message: "can't be as wanted: " + maas.Message(err), cause: err}
 	}

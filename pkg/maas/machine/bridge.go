@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // HasBridge reports whether a machine has a bridge of this name, whatever it contains: its maker may have wanted
@@ -35,7 +36,8 @@ func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *m
 	})
 	switch {
 	case errors.Is(err, maas.Forbidden):
-		return &NICError{NIC: name, Message: "is missing, and MAAS lets administrators alone make it: make that bridge in MAAS, or give the cluster the key of an administrator", cause: err}
+		return &NICError{NIC: name, Message: "is missing, and only " + rights.HostBridge.Users(machine.Pool.Name) +
+			" may make it: make that bridge in MAAS, or give the cluster the key of one", cause: err}
 	case errors.Is(err, maas.Invalid):
 		return &NICError{NIC: name, Message: "can't be made in MAAS: " + maas.Message(err), cause: err}
 	case err != nil:

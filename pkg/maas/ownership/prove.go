@@ -85,7 +85,7 @@ func (p *Prover) proveOther(ctx context.Context, id Identity, systemID string) e
 
 // IsComposed reports whether a machine is the VM that was composed for this identity, which is deleted instead of
 // released. A VM that was renamed, or that MAAS 4.0 has without its VM host, is identified by its name in LXD (GET
-// machines/ op=power_parameters). maas.Forbidden: the key's user is no administrator.
+// machines/ op=power_parameters). maas.Forbidden: the key's user may not read these.
 func (p *Prover) IsComposed(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
 	if id.Hostname == "" || HasHostname(machine, id.Hostname) {
 		return id.Hostname != "", nil

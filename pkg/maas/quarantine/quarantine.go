@@ -80,7 +80,7 @@ func endless(n Note) int {
 }
 
 // Put quarantines a machine that failed, for a while after it is back in the pool. The caller has proven that the
-// machine is ours. maas.Forbidden: the key's user is no administrator.
+// machine is ours. maas.Forbidden: the key's user may not change tags.
 //
 // The note comes first: whoever sees the tag knows its end.
 func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, c Cause) (Note, error) {
@@ -107,7 +107,7 @@ func (s *Service) PutByHand(ctx context.Context, permit maas.Permit, systemID, w
 }
 
 // Exclude keeps a machine that is about to be released from being allocated until Include, or for a week at most. The
-// caller has proven that the machine is ours. maas.Forbidden: the key's user is no administrator.
+// caller has proven that the machine is ours. maas.Forbidden: the key's user may not change tags.
 func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
 	tags, err := s.tags(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 var ErrHeld = errors.New("another manager is about to take the machine")
 
 // Hold is Exclude for a machine in the pool that the caller is about to change and then to acquire. ErrHeld: another manager is.
-// maas.Forbidden: the key's user is no administrator.
+// maas.Forbidden: the key's user may not change tags.
 //
 // Of several managers one makes the note: MAAS has one tag of a name.
 func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
@@ -158,8 +158,8 @@ func (s *Service) Acquired(ctx context.Context, permit maas.Permit, systemID str
 }
 
 // Note has MAAS say that something is being done to a machine which is to be undone when it is back in the pool, and by whom. The
-// machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user is no
-// administrator.
+// machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user may not
+// change tags.
 func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
 	tags, err := s.tags(ctx)
 	if err != nil {

@@ -67,6 +67,10 @@ var (
 		Name: "interfaces", What: "bonds, VLANs and bridges", Administrator: true,
 		Needs: []Need{inPool(maas.CanEditMachines), inMAAS(maas.CanViewGlobalEntities)},
 	}
+	HostBridge = Use{
+		Name: "host-bridge", What: "bridges for VMs on nodes of host clusters", Administrator: true,
+		Needs: []Need{inPool(maas.CanEditMachines)},
+	}
 	Storage = Use{
 		Name: "storage", What: "storage layouts", Administrator: true,
 		Needs: []Need{inPool(maas.CanEditMachines)},
@@ -87,7 +91,13 @@ var (
 
 // Uses are all uses.
 var Uses = []Use{
-	BareMetal, VMs, DirectVMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, Storage, Tags, ImageUpload, Registration,
+	BareMetal, VMs, DirectVMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload,
+	Registration,
+}
+
+// Users says who may use MAAS so that other users may not, for people; pool is the resource pool, or "" for any.
+func (u Use) Users(pool string) string {
+	return "administrators, and from MAAS 3.8 on users with " + Describe(u.Needs, pool)
 }
 
 // Answer is whether a key has an entitlement.

@@ -146,7 +146,7 @@ func (h *hostObjects) admit(host *infrav1.LXDHost, object *lxd.HostObject, confi
 		err = fmt.Errorf("it is for the MAAS at %s", config.Where())
 	}
 	if h.exclude(host, object, err); err == nil && config.ID() != h.config.ID() {
-		// Whoever makes an LXDHost sees what runs there. With another key, he may be no administrator of MAAS.
+		// Whoever makes an LXDHost sees what runs there. With another key, he may have fewer rights in MAAS.
 		object.Allows = func(namespace string) bool { return namespace == host.Namespace }
 	}
 }

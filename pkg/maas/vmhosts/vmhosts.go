@@ -87,7 +87,7 @@ func (e *TakenError) Remedy() string {
 		"if it is gone for good, delete the VM host in MAAS"
 }
 
-// Service registers hosts in one MAAS. Its client's user must be an administrator.
+// Service registers hosts in one MAAS. Its client's user must have the right of rights.Registration.
 type Service struct {
 	client *maas.Client
 }
