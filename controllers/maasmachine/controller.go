@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
+		r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
 	}
 }
@@ -150,7 +150,10 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	out, err := through(ctx, l, steps)
 	told := r.tellHardware(ctx, l)
 	if err != nil {
-		return r.stopped(ctx, m.maasMachine, r.inVain(ctx, l, err))
+		out, err = r.inVain(ctx, l, err)
+	}
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
 	}
 	if told != nil { // The machine itself is as it was.
 		return report.Explain(told).Result(told)

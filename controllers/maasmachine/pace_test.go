@@ -427,6 +427,7 @@ var (
 	bonded = infrav1.MaasMachineSpec{Interfaces: []infrav1.MachineInterface{
 		{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.77.0.0/24"},
 	}}
+	striped = infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}
 )
 
 func onMachine(op string) simulator.CallKey {
@@ -495,7 +496,6 @@ func obstacles() map[string]obstacle {
 	refusing(all, "release", obstacle{delete: true, reason: infrav1.DeletingReason, call: onMachine("release")}, few...)
 	refusing(all, "deletion of a VM", obstacle{spec: aVM, delete: true, reason: infrav1.DeletingReason, call: deleting}, "400", "403", "404", "409", "no answer")
 	refusing(all, "a bond", obstacle{spec: bonded, call: bonding}, "500", "no answer")
-	striped := infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}
 	refusing(all, "a layout", obstacle{spec: striped, call: layout}, "500", "no answer")
 	return all
 }
@@ -572,16 +572,23 @@ func waits() map[string]obstacle {
 	const noAddress, noBMC = "503 without an address", "500 without a way to the BMC"
 	all := map[string]obstacle{}
 	refusing(all, "deploy", obstacle{call: onMachine("deploy")}, "400", "403", noAddress, noBMC)
-	refusing(all, "deploy, interfaces reread", obstacle{spec: infrav1.MaasMachineSpec{HardwareSync: true}, call: onMachine("deploy")}, "400")
 	static := withAddress(infrav1.MaasMachineSpec{}, "10.77.0.50")
+	for what, o := range map[string]obstacle{
+		"interfaces reread": {spec: infrav1.MaasMachineSpec{HardwareSync: true}}, "an address": {spec: static}, "a bond": {spec: bonded},
+		"a bond with an address": {spec: withAddress(bonded, "10.77.0.50")}, "a bridge": {host: true},
+		"a layout": {spec: striped}, "a layout and a bond": {spec: infrav1.MaasMachineSpec{Storage: striped.Storage, Interfaces: bonded.Interfaces}},
+	} {
+		o.call = onMachine("deploy")
+		refusing(all, "deploy with "+what, o, "400")
+	}
 	refusing(all, "link_subnet", obstacle{spec: static, call: linking}, "400", "403", "404", "409", noAddress)
 	refusing(all, "a bond", obstacle{spec: bonded, call: bonding}, "400", "403", noAddress)
 	refusing(all, "a bridge", obstacle{host: true, call: bridging}, "400", "403", noAddress)
 	return all
 }
 
-// Whatever a server waits for that a person must do, it is held for a while at a time, and is as long in the pool. In the
-// end it is deployed.
+// Whatever a server waits for that a person must do, it is held for a while at a time, and is as long in the pool, as it was
+// before. In the end it is deployed.
 func TestNoServerIsHeldForWhatAPersonMustDo(t *testing.T) {
 	for name, tc := range waits() {
 		t.Run(name, func(t *testing.T) {
@@ -610,9 +617,12 @@ func TestNoServerIsHeldForWhatAPersonMustDo(t *testing.T) {
 func (p *pace) heldInVain(watched time.Duration) (held time.Duration, times int) {
 	p.Helper()
 	const step = 30 * time.Second
-	since, was := time.Now(), ""
+	since, was, now := time.Now(), "", p.maas.Machines()[0]
+	first := now
 	for ends := time.Now().Add(watched); time.Now().Before(ends); p.run(step, nil) {
-		is := p.maas.Machines()[0].Status
+		pooled := now
+		now = p.maas.Machines()[0]
+		is := now.Status
 		if is == "Allocated" {
 			held += step
 		}
@@ -626,10 +636,69 @@ func (p *pace) heldInVain(watched time.Duration) (held time.Duration, times int)
 			times++
 		case was == "Ready" && times > 0 && lasted < backAtLeast-step:
 			p.Errorf("it was in the pool for %s", lasted)
+		case was == "Ready" && times > 0 && !isAsBefore(first, pooled):
+			p.Errorf("in the pool it is %+v, and it was %+v", pooled, first)
 		}
 		since, was = time.Now(), is
 	}
 	return held, times
+}
+
+// isAsBefore reports whether what others get of a server in the pool is as it was.
+func isAsBefore(was, now simulator.MachineSnapshot) bool {
+	return equality.Semantic.DeepEqual(was.Storage, now.Storage) && equality.Semantic.DeepEqual(was.Tags, now.Tags) &&
+		fmt.Sprint(was.Interfaces) == fmt.Sprint(now.Interfaces)
+}
+
+// What MAAS has begun to install may have written user data to a server's disks: others get it erased as the spec says.
+func TestAServerWhoseDeploymentBeganIsErasedBeforeOthersGetIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		p.meets(obstacle{spec: infrav1.MaasMachineSpec{Release: infrav1.MachineRelease{Erase: infrav1.EraseQuick}}})
+		server := func() simulator.MachineSnapshot { return p.maas.Machines()[0] }
+		p.run(time.Hour, func() bool { return server().Status == "Deploying" })
+		p.run(2*productionActive, nil) // The object has seen that.
+		if _, err := p.maas.AddFault(simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
+			t.Fatal(err)
+		}
+		client := p.scopes.Regions()[0].Inventory.Client()
+		if _, err := client.AbortMachine(t.Context(), record.ChangeVM.Permit(), server().SystemID, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.run(time.Hour, func() bool { return server().Status == "Ready" })
+		if now := server(); now.Status != "Ready" || now.Erased != "quick" {
+			t.Errorf("it is %s, and its disks were erased: %q", now.Status, now.Erased)
+		}
+	})
+}
+
+// A server that somebody else deploys while it is given back is theirs, until a person says otherwise.
+func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		p.meets(obstacle{spec: bonded, call: onMachine("deploy"), fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
+		unlinking := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusForbidden, Body: "no"}
+		if _, err := p.maas.AddFault(unlinking); err != nil {
+			t.Fatal(err)
+		}
+		p.run(time.Hour, func() bool { return isHandedBackIn(p.get("m")) })
+		p.maas.ClearFaults()
+		server := p.maas.Machines()[0]
+		client := p.scopes.Regions()[0].Inventory.Client()
+		if _, err := client.DeployMachine(t.Context(), record.ChangeVM.Permit(), server.SystemID, maas.DeployParams{}); err != nil {
+			t.Fatal(err)
+		}
+		p.run(2*time.Hour, nil)
+		now := p.get("m")
+		if is := p.maas.Machines()[0]; is.Status != "Deployed" || isHandedBackIn(now) {
+			t.Errorf("it is %s: %s", is.Status, conditions.GetMessage(now, infrav1.ReadyCondition))
+		}
+	})
+}
+
+func isHandedBackIn(m *infrav1.MaasMachine) bool {
+	recorded, err := record.Of(m)
+	return err == nil && recorded.GivenBack != nil && recorded.In(undoing)
 }
 
 // Without its user data, nothing can be deployed either.

@@ -26,52 +26,75 @@ const (
 	backAtLeast = 15 * time.Minute
 )
 
-// inVain gives bare metal back that a person must do something for, after a while: other clusters can use it meanwhile.
-// It is claimed again later, unless somebody else has it by then. What was changed on it is ours to undo, so then it
-// stays. A VM is nobody else's, and stays.
-func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) error {
-	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) {
-		return cause
+// inVain begins to give bare metal back that a person must do something for, after a while: other clusters can use it
+// meanwhile. It is claimed again later, unless somebody else has it by then. A VM is nobody else's, and stays.
+func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome, error) {
+	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) || isHandedBack(l) {
+		return proceed, cause
 	}
-	held := l.record.Enter(heldInVain, r.Clock.Now())
-	if held < holdAtMost || changed(l) {
-		return cause
+	if l.record.Enter(heldInVain, r.Clock.Now()) < holdAtMost {
+		l.record.GivenBack = nil // It is ours again.
+		return proceed, cause
 	}
 	ours, err := r.prove(ctx, l)
 	if err != nil || !ours {
-		return errors.Join(err, cause)
+		return proceed, errors.Join(err, cause)
 	}
-	if err := r.giveBackUnchanged(ctx, l); err != nil {
-		return errors.Join(cause, err)
-	}
-	l.record.Enter("", r.Clock.Now())
 	l.record.GivenBack = ptrTime(r.Clock.Now())
+	if l.record.Deployed != l.maas.SystemID && !l.record.IsPending(record.Deploy) {
+		l.record.Enter(undoing, r.Clock.Now()) // Its disks are as they were.
+	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
 		"machine %s (%s) is given back, as nothing was done in %s: %s",
 		l.maas.Hostname, l.maas.SystemID, holdAtMost, report.Explain(cause).Message)
-	return cause
+	out, err := r.handBack(ctx, l)
+	if err != nil {
+		return proceed, errors.Join(cause, err)
+	}
+	return out, nil
 }
 
-// giveBackUnchanged gives a machine back that is as it was. What is recorded of that is forgotten: until the machine is
-// claimed again, others may change it.
-func (r *Reconciler) giveBackUnchanged(ctx context.Context, l *life) error {
-	if _, recorded := l.MaasMachine.Annotations[infrav1.InterfacesAnnotation]; recorded {
-		if err := l.record.Forget(ctx, infrav1.InterfacesAnnotation); err != nil {
-			return err
+// isHandedBack reports whether the machine is on its way back to the pool, for now.
+func isHandedBack(l *life) bool {
+	return l.record.GivenBack != nil && (l.record.In(heldInVain) || releaseBegan(l))
+}
+
+// returnable are the states of a machine of ours that handBack goes on with.
+var returnable = onItsWay.Union(backInPool).Insert(maas.StatusAllocated, maas.StatusReleasingFailed, maas.StatusFailedDiskErasing)
+
+// handBack gives a machine back for now as a deletion does, and with it all that was done to its network and its storage.
+// What is recorded of that is forgotten in the end: until the machine is claimed again, others may change it.
+func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil || !isHandedBack(l) {
+		return proceed, nil
+	}
+	if !returnable.Has(l.maas.Status) {
+		ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
+		if err != nil {
+			return proceed, err
+		}
+		if ours { // A person does something with it.
+			l.record.GivenBack = nil
+			l.record.Enter("", r.Clock.Now())
+			return proceed, nil
 		}
 	}
-	return r.giveBack(ctx, l, l.maas)
-}
-
-// changed reports whether something was done to the machine that is ours to undo. MAAS reads the interfaces of a machine
-// anew only while it runs, which one that was not deployed for us never did.
-func changed(l *life) bool {
-	left := leftover(l)
-	ran := l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy)
-	if left.Interfaces != nil && !ran {
-		left.Interfaces.Reread = false
+	if out, err := through(ctx, l, []step{r.release, r.restoration}); err != nil || out.stop {
+		return out, err
 	}
-	return left.On(l.maas) != (machine.Leftover{})
+	l.Machines.Include(l.maas.SystemID, l.mark())
+	for _, undone := range []string{infrav1.InterfacesAnnotation, infrav1.StaticIPAnnotation} {
+		if _, recorded := l.MaasMachine.Annotations[undone]; !recorded {
+			continue
+		}
+		if err := l.record.Forget(ctx, undone); err != nil {
+			return proceed, err
+		}
+	}
+	l.record.Release, l.MaasMachine.Status.Release = nil, nil
+	l.record.Enter("", r.Clock.Now())
+	l.record.GivenBack = ptrTime(r.Clock.Now())
+	return proceed, nil
 }
 
 // needsPerson reports whether a machine waits for what a person must do in MAAS, in the spec, or in Kubernetes.
