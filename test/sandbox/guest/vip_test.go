@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,9 @@ func kubeVIPData(t *testing.T, file, configuration, command string) *userData {
 			Kind string `json:"kind"`
 			Spec struct {
 				KubeadmConfigSpec struct {
-					PreKubeadmCommands []string           `json:"preKubeadmCommands"`
-					Files              []bootstrapv1.File `json:"files"`
+					PreKubeadmCommands  []string           `json:"preKubeadmCommands"`
+					PostKubeadmCommands []string           `json:"postKubeadmCommands"`
+					Files               []bootstrapv1.File `json:"files"`
 				} `json:"kubeadmConfigSpec"`
 			} `json:"spec"`
 		}
@@ -38,8 +40,12 @@ func kubeVIPData(t *testing.T, file, configuration, command string) *userData {
 		if err := yaml.Unmarshal(document, &object); err != nil {
 			t.Fatal(err)
 		}
-		data := &userData{files: map[string]string{file: configuration}, commands: append(object.Spec.KubeadmConfigSpec.PreKubeadmCommands, command)}
-		for _, f := range object.Spec.KubeadmConfigSpec.Files {
+		spec := object.Spec.KubeadmConfigSpec
+		data := &userData{
+			files:    map[string]string{file: configuration},
+			commands: slices.Concat(spec.PreKubeadmCommands, []string{command}, spec.PostKubeadmCommands),
+		}
+		for _, f := range spec.Files {
 			data.files[f.Path] = f.Content
 		}
 		return data
@@ -77,20 +83,37 @@ func TestVirtualIPOfTheFlavor(t *testing.T) {
 func TestVirtualIPThatCanNotBeAnnounced(t *testing.T) {
 	good := kubeVIPData(t, initFile, "controlPlaneEndpoint: 10.77.0.20:6443\n", initCommand)
 	without := func(part string) *userData {
-		data := &userData{files: maps.Clone(good.files)}
-		for _, command := range good.commands {
-			if !strings.Contains(command, part) {
-				data.commands = append(data.commands, command)
-			}
+		data := &userData{files: maps.Clone(good.files), commands: slices.Clone(good.commands)}
+		data.commands = slices.DeleteFunc(data.commands, func(command string) bool { return strings.Contains(command, part) })
+		if len(data.commands) == len(good.commands) {
+			t.Fatalf("no command has %q", part)
 		}
 		return data
 	}
 	for name, data := range map[string]*userData{
-		"no address": without("VIRTUAL_IP"), "no port": without("VIRTUAL_PORT"), "no rights before kubeadm init has made them": without("super-admin.conf"),
+		"no address": without("VIRTUAL_IP"), "no port": without("VIRTUAL_PORT"), "not in the directory of manifests": without("mv "),
+		"no rights before kubeadm init has made them": without("echo super-"), "too many rights afterwards": without("ln --symbolic --force admin.conf"),
 		"a name in place of the address": kubeVIPData(t, initFile, "controlPlaneEndpoint: api.example.com:6443\n", initCommand),
 	} {
 		if got, err := virtualIP(t.Context(), data, true); !errors.Is(err, errKubeVIP) {
 			t.Errorf("%s: it announces %s, %v", name, got, err)
+		}
+	}
+}
+
+// The kubelet may read a file of a static pod at any time: such a file comes as a whole, and once.
+func TestManifestsAreNotEditedInPlace(t *testing.T) {
+	const manifest = manifestDir + "kube-vip.yaml"
+	good := kubeVIPData(t, initFile, "controlPlaneEndpoint: 10.77.0.20:6443\n", initCommand)
+	edit := "sed --in-place 's|VIRTUAL_PORT|6443|' " + manifest
+	for name, data := range map[string]*userData{
+		"edited before kubeadm":  {files: map[string]string{manifest: good.files[configDir+"kube-vip.yaml"]}, commands: []string{edit, initCommand}},
+		"edited after kubeadm":   {files: good.files, commands: append(slices.Clone(good.commands), edit)},
+		"replaced after kubeadm": {files: good.files, commands: append(slices.Clone(good.commands), "mv /run/kubeadm/kubeadm.yaml "+manifest)},
+		"overwritten":            {files: good.files, commands: append(slices.Clone(good.commands), "sed 's|a|b|' /run/kubeadm/kubeadm.yaml > "+manifest)},
+	} {
+		if _, err := virtualIP(t.Context(), data, true); !errors.Is(err, errManifestInPlace) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
