@@ -177,6 +177,10 @@ RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|co
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
 	nice env CGO_ENABLED=1 $(GO_TEST) -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
 
+.PHONY: size
+size: ## Print the lines of code and bytes of documents, and by how much they differ from a commit (SINCE=main~1).
+	@hack/size.sh $(SINCE)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
