@@ -201,7 +201,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.HostBridge, rights.Storage)},
 		"a pool's key, elsewhere": {version: "4.0", key: poolKey, args: []string{"--resource-pool=default"},
 			want: mayOnly(map[string]state{"rights": stateFailed})},
-		"no VM hosts":            {version: "4.0"},
+		"no VM hosts":            {version: "4.0", want: map[string]state{rights.VMs.Name: stateNo}},
 		"oldest of all":          {version: "3.3"},
 		"the last with VM hosts": {version: "3.8"},
 		"unknown zone":           {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
@@ -210,7 +210,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 		"no DHCP":                {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
 		"a VM host, too":         {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
 		"a VM host, but 4.0": {version: "4.0", args: []string{"--test-vm-host", "--node-ip=10.254.0.1"},
-			want: map[string]state{"vm-hosts": stateFailed}, not: []string{"vm-host"}},
+			want: map[string]state{"vm-hosts": stateFailed, rights.VMs.Name: stateNo}, not: []string{"vm-host"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.region == "" {
@@ -226,6 +226,9 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got.code, want)
 			}
 			checkStates(t, result, tc.want)
+			if line := result.line(rights.VMs.Name); tc.version == "4.0" && !strings.Contains(line.Found, "4.0") {
+				t.Errorf("that MAAS 4.0 has no VM hosts is not said: %v", line)
+			}
 			for _, name := range tc.not {
 				if line := result.line(name); line.Name != "" {
 					t.Errorf("%s was checked: %v", name, line)

@@ -27,6 +27,11 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 		c.refused("rights", err)
 		return
 	}
+	version, err := client.Version(ctx)
+	if err != nil {
+		c.refused("rights", err)
+		return
+	}
 	found, err := rights.Survey(ctx, asker, pools)
 	if err != nil {
 		c.refused("rights", err)
@@ -37,17 +42,17 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 			"the key may use no machines: neither bare metal nor VMs")
 	}
 	for _, one := range found {
-		c.right(one, pool)
+		c.right(one, pool, version)
 	}
 }
 
 // makesMachines reports whether a key may be used for machines of any kind, as far as is known.
 func makesMachines(found []rights.Finding) bool {
 	kinds := []string{rights.BareMetal.Name, rights.VMs.Name, rights.DirectVMs.Name}
-	return slices.ContainsFunc(found, func(f rights.Finding) bool { return f.Answer != rights.No && slices.Contains(kinds, f.Name) })
+	return slices.ContainsFunc(found, func(f rights.Finding) bool { return f.Usable() && slices.Contains(kinds, f.Name) })
 }
 
-func (c *checks) right(f rights.Finding, pool string) {
+func (c *checks) right(f rights.Finding, pool string, version maas.Version) {
 	name, where := f.Name, ""
 	if len(f.Pools) > 0 {
 		where = " in " + strings.Join(f.Pools, ", ")
@@ -57,6 +62,8 @@ func (c *checks) right(f rights.Finding, pool string) {
 		c.ok(name, "the key may: %s%s", f.What, where)
 	case f.Answer == rights.Unknown:
 		c.unknown(name, "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What, where)
+	case f.Answer == rights.Absent:
+		c.no(name, "for VMs, give the LXDs to the provider as LXDHosts", "MAAS %s has no VM hosts", version)
 	case len(f.Missing) == 0:
 		c.no(name, "for this, use the key of an administrator", "%s is for administrators", f.What)
 	default:

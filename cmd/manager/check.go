@@ -168,7 +168,7 @@ func uses(ctx context.Context, api *maas.Client) (string, error) {
 	}
 	var may []string
 	for _, f := range found {
-		if f.Answer != rights.No {
+		if f.Usable() {
 			may = append(may, f.What)
 		}
 	}

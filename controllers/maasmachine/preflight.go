@@ -44,11 +44,11 @@ func mayDo(ctx context.Context, l *life) error {
 	what, use := "bare metal", rights.BareMetal
 	if l.IsLXD() {
 		what, use, pools = "a VM (spec.provisioningMode)", rights.VMs, l.hostPools
-		entitled, err := l.Inventory.HasEntitlements(ctx)
+		has, err := l.Inventory.HasVMHosts(ctx)
 		if err != nil {
 			return err
 		}
-		if entitled && l.hostsAreGone(ctx) {
+		if !has {
 			use, pools = rights.DirectVMs, l.pools
 		}
 	}
@@ -73,12 +73,6 @@ func mayDo(ctx context.Context, l *life) error {
 		}
 	}
 	return nil
-}
-
-// hostsAreGone reports whether this MAAS has no VM hosts any more.
-func (l *life) hostsAreGone(ctx context.Context) bool {
-	_, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
-	return errors.Is(err, maas.Gone)
 }
 
 // pools are the resource pools that the machine may be of: its own, that of the spec, or else all.

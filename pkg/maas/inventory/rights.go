@@ -4,6 +4,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -31,6 +32,15 @@ func (i *Inventory) asker() rights.Direct { return rights.Direct{Client: i.clien
 func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
 	has, _, err := i.entitlements.get(ctx, rightsMaxAge, i.asker().HasEntitlements)
 	return has, err
+}
+
+// HasVMHosts reports whether MAAS has VM hosts.
+func (i *Inventory) HasVMHosts(ctx context.Context) (bool, error) {
+	_, _, err := i.VMHosts(ctx, rightsMaxAge)
+	if errors.Is(err, maas.Gone) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // User returns the API key's user, who may be no administrator any more.

@@ -30,6 +30,8 @@ type Use struct {
 	What string
 	// Administrator: up to MAAS 3.7, it needs an administrator's key.
 	Administrator bool
+	// OnVMHosts: only a MAAS with VM hosts has it.
+	OnVMHosts bool
 	// Needs are what it needs from MAAS 3.8 on.
 	Needs []Need
 }
@@ -44,7 +46,7 @@ var (
 		Needs: []Need{inPool(maas.CanDeployMachines), inPool(maas.CanViewAvailableMachines)},
 	}
 	VMs = Use{
-		Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true,
+		Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true, OnVMHosts: true,
 		Needs: []Need{inPool(maas.CanEditMachines)},
 	}
 	DirectVMs = Use{
@@ -103,11 +105,12 @@ func (u Use) Users(pool string) string {
 // Answer is whether a key has an entitlement.
 type Answer int
 
-// The answers. Unknown: MAAS can't be asked now, as no machine of the pool is free.
+// The answers. Unknown: MAAS can't be asked now, as no machine of the pool is free. Absent: this MAAS has no such thing.
 const (
 	Unknown Answer = iota
 	Yes
 	No
+	Absent
 )
 
 // Asker asks one MAAS about one key.
@@ -116,6 +119,8 @@ type Asker interface {
 	HasEntitlements(ctx context.Context) (bool, error)
 	// User returns the key's user.
 	User(ctx context.Context) (maas.User, error)
+	// HasVMHosts reports whether this MAAS has VM hosts.
+	HasVMHosts(ctx context.Context) (bool, error)
 	// Has tells whether the user has an entitlement: for all of MAAS or, if there is a pool, for that one.
 	Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (Answer, error)
 }
@@ -238,6 +243,9 @@ type Finding struct {
 	Missing []Need
 }
 
+// Usable reports whether a key may be used so, as far as is known.
+func (f *Finding) Usable() bool { return f.Answer == Yes || f.Answer == Unknown }
+
 // Survey finds out for each use whether a key may be used so, in which of the pools.
 func Survey(ctx context.Context, a Asker, pools []maas.Ref) ([]Finding, error) {
 	entitled, err := a.HasEntitlements(ctx)
@@ -248,10 +256,16 @@ func Survey(ctx context.Context, a Asker, pools []maas.Ref) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	hasVMHosts, err := a.HasVMHosts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var found []Finding
 	for _, u := range Uses {
 		f := Finding{Use: u, Answer: Yes}
 		switch {
+		case u.OnVMHosts && !hasVMHosts:
+			f.Answer = Absent
 		case entitled:
 			if f, err = survey(ctx, a, u, pools); err != nil {
 				return nil, err
@@ -306,6 +320,18 @@ func (d Direct) HasEntitlements(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("reading MAAS's version: %w", err)
 	}
 	return version.AtLeast(3, 8, 0), nil
+}
+
+// HasVMHosts goes by what MAAS answers.
+func (d Direct) HasVMHosts(ctx context.Context) (bool, error) {
+	_, err := d.ListVMHosts(ctx)
+	if errors.Is(err, maas.Gone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking MAAS whether it has VM hosts: %w", err)
+	}
+	return true, nil
 }
 
 // User asks for the key's user.
