@@ -281,6 +281,9 @@ func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, e
 	return machine, err
 }
 
+// NotOnVMHostsField is the field in which MAAS gets AllocateParams.NotOnVMHosts: Invalid names it if MAAS has not those hosts.
+const NotOnVMHostsField = "not_pod"
+
 func (p AllocateParams) form() url.Values {
 	form := url.Values{}
 	set(form, "agent_name", p.AgentName)
@@ -301,7 +304,7 @@ func (p AllocateParams) form() url.Values {
 	}
 	set(form, "arch", p.Architecture)
 	for _, host := range p.NotOnVMHosts {
-		form.Add("not_pod", host)
+		form.Add(NotOnVMHostsField, host)
 	}
 	set(form, "interfaces", notOf(p.NotHostnames))
 	return form

@@ -129,6 +129,7 @@ func Explain(err error) Problem {
 		nic         *machine.NICError
 		image       *machine.ImageError
 		missing     *machine.MissingError
+		stale       *machine.StaleVMHostsError
 		mayNot      *rights.Error
 		data        *scope.BootstrapDataError
 		placement   *lxd.LXDError
@@ -158,6 +159,8 @@ func Explain(err error) Problem {
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
 	case errors.As(err, &missing):
 		return Problem{missingReason(missing.Kind), err.Error(), MendRetry}
+	case errors.As(err, &stale):
+		return Problem{infrav1.NotReadyReason, stale.Error(), 0}
 	case errors.As(err, &mayNot) && len(mayNot.Missing) == 0:
 		return Problem{infrav1.AdministratorNeededReason, err.Error(), MendRetry}
 	case errors.As(err, &mayNot):

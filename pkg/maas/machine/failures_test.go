@@ -316,3 +316,40 @@ func TestAllocateTellsOfAVMOnAHostThatIsNew(t *testing.T) {
 		return len(p.maas.Machines()) == before && len(p.maas.VMHosts()[0].VMs) == 0
 	})
 }
+
+// Just after an upgrade of MAAS, VM hosts are known that it no longer has: the first try that names them fails, and the next
+// one names none.
+func TestVMHostsThatAnUpgradeTookAreNamedOnce(t *testing.T) {
+	for name, ask := range map[string]func(*pool, maas.AllocateParams) error{
+		"allocate": func(p *pool, params maas.AllocateParams) error { _, err := p.allocate(params); return err },
+		"pick": func(p *pool, params maas.AllocateParams) error {
+			_, err := p.Pick(p.t.Context(), params, nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPool(t)
+			host := maas.VMHostParams{VMHostPower: maas.VMHostPower{PowerAddress: "10.77.0.11:8443"}, Name: "lxd-a"}
+			if _, err := p.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), host); err != nil {
+				t.Fatal(err)
+			}
+			var errs []error
+			for range 2 {
+				names, err := p.VMHostNames(t.Context()) // Remembered for a while.
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(errs) == 0 {
+					if err := p.maas.Upgrade("4.0"); err != nil || len(names) != 1 {
+						t.Fatal(names, err)
+					}
+				}
+				errs = append(errs, ask(p, maas.AllocateParams{NotOnVMHosts: names}))
+			}
+			var stale *StaleVMHostsError
+			if !errors.As(errs[0], &stale) || !errors.Is(errs[0], maas.Invalid) || errs[1] != nil {
+				t.Errorf("%v, want a *StaleVMHostsError and then a machine", errs)
+			}
+		})
+	}
+}

@@ -118,7 +118,7 @@ func (s *Service) Pick(ctx context.Context, constraints maas.AllocateParams, lea
 	constraints.NotTags = append(slices.Clone(constraints.NotTags), quarantine.NotTags()...)
 	picked, err := s.inventory.Client().PickMachine(ctx, constraints)
 	if err != nil {
-		return nil, fmt.Errorf("picking a machine: %w", err)
+		return nil, s.notAllocatable("picking", err)
 	}
 	return picked, nil
 }
