@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +26,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -517,4 +521,96 @@ func TestAVMThatAnotherUserTookFromItsLXDHostStays(t *testing.T) {
 	if got := server.VMs(t); len(got) != 1 {
 		t.Errorf("LXD has %v", got)
 	}
+}
+
+// losing loses a host's deletions of VMs until it is over, before or after they take effect, and counts all deletions.
+type losing struct {
+	phase   simulator.Phase
+	over    atomic.Bool
+	deleted atomic.Int32
+}
+
+func (l *losing) between(lxd http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, "/1.0/instances/") {
+			lxd.ServeHTTP(w, r)
+			return
+		}
+		l.deleted.Add(1)
+		if l.over.Load() {
+			lxd.ServeHTTP(w, r)
+			return
+		}
+		if l.phase == simulator.After {
+			lxd.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// A deletion that was lost may come late, and would hit the VM of the next MaasMachine of the name: nothing is repeated,
+// and the MaasMachine stays, whether the host still has the VM or not. After the settle time the host is asked.
+func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
+	t.Parallel()
+	for phase, deletions := range map[simulator.Phase]int32{simulator.Before: 2, simulator.After: 1} {
+		t.Run(fmt.Sprint(phase), func(t *testing.T) {
+			server := directhost.Start(t)
+			lost := &losing{phase: phase}
+			w := newWorld(t, withLXDHosts, func(w *world) { w.settleTime = time.Hour })
+			w.addLXDHost(server.Behind(t, lost.between), "host-a", "zone-a")
+			w.provisioned(w.newCluster())
+			m := w.newMachine(fmt.Sprintf("cp-%v", phase), true, vm)
+			w.deployed(m)
+			w.beginDeletion(m)
+			w.eventually(m, "waiting for what its host may still do", func() bool {
+				return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VerifyingVMReason
+			})
+			if n := lost.deleted.Load(); n != 1 || !recorded(t, m).IsPending(record.DeleteVM) {
+				t.Errorf("LXD was asked %d times for the deletion; recorded is %+v", n, recorded(t, m))
+			}
+			if _, there := w.maas.Machine(m.Spec.SystemID); there {
+				t.Error("MAAS still has the machine, which no other gets")
+			}
+			lost.over.Store(true)
+			w.changeRecord(m, func(d *record.Data) { // As if that had been so long ago.
+				d.Pending = []record.Pending{{Op: record.DeleteVM, At: metav1.NewTime(time.Now().Add(-2 * time.Hour))}}
+			})
+			w.goes(m)
+			if n := lost.deleted.Load(); n != deletions || len(server.VMs(t)) > 0 {
+				t.Errorf("LXD was asked %d times for the deletion, and has %v", n, server.VMs(t))
+			}
+		})
+	}
+}
+
+// While a VM that was left may still be deleted on its host, no other one of its name is made there.
+func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, func(w *world) { w.settleTime = time.Hour })
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	id := cluster.Annotations[infrav1.OwnerIDAnnotation]
+	text := recordText(t, record.Data{
+		Pending: []record.Pending{{Op: record.DeleteVM, At: metav1.Now()}},
+		Left: []record.LeftVM{{
+			Hostname: maas.Hostname("cp-0", id), OwnerID: id, Namespace: w.namespace, Machine: "cp-0",
+			Host: lxd.DirectRef(w.namespace, host.Name), Since: metav1.Now(),
+		}},
+	})
+	w.annotate(host, infrav1.RecordAnnotation, &text)
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "waiting", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
+	})
+	other := w.newMachine("md-0", false, vm)
+	w.deployed(other)
+	if got := server.VMs(t); len(got) != 1 {
+		t.Errorf("LXD has %v", got)
+	}
+	w.delete(other) // The computer may have room for one.
+	w.annotate(host, infrav1.RecordAnnotation, nil)
+	w.annotate(m, "test/wake", new("now"))
+	w.deployed(m)
 }

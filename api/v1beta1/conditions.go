@@ -341,7 +341,8 @@ const (
 	// ReleaseFailedReason: MAAS could not release the machine. It is tried again as after EraseFailed.
 	ReleaseFailedReason = "ReleaseFailed"
 
-	// VerifyingVMReason: the VM is deleted in MAAS, and MAAS checks that its VM host no longer has it.
+	// VerifyingVMReason: the VM is deleted in MAAS, and MAAS checks that its VM host no longer has it. If the response to the
+	// deletion was lost, that waits until it can't take effect late any more.
 	VerifyingVMReason = "VerifyingVM"
 
 	// VMCameBackReason: MAAS called the VM deleted, and found it on its host again. It is deleted again, at growing

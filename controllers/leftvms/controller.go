@@ -7,8 +7,10 @@ package leftvms
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,13 +71,29 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "leftvms")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("leftvms").
-		For(&infrav1.LXDHost{}, builder.WithPredicates(predicate.Or(predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: becameReady}))).
+		For(&infrav1.LXDHost{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wakes})).
 		WithOptions(options).
 		Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of VMs that were left: %w", err)
 	}
 	return nil
+}
+
+// wakes reports whether a change concerns VMs that were left. The calls that this reconciler records do not.
+func wakes(e event.UpdateEvent) bool {
+	return becameReady(e) || !maps.Equal(withoutCalls(e.ObjectOld), withoutCalls(e.ObjectNew))
+}
+
+// withoutCalls returns the annotations of an LXDHost, and of its record what was left.
+func withoutCalls(host client.Object) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, host.GetAnnotations())
+	if recorded, err := record.Of(host); err == nil {
+		left, _ := json.Marshal(recorded.Left) // It was read from JSON.
+		all[infrav1.RecordAnnotation] = string(left)
+	}
+	return all
 }
 
 // becameReady reports whether a host is back.
@@ -136,6 +154,10 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 	if cluster != nil && cluster.paused {
 		return r.pause(l), nil
 	}
+	if left := l.record.Unsettled(); left > 0 {
+		return left, nil // The host may still delete a VM: nothing is repeated, and no entry goes.
+	}
+	l.record.Done(record.DeleteVM)
 	region, err := r.region(ctx, l, cluster)
 	if err != nil {
 		return 0, err
@@ -172,8 +194,22 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 	if why != (reason{}) {
 		return r.pause(l), r.keep(ctx, l, why)
 	}
-	if err := region.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil && !errors.Is(err, maas.NotFound) {
+	// Once the call is recorded, no MaasMachine of the name is given a VM there. One that was made before shows now.
+	err = l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
+		if why, err = r.keeps(ctx, l, cluster, found); err != nil || why != (reason{}) {
+			return err
+		}
+		err := region.Machines.LXD().DeleteVM(ctx, permit, *found.VM)
+		if errors.Is(err, maas.NotFound) && maas.HadNoEffect(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		return 0, fmt.Errorf("deleting it: %w", err)
+	}
+	if why != (reason{}) {
+		return r.pause(l), r.keep(ctx, l, why)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMDeleted", "Delete", "VM %s of MaasMachine %s/%s, which is gone, was still there; "+
 		"it is being deleted", l.Hostname, l.Namespace, l.Machine)

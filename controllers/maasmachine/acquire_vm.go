@@ -71,6 +71,10 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 // and the first of many would run as late as the last.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
+	if err := r.awaitLeft(ctx, l, placer.HostRef(host)); err != nil {
+		placer.Cancel(spec.Hostname)
+		return lxd.VM{}, err
+	}
 	done, err := l.Turn(ctx, turns.OnHost(guard.Key(host.Key()), host.Name), turns.Acquire)
 	if err != nil {
 		placer.Cancel(spec.Hostname)
@@ -148,7 +152,7 @@ func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.
 			return next{outcome: out, found: true}, err
 		}
 		// MAAS does not have it: the next one may be placed on another host.
-		if err := l.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *found.VM); err != nil {
+		if err := deleteFound(ctx, l, found.VM); err != nil {
 			return next{}, fmt.Errorf("deleting VM %s, which MAAS does not have: %w", found.VM.Hostname, err)
 		}
 		return next{done: true}, nil

@@ -337,8 +337,8 @@ func (r *Reconciler) change(
 	return l.record.Call(ctx, op, do, also...)
 }
 
-// stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted since this reconcile read it: a
-// compose, or the wait for a turn, may have taken minutes.
+// stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted, or is another one of
+// its name, since this reconcile read it: a compose, or the wait for a turn, may have taken minutes.
 func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {
 	if !l.MaasMachine.DeletionTimestamp.IsZero() {
 		return nil // It is changed for its deletion.
@@ -348,7 +348,7 @@ func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading MaasMachine %s again: %w", l.MaasMachine.Name, err)
 	}
-	if err == nil && now.DeletionTimestamp.IsZero() {
+	if err == nil && now.DeletionTimestamp.IsZero() && now.UID == l.MaasMachine.UID {
 		return nil
 	}
 	return apierrors.NewConflict(schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "maasmachines"}, l.MaasMachine.Name, errGoing)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +43,31 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 	}
 	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it",
 		hostname), nil
+}
+
+// awaitLeft returns an error while a VM of the machine's name, which was left on a host, may still be deleted there:
+// that would hit the one that is made now. The LXDHost is read after the MaasMachine was made, and package leftvms looks
+// for MaasMachines after it has recorded the deletion, so one of both sees the other.
+func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
+	cached, err := r.lxdHostOf(ctx, l, ref)
+	if err != nil || cached == nil {
+		return err
+	}
+	now := &infrav1.LXDHostList{}
+	byName := client.MatchingFields{metav1.ObjectNameField: cached.Name}
+	if err := r.APIReader.List(ctx, now, client.InNamespace(cached.Namespace), byName); err != nil {
+		return fmt.Errorf("reading which VMs are left on LXDHost %s: %w", cached.Name, err)
+	}
+	for i := range now.Items {
+		recorded := r.readable(ctx, &now.Items[i])
+		if recorded == nil || !recorded.MayChangeHost() || !recorded.IsLeft(l.Identity().Hostname) {
+			continue
+		}
+		if left := recorded.Unsettled(); left > 0 {
+			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Left: left}
+		}
+	}
+	return nil
 }
 
 // readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may write

@@ -66,11 +66,14 @@ func (r *Reconciler) cutShort(ctx context.Context, l *life, host *lxd.Host) (out
 	}
 	vm := l.vm(l.maas.SystemID)
 	vm.HostRef = l.Machines.LXD().HostRef(*host)
-	if err := l.Machines.LXD().StopVM(ctx, vm); err != nil {
+	err := l.record.OnHost(ctx, record.StopVM, func(ctx context.Context, permit maas.VMPermit) error {
+		return l.Machines.LXD().StopVM(ctx, permit, vm)
+	})
+	if err != nil {
 		return proceed, err
 	}
 	l.record.Enter(cutting, r.Clock.Now())
-	err := l.record.Call(ctx, record.EndCommissioning, func(ctx context.Context, permit maas.Permit) (err error) {
+	err = l.record.Call(ctx, record.EndCommissioning, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.EndCommissioning(ctx, permit, l.maas)
 		return err
 	})

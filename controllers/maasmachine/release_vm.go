@@ -69,7 +69,9 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) er
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
-	return l.record.Try(record.Release, func() error { return l.Machines.DeleteVM(ctx, record.ChangeVM.Permit(), on) })
+	return l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
+		return l.Machines.DeleteVM(ctx, permit, on)
+	})
 }
 
 // recordDeletion records the deletion of a VM, and its host: afterwards MAAS no longer has this information.
@@ -145,6 +147,9 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 	if l.maas != nil && l.foreign == nil {
 		return proceed, nil
 	}
+	if out := awaitHosts(l); out.stop {
+		return out, nil
+	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
 		l.record.AddHost(l.Machines.LXD().HostRef(lxd.Host{Name: host}))
 	}
@@ -158,6 +163,22 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 		theirs = l.foreign.SystemID
 	}
 	return search{systemID: theirs, namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
+}
+
+// awaitHosts waits while a host may still do what it was asked for: that would hit the VM of the next MaasMachine of
+// the name, which has the same marks. Afterwards the hosts are searched.
+func awaitHosts(l *life) outcome {
+	if !l.record.MayChangeHost() {
+		return proceed
+	}
+	if left := l.record.Unsettled(); left > 0 {
+		notDeployed(l.MaasMachine, infrav1.VerifyingVMReason, "the response to a call that stops or deletes VM %s was lost; "+
+			"waiting, because its host may still do it, and would hit the next VM of the name", l.Identity().Hostname)
+		return waitAtMost(min(left, report.CapacityRetry))
+	}
+	l.record.Done(record.StopVM)
+	l.record.Done(record.DeleteVM)
+	return proceed
 }
 
 func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
@@ -236,7 +257,7 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 			return 0, err
 		}
 	}
-	if err := l.Machines.LXD().DeleteVM(ctx, record.ChangeVM.Permit(), *back); err != nil && !errors.Is(err, maas.NotFound) {
+	if err := deleteFound(ctx, l, back); err != nil {
 		return 0, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
 	}
 	check.CameBack++
@@ -244,6 +265,17 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
 	return check.CameBack, nil
+}
+
+// deleteFound deletes a VM that was found on its host. One that MAAS does not have any more is no error.
+func deleteFound(ctx context.Context, l *life, vm *lxd.VM) error {
+	return l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
+		err := l.Machines.LXD().DeleteVM(ctx, permit, *vm)
+		if errors.Is(err, maas.NotFound) && maas.HadNoEffect(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // spareRemoval deletes a VM that an earlier attempt created on a host that was unreachable then. The machine runs in

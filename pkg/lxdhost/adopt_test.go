@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -44,7 +45,7 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s: the configuration is %v", name, config)
 		}
 		wantKind(t, b.host.Adopt(t.Context(), name, theirs, has(name)), KindConflict)
-		b.must(b.host.Delete(t.Context(), name, ours))
+		b.must(b.host.Delete(t.Context(), name, ours, time.Time{}))
 		b.wantGone(name)
 	}
 	if marks := marksOf(b.instance(ofAnother).Config); marks != theirs {

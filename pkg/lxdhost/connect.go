@@ -182,6 +182,8 @@ type session struct {
 	// hardware is the host's.
 	hardware *hardware
 	turn     *turn
+	// vm is the id of the VM that was proven first; nil before.
+	vm *string
 }
 
 // session begins a method's calls, which end with its timeout or with end. The caller's worker is free until then.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -159,7 +160,7 @@ func TestTheCertificateSeesNothingElse(t *testing.T) {
 	wantKind(t, err, KindNotTrusted)
 	err = outside.Create(t.Context(), spec("intruder"))
 	wantKind(t, err, KindNotTrusted)
-	wantKind(t, outside.Delete(t.Context(), "hidden", ours), KindNotTrusted)
+	wantKind(t, outside.Delete(t.Context(), "hidden", ours, time.Time{}), KindNotTrusted)
 	if _, _, err := others.GetInstance("hidden"); err != nil {
 		t.Error(err)
 	}

@@ -89,7 +89,9 @@ type devices map[string]map[string]string
 
 // findOrCreate returns the devices that the VM has.
 func (s *session) findOrCreate(spec Spec) (devices, error) {
-	s.turn.asks()
+	if err := s.turn.asks(); err != nil {
+		return nil, err
+	}
 	if !spec.SendBefore.IsZero() {
 		s.turn.before = spec.SendBefore
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 )
@@ -77,7 +78,7 @@ func TestCreateIsResumedWhereverItWasCutOff(t *testing.T) {
 				b.checkDisks(s)
 			}
 			// Also what is only half made is found and deleted.
-			b.eventually(func() error { return b.host.Delete(t.Context(), name, ours) })
+			b.eventually(func() error { return b.host.Delete(t.Context(), name, ours, time.Time{}) })
 			b.wantGone(name)
 		}
 	})
@@ -101,7 +102,7 @@ func TestDeleteIsResumedWhereverItWasCutOff(t *testing.T) {
 func (b *bed) interruptDelete(name string, change middleware, seen func() int) {
 	b.t.Helper()
 	b.between.set(change)
-	err := b.host.Delete(b.t.Context(), name, ours)
+	err := b.host.Delete(b.t.Context(), name, ours, time.Time{})
 	b.between.set(nil)
 	seen()
 	if err != nil {
@@ -111,7 +112,7 @@ func (b *bed) interruptDelete(name string, change middleware, seen func() int) {
 	} else if vm := b.instance(name); vm != nil {
 		b.t.Errorf("it was deleted, and is there: %+v", vm)
 	}
-	b.eventually(func() error { return b.host.Delete(b.t.Context(), name, ours) })
+	b.eventually(func() error { return b.host.Delete(b.t.Context(), name, ours, time.Time{}) })
 	b.wantGone(name)
 }
 
@@ -141,8 +142,8 @@ func TestAnOperationThatCannotBeFollowed(t *testing.T) {
 				return b.host.Create(t.Context(), spec(name))
 			})
 			follow("start", func() error { return b.host.Start(t.Context(), name, ours) })
-			follow("stop", func() error { return b.host.Stop(t.Context(), name, ours) })
-			follow("delete", func() error { return b.host.Delete(t.Context(), name, ours) })
+			follow("stop", func() error { return b.host.Stop(t.Context(), name, ours, time.Time{}) })
+			follow("delete", func() error { return b.host.Delete(t.Context(), name, ours, time.Time{}) })
 			b.wantGone(name)
 		})
 	}
@@ -237,27 +238,27 @@ func TestAnotherClientIsFaster(t *testing.T) {
 	first(start)
 	must(b.host.Start(t.Context(), "ours", ours))
 
-	first(func() { must(direct.Stop(t.Context(), "ours", ours)) })
-	must(b.host.Stop(t.Context(), "ours", ours))
+	first(func() { must(direct.Stop(t.Context(), "ours", ours, time.Time{})) })
+	must(b.host.Stop(t.Context(), "ours", ours, time.Time{}))
 
 	first(start) // as MAAS may, while we delete
-	if err := b.host.Delete(t.Context(), "ours", ours); err == nil {
+	if err := b.host.Delete(t.Context(), "ours", ours, time.Time{}); err == nil {
 		t.Error("a running VM was deleted")
 	}
-	first(func() { must(direct.Delete(t.Context(), "ours", ours)) }) // at our stop
-	must(b.host.Delete(t.Context(), "ours", ours))
+	first(func() { must(direct.Delete(t.Context(), "ours", ours, time.Time{})) }) // at our stop
+	must(b.host.Delete(t.Context(), "ours", ours, time.Time{}))
 	create()
-	first(func() { must(direct.Delete(t.Context(), "ours", ours)) }) // at our deletion
-	must(b.host.Delete(t.Context(), "ours", ours))
+	first(func() { must(direct.Delete(t.Context(), "ours", ours, time.Time{})) }) // at our deletion
+	must(b.host.Delete(t.Context(), "ours", ours, time.Time{}))
 
 	// Somebody replaces it while we stop it: theirs stays.
 	create()
 	start()
 	first(func() {
-		must(direct.Delete(t.Context(), "ours", ours))
+		must(direct.Delete(t.Context(), "ours", ours, time.Time{}))
 		b.foreign(b.server, "ours", theirs.config())
 	})
-	wantKind(t, b.host.Delete(t.Context(), "ours", ours), KindConflict)
+	wantKind(t, b.host.Delete(t.Context(), "ours", ours, time.Time{}), KindConflict)
 	if b.instance("ours") == nil {
 		t.Error("another's VM was deleted")
 	}
@@ -272,7 +273,7 @@ func TestDeleteReadsTheMarksAgain(t *testing.T) {
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		stopped := httptest.NewRecorder()
 		lxd.ServeHTTP(stopped, r)
-		if err := direct.Delete(t.Context(), "vm", ours); err != nil {
+		if err := direct.Delete(t.Context(), "vm", ours, time.Time{}); err != nil {
 			t.Error(err)
 		}
 		b.foreign(b.server, "vm", theirs.config())
@@ -280,7 +281,7 @@ func TestDeleteReadsTheMarksAgain(t *testing.T) {
 		_, _ = w.Write(stopped.Body.Bytes())
 	})
 	b.between.set(change)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindConflict)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindConflict)
 	if vm := b.instance("vm"); vm == nil || seen() != 1 {
 		t.Errorf("another's VM is %+v; %d operations were waited for", vm, seen())
 	}
@@ -292,13 +293,13 @@ func TestLXDThatDiesIsFoundAgain(t *testing.T) {
 	b.must(b.daemon.Kill())
 	_, err := b.host.List(t.Context())
 	wantKind(t, err, KindUnreachable)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindUnreachable)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindUnreachable)
 	b.must(b.daemon.Restart(t.Context()))
 	vms, err := b.host.List(t.Context())
 	if err != nil || len(vms) != 1 {
 		t.Errorf("List = %v, %v", vms, err)
 	}
-	b.must(b.host.Delete(t.Context(), "vm", ours))
+	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
 }
 
 func TestWithoutAnAnswerInTime(t *testing.T) {
@@ -312,8 +313,8 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 		"List":     func() error { _, err := hasty.List(t.Context()); return err },
 		"Create":   func() error { return hasty.Create(t.Context(), spec("other")) },
 		"Start":    func() error { return hasty.Start(t.Context(), "vm", ours) },
-		"Stop":     func() error { return hasty.Stop(t.Context(), "vm", ours) },
-		"Delete":   func() error { return hasty.Delete(t.Context(), "vm", ours) },
+		"Stop":     func() error { return hasty.Stop(t.Context(), "vm", ours, time.Time{}) },
+		"Delete":   func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
 	} {
 		err := do()
 		if KindOf(err) != KindUnreachable {
@@ -331,7 +332,7 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 	}))
 	err := b.host.Create(t.Context(), spec("other"))
 	wantKind(t, err, KindUnfinished)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindUnfinished)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindUnfinished)
 	b.between.set(nil)
 	vms, err := b.host.List(t.Context())
 	b.must(err)

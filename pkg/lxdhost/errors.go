@@ -116,6 +116,17 @@ func sent(err error) error {
 	return &marked
 }
 
+// isOther reports whether LXD shows that a VM is gone, or that another one has its name.
+func isOther(err error) bool { return KindOf(err) == KindNotFound || KindOf(err) == KindConflict }
+
+// MayFollow reports whether what LXD was asked for may still take effect.
+func (e *Error) MayFollow() bool {
+	return e.Sent && (e.Kind == KindUnreachable || e.Kind == KindUnfinished)
+}
+
+// mayFollow is MayFollow of any error.
+func mayFollow(err error) bool { return err != nil && classify(err).MayFollow() }
+
 // errOperation is an operation that LXD accepted and that failed. LXD gives no code, only words.
 type errOperation struct{ message string }
 

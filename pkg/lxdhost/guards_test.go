@@ -145,24 +145,24 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 			return paused.Create(t.Context(), s)
 		},
 		"Start":                     func() error { return paused.Start(t.Context(), "stopped", ours) },
-		"Stop":                      func() error { return paused.Stop(t.Context(), "running", ours) },
+		"Stop":                      func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
 		"Adopt":                     func() error { return paused.Adopt(t.Context(), "unmarked", ours, nil) },
-		"Delete, its stop":          func() error { return paused.Delete(t.Context(), "running", ours) },
-		"Delete, its further disks": func() error { return paused.Delete(t.Context(), "stopped", ours) },
+		"Delete, its stop":          func() error { return paused.Delete(t.Context(), "running", ours, time.Time{}) },
+		"Delete, its further disks": func() error { return paused.Delete(t.Context(), "stopped", ours, time.Time{}) },
 	} {
 		calls := b.between.during(func() { wantKind(t, do(), KindTooLate) })
 		if slices.ContainsFunc(calls, func(call string) bool { return !strings.HasPrefix(call, "GET ") }) {
 			t.Errorf("%s: it was sent: %q", name, calls)
 		}
 	}
-	b.must(b.host.Stop(t.Context(), "running", ours))
-	calls := b.between.during(func() { wantKind(t, paused.Delete(t.Context(), "running", ours), KindTooLate) })
+	b.must(b.host.Stop(t.Context(), "running", ours, time.Time{}))
+	calls := b.between.during(func() { wantKind(t, paused.Delete(t.Context(), "running", ours, time.Time{}), KindTooLate) })
 	if slices.Contains(calls, "DELETE /1.0/instances/running") {
 		t.Errorf("it was sent: %q", calls)
 	}
 	// In time, everything goes.
-	b.must(b.host.Delete(t.Context(), "running", ours))
-	b.must(b.host.Delete(t.Context(), "stopped", ours))
+	b.must(b.host.Delete(t.Context(), "running", ours, time.Time{}))
+	b.must(b.host.Delete(t.Context(), "stopped", ours, time.Time{}))
 }
 
 // A VM that was asked for in time may be made late, and one whose time was over before it was asked for was not.
@@ -195,7 +195,7 @@ func TestAnLXDThatDoesNotRespondIsOnlyProbed(t *testing.T) {
 		"Find":   find,
 		"List":   func() error { _, err := hasty.List(t.Context()); return err },
 		"Create": func() error { return hasty.Create(t.Context(), spec("other")) },
-		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours) },
+		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
 	} {
 		var failed *Error
 		calls := b.between.during(func() {
@@ -257,3 +257,125 @@ func TestManyLXDsThatAnswerWithoutEndTakeLittle(t *testing.T) {
 		t.Errorf("it was asked again, and %d MiB were taken", got>>20)
 	}
 }
+
+// Another object of the same name has a VM of the same name and marks. What was proven of the earlier one is no proof for it.
+func TestAVMThatWasMadeAnewIsNotChanged(t *testing.T) {
+	b := newBed(t)
+	for name, tc := range map[string]struct {
+		which func(*http.Request) bool
+		do    func(name string) error
+	}{
+		"during the stop of a deletion": {isWait, func(name string) error { return b.host.Delete(t.Context(), name, ours, time.Time{}) }},
+		"during a stop":                 {isWait, func(name string) error { return b.host.Stop(t.Context(), name, ours, time.Time{}) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := b.in(t)
+			name := strings.ReplaceAll(name, " ", "-")
+			b.create(spec(name))
+			b.must(b.host.Start(t.Context(), name, ours))
+			direct := b.connect(b.direct)
+			change, seen := atNth(tc.which, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+				lxd.ServeHTTP(httptest.NewRecorder(), r)
+				b.must(direct.Delete(t.Context(), name, ours, time.Time{}))
+				b.must(direct.Create(t.Context(), spec(name)))
+				b.must(direct.Start(t.Context(), name, ours))
+				answer(w, http.StatusNotFound, "Operation not found")
+			})
+			b.between.set(change)
+			err := tc.do(name)
+			b.between.set(nil)
+			wantFollowing(t, err)
+			if vm := b.instance(name); seen() == 0 || vm == nil || !isRunning(vm) {
+				t.Errorf("seen %d times; the new VM is %+v", seen(), vm)
+			}
+		})
+	}
+}
+
+// wantFollowing checks that LXD may still do what it was asked for, as far as is known.
+func wantFollowing(t *testing.T, err error) {
+	t.Helper()
+	var failed *Error
+	if !errors.As(err, &failed) || !failed.MayFollow() {
+		t.Errorf("the error is no unknown outcome: %v", err)
+	}
+}
+
+// Between the last proof and the deletion, another one is made: LXD is asked for the deletion of what was proven.
+func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	direct := b.connect(b.direct)
+	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+		lxd.ServeHTTP(w, r) // The stop is known to be done.
+		b.must(direct.Delete(t.Context(), "vm", ours, time.Time{}))
+		b.must(direct.Create(t.Context(), spec("vm")))
+	})
+	b.between.set(change)
+	err := b.host.Delete(t.Context(), "vm", ours, time.Time{})
+	b.between.set(nil)
+	wantKind(t, err, KindConflict)
+	if seen() == 0 || b.instance("vm") == nil {
+		t.Error("the new VM was deleted")
+	}
+}
+
+// A process that was paused before it asked LXD for the first time must not take a later VM of the name for the one it means.
+func TestNothingIsChangedThatIsSeenTooLate(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	late := time.Now().Add(-time.Second)
+	for name, do := range map[string]func() error{
+		"Stop":   func() error { return b.host.Stop(t.Context(), "vm", ours, late) },
+		"Delete": func() error { return b.host.Delete(t.Context(), "vm", ours, late) },
+	} {
+		calls := b.between.during(func() {
+			err := do()
+			wantKind(t, err, KindTooLate)
+			if mayFollow(err) {
+				t.Errorf("%s may follow: %v", name, err)
+			}
+		})
+		if len(calls) > 0 {
+			t.Errorf("%s: LXD was asked %q", name, calls)
+		}
+	}
+	in := time.Now().Add(time.Hour)
+	b.must(b.host.Stop(t.Context(), "vm", ours, in))
+	b.must(b.host.Delete(t.Context(), "vm", ours, in))
+}
+
+// What was lost before it reached LXD may still reach it.
+func TestALostStopOrDeletionMayFollow(t *testing.T) {
+	b := newBed(t)
+	b.create(withDisk("vm"))
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	for _, step := range []struct {
+		name  string
+		write int
+		do    func() error
+	}{
+		{"Stop", 1, func() error { return b.host.Stop(t.Context(), "vm", ours, time.Time{}) }},
+		{"Delete, its stop", 1, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) }},
+		{"Delete, its disk", 3, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) }},
+		{"Delete", 1, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) }},
+	} {
+		change, seen := atNth(isWrite, step.write, true, cutBefore)
+		b.between.set(change)
+		err := step.do()
+		b.between.set(nil)
+		if seen() < step.write {
+			t.Errorf("%s: there were %d writes", step.name, seen())
+		}
+		wantFollowing(t, err)
+		if step.name == "Delete, its disk" {
+			b.must(direct(b).Delete(t.Context(), "vm", ours, time.Time{}))
+			b.create(spec("vm"))
+		}
+	}
+}
+
+// direct leads to LXD with nothing in between.
+func direct(b *bed) *Host { return b.connect(b.direct) }

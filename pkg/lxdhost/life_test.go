@@ -77,20 +77,20 @@ func TestTheLifeOfAVM(t *testing.T) {
 		return err
 	})
 	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
-		b.counted("Stop", calls, func() error { return b.host.Stop(t.Context(), "vm", ours) })
+		b.counted("Stop", calls, func() error { return b.host.Stop(t.Context(), "vm", ours, time.Time{}) })
 	}
 	if vm := b.instance("vm"); vm.StatusCode != api.Stopped {
 		t.Errorf("it is %s", vm.Status)
 	}
 	for _, calls := range []int{callsOfDeleteStopped, callsOfNothingToDo} {
-		b.counted("Delete", calls, func() error { return b.host.Delete(t.Context(), "vm", ours) })
+		b.counted("Delete", calls, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	}
 	wantKind(t, b.host.Start(t.Context(), "vm", ours), KindNotFound)
-	wantKind(t, b.host.Stop(t.Context(), "vm", ours), KindNotFound)
+	wantKind(t, b.host.Stop(t.Context(), "vm", ours, time.Time{}), KindNotFound)
 
 	b.counted("Create with known hardware", callsOfCreateAgain, func() error { return b.host.Create(t.Context(), s) })
 	b.must(b.host.Start(t.Context(), "vm", ours))
-	b.counted("Delete of a running VM", callsOfDeleteRunning, func() error { return b.host.Delete(t.Context(), "vm", ours) })
+	b.counted("Delete of a running VM", callsOfDeleteRunning, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	if vm := b.instance("vm"); vm != nil {
 		t.Errorf("it is still there: %+v", vm)
 	}
@@ -294,7 +294,7 @@ func TestARestrictedProjectAllowsAManagedBridge(t *testing.T) {
 		t.Errorf("it is %+v", vm)
 	}
 	b.must(b.host.Start(t.Context(), "vm", ours))
-	b.must(b.host.Delete(t.Context(), "vm", ours))
+	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
 }
 
 func TestWhatIsNotOursIsNotChanged(t *testing.T) {
@@ -324,15 +324,15 @@ func TestWhatIsNotOursIsNotChanged(t *testing.T) {
 		err := b.host.Create(t.Context(), s)
 		wantKind(t, err, KindConflict)
 		wantKind(t, b.host.Start(t.Context(), name, marks), KindConflict)
-		wantKind(t, b.host.Stop(t.Context(), name, marks), KindConflict)
-		wantKind(t, b.host.Delete(t.Context(), name, marks), KindConflict)
+		wantKind(t, b.host.Stop(t.Context(), name, marks, time.Time{}), KindConflict)
+		wantKind(t, b.host.Delete(t.Context(), name, marks, time.Time{}), KindConflict)
 		for _, none := range []Marks{{}, {Owner: ours.Owner}, {Machine: ours.Machine}} {
 			wantKind(t, b.host.Start(t.Context(), name, none), KindInvalid)
-			wantKind(t, b.host.Stop(t.Context(), name, none), KindInvalid)
-			wantKind(t, b.host.Delete(t.Context(), name, none), KindInvalid)
+			wantKind(t, b.host.Stop(t.Context(), name, none, time.Time{}), KindInvalid)
+			wantKind(t, b.host.Delete(t.Context(), name, none, time.Time{}), KindInvalid)
 		}
 	}
-	wantKind(t, b.host.Delete(t.Context(), "", ours), KindInvalid)
+	wantKind(t, b.host.Delete(t.Context(), "", ours, time.Time{}), KindInvalid)
 	after, err := b.server.GetInstances(api.InstanceTypeAny)
 	b.must(err)
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -345,7 +345,7 @@ func TestWhatIsNotOursIsNotChanged(t *testing.T) {
 	// The management cluster is none of the proof: a cluster moves.
 	moved := ours
 	moved.Management = "management2"
-	b.must(b.host.Delete(t.Context(), "ours", moved))
+	b.must(b.host.Delete(t.Context(), "ours", moved, time.Time{}))
 }
 
 func TestFurtherDisks(t *testing.T) {
@@ -362,7 +362,7 @@ func TestFurtherDisks(t *testing.T) {
 		t.Errorf("%d bytes are allocated, want %d", got, want)
 	}
 	b.must(b.host.Start(t.Context(), "vm", ours))
-	b.must(b.host.Delete(t.Context(), "vm", ours))
+	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
 	if left := b.volumes(); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -373,7 +373,7 @@ func TestFurtherDisks(t *testing.T) {
 	}))
 	err = b.host.Create(t.Context(), s)
 	wantKind(t, err, KindConflict)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours), KindConflict)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindConflict)
 	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk2"}) {
 		t.Errorf("another's volume was there, and now: %v", left)
 	}
@@ -424,8 +424,8 @@ func TestTwoAtOnce(t *testing.T) {
 		return err
 	})
 	both("Start", func() error { return b.host.Start(t.Context(), "vm", ours) })
-	both("Stop", func() error { return b.host.Stop(t.Context(), "vm", ours) })
-	both("Delete", func() error { return b.host.Delete(t.Context(), "vm", ours) })
+	both("Stop", func() error { return b.host.Stop(t.Context(), "vm", ours, time.Time{}) })
+	both("Delete", func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	if vm := b.instance("vm"); vm != nil {
 		t.Errorf("there is %+v", vm)
 	}

@@ -64,8 +64,8 @@ func (s *session) wait(id string) error {
 	if isNotFound(err) {
 		return problem(KindUnreachable, "LXD has forgotten the operation %s", id)
 	}
-	if err != nil {
-		return uncertain(err)
+	if err != nil { // Whether this request was sent says nothing of the one that LXD has accepted.
+		return problem(KindUnreachable, "%s", classify(err).Problem)
 	}
 	operation, err := response.MetadataAsOperation()
 	switch {

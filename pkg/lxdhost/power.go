@@ -5,6 +5,7 @@ package lxdhost
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 )
@@ -13,13 +14,13 @@ import (
 // instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the connection or
 // of LXD.
 func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
-	return h.power(ctx, "starting the VM "+name, name, marks, "start", isRunning)
+	return h.power(ctx, "starting the VM "+name, name, marks, "start", isRunning, time.Time{})
 }
 
 // Stop cuts the power of a VM that carries the marks, with the same calls and errors as Start. One that is stopped is
-// left alone.
-func (h *Host) Stop(ctx context.Context, name string, marks Marks) error {
-	return h.power(ctx, "stopping the VM "+name, name, marks, "stop", isStopped)
+// left alone. sendBefore and Error.Sent are as for Delete.
+func (h *Host) Stop(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
+	return h.power(ctx, "stopping the VM "+name, name, marks, "stop", isStopped, sendBefore)
 }
 
 func isRunning(vm *api.Instance) bool {
@@ -28,12 +29,15 @@ func isRunning(vm *api.Instance) bool {
 
 func isStopped(vm *api.Instance) bool { return vm.StatusCode == api.Stopped }
 
-func (h *Host) power(ctx context.Context, doing, name string, marks Marks, action string, is func(*api.Instance) bool) error {
+func (h *Host) power(
+	ctx context.Context, doing, name string, marks Marks, action string, is func(*api.Instance) bool, sendBefore time.Time,
+) error {
 	s, end, err := h.session(ctx, action)
 	if err != nil {
 		return h.fail(doing, err)
 	}
 	defer end()
+	s.turn.begin = sendBefore
 	found, _, err := s.prove(name, marks)
 	if err == nil && !is(found) {
 		err = s.switchVM(name, marks, action, is)
@@ -47,7 +51,8 @@ func (h *Host) power(ctx context.Context, doing, name string, marks Marks, actio
 // switchVM changes the power of a VM that has just been proven. "Already running" is an error without a code, and the
 // response may be lost: what counts is how the VM is afterwards.
 func (s *session) switchVM(name string, marks Marks, action string, is func(*api.Instance) bool) error {
-	changed := s.run(http.MethodPut, s.url("instances", name, "state"), api.InstanceStatePut{Action: action, Force: action == "stop", Timeout: -1})
+	put := api.InstanceStatePut{Action: action, Force: action == "stop", Timeout: -1}
+	changed := sent(s.run(http.MethodPut, s.url("instances", name, "state"), put))
 	if changed == nil {
 		return nil
 	}
@@ -55,7 +60,7 @@ func (s *session) switchVM(name string, marks Marks, action string, is func(*api
 	switch {
 	case err == nil && is(found):
 		return nil
-	case KindOf(err) != "": // gone, or another's
+	case isOther(err) && !mayFollow(changed):
 		return err
 	}
 	return changed

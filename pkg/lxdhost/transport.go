@@ -48,12 +48,21 @@ type turn struct {
 	// before is when it is too late to send what changes something: from the beginning, until LXD is asked what is there.
 	before time.Time
 	within time.Duration
+	// begin is when it is too late to ask for the first time what is there, in order to change it; the zero time is no limit.
+	begin time.Time
 }
 
 type turnKey struct{}
 
 // asks allows changes, for a while, of what LXD is asked for now.
-func (t *turn) asks() { t.before = time.Now().Add(t.within) }
+func (t *turn) asks() error {
+	now := time.Now()
+	if !t.begin.IsZero() && now.After(t.begin) {
+		return guard.ErrTooLate
+	}
+	t.begin, t.before = time.Time{}, now.Add(t.within)
+	return nil
+}
 
 func newCircuit() *guard.Circuit { return guard.NewCircuit("LXD", func(bool) {}) }
 

@@ -21,6 +21,9 @@ const (
 	keyManagement = "user.capmaas.management"
 )
 
+// keyID has the id that LXD gives each VM when it is made.
+const keyID = "volatile.uuid"
+
 // Names of the devices of each VM.
 const (
 	rootDevice = "root"
@@ -106,12 +109,15 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	return vms, nil
 }
 
-// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed then.
+// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed then. It is the VM
+// that this session has seen first: another one is KindConflict.
 func (s *session) prove(name string, marks Marks) (found *api.Instance, etag string, err error) {
 	if name == "" || !marks.valid() {
 		return nil, "", problem(KindInvalid, "a name and marks are needed: an owner and a machine")
 	}
-	s.turn.asks()
+	if err := s.turn.asks(); err != nil {
+		return nil, "", err
+	}
 	found, etag, err = s.client.GetInstance(name)
 	if isNotFound(err) {
 		return nil, "", problem(KindNotFound, "there is no VM %s in the project %s", name, s.project)
@@ -119,7 +125,22 @@ func (s *session) prove(name string, marks Marks) (found *api.Instance, etag str
 	if err != nil {
 		return nil, "", err
 	}
-	return found, etag, checkMarks(found, marks)
+	if err := checkMarks(found, marks); err != nil {
+		return found, etag, err
+	}
+	return found, etag, s.checkID(found)
+}
+
+// checkID reports whether a VM is the one that this session has seen first.
+func (s *session) checkID(found *api.Instance) error {
+	id := found.Config[keyID]
+	if s.vm == nil {
+		s.vm = &id
+	}
+	if *s.vm != id {
+		return problem(KindConflict, "there is another VM %s by now, with the same marks: it has the id %q, and not %q", found.Name, id, *s.vm)
+	}
+	return nil
 }
 
 func checkMarks(found *api.Instance, marks Marks) error {

@@ -105,7 +105,9 @@ func (s *session) makeVolume(v volume, marks Marks) error {
 // proveVolume reports whether a volume is there; if it does not carry the marks that is an error. For a while it may be
 // changed then.
 func (s *session) proveVolume(v volume, marks Marks) (there bool, err error) {
-	s.turn.asks()
+	if err := s.turn.asks(); err != nil {
+		return false, err
+	}
 	found, _, err := s.client.GetStoragePoolVolume(v.Pool, customVolume, v.name)
 	if isNotFound(err) {
 		return false, nil
@@ -134,7 +136,7 @@ func (s *session) removeVolumes(name string, marks Marks) error {
 		})
 	}
 	if len(put.Devices) < len(found.Devices) {
-		if err := s.runIfMatch(http.MethodPut, s.url("instances", name), put, etag); err != nil {
+		if err := sent(s.runIfMatch(http.MethodPut, s.url("instances", name), put, etag)); err != nil {
 			return err
 		}
 	}
@@ -147,7 +149,7 @@ func (s *session) removeVolumes(name string, marks Marks) error {
 			continue
 		}
 		if err := s.client.DeleteStoragePoolVolume(v.Pool, customVolume, v.name); err != nil && !isNotFound(err) {
-			return err
+			return sent(err)
 		}
 	}
 	return nil

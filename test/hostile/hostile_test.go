@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -124,7 +125,7 @@ func TestALyingLXDIsBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(host.Close)
-	if err := host.Delete(t.Context(), "other", lxdhost.Marks{Owner: "somebody", Machine: "other"}); err != nil {
+	if err := host.Delete(t.Context(), "other", lxdhost.Marks{Owner: "somebody", Machine: "other"}, time.Time{}); err != nil {
 		t.Errorf("deleting what is not there: %v", err)
 	}
 }

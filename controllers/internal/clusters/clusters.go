@@ -86,8 +86,8 @@ func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
 // not know, and no machine has a storage layout of ours, or is excluded for it.
 func NothingAcquired(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
-	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && len(recorded.Hosts) == 0 &&
-		recorded.Storage == nil && recorded.Excluded == ""
+	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && !recorded.MayChangeHost() &&
+		len(recorded.Hosts) == 0 && recorded.Storage == nil && recorded.Excluded == ""
 }
 
 // HostCondition returns the condition that the initializer sets on its Node; nil if there is none.

@@ -65,12 +65,12 @@ func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec 
 	return b.on(host.IsDirect()).Compose(ctx, permit, host, spec)
 }
 
-func (b *both) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
+func (b *both) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	return b.on(isDirectRef(vm.HostRef)).Decompose(ctx, permit, vm)
 }
 
-func (b *both) Stop(ctx context.Context, vm VM) error {
-	return b.on(isDirectRef(vm.HostRef)).Stop(ctx, vm)
+func (b *both) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	return b.on(isDirectRef(vm.HostRef)).Stop(ctx, permit, vm)
 }
 
 func (b *both) HostRef(host Host) string { return b.on(host.IsDirect()).HostRef(host) }

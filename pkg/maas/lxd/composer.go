@@ -28,9 +28,9 @@ type Composer interface {
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
 	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS no longer has it, and then checks
 	// its host: Find.
-	Decompose(ctx context.Context, permit maas.Permit, vm VM) error
+	Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
 	// Stop cuts the power of a VM on the host in VM.HostRef.
-	Stop(ctx context.Context, vm VM) error
+	Stop(ctx context.Context, permit maas.VMPermit, vm VM) error
 	// HostRef returns the reference to a host that is recorded, for VM.HostRef: one line without commas. It is kept as
 	// long as the host may have the VM.
 	HostRef(host Host) string

@@ -52,8 +52,8 @@ func (e *DirectError) Unwrap() error { return e.cause }
 
 // Is makes an error with an unknown outcome maas.Unavailable: what was asked for may still take effect.
 func (e *DirectError) Is(target error) bool {
-	kind := lxdhost.KindOf(e.cause)
-	return target == maas.Unavailable && e.sent() && (kind == lxdhost.KindUnreachable || kind == lxdhost.KindUnfinished)
+	var failed *lxdhost.Error
+	return target == maas.Unavailable && errors.As(e.cause, &failed) && failed.MayFollow()
 }
 
 // sent reports whether LXD may have made something.
@@ -328,23 +328,33 @@ func macAddresses(wanted lxdhost.Spec, spec VMSpec) []string {
 }
 
 // Decompose deletes the VM on its host, and then its machine in MAAS, which would not switch it off (DELETE
-// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left.
-func (d *direct) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
+// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left. The error is
+// maas.Unavailable then if LXD may still do what it was asked for.
+func (d *direct) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	object, err := d.object(ctx, vm.HostRef)
 	if err != nil {
 		return err
 	}
+	var late error
 	if object != nil {
+		err := d.deleteInstance(ctx, permit, object, vm)
 		// Without a machine there is nothing else to delete.
-		if err := d.deleteInstance(ctx, object, vm); err != nil && (vm.SystemID == "" || !lost(err)) {
+		if err != nil && (vm.SystemID == "" || !lost(err)) {
 			return err
+		}
+		if errors.Is(err, maas.Unavailable) {
+			late = err
 		}
 	}
 	if vm.SystemID == "" {
-		return d.deleteStranger(ctx, permit, vm)
+		return d.deleteStranger(ctx, permit.Machine(), vm)
 	}
 	defer d.forget(vm.SystemID)
-	return d.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
+	err = d.inventory.Client().DeleteMachine(ctx, permit.Machine(), vm.SystemID)
+	if late != nil && maas.HadNoEffect(err) {
+		return late
+	}
+	return err
 }
 
 // deleteStranger deletes the machine that MAAS added when a VM booted that MAAS did not have: New, nobody's, and with the
@@ -367,10 +377,10 @@ func (d *direct) deleteStranger(ctx context.Context, permit maas.Permit, vm VM) 
 }
 
 // deleteInstance deletes a VM in LXD. Another's of that name is not changed.
-func (d *direct) deleteInstance(ctx context.Context, object *HostObject, vm VM) error {
-	server, err := d.server(ctx, object)
+func (d *direct) deleteInstance(ctx context.Context, permit maas.VMPermit, object *HostObject, vm VM) error {
+	server, err := d.serverFor(ctx, permit, object)
 	if err == nil {
-		err = server.Delete(ctx, vm.Hostname, vm.Marks)
+		err = server.Delete(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
 	}
 	if err != nil && lxdhost.KindOf(err) != lxdhost.KindConflict {
 		return &DirectError{Host: object.Name, cause: err}
@@ -388,7 +398,7 @@ func lost(err error) bool {
 }
 
 // Stop cuts the power of a VM on its host.
-func (d *direct) Stop(ctx context.Context, vm VM) error {
+func (d *direct) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	object, err := d.object(ctx, vm.HostRef)
 	if err != nil {
 		return err
@@ -396,9 +406,9 @@ func (d *direct) Stop(ctx context.Context, vm VM) error {
 	if object == nil {
 		return fmt.Errorf("stopping VM %s: its LXDHost is gone", vm.Hostname)
 	}
-	server, err := d.server(ctx, object)
+	server, err := d.serverFor(ctx, permit, object)
 	if err == nil {
-		err = server.Stop(ctx, vm.Hostname, vm.Marks)
+		err = server.Stop(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
 	}
 	if err != nil {
 		return &DirectError{Host: object.Name, cause: err}
@@ -520,6 +530,16 @@ func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 		}
 	}
 	return nil, nil
+}
+
+var errNoPermit = errors.New("the call would change a VM and has no permit; it was not sent")
+
+// serverFor is server for a change of a VM.
+func (d *direct) serverFor(ctx context.Context, permit maas.VMPermit, object *HostObject) (*lxdhost.Host, error) {
+	if !permit.IsGiven() {
+		return nil, errNoPermit
+	}
+	return d.server(ctx, object)
 }
 
 func (d *direct) server(ctx context.Context, object *HostObject) (*lxdhost.Host, error) {

@@ -131,7 +131,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 }
 
 // DeleteVM removes a VM. MAAS reports success even if its host still has the VM: see FindVM.
-func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error {
+func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	err := s.composer.Decompose(ctx, permit, vm)
 	if err == nil {
 		s.reservations.gone(vm.Hostname)
@@ -140,7 +140,9 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm VM) error
 }
 
 // StopVM cuts the power of a VM that was made through LXD's own API. Another VM can't be stopped: MAAS does that.
-func (s *Service) StopVM(ctx context.Context, vm VM) error { return s.composer.Stop(ctx, vm) }
+func (s *Service) StopVM(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	return s.composer.Stop(ctx, permit, vm)
+}
 
 // HostOf returns the host that a VM in MAAS is on; see Composer.HostOf.
 func (s *Service) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {

@@ -42,7 +42,7 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 	return VM{SystemID: "id-" + spec.Hostname, Host: host.Name}, nil
 }
 
-func (h *hosts) Decompose(context.Context, maas.Permit, VM) error { return nil }
+func (h *hosts) Decompose(context.Context, maas.VMPermit, VM) error { return nil }
 
 func (h *hosts) Rekey(context.Context, VM, string, func(maas.LXDPower) error) (bool, error) {
 	return false, errors.New("not in this test")
@@ -52,7 +52,7 @@ func (h *hosts) Adopt(context.Context, VM, []string) (*Host, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (h *hosts) Stop(context.Context, VM) error { return nil }
+func (h *hosts) Stop(context.Context, maas.VMPermit, VM) error { return nil }
 
 func (h *hosts) HostOf(context.Context, *maas.Machine) (*Host, error) { return nil, nil }
 

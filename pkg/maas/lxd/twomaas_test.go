@@ -67,7 +67,7 @@ func TestTheRefreshOfAnotherMAASProvesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.real.sim.BreakVMHost(host.Name, false, true) // It keeps what MAAS deletes.
-	if err := p.ours.Decompose(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
+	if err := p.ours.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	vm.HostRef = p.ours.HostRef(host)

@@ -69,7 +69,7 @@ func TestFind(t *testing.T) {
 				t.Fatal(err)
 			}
 			region.sim.BreakVMHost(host.Name, false, tc.losing)
-			if err := composer.Decompose(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
+			if err := composer.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 				t.Fatal(err)
 			}
 			region.sim.BreakVMHost(host.Name, tc.unreachable, tc.losing)
@@ -158,7 +158,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 			t.Fatalf("%+v came back: %v", back, err)
 		}
 		region.sim.BreakVMHost(hosts[0].Name, false, lost)
-		if err := composer.Decompose(t.Context(), maas.Unrecorded("a test"), *back); err != nil {
+		if err := composer.Decompose(t.Context(), maas.UnrecordedVM("a test"), *back); err != nil {
 			t.Fatal(err)
 		}
 		region.sim.BreakVMHost(hosts[0].Name, false, false)

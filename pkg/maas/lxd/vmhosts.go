@@ -115,13 +115,13 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 }
 
 // Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).
-func (v *vmHosts) Decompose(ctx context.Context, permit maas.Permit, vm VM) error {
+func (v *vmHosts) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	defer v.refresher.remove(v.key(vm.HostID), v.vm(vm.Hostname))()
-	return v.inventory.Client().DeleteMachine(ctx, permit, vm.SystemID)
+	return v.inventory.Client().DeleteMachine(ctx, permit.Machine(), vm.SystemID)
 }
 
 // Stop is not needed: MAAS switches the VMs of its VM hosts.
-func (v *vmHosts) Stop(context.Context, VM) error { return errors.ErrUnsupported }
+func (v *vmHosts) Stop(context.Context, maas.VMPermit, VM) error { return errors.ErrUnsupported }
 
 // Adopt is not needed: a VM that MAAS composed is ours by what MAAS says.
 func (v *vmHosts) Adopt(context.Context, VM, []string) (*Host, error) {

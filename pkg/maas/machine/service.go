@@ -167,7 +167,7 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 
 // DeleteVM deletes a VM. The inventory shows when MAAS no longer has it, and lxd.Service.FindVM when its host no longer
 // has it.
-func (s *Service) DeleteVM(ctx context.Context, permit maas.Permit, vm lxd.VM) error {
+func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm lxd.VM) error {
 	_, err := s.inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) { return nil, s.lxd.DeleteVM(ctx, permit, vm) })
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting VM %s: %w", vm.SystemID, err)

@@ -81,11 +81,11 @@ func (f *region) Compose(_ context.Context, _ maas.Permit, host lxd.Host, spec l
 	return lxd.VM{Hostname: spec.Hostname, Host: host.Name}, nil
 }
 
-func (f *region) Decompose(context.Context, maas.Permit, lxd.VM) error { return nil }
+func (f *region) Decompose(context.Context, maas.VMPermit, lxd.VM) error { return nil }
 
 func (f *region) Project(context.Context, lxd.Host) (string, error) { return "", nil }
 
-func (f *region) Stop(context.Context, lxd.VM) error { return nil }
+func (f *region) Stop(context.Context, maas.VMPermit, lxd.VM) error { return nil }
 
 func (f *region) HostRef(host lxd.Host) string { return host.Name }
 

@@ -145,6 +145,11 @@ func (d *Data) Reclaim() {
 	}
 }
 
+// MayChangeHost reports whether a call is pending that may stop or delete a VM on its host.
+func (d *Data) MayChangeHost() bool {
+	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.isOnHost() })
+}
+
 // IsPending reports whether the outcome of a call is not known.
 func (d *Data) IsPending(op Op) bool {
 	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op == op })

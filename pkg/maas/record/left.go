@@ -62,5 +62,10 @@ func (d *Data) Keep(vm LeftVM, why string, namesake bool) {
 	}
 }
 
+// IsLeft reports whether a VM of a hostname may be left.
+func (d *Data) IsLeft(hostname string) bool {
+	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname })
+}
+
 // Settle records that a VM is not left on the host any more.
 func (d *Data) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }

@@ -12,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -27,7 +29,7 @@ func lose(context.Context, maas.Permit) error { return errLost }
 
 // everyOp are all operations that are recorded.
 var everyOp = []Op{
-	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, EndCommissioning, ChangeKeys,
+	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, EndCommissioning, ChangeKeys, StopVM, DeleteVM,
 	Storage, Link, Bridge, Arrange, Deploy, Annotate,
 	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude,
 }
@@ -187,5 +189,93 @@ func TestACallThatNeverEndsIsGivenUpAfterTheGrace(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		b.wantPending(Deploy)
+	})
+}
+
+// A VM that is made meanwhile could have the name, and the marks, of the one that is stopped or deleted late.
+func TestNothingIsAcquiredWhileAHostMayStopOrDeleteAVM(t *testing.T) {
+	for _, pending := range []Op{StopVM, DeleteVM} {
+		t.Run(string(pending), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, interceptor.Funcs{})
+				b.records.SettleTime = settleTime
+				onHost := func(outcome error) (sent bool, err error) {
+					r, _ := b.open()
+					err = r.OnHost(t.Context(), pending, func(context.Context, maas.VMPermit) error { sent = true; return outcome })
+					return sent, errors.Join(err, r.Close(t.Context()))
+				}
+				if sent, err := onHost(errLost); !sent || !errors.Is(err, maas.Unavailable) {
+					t.Fatalf("sent: %v, %v", sent, err)
+				}
+				var unsettled *UnsettledError
+				if sent, err := onHost(nil); sent || !errors.As(err, &unsettled) {
+					t.Errorf("it was repeated: %v, %v", sent, err)
+				}
+				for _, op := range everyOp {
+					if !op.acquires() {
+						continue
+					}
+					r, _ := b.open()
+					err := r.Call(t.Context(), op, func(context.Context, maas.Permit) error {
+						t.Errorf("%s was sent", op)
+						return nil
+					})
+					if !errors.As(err, &unsettled) || unsettled.Pending != pending || unsettled.Op != op {
+						t.Errorf("%s: %v", op, err)
+					}
+				}
+				<-time.After(settleTime + time.Second)
+				if sent, err := onHost(nil); !sent || err != nil {
+					t.Errorf("after the settle time, sent: %v, %v", sent, err)
+				}
+				if r, m := b.open(); r.MayChangeHost() || len(m.Annotations) > 0 {
+					t.Errorf("its outcome is known, and there is still %v", m.Annotations)
+				}
+				r, _ := b.open()
+				if err := r.Call(t.Context(), Compose, func(context.Context, maas.Permit) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The VM of a later object of the same name has the same marks as that which the manager was to delete when it was paused.
+func TestAManagerThatStoodStillChangesNoVMOfALaterObject(t *testing.T) {
+	b := newBed(t, interceptor.Funcs{})
+	r, m := b.open()
+	if err := b.client.Delete(t.Context(), m.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	anew := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: "another"}}
+	if err := b.client.Create(t.Context(), anew); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []Op{StopVM, DeleteVM} {
+		err := r.OnHost(t.Context(), op, func(context.Context, maas.VMPermit) error { t.Errorf("%s was sent", op); return nil })
+		if err == nil || len(b.now().Annotations) > 0 {
+			t.Errorf("%s: %v; the later one has %v", op, err, b.now().Annotations)
+		}
+	}
+}
+
+// A VM is looked at soon after the call was recorded, or not at all.
+func TestTheTimeToStopOrDeleteAVMIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{})
+		r, _ := b.open()
+		began := time.Now()
+		err := r.OnHost(t.Context(), DeleteVM, func(_ context.Context, permit maas.VMPermit) error {
+			if before := permit.SendBefore(); !before.Equal(began.Add(sendWithin)) {
+				t.Errorf("it may begin until %v, and was recorded at %v", before, began)
+			}
+			if _, limited := permit.Machine().SendBefore(); limited {
+				t.Error("the machine's system id is never given again")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }

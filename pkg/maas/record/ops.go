@@ -34,6 +34,13 @@ const EndCommissioning Op = "end-commissioning"
 // ChangeKeys gives MAAS another key pair for a VM. A late one would bring back a pair that LXD does not trust any more.
 const ChangeKeys Op = "change-keys"
 
+// Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
+// has the name then, which has the same marks if it is of a later object of the same name.
+const (
+	StopVM   Op = "stop-vm"
+	DeleteVM Op = "delete-vm"
+)
+
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
 // user's. PowerOff and PowerOn in a remediation are for VMs, too: a late one would stop or restart a machine that runs.
 const (
@@ -58,11 +65,15 @@ func (o Op) acquires() bool {
 	return o == Allocate || o == Claim || o == Compose || o == Reserve || o == TakeOver
 }
 
+// isOnHost reports whether a late call would hit the VM that has the name then.
+func (o Op) isOnHost() bool { return o == StopVM || o == DeleteVM }
+
 // Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.
 type Repeatable string
 
 const (
-	// ChangeVM is any change of a composed VM: nobody else gets the VM, and MAAS does not reuse its system id.
+	// ChangeVM is any change of a VM's machine in MAAS: nobody else gets it, and MAAS does not reuse its system id. It
+	// does not stop or delete the VM: see Record.OnHost.
 	ChangeVM Repeatable = "a VM's system id is never given again"
 	// PublishEndpoint writes or deletes the DNS record of an endpoint. Its name belongs to the cluster alone; the
 	// reconciler checks and corrects it.

@@ -61,13 +61,14 @@ func (s *Records) Open(object client.Object) (*Record, error) {
 // changes the object in the patch that records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
-// operation may still take effect; do is not called then. Nor is it too soon after MAAS refused the operation: the error is
-// the last one then. Once it is called, a manager that is told to stop lets it end.
+// operation may still take effect, or one after which nothing may be acquired yet; do is not called then. Nor is it too
+// soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to stop lets it end.
 func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
-	if err := r.settled(op, func(pending Op) bool { return pending == op && !op.marks() }); err != nil {
+	counts := func(pending Op) bool { return (pending == op && !op.marks()) || (op.acquires() && pending.isOnHost()) }
+	if err := r.settled(op, counts); err != nil {
 		return err
 	}
 	return r.call(ctx, op, do, also...)
@@ -84,6 +85,16 @@ func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas
 		return err
 	}
 	return r.call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForRelease(p)) }, also...)
+}
+
+// OnHost is Call for what stops or deletes a VM on its host. As long as it may still take effect, nothing is acquired
+// for the object: that could be a VM of the same name.
+func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maas.VMPermit) error) error {
+	err := r.Call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForVM(p)) })
+	if err == nil {
+		r.Done(op) // An earlier one may be recorded, whose time was over.
+	}
+	return err
 }
 
 // Shown notes that what the object acquired is known, so that no call for that holds a LetGo. It stays recorded until

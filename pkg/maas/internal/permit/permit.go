@@ -24,6 +24,22 @@ func (p Permit) IsGiven() bool { return p.given }
 // SendBefore returns the time after which no call is sent, and whether there is one.
 func (p Permit) SendBefore() (at time.Time, limited bool) { return p.before, !p.before.IsZero() }
 
+// VM allows a call that stops or deletes a VM on its host, where others may have its name and marks later. The zero value allows
+// none.
+type VM struct{ permit Permit }
+
+// ForVM makes the permit for a call that stops or deletes a VM.
+func ForVM(p Permit) VM { return VM{p} }
+
+// SendBefore returns the time after which the VM is not looked at any more, to be changed; the zero time is no limit.
+func (v VM) SendBefore() time.Time { return v.permit.before }
+
+// IsGiven reports whether v allows any call.
+func (v VM) IsGiven() bool { return v.permit.given }
+
+// Machine returns the permit for the VM's machine in MAAS: its system id is never given again.
+func (v VM) Machine() Permit { return Permit{given: v.permit.given} }
+
 // Release allows a call that lets a machine go: afterwards any user of MAAS may have it. The zero value allows none.
 type Release struct{ permit Permit }
 
