@@ -685,7 +685,7 @@ func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 		p.maas.ClearFaults()
 		server := p.maas.Machines()[0]
 		client := p.scopes.Regions()[0].Inventory.Client()
-		if _, err := client.DeployMachine(t.Context(), record.ChangeVM.Permit(), server.SystemID, maas.DeployParams{}); err != nil {
+		if _, err := client.DeployMachine(t.Context(), record.ChangeVM.Permit(), server.SystemID, maas.DeployParams{AgentName: server.AgentName}); err != nil {
 			t.Fatal(err)
 		}
 		p.run(2*time.Hour, nil)
