@@ -10,7 +10,6 @@ import (
 	"time"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -91,7 +90,7 @@ func (r *Reconciler) others(ctx context.Context, now *round, than *infrav1.MaasM
 			continue
 		}
 		spec := scope.VMSpec(m.Namespace, m.Spec)
-		machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
+		machine, err := clusters.OwnerMachine(ctx, r.Client, m)
 		if err == nil && machine != nil && machine.Spec.FailureDomain != "" {
 			spec.Zone = machine.Spec.FailureDomain
 		}

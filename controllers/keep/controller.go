@@ -99,7 +99,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || len(rec.Kept) == 0 || !objects.Watched(maasCluster, r.WatchFilter) || objects.MovedAway(maasCluster) {
 		return ctrl.Result{}, err
 	}
-	cluster, err := util.GetClusterByName(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))
+	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
+	if err == nil && cluster == nil {
+		cluster, err = util.GetClusterByName(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the Cluster: %w", err)
 	}

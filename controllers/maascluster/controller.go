@@ -165,7 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if !objects.Watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) || objects.MovedAway(maasCluster) {
 		return ctrl.Result{}, nil
 	}
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, maasCluster.ObjectMeta)
+	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
 	}

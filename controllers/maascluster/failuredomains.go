@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -256,7 +255,7 @@ func (r *Reconciler) templateToCluster(ctx context.Context, object client.Object
 	if !ok {
 		return nil
 	}
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
+	cluster, err := clusters.OwnerCluster(ctx, r.Client, template)
 	if err != nil || cluster == nil {
 		return nil
 	}

@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -227,7 +226,7 @@ type nodeState struct {
 
 // lookAtNode reads a machine's Node.
 func (r *Reconciler) lookAtNode(ctx context.Context, workload client.Reader, m *infrav1.MaasMachine) nodeState {
-	machine, err := util.GetOwnerMachine(ctx, r.Client, m.ObjectMeta)
+	machine, err := clusters.OwnerMachine(ctx, r.Client, m)
 	if err != nil || machine == nil || !machine.Status.NodeRef.IsDefined() {
 		return nodeState{lacks: "no node yet"}
 	}

@@ -34,7 +34,7 @@ type owners struct {
 // owners reads the owners; it returns nil while they do not exist yet. An object that is being deleted is reconciled
 // without them, too.
 func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachine) (*owners, error) {
-	machine, err := util.GetOwnerMachine(ctx, r.Client, maasMachine.ObjectMeta)
+	machine, err := clusters.OwnerMachine(ctx, r.Client, maasMachine)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading the owner Machine: %w", err)
 	}

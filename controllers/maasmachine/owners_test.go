@@ -5,8 +5,13 @@ package maasmachine
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -45,5 +50,22 @@ func TestBlocker(t *testing.T) {
 				t.Errorf("it waits: %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// A Machine that was made again under its name gets a MaasMachine of its own: the former one's takes nothing for it.
+func TestTheMaasMachineOfAFormerMachineWaits(t *testing.T) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clusterv1.AddToScheme(scheme))
+	utilruntime.Must(infrav1.AddToScheme(scheme))
+	again := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", UID: "again"}, Spec: clusterv1.MachineSpec{ClusterName: "c"}}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
+	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(again, cluster).Build()}
+	for uid, want := range map[types.UID]bool{"again": true, "former": false} {
+		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", OwnerReferences: ownedBy("Machine", "m", uid)}}
+		got, err := r.owners(t.Context(), m)
+		if err != nil || (got != nil) != want {
+			t.Errorf("the owners of the MaasMachine of the Machine %s are %v: %v", uid, got, err)
+		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -79,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !objects.Watched(template, r.WatchFilter) || !template.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
+	cluster, err := clusters.OwnerCluster(ctx, r.Client, template)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
 	}

@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
@@ -94,14 +95,12 @@ func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) (requ
 		return nil
 	}
 	for i := range list.Items {
-		if util.IsOwnedByObject(&list.Items[i], machine, machineKind) {
+		if clusters.IsOwnedBy(&list.Items[i], clusters.MachineKind, machine) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
 	return requests
 }
-
-var machineKind = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
 
 // owned are the conditions of a MaasRemediation.
 var owned = []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}

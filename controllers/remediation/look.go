@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -51,12 +49,12 @@ func (s *subject) isGivenBack() bool {
 
 // subject reads what a remediation is about; nil if its Machine or its Cluster is gone.
 func (r *Reconciler) subject(ctx context.Context, remediation *infrav1.MaasRemediation) (*subject, error) {
-	machine, err := util.GetOwnerMachine(ctx, r.Client, remediation.ObjectMeta)
+	machine, err := clusters.OwnerMachine(ctx, r.Client, remediation)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the Machine: %w", err)
 	}
-	if machine == nil || !slices.ContainsFunc(remediation.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == machine.UID }) {
-		return nil, nil // Another Machine may have the name by now.
+	if machine == nil {
+		return nil, nil
 	}
 	s := &subject{remediation: remediation, machine: machine}
 	s.cluster, err = util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
@@ -179,7 +177,7 @@ func (r *Reconciler) quorumWithout(ctx context.Context, s *subject) (string, err
 func isDown(m *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
 	for i := range remediations {
 		recorded, err := record.Of(&remediations[i])
-		if err != nil || recorded.Remediation == nil || !util.IsOwnedByObject(&remediations[i], m, machineKind) {
+		if err != nil || recorded.Remediation == nil || !clusters.IsOwnedBy(&remediations[i], clusters.MachineKind, m) {
 			continue
 		}
 		switch recorded.Remediation.Step {

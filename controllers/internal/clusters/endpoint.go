@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,7 +52,7 @@ func endpointAddresses(
 		if !IsControlPlane(m) {
 			continue
 		}
-		machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
+		machine, err := OwnerMachine(ctx, c, m)
 		if client.IgnoreNotFound(err) != nil {
 			return current
 		}
@@ -132,7 +131,7 @@ func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluste
 // isAway reports whether one of these MaasRemediations is the Machine's.
 func isAway(machine *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
 	return machine != nil && slices.ContainsFunc(remediations, func(r infrav1.MaasRemediation) bool {
-		return util.IsOwnedByObject(&r, machine, clusterv1.GroupVersion.WithKind("Machine").GroupKind())
+		return IsOwnedBy(&r, MachineKind, machine)
 	})
 }
 

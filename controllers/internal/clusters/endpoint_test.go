@@ -47,7 +47,7 @@ func (m member) remedy(t *testing.T) *infrav1.MaasRemediation {
 	}
 	r := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{
 		Name: m.name, Namespace: "ns", Annotations: map[string]string{infrav1.RecordAnnotation: string(text)}, Finalizers: []string{infrav1.RemediationFinalizer},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: "1"}},
 	}}
 	if m.healed {
 		r.DeletionTimestamp = ptr.To(metav1.Now())
@@ -66,7 +66,7 @@ func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
 	}
 	maasMachine := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
 		Name: m.name, Namespace: "ns", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: "1"}},
 	}}
 	maasMachine.Spec.ProviderID = "maas://z/" + m.name
 	maasMachine.Status.Initialization.Provisioned = ptr.To(true)

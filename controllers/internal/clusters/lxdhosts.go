@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -72,7 +71,7 @@ func MayUse(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 
 // NodeOf returns the name of a machine's Node in its cluster; "" if it has none yet.
 func NodeOf(ctx context.Context, c client.Client, m *infrav1.MaasMachine) (string, error) {
-	machine, err := util.GetOwnerMachine(ctx, c, m.ObjectMeta)
+	machine, err := OwnerMachine(ctx, c, m)
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading the Machine of MaasMachine %s: %w", m.Name, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -88,8 +89,48 @@ func OwnerName(object metav1.Object, kind string) string {
 	return owners[0].Name
 }
 
+// OwnerMachine reads the Machine that owns an object; nil if none does. The error is NotFound of Kubernetes if it is gone, also if
+// another one has its name by now.
+func OwnerMachine(ctx context.Context, c client.Reader, object metav1.Object) (*clusterv1.Machine, error) {
+	machine := &clusterv1.Machine{}
+	if owned, err := readOwner(ctx, c, object, MachineKind, machine); err != nil || !owned {
+		return nil, err
+	}
+	return machine, nil
+}
+
+// OwnerCluster is OwnerMachine for the Cluster.
+func OwnerCluster(ctx context.Context, c client.Reader, object metav1.Object) (*clusterv1.Cluster, error) {
+	cluster := &clusterv1.Cluster{}
+	if owned, err := readOwner(ctx, c, object, ClusterKind, cluster); err != nil || !owned {
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// readOwner reads the first owner of a kind, and reports whether there is one.
+func readOwner(ctx context.Context, c client.Reader, object metav1.Object, kind schema.GroupKind, into client.Object) (bool, error) {
+	refs := OwnersOf(object, kind)
+	if len(refs) == 0 {
+		return false, nil
+	}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: object.GetNamespace(), Name: refs[0].Name}, into); err != nil {
+		return true, err
+	}
+	if !IsOwner(refs[0], kind, into) {
+		return true, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, refs[0].Name)
+	}
+	return true, nil
+}
+
+// IsOwnedBy reports whether one of an object's references is to an owner of a kind.
+func IsOwnedBy(object metav1.Object, kind schema.GroupKind, owner metav1.Object) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return IsOwner(ref, kind, owner) })
+}
+
 // The kinds of owners that something is decided by.
 var (
+	ClusterKind     = clusterv1.GroupVersion.WithKind("Cluster").GroupKind()
 	MachineKind     = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
 	MachineSetKind  = clusterv1.GroupVersion.WithKind("MachineSet").GroupKind()
 	MaasMachineKind = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()

@@ -5,8 +5,15 @@ package clusters
 import (
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 const (
@@ -70,5 +77,41 @@ func TestOwnersAreClusterAPIs(t *testing.T) {
 	}}
 	if got := OwnerName(object, "Cluster"); got != "c" {
 		t.Errorf("the owner is %q", got)
+	}
+}
+
+// An object that was made again under a name is not the owner that the former one was.
+func TestAnOwnerIsTheObjectThatTheReferenceWasMadeFor(t *testing.T) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clusterv1.AddToScheme(scheme))
+	named := metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "now"}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&clusterv1.Machine{ObjectMeta: named}, &clusterv1.Cluster{ObjectMeta: named}).Build()
+	for name, tc := range map[string]struct {
+		group, owner string
+		uid          types.UID
+		is, gone     bool
+	}{
+		"it":               {group: clusterv1.GroupVersion.String(), owner: "a", uid: "now", is: true},
+		"another version":  {group: clusterv1.GroupVersion.Group + "/v1beta1", owner: "a", uid: "now", is: true},
+		"a former one":     {group: clusterv1.GroupVersion.String(), owner: "a", uid: "then", gone: true},
+		"one that is gone": {group: clusterv1.GroupVersion.String(), owner: "b", uid: "b", gone: true},
+		"of another group": {group: otherGroup + "/v1", owner: "a", uid: "now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: tc.group, Kind: "Machine", Name: tc.owner, UID: tc.uid}, {APIVersion: tc.group, Kind: "Cluster", Name: tc.owner, UID: tc.uid},
+			}}}
+			machine, err := OwnerMachine(t.Context(), c, object)
+			if (machine != nil) != tc.is || apierrors.IsNotFound(err) != tc.gone {
+				t.Errorf("the Machine is %v: %v", machine, err)
+			}
+			cluster, err := OwnerCluster(t.Context(), c, object)
+			if (cluster != nil) != tc.is || apierrors.IsNotFound(err) != tc.gone {
+				t.Errorf("the Cluster is %v: %v", cluster, err)
+			}
+			if is := IsOwnedBy(object, MachineKind, &named); is != tc.is {
+				t.Errorf("the Machine owns it: %v", is)
+			}
+		})
 	}
 }
