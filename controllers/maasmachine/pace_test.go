@@ -688,9 +688,10 @@ func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 		if _, err := client.DeployMachine(t.Context(), record.ChangeVM.Permit(), server.SystemID, maas.DeployParams{AgentName: server.AgentName}); err != nil {
 			t.Fatal(err)
 		}
+		released := p.sent(onMachine("release"))
 		p.run(2*time.Hour, nil)
 		now := p.get("m")
-		if is := p.maas.Machines()[0]; is.Status != "Deployed" || isHandedBackIn(now) {
+		if is := p.maas.Machines()[0]; is.Status != "Deployed" || isHandedBackIn(now) || p.sent(onMachine("release")) > released {
 			t.Errorf("it is %s: %s", is.Status, conditions.GetMessage(now, infrav1.ReadyCondition))
 		}
 	})
