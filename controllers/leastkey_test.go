@@ -4,11 +4,13 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
@@ -102,6 +104,65 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	w.delete(m)
 	w.unchanged(before)
 	w.nothingForbidden()
+}
+
+// Where MAAS 3.8 has no VM host, and there are direct hosts, a VM needs what these need, before LXD has it.
+func TestNoVMIsMadeOnADirectHostWithoutTheEntitlements(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withLeastKey("3.8", rights.VMs))
+	w.setKey(plainUser)
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	before := w.maas.State()
+	w.refusedWith(w.newMachine("cp-0", true, vm), infrav1.EntitlementMissingReason, "host-a", "can_edit_global_entities", "joe")
+	w.unchanged(before)
+}
+
+// A node of a host cluster gets its bridge with a key that has just the entitlements for that. Without, a machine that has the
+// bridge is taken, and no other.
+func TestTheBridgeOfAHostWithTheLeastKey(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		uses            []rights.Use
+		one             bool // One machine has the bridge.
+		refused, chosen bool
+	}{
+		"may make it":       {uses: []rights.Use{rights.BareMetal, rights.HostBridge}},
+		"may not":           {uses: []rights.Use{rights.BareMetal}, refused: true},
+		"may not, of these": {uses: []rights.Use{rights.BareMetal}, refused: true, chosen: true},
+		"one has it":        {uses: []rights.Use{rights.BareMetal}, one: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, withLeastKey("3.8", tt.uses...))
+			metal := slices.DeleteFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool { return m.Status != "Ready" })
+			last := metal[len(metal)-1]
+			if tt.one {
+				w.makeBridge(last, "br0")
+			}
+			w.setKey(plainUser)
+			hosts := func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }
+			w.provisioned(w.newCluster(withoutDomain, external("api.example.com"), hosts))
+			spec := infrav1.MaasMachineSpec{ResourcePool: "capi"}
+			if tt.chosen {
+				spec.SystemID = metal[0].SystemID
+			}
+			m := w.newMachine("host-0", false, spec)
+			if tt.refused {
+				w.refusedWith(m, infrav1.EntitlementMissingReason, "networkBridge", "can_edit_machines", "capi", "joe")
+				if n := w.acquiredMachines(); n != 0 {
+					t.Errorf("%d machines are taken", n)
+				}
+				return
+			}
+			w.deployed(m)
+			if tt.one && m.Spec.SystemID != last.SystemID {
+				t.Errorf("it has the machine %s", m.Spec.SystemID)
+			}
+			w.nothingForbidden()
+		})
+	}
 }
 
 // What the key may not do is told before anything is taken, with the entitlement.

@@ -20,7 +20,7 @@ import (
 
 const adminKey = "admin:token:secret"
 
-// withVMHostsToCome is a MAAS of before 3.8, as fast as real LXDs can follow, whose VM hosts the test registers.
+// withVMHostsToCome is a MAAS 3.8, the last with VM hosts, as fast as real LXDs can follow, whose VM hosts the test registers.
 func withVMHostsToCome(w *world) {
 	withLXDHosts(w)
 	w.version, w.hostInterval = "3.8", readOften

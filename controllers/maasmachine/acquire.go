@@ -62,6 +62,11 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	for _, m := range rootless(l) {
 		constraints.NotHostnames = append(constraints.NotHostnames, m.Hostname)
 	}
+	without, err := r.bridgeless(ctx, l, constraints)
+	if err != nil {
+		return proceed, err
+	}
+	constraints.NotHostnames = append(constraints.NotHostnames, without...)
 	if l.MaasMachine.Spec.Storage != nil {
 		id, out, err := r.shape(ctx, l, constraints)
 		if err != nil || out.stop {

@@ -34,6 +34,9 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err != nil {
 		return proceed, err
 	}
+	if err := lxd.Forbidden(hosts); err != nil {
+		return proceed, err
+	}
 	for i := range hosts {
 		if slices.Contains(l.record.Hosts, placer.HostRef(hosts[i])) {
 			spec.MayBeOn = append(spec.MayBeOn, hosts[i])

@@ -25,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -47,20 +48,54 @@ const retired = "retired"
 // bridge gives a machine that becomes a VM host the bridge for VMs, if it has none: MAAS sets it up when it deploys the
 // machine.
 func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
-	if !isHost(l) || !deployable(l.maas) {
-		return proceed, nil
-	}
-	name := ptr.Deref(l.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig()).NetworkBridge
-	if machine.HasBridge(l.maas, name) {
+	if !deployable(l.maas) || !lacksBridge(l, l.maas) {
 		return proceed, nil
 	}
 	if ours, err := r.prove(ctx, l); err != nil || !ours {
 		return waitAtMost(report.MendRetry), err
 	}
 	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.MakeBridge(ctx, permit, l.maas, name)
+		return l.Machines.MakeBridge(ctx, permit, l.maas, bridgeName(l))
 	})
 	return waitAtMost(report.UnknownRetry), err
+}
+
+// bridgeName is the bridge for VMs on nodes of a host cluster.
+func bridgeName(l *life) string {
+	return ptr.Deref(l.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig()).NetworkBridge
+}
+
+// lacksBridge reports whether a machine that becomes a VM host lacks the bridge for VMs.
+func lacksBridge(l *life, m *maas.Machine) bool {
+	return isHost(l) && !machine.HasBridge(m, bridgeName(l))
+}
+
+// bridgeless returns the names of free machines that may not become VM hosts: they lack the bridge for VMs, and the API key's
+// user may not make it. *rights.Error: there are no others.
+func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.AllocateParams) ([]string, error) {
+	if !isHost(l) {
+		return nil, nil
+	}
+	var mayNot *rights.Error
+	if err := rights.Require(ctx, l.Inventory, bridgeField, rights.HostBridge, l.pools); !errors.As(err, &mayNot) {
+		return nil, err
+	}
+	var names []string
+	for range maxPicks {
+		picked, err := l.Machines.Pick(ctx, constraints, append(slices.Clone(constraints.NotHostnames), names...))
+		switch {
+		case errors.Is(err, maas.Conflict) && len(names) > 0:
+			return nil, mayNot
+		case errors.Is(err, maas.Conflict): // There is none at all, which the allocation says.
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case picked.Pod != nil || !lacksBridge(l, picked): // A VM that MAAS has composed is given back once it is allocated.
+			return names, nil
+		}
+		names = append(names, picked.Hostname)
+	}
+	return nil, mayNot
 }
 
 // hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: it keeps new

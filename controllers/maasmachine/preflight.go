@@ -19,6 +19,8 @@ const (
 	poolsMaxAge = 10 * time.Minute
 	// hostsMaxAge is how old the list of VM hosts may be for that.
 	hostsMaxAge = 10 * time.Minute
+	// bridgeField is the field of the MaasCluster with the bridge that a node of a host cluster needs.
+	bridgeField = "lxdConfig.networkBridge of the MaasCluster"
 )
 
 // preflight stops, before a machine is taken, at what MAAS refuses afterwards, or what Kubernetes lacks: other clusters
@@ -61,6 +63,7 @@ func mayDo(ctx context.Context, l *life) error {
 		use    rights.Use
 	}{
 		{"spec.interfaces", len(spec.Interfaces) > 0, rights.Interfaces},
+		{bridgeField, l.maas != nil && lacksBridge(l, l.maas), rights.HostBridge},
 		{"spec.storage", spec.Storage != nil, rights.Storage},
 		{"spec.staticIP", spec.StaticIP != "", rights.StaticAddresses},
 		{"spec.staticIPPoolRef", spec.StaticIPPoolRef != nil, rights.StaticAddresses},

@@ -36,17 +36,25 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	hosts, err := b.vmHosts.Hosts(ctx, spec, maxAge)
-	gone := errors.Is(err, maas.Gone)
-	if err != nil && !gone {
-		return nil, err
+	hosts, listed := b.vmHosts.Hosts(ctx, spec, maxAge)
+	gone := errors.Is(listed, maas.Gone)
+	if listed != nil && !gone {
+		return nil, listed
 	}
 	describe(hosts, objects)
-	direct := b.direct.list(ctx, objects, &spec, maxAge)
-	if gone && len(direct) == 0 {
+	entitled, err := b.direct.inventory.HasEntitlements(ctx) // Before LXDs are waited for.
+	if err != nil {
 		return nil, err
 	}
-	return append(hosts, direct...), nil
+	direct := b.direct.list(ctx, objects, &spec, maxAge)
+	hosts = append(hosts, direct...)
+	switch {
+	case gone && len(direct) == 0:
+		return nil, listed
+	case !entitled:
+		return hosts, nil
+	}
+	return hosts, markForbidden(ctx, b.direct.inventory, hosts)
 }
 
 // on returns the composer for a host.

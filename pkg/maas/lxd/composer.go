@@ -15,6 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // Composer creates and removes VMs on LXD hosts.
@@ -100,6 +101,8 @@ type Host struct {
 	// or answer MAAS.
 	CooldownUntil time.Time
 	FailedTo      string
+	// Forbidden is why the API key's user may not make VMs there; nil if he may.
+	Forbidden *rights.Error
 	// SeenAt is when the figures were requested.
 	SeenAt time.Time
 	// Object is the LXDHost of the host; nil if there is none.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // RetiringTag on a VM host keeps new VMs off it, also pinned ones.
@@ -134,6 +135,13 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	// A person has cordoned it.
 	func(h *Host, _ *VMSpec) reason {
 		return when(h.Object != nil && h.Object.Unschedulable, "unschedulable", "")
+	},
+	// MAAS would refuse the VM, and on a direct host only after LXD has it.
+	func(h *Host, _ *VMSpec) reason {
+		if h.Forbidden == nil {
+			return fits
+		}
+		return reason{"not for the API key, which lacks ", rights.Describe(h.Forbidden.Missing, h.Forbidden.Pool)}
 	},
 	// The image would not boot there.
 	func(h *Host, s *VMSpec) reason {

@@ -64,6 +64,10 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 	}
 	var with []Host
 	for _, host := range hosts {
+		if host.Forbidden != nil { // MAAS does not tell its project, and placement leaves it out.
+			with = append(with, host)
+			continue
+		}
 		project, err := s.composer.Project(ctx, host)
 		if errors.Is(err, maas.NotFound) {
 			continue // MAAS removed it a moment ago.

@@ -46,7 +46,7 @@ type route struct {
 	pattern   string
 	methods   methods
 	anonymous methods // calls without credentials; nil: none, and a wrong call gets no other error
-	vmHosts   bool    // gone from MAAS 3.8
+	vmHosts   bool    // gone from MAAS 4.0 on
 	groups    bool    // only where MAAS has groups
 	systemID  bool    // the first variable is a machine
 }

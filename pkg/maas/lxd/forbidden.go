@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+)
+
+// markForbidden marks the hosts of a MAAS with entitlements on which the API key's user may not make VMs. Up to MAAS 3.7 that
+// does not depend on the host.
+func markForbidden(ctx context.Context, asker rights.Asker, hosts []Host) error {
+	for i := range hosts {
+		host, use := &hosts[i], rights.VMs
+		if host.IsDirect() {
+			use = rights.DirectVMs
+		}
+		pool := func(context.Context) ([]maas.Ref, error) { return []maas.Ref{{ID: host.PoolID, Name: host.Pool}}, nil }
+		err := rights.Require(ctx, asker, "a VM on host "+host.Name, use, pool)
+		if err != nil && !errors.As(err, &host.Forbidden) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Forbidden returns a *rights.Error if there are hosts, and the API key's user may make VMs on none.
+func Forbidden(hosts []Host) error {
+	if len(hosts) == 0 || slices.ContainsFunc(hosts, func(h Host) bool { return h.Forbidden == nil }) {
+		return nil
+	}
+	return hosts[0].Forbidden
+}
