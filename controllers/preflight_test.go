@@ -271,3 +271,17 @@ func TestNoMachineIsTakenOfAnArchitectureWithoutTheImage(t *testing.T) {
 		t.Errorf("the machine of choice is %s", now.Status)
 	}
 }
+
+// An image that MAAS has for several architectures goes on machines of each.
+func TestAnImageForSeveralArchitecturesGoesOnMachinesOfEach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.region = strings.Replace(oneServer, "{name: ubuntu/jammy}", "{name: ubuntu/jammy}, {name: ubuntu/jammy, architecture: arm64/ga-22.04}", 1) +
+			"  - {names: [arm], architecture: arm64/generic, cores: 8, memory: 16384, disks: [100]}\n"
+	})
+	w.provisioned(w.newCluster())
+	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
+	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+	w.deployed(first)
+	w.deployed(second)
+}

@@ -554,7 +554,7 @@ type MaasMachineSpec struct {
 	NotTags []string `json:"notTags,omitempty"`
 
 	// architecture is that of a bare-metal machine, as MAAS names it: amd64, arm64, or with its subarchitecture
-	// (arm64/generic). An LXD VM has that of its host. Default: any; set it where MAAS has machines of several.
+	// (arm64/generic). An LXD VM has that of its host. Default: that of the image; any, if MAAS has the image for several.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]+(/[a-z0-9._-]+)?$')",message="architecture is one of MAAS's, for example amd64 or arm64/generic"
