@@ -122,7 +122,7 @@ func TestAKeyPairIsAnnouncedOnce(t *testing.T) {
 
 func TestAHostShowsTheNodeThatItIs(t *testing.T) {
 	t.Parallel()
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "machine"}}
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "machine", UID: "uid"}}
 	machine.Status.NodeRef.Name = "node-a"
 	owned := func(kind, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "machine", UID: "uid"}}}
