@@ -10,9 +10,13 @@ import (
 )
 
 const (
-	// rolledBackFor is how long is watched what a later version of the manager has recorded, before the next one comes.
+	// rolledBackFor is how long at least is watched what a later version of the manager has recorded, before the next one
+	// comes.
 	rolledBackFor = 40 * time.Second
 	rolledBackSee = time.Second
+	// settlesBetween is how many times a manager may wait for the effect of an earlier call before it dies: one that always
+	// dies before the time is over, waits until the record itself is too old.
+	settlesBetween = 3
 )
 
 // rollBack plays an upgrade of the manager that is taken back: the manager dies, a later version records what this
@@ -32,7 +36,8 @@ func (a *assault) rollBack(ctx context.Context, _ int) error {
 	if rolledBack.Objects() == 0 {
 		a.t.Error("a later version of the manager recorded nothing")
 	}
-	for end := time.Now().Add(rolledBackFor); time.Now().Before(end); {
+	lasts := max(rolledBackFor, settlesBetween*attack.settle)
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
 		lost, err := rolledBack.Lost(ctx)
 		if err != nil {
 			return err
