@@ -190,6 +190,10 @@ e2e: tools-test tools-providers build ## Run the suites in the sandbox, and buil
 	CAPMAAS_BUILT=1 CAPMAAS_IMAGES=full $(GO_TEST) -p $(TEST_JOBS) -count=1 -timeout 30m $(TEST_ARGS) ./e2e/... ./test/...
 	$(MAKE) conformance-capi
 
+.PHONY: real
+real: tools-test tools-node build ## Run the suites on real nodes, which takes root, LXD and mmdebstrap.
+	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 60m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real
+
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
 SEED ?=
@@ -281,6 +285,14 @@ tools-rke2 tools-k3s:
 .PHONY: tools-providers
 tools-providers:
 	@$(call build-tools,$(PROVIDER_TOOLS)) || [[ $${CAPMAAS_REQUIRE_PROVIDERS:-} != 1 ]]
+
+# What runs on real nodes, and their operating system.
+NODE_TOOLS := kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip
+
+.PHONY: tools-node
+tools-node:
+	@$(call build-tools,$(NODE_TOOLS))
+	@BIN=$(BIN) hack/tools/node/rootfs.sh
 
 .PHONY: tools-controller-gen tools-golangci-lint tools-helm
 tools-controller-gen tools-golangci-lint tools-helm:

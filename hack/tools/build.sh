@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the pinned tools and control-plane binaries with `go build`, from the
-# versions in hack/tools/go.mod and hack/tools/lint/go.mod, and the controllers of
-# bootstrap providers from those in hack/tools/providers.
+# versions in hack/tools/go.mod and hack/tools/lint/go.mod, the controllers of
+# bootstrap providers from those in hack/tools/providers, and what runs on real
+# nodes from those in hack/tools/node.
 #
-# usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers)
+# usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers and the nodes' programs)
 #
 # BIN                 where they go (default: bin/ of the repository);
-#                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own.
+#                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own,
+#                     and what runs on real nodes to $BIN/node.
 # KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead of built.
 #
 # A tool is built again only when what it is made of changed: a hash of its
@@ -28,6 +30,8 @@ control_plane="etcd kube-apiserver kubectl kube-controller-manager"
 tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
 # Each costs minutes, and only the tests of bootstrap providers use them.
 providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane"
+# A machine's operating system and its programs: some ten minutes on two cores, and only real nodes need them.
+node="kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -36,7 +40,7 @@ build_date=2026-01-01T00:00:00Z
 package_of() {
   case $1 in
   etcd) echo go.etcd.io/etcd/server/v3 ;;
-  kube-apiserver | kubectl | kube-controller-manager) echo "k8s.io/kubernetes/cmd/$1" ;;
+  kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy) echo "k8s.io/kubernetes/cmd/$1" ;;
   clusterctl) echo sigs.k8s.io/cluster-api/cmd/clusterctl ;;
   controller-gen) echo sigs.k8s.io/controller-tools/cmd/controller-gen ;;
   helm) echo helm.sh/helm/v3/cmd/helm ;;
@@ -46,8 +50,14 @@ package_of() {
   rke2-control-plane) echo github.com/rancher/cluster-api-provider-rke2/controlplane ;;
   k3s-bootstrap) echo github.com/k3s-io/cluster-api-k3s/bootstrap ;;
   k3s-control-plane) echo github.com/k3s-io/cluster-api-k3s/controlplane ;;
+  containerd | containerd-shim-runc-v2 | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
+  cni-host-local) echo github.com/containernetworking/plugins/plugins/ipam/host-local ;;
+  cni-bridge | cni-loopback) echo "github.com/containernetworking/plugins/plugins/main/${1#cni-}" ;;
+  cni-portmap) echo github.com/containernetworking/plugins/plugins/meta/portmap ;;
+  coredns) echo github.com/coredns/coredns ;;
+  kube-vip) echo github.com/kube-vip/kube-vip ;;
   *)
-    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers" >&2
+    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers $node" >&2
     return 1
     ;;
   esac
@@ -59,13 +69,19 @@ module_dir() {
   golangci-lint) echo "$here/lint" ;;
   rke2-*) echo "$here/providers/rke2" ;;
   k3s-*) echo "$here/providers/k3s" ;;
+  containerd* | ctr | cni-*) echo "$here/node/runtime" ;;
+  coredns | kube-vip) echo "$here/node/addons" ;;
   *) echo "$here" ;;
   esac
 }
 
 # path_of TOOL prints where its binary goes.
 path_of() {
-  if [[ " $control_plane " == *" $1 "* ]]; then echo "$BIN/k8s/$1"; else echo "$BIN/$1"; fi
+  case " $control_plane / $node " in
+  *" $1 "*/*) echo "$BIN/k8s/$1" ;;
+  *" $1 "*) echo "$BIN/node/$1" ;;
+  *) echo "$BIN/$1" ;;
+  esac
 }
 
 # pinned DIR MODULE prints the version that DIR's go.mod selects.
@@ -86,7 +102,7 @@ ldflags_of() {
   dir=$(module_dir "$1")
   printf -- '-s -w'
   case $1 in
-  kube-apiserver | kubectl | kube-controller-manager)
+  kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy)
     version=$(pinned "$dir" k8s.io/kubernetes)
     kubernetes_version_flags k8s.io/component-base/version "$version"
     kubernetes_version_flags k8s.io/client-go/pkg/version "$version"
@@ -98,6 +114,10 @@ ldflags_of() {
   helm)
     version=$(pinned "$dir" helm.sh/helm/v3)
     printf ' -X helm.sh/helm/v3/internal/version.version=%s' "$version"
+    ;;
+  containerd*)
+    version=$(pinned "$dir" github.com/containerd/containerd/v2)
+    printf ' -X github.com/containerd/containerd/v2/version.Version=%s' "$version"
     ;;
   golangci-lint)
     version=$(pinned "$dir" github.com/golangci/golangci-lint/v2)
@@ -187,7 +207,7 @@ main() {
   # shellcheck disable=SC2086 # a list of words
   if (($# == 0)); then set -- $tools; fi
   for tool in "$@"; do package_of "$tool" >/dev/null; done
-  mkdir -p "$BIN/k8s" "$BIN/.stamps"
+  mkdir -p "$BIN/k8s" "$BIN/node" "$BIN/.stamps"
   # Two makes in one tree take turns, and the second finds the work done.
   exec 9>"$BIN/.stamps/lock"
   if ! flock -n 9; then

@@ -12,12 +12,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
 )
 
 //go:embed region.yaml
@@ -46,23 +48,52 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if err := s.serveMAAS(); err != nil {
 		return err
 	}
-	withLXD, err := s.withLXD()
-	if err != nil {
-		return err
-	}
 	s.names = &names{Simulator: s.MAAS, outside: map[string]func() []netip.Addr{}}
-	s.guests, err = guest.Start(ctx, s.names, guest.Options{
-		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
-		BeforeKubeadm: s.options.BeforeKubeadm,
-	})
+	systems, err := s.startSystems(ctx)
 	if err != nil {
 		return err
 	}
-	if s.network, err = network.Open(s.names, s.guests); err != nil {
+	if s.network, err = network.Open(s.names, systems); err != nil {
 		return err
 	}
 	s.machines.Store(s.network)
 	return nil
+}
+
+// startSystems gives machines their operating systems, which can be dialled.
+func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
+	withLXD, err := s.withLXD()
+	if err != nil {
+		return nil, err
+	}
+	var played guest.Machines = s.names
+	if s.options.RealNodes {
+		played = noMachines{s.names}
+	}
+	s.guests, err = guest.Start(ctx, played, guest.Options{
+		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
+		BeforeKubeadm: s.options.BeforeKubeadm,
+	})
+	if err != nil || !s.options.RealNodes {
+		return s.guests, err
+	}
+	s.options.Progress("Preparing the disks of real nodes")
+	s.realNodes, err = realnode.Start(ctx, s.names, realnode.Options{
+		Logger: s.logger.WithName("realnode"), Bin: filepath.Join(s.root, "bin"), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
+		Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: netip.MustParseAddr("10.77.0.2"), // as in region.yaml
+	})
+	return s.realNodes, err
+}
+
+// noMachines is MAAS without machines: their operating systems are elsewhere.
+type noMachines struct{ *names }
+
+func (noMachines) Machine(string) (m simulator.MachineSnapshot, ok bool) { return m, false }
+
+func (noMachines) Machines() []simulator.MachineSnapshot { return nil }
+
+func (noMachines) Subscribe(func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
+	return func() {}
 }
 
 func (s *Sandbox) loadRegion() (*simulator.Region, error) {
@@ -133,3 +164,6 @@ func (s *Sandbox) stopMAAS(collect func(error)) {
 		s.MAAS.Close()
 	}
 }
+
+// NodeVersion is the version of Kubernetes that real nodes run.
+func (s *Sandbox) NodeVersion() string { return s.realNodes.Kubernetes() }

@@ -57,6 +57,9 @@ type Options struct {
 	Extensions runtimeclient.Client
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
+	// RealNodes has each machine of MAAS be a real operating system, with kubelet and kubeadm (package realnode), in
+	// place of one that is played. It takes the tools of `make tools-node`.
+	RealNodes bool
 	// BeforeKubeadm does what commands of a machine's user data would do before kubeadm, which waits for it. The context
 	// ends when the machine's power does.
 	BeforeKubeadm func(ctx context.Context, commands []string) error

@@ -34,6 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
 )
 
 // Sandbox is a started sandbox. Parts that Options.Parts excluded are nil.
@@ -72,6 +73,7 @@ type Sandbox struct {
 	maasServer   *http.Server
 	names        *names
 	guests       *guest.Guests
+	realNodes    *realnode.Nodes // or nil
 	network      *network.Network
 	machines     atomic.Pointer[network.Network] // network, once it is there
 
@@ -223,6 +225,9 @@ func (s *Sandbox) stop() error {
 func (s *Sandbox) stopMachines(collect func(error)) {
 	if s.network != nil {
 		collect(s.network.Close())
+	}
+	if s.realNodes != nil {
+		collect(s.realNodes.Stop())
 	}
 	if s.guests != nil {
 		collect(s.guests.Stop())

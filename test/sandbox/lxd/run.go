@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/netns"
 )
 
 // Run runs a program on the node, such as ip, and waits for it.
@@ -24,6 +26,17 @@ func (d *Daemon) Run(ctx context.Context, program string, args ...string) error 
 		return fmt.Errorf("running %s %q on the node: %w: %s", program, args, err, out)
 	}
 	return nil
+}
+
+// ListenPacket listens in the node's network, for as long as that is there.
+func (d *Daemon) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
+	d.mu.Lock()
+	n := d.node
+	d.mu.Unlock()
+	if n == nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
+	}
+	return netns.ListenPacket(ctx, n.network, network, address)
 }
 
 // Interface is an interface that a CNI plugin makes on a node.

@@ -76,6 +76,17 @@ func Listen(ctx context.Context, namespace *os.File, network, address string) (n
 	})
 }
 
+// ListenPacket does so for packets.
+func ListenPacket(ctx context.Context, namespace *os.File, network, address string) (net.PacketConn, error) {
+	return do(func() (net.PacketConn, error) {
+		if err := Enter(namespace); err != nil {
+			return nil, &net.OpError{Op: "listen", Net: network, Err: err}
+		}
+		var config net.ListenConfig
+		return config.ListenPacket(ctx, network, address)
+	})
+}
+
 // do calls f on a thread that is not given back: it ends with its goroutine instead of doing others' work in the wrong
 // namespace.
 func do[T any](f func() (T, error)) (T, error) {

@@ -26,3 +26,8 @@ func Dial(context.Context, *os.File, string, string) (net.Conn, error) {
 func Listen(context.Context, *os.File, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported
 }
+
+// ListenPacket fails.
+func ListenPacket(context.Context, *os.File, string, string) (net.PacketConn, error) {
+	return nil, errors.ErrUnsupported
+}

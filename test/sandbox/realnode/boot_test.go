@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package realnode
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// region is a MAAS of one machine.
+type region struct {
+	mutex   sync.Mutex
+	machine simulator.MachineSnapshot
+	changed func(simulator.MachineSnapshot, simulator.Change)
+}
+
+func (r *region) Machine(id string) (simulator.MachineSnapshot, bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.machine, id == r.machine.SystemID
+}
+
+func (r *region) Machines() []simulator.MachineSnapshot {
+	m, _ := r.Machine("")
+	return []simulator.MachineSnapshot{m}
+}
+
+func (r *region) Subscribe(changed func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
+	r.changed = changed
+	return func() {}
+}
+
+func (r *region) Lookup(host string) []netip.Addr {
+	if host == machine.FQDN {
+		return []netip.Addr{netip.MustParseAddr("10.77.0.5")}
+	}
+	return nil
+}
+
+func (r *region) change(what func(*simulator.MachineSnapshot)) {
+	r.mutex.Lock()
+	what(&r.machine)
+	m := r.machine
+	r.mutex.Unlock()
+	r.changed(m, simulator.Change{})
+}
+
+// A machine boots what MAAS wrote to its disk, keeps it while its power is off, and loses it when it is released. The
+// settings of this machine's kernel stay as they are.
+func TestLifeOfAMachine(t *testing.T) {
+	if os.Getenv("CAPMAAS_REAL_NODES") != "1" {
+		t.Skip("CAPMAAS_REAL_NODES is not 1 (`make real` sets it, and builds what real nodes need)")
+	}
+	tunables := func() (values []string) {
+		for name := range kubeletTunables {
+			value, err := os.ReadFile(filepath.Join("/proc/sys", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, name+" = "+strings.TrimSpace(string(value)))
+		}
+		slices.Sort(values)
+		return values
+	}
+	before := tunables()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	bin, err := filepath.Abs("../../../bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maas := &region{machine: machine}
+	maas.machine.UserData = []byte("## template: jinja\n#cloud-config\nruncmd:\n- echo '{{ ds.meta_data.instance_id }}' >>/root/boots\n- getent ahostsv4 {{ local_hostname }} >/root/address\n")
+	nodes, err := Start(ctx, maas, Options{
+		Logger: testr.New(t), Bin: bin, Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: dnsAddress,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := nodes.Stop(); err != nil {
+			t.Error(err)
+		}
+		if after := tunables(); !slices.Equal(before, after) {
+			t.Errorf("the kernel's settings were %v, and are %v", before, after)
+		}
+	}()
+	name := "node-" + machine.SystemID
+	eventually := func(what, script, want string) {
+		t.Helper()
+		said := ""
+		for pause(ctx) {
+			out, err := nodes.containers.run(ctx, name, script)
+			if err == nil && strings.TrimSpace(string(out)) == want {
+				return
+			}
+			said = string(out)
+			if err != nil {
+				said = err.Error()
+			}
+		}
+		t.Fatalf("%s: %s", what, said)
+	}
+	maas.change(func(m *simulator.MachineSnapshot) { m.Running = true })
+	eventually("cloud-init runs the user data", "cat /root/boots", machine.SystemID)
+	eventually("the machine has its own name from MAAS", "awk 'NR == 1 {print $1}' /root/address", "10.77.0.5")
+	eventually("kubelet's settings are there", "cat /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic | tr '\\n' ' '", "1 10")
+	maas.change(func(m *simulator.MachineSnapshot) { m.Running = false })
+	for pause(ctx) {
+		if state, _, err := nodes.containers.GetInstanceState(name); err == nil && state.Status == "Stopped" {
+			break
+		}
+	}
+	maas.change(func(m *simulator.MachineSnapshot) { m.Running = true })
+	eventually("the disk stays", "cat /root/boots", machine.SystemID)
+	maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData = "Releasing", false, nil })
+	for pause(ctx) {
+		if _, _, err := nodes.containers.GetInstanceState(name); err != nil {
+			return
+		}
+	}
+	t.Fatal("the disk is not wiped")
+}
+
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Second):
+		return true
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package realnode
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/go-logr/logr"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// hardware is a machine's container, which one goroutine looks after.
+type hardware struct {
+	nodes  *Nodes
+	name   string
+	logger logr.Logger
+	// written is whether the disk has an operating system, and on whether the power is.
+	written, on bool
+}
+
+// apply makes the container what the machine is.
+func (h *hardware) apply(ctx context.Context, m simulator.MachineSnapshot, system bool) error {
+	if h.written && !system {
+		return h.timed("The disk is wiped", m, func() error { return h.wipe(ctx) })
+	}
+	if !h.written && system {
+		if err := h.timed("The disk is written", m, func() error { return h.install(ctx, m) }); err != nil {
+			return errors.Join(err, h.wipe(ctx))
+		}
+	}
+	if !h.written || h.on == m.Running {
+		return nil
+	}
+	say := "Power off"
+	if m.Running {
+		say = "Power on"
+	}
+	return h.timed(say, m, func() error {
+		if err := h.nodes.containers.power(ctx, h.name, m.Running); err != nil {
+			return err
+		}
+		h.on = m.Running
+		return nil
+	})
+}
+
+// timed does something, and logs how long it took.
+func (h *hardware) timed(what string, m simulator.MachineSnapshot, do func() error) error {
+	began := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	h.logger.Info(what, "machine", m.Hostname, "image", m.Image, "took", time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// install writes the image to the disk, with what MAAS's installer leaves for cloud-init.
+func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) error {
+	if err := h.nodes.disk.boots(m.Image); err != nil {
+		return err
+	}
+	seeds, err := seed(m, h.nodes.options.DNS)
+	if err != nil {
+		return err
+	}
+	source := api.InstanceSource{Type: "copy", Source: prepared}
+	if err := h.nodes.containers.create(ctx, h.name, source, h.nodes.config, cards(m, bridge)); err != nil {
+		return err
+	}
+	if err := h.nodes.containers.makeDir(h.name, seedDir); err != nil {
+		return err
+	}
+	for file, content := range seeds {
+		if err := h.nodes.containers.write(h.name, seedDir+"/"+file, content); err != nil {
+			return err
+		}
+	}
+	h.written, h.on = true, false
+	return nil
+}
+
+func (h *hardware) wipe(ctx context.Context) error {
+	if err := h.nodes.containers.remove(ctx, h.name); err != nil {
+		return err
+	}
+	h.written, h.on = false, false
+	return nil
+}
+
+// discard takes the machine away.
+func (h *hardware) discard(ctx context.Context) {
+	if !h.written {
+		return
+	}
+	if err := h.wipe(ctx); err != nil {
+		h.logger.Error(err, "Taking a machine away")
+	}
+}
