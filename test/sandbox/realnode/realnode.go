@@ -26,6 +26,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
@@ -42,14 +43,6 @@ const (
 //go:embed podnetwork.yaml
 var PodNetwork []byte
 
-// Machines returns MAAS's machines, and the addresses of names.
-type Machines interface {
-	Machine(systemID string) (simulator.MachineSnapshot, bool)
-	Machines() []simulator.MachineSnapshot
-	Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func())
-	Lookup(host string) []netip.Addr
-}
-
 // Options are where nodes live.
 type Options struct {
 	Logger logr.Logger
@@ -64,7 +57,7 @@ type Options struct {
 
 // Nodes are the operating systems of all machines.
 type Nodes struct {
-	machines    Machines
+	machines    guest.Machines
 	options     Options
 	daemon      *lxd.Daemon
 	work        string
@@ -82,7 +75,7 @@ type Nodes struct {
 
 // Start gives machines an operating system, now and whenever one is deployed. It prepares their disks first, which
 // takes a minute.
-func Start(ctx context.Context, machines Machines, options Options) (*Nodes, error) {
+func Start(ctx context.Context, machines guest.Machines, options Options) (*Nodes, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &Nodes{machines: machines, options: options, cancel: cancel, unsubscribe: func() {}, kicks: map[string]chan struct{}{}}
 	if err := n.start(ctx, running); err != nil {
@@ -138,11 +131,11 @@ func (n *Nodes) startDNS(ctx context.Context) error {
 
 func (n *Nodes) prepare(ctx context.Context) error {
 	began := time.Now()
-	op := n.containers.CreateStoragePool(api.StoragePoolsPost{
+	err := n.containers.CreateStoragePool(api.StoragePoolsPost{
 		Name: pool, Driver: "btrfs", StoragePoolPut: api.StoragePoolPut{Config: map[string]string{"size": poolSize}},
 	})
-	if op != nil {
-		return fmt.Errorf("making the pool of machines' disks: %w", op)
+	if err != nil {
+		return fmt.Errorf("making the pool of machines' disks: %w", err)
 	}
 	tunables := filepath.Join(n.work, "tunables")
 	if err := os.Mkdir(tunables, 0o755); err != nil {
@@ -154,7 +147,6 @@ func (n *Nodes) prepare(ctx context.Context) error {
 		}
 	}
 	n.config = settings(tunables)
-	var err error
 	if n.disk, err = newDisk(ctx, n.containers, n.options.Bin, n.work); err != nil {
 		return err
 	}
