@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 )
 
 // secretsPage is how many Secrets one call lists. There may be many thousands.
@@ -44,6 +45,7 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "credentialssecret")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("credentialssecret").
@@ -51,7 +53,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), needsItOrNamesItNoMore).
 		WatchesRawSource(source.Func(r.enqueueHeld)).
 		WithOptions(options).
-		Complete(ctx, r)
+		Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of Secrets with credentials: %w", err)
 	}

@@ -30,6 +30,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -66,6 +67,7 @@ var all = []reconcile.Request{{}}
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	options.MaxConcurrentReconciles = 1
+	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "evacuation")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("evacuation").
@@ -75,7 +77,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
 		WithOptions(options).
-		Complete(ctx, r)
+		Complete(ctx, limited)
 	if err != nil {
 		return fmt.Errorf("setting up the evacuation controller: %w", err)
 	}

@@ -39,11 +39,11 @@ type owner struct {
 	machines []*clusterv1.Machine
 	// One of these is set.
 	controlPlane *controlPlane
-	workers      *workers
+	workers      *rollouts
 }
 
-// workers is what a MachineDeployment, or a MachineSet without one, says of its rollouts.
-type workers struct {
+// rollouts is what a MachineDeployment, or a MachineSet without one, says of its rollouts.
+type rollouts struct {
 	maxUnavailable int
 	rollingOut     bool
 }

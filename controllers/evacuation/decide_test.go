@@ -70,7 +70,7 @@ func newControlPlane(machines ...string) *vm {
 }
 
 func newWorkers(maxUnavailable int, machines ...string) *vm {
-	return newVM(&owner{kind: "MachineDeployment", name: "md", workers: &workers{maxUnavailable: maxUnavailable}}, machines...)
+	return newVM(&owner{kind: "MachineDeployment", name: "md", workers: &rollouts{maxUnavailable: maxUnavailable}}, machines...)
 }
 
 // with changes a VM.

@@ -191,7 +191,7 @@ func (r *Reconciler) workersOf(
 	if !clusters.IsOwner(ref, clusters.MachineSetKind, set) {
 		return nil, nil, nil // It is another one by now.
 	}
-	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &workers{}}
+	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &rollouts{}}
 	if annotations.HasPaused(set) {
 		o.paused = "its MachineSet"
 	}

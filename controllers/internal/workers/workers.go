@@ -38,6 +38,7 @@ var errCrowded = errors.New("too many others wait for the same server")
 func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconciler {
 	all := &pool{workers: make(chan struct{}, max(options.MaxConcurrentReconciles, 1)), free: maxWaiting, waiting: map[guard.Server]int{}}
 	options.MaxConcurrentReconciles = cap(all.workers) + maxWaiting
+	options.NewQueue = newQueue(options.MaxConcurrentReconciles)
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		select {
 		case all.workers <- struct{}{}:
