@@ -8,12 +8,13 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 var (
@@ -21,33 +22,30 @@ var (
 	named    = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
 )
 
-// A promise whose test was renamed or removed is none.
-func TestTheTestsThatDocumentsNameExist(t *testing.T) {
+// testsOf are the names of all tests of the repository.
+func testsOf(t *testing.T) map[string]bool {
+	t.Helper()
 	tests := map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		source, err := os.ReadFile(path)
-		for _, found := range declared.FindAllStringSubmatch(string(source), -1) {
+		for _, found := range declared.FindAllStringSubmatch(read(t, path), -1) {
 			tests[found[1]] = true
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := 0
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+	return tests
+}
+
+// What is tested by a test that was renamed or removed is not.
+func TestTheTestsThatDocumentsNameExist(t *testing.T) {
+	tests, names := testsOf(t), 0
+	for _, document := range documents(t) {
+		for _, found := range named.FindAllStringSubmatch(read(t, document), -1) {
 			names++
 			if !tests[found[1]] {
 				t.Errorf("%s names %s, which does not exist", document, found[1])
@@ -56,6 +54,31 @@ func TestTheTestsThatDocumentsNameExist(t *testing.T) {
 	}
 	if names == 0 {
 		t.Error("no document names a test: the pattern is wrong")
+	}
+}
+
+// A promise without a test is none.
+func TestEveryPromiseIsAttacked(t *testing.T) {
+	attacks := map[string][]string{}
+	if err := yaml.UnmarshalStrict([]byte(read(t, "promises.yaml")), &attacks); err != nil {
+		t.Fatal(err)
+	}
+	tests := testsOf(t)
+	promises, _, _ := strings.Cut(read(t, "reliability.md"), "\n## What is not promised")
+	for _, found := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(promises, -1) {
+		promise := slugOf(found[1])
+		if len(attacks[promise]) == 0 {
+			t.Errorf("promises.yaml names no test that attacks %q", promise)
+		}
+		for _, test := range attacks[promise] {
+			if !tests[test] {
+				t.Errorf("promises.yaml: %s names %s, which does not exist", promise, test)
+			}
+		}
+		delete(attacks, promise)
+	}
+	for promise := range attacks {
+		t.Errorf("promises.yaml: reliability.md does not promise %q", promise)
 	}
 }
 

@@ -70,11 +70,11 @@ func slugOf(title string) string {
 
 func TestSlugOf(t *testing.T) {
 	for title, want := range map[string]string{
-		"A static address":                            "a-static-address",
-		"Zones: `status.failureDomains`":              "zones-statusfailuredomains",
-		"Hosts: which of those that are left":         "hosts-which-of-those-that-are-left",
-		"The machine's console and logs":              "the-machines-console-and-logs",
-		"Of [lxd-hosts](lxd-hosts.md) -- and `x_y.z`": "of-lxd-hosts----and-x_yz",
+		"A static address":                                "a-static-address",
+		"Zones: `status.failureDomains`":                  "zones-statusfailuredomains",
+		"Hosts: which of those that are left":             "hosts-which-of-those-that-are-left",
+		"The machine's console and logs":                  "the-machines-console-and-logs",
+		"Of [lxd-hosts](host-clusters.md) -- and `x_y.z`": "of-lxd-hosts----and-x_yz",
 	} {
 		if got := slugOf(title); got != want {
 			t.Errorf("slugOf(%q) = %q, want %q", title, got, want)
