@@ -346,7 +346,7 @@ func (p program) flagsOf(t *testing.T, subcommands []string) (map[string]bool, b
 
 // subcommands of programs, where there are any: how many of the words behind the program's name.
 var depths = map[string]map[string]int{
-	"capmaasctl": {"check": 2, "host": 2, "image": 2, "machines": 2, "orphans": 1, "plan": 2, "convert": 1},
+	"capmaasctl": {"check": 2, "host": 2, "image": 2, "machines": 2, "orphans": 1, "plan": 2, "convert": 1, "completion": 2},
 	"clusterctl": {"config": 2, "generate": 2, "describe": 2, "get": 2, "init": 1, "move": 1, "delete": 1, "upgrade": 2},
 	"helm":       {"install": 1, "upgrade": 1, "test": 1, "rollback": 1, "uninstall": 1, "template": 1, "push": 1, "package": 1, "get": 2, "lint": 1},
 	"kubectl":    {"rollout": 2, "auth": 2, "config": 2},
@@ -430,13 +430,11 @@ func checkFlags(t *testing.T, all map[string]program) {
 		for sub := range depths[name] {
 			lists = append(lists, []string{sub})
 		}
-		for _, check := range []string{"lxd", "vm-host", "maas"} {
-			if name == "capmaasctl" {
-				lists = append(lists, []string{"check", check})
+		if name == "capmaasctl" { // Its overview has them all.
+			text, _ := p.help(t)
+			for _, found := range regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z-]+)?) `).FindAllStringSubmatch(text, -1) {
+				lists = append(lists, strings.Fields(found[1]))
 			}
-		}
-		if name == "capmaasctl" {
-			lists = append(lists, []string{"image", "upload"}, []string{"image", "check"})
 		}
 		if name == "clusterctl" {
 			lists = append(lists, []string{"generate", "cluster"}, []string{"describe", "cluster"}, []string{"generate", "provider"})

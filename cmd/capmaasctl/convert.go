@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -17,10 +18,21 @@ import (
 // standard is the name of standard input and standard output where a file can be given.
 const standard = "-"
 
-func (o *options) addConvertFlags(fs *pflag.FlagSet) {
-	fs.StringArrayVarP(&o.manifests, "filename", "f", []string{standard}, "YAML file to read; - is the standard input. It can be given several times.")
-	fs.StringVarP(&o.converted, "output", "o", standard, "File to write; - is the standard output. It may be one that is read.")
-	fs.BoolVar(&o.allowLoss, "allow-loss", false, "Leave out what has no equivalent, and write the rest.")
+func convertCommand() command {
+	return command{
+		use: "convert", short: "Turn manifests for Spectro Cloud's provider into manifests for this one",
+		long: `It converts MaasClusters, MaasMachines and MaasMachineTemplates. All else in the files stays byte for byte. What has no
+equivalent is reported on standard error; then nothing is written without --allow-loss.`,
+		example: `convert -f my-cluster.yaml --output-file my-cluster-new.yaml
+convert <my-cluster.yaml >my-cluster-new.yaml`,
+		flags: func(o *options, fs *pflag.FlagSet) {
+			o.addManifestsFlag(fs, standard)
+			fs.StringVar(&o.converted, "output-file", standard, "File to write; - is the standard output. It may be one that is read.")
+			fs.BoolVar(&o.allowLoss, "allow-loss", false, "Leave out what has no equivalent, and write the rest.")
+		},
+		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string { return o.completeConvert() },
+		act:      convertManifests,
+	}
 }
 
 func (o *options) completeConvert() []string {
@@ -28,19 +40,19 @@ func (o *options) completeConvert() []string {
 	for i, name := range o.manifests {
 		switch {
 		case name == "":
-			problems = append(problems, "--filename: it is empty")
+			problems = append(problems, "--filename: it is empty: name a file, or -")
 		case slices.Contains(o.manifests[:i], name):
 			problems = append(problems, fmt.Sprintf("--filename: %q is given twice", name))
 		}
 	}
 	if o.converted == "" {
-		problems = append(problems, "--output: it is empty")
+		problems = append(problems, "--output-file: it is empty: name a file, or leave it out")
 	}
 	return problems
 }
 
 // convertManifests writes all or nothing: the output is meant for kubectl apply.
-func convertManifests(o options, s surroundings) int {
+func convertManifests(_ context.Context, o options, s surroundings) int {
 	var output bytes.Buffer
 	count := map[convert.Severity]int{}
 	for _, name := range o.manifests {

@@ -37,7 +37,7 @@ func TestConvertReadsStandardInputAndFiles(t *testing.T) {
 		want  string
 	}{
 		"standard input":         {oldCluster, nil, newCluster},
-		"standard input by name": {oldCluster, []string{"-f", "-", "-o", "-"}, newCluster},
+		"standard input by name": {oldCluster, []string{"-f", "-", "--output-file", "-"}, newCluster},
 		"a file":                 {"", []string{"--filename", first}, newCluster},
 		"several files":          {"---\n" + other, []string{"-f", second, "-f", first, "-f", "-"}, other + "---\n" + newCluster + "---\n" + other},
 		"nothing":                {"", nil, ""},
@@ -53,7 +53,7 @@ func TestConvertReadsStandardInputAndFiles(t *testing.T) {
 
 func TestConvertWritesAFileThatItReads(t *testing.T) {
 	path := write(t, "manifests.yaml", oldCluster)
-	if got := convertWith(t, "", "-f", path, "-o", path); got.code != exitOK || got.stdout != "" {
+	if got := convertWith(t, "", "-f", path, "--output-file", path); got.code != exitOK || got.stdout != "" {
 		t.Errorf("exit code %d, output %q: %s", got.code, got.stdout, got.err)
 	}
 	content, err := os.ReadFile(path)
@@ -80,7 +80,7 @@ func TestConvertWritesAllOrNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "out.yaml")
-			got := convertWith(t, tc.stdin, append(tc.args, "-o", path)...)
+			got := convertWith(t, tc.stdin, append(tc.args, "--output-file", path)...)
 			if got.code != tc.code || got.stdout != "" {
 				t.Errorf("exit code %d, want %d; output %q", got.code, tc.code, got.stdout)
 			}
@@ -95,7 +95,7 @@ func TestConvertWritesAllOrNothing(t *testing.T) {
 }
 
 func TestConvertFailsWhereItCantWrite(t *testing.T) {
-	got := convertWith(t, oldCluster, "-o", filepath.Join(t.TempDir(), "none", "out.yaml"))
+	got := convertWith(t, oldCluster, "--output-file", filepath.Join(t.TempDir(), "none", "out.yaml"))
 	if got.code != exitFailed || got.stdout != "" {
 		t.Errorf("exit code %d, output %q", got.code, got.stdout)
 	}
@@ -105,7 +105,7 @@ func TestConvertsUsage(t *testing.T) {
 	for name, args := range map[string][]string{
 		"an argument without a flag": {"x.yaml"},
 		"a file without a name":      {"-f", ""},
-		"no file to write to":        {"-o", ""},
+		"no file to write to":        {"--output-file", ""},
 		"standard input, twice":      {"-f", "-", "-f", "-"},
 		"a flag of the others":       {"--timeout", "1m"},
 	} {

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -25,16 +25,36 @@ type lxdHosts struct {
 	key    client.ObjectKey
 }
 
+// hostCommand is one of the commands that change an LXDHost.
+func hostCommand(c command) command {
+	c.use += " NAME"
+	c.needsCluster, c.inNamespace = true, true
+	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
+		if fs.NArg() != 1 {
+			return nil // which is said already
+		}
+		return o.nameIn("NAME", fs.Arg(0))
+	}
+	return c
+}
+
+func cordonCommand() command {
+	return hostCommand(command{
+		use: "cordon", short: "Keep new VMs off an LXDHost; those that run there stay",
+		long: "It sets spec.unschedulable.", example: "host cordon lxd-a --namespace=capmaas-system", act: cordonHost,
+	})
+}
+
+func uncordonCommand() command {
+	return hostCommand(command{
+		use: "uncordon", short: "Let VMs be placed on an LXDHost again, and stop emptying it",
+		long: "It unsets spec.unschedulable and spec.evacuate.", example: "host uncordon lxd-a --namespace=capmaas-system", act: uncordonHost,
+	})
+}
+
 func openHost(o options) (*lxdHosts, error) {
-	scheme := runtime.NewScheme()
-	if err := infrav1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	c, err := client.New(o.kubernetes, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("reaching the management cluster: %w", err)
-	}
-	return &lxdHosts{c, client.ObjectKey{Namespace: o.namespace, Name: o.object}}, nil
+	c, err := kubernetesClient(o)
+	return &lxdHosts{c, o.subject}, err
 }
 
 // title names the host as kubectl does.

@@ -20,6 +20,18 @@ import (
 // drainPoll is the time between two looks at the host.
 const drainPoll = time.Second
 
+func drainCommand() command {
+	return hostCommand(command{
+		use: "drain", short: "Empty an LXDHost: have the Machines of its VMs replaced, and wait",
+		long: `It sets spec.unschedulable and spec.evacuate, and waits until no VM is left: the manager has the Machines there replaced,
+never two of one control plane at a time. An interrupt, or the end of --timeout, ends only the waiting. It needs the
+chart's value evacuation.enabled.`,
+		example: `host drain lxd-a --namespace=capmaas-system
+host drain lxd-a --namespace=capmaas-system --timeout=2h`,
+		hasTimeout: true, byDefault: func(o *options) { o.timeout = 0 }, act: drainHost,
+	})
+}
+
 func drainHost(ctx context.Context, o options, s surroundings) int {
 	h, err := openHost(o)
 	if err != nil {
@@ -30,11 +42,6 @@ func drainHost(ctx context.Context, o options, s surroundings) int {
 	}
 	if _, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true }); err != nil {
 		return s.end(err)
-	}
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("there are VMs left after %s", o.timeout))
-		defer cancel()
 	}
 	err = h.awaitEmpty(ctx, s)
 	switch {

@@ -150,9 +150,9 @@ func TestHosts(t *testing.T) {
 			"no such host":      {[]string{"cordon", "lxd-b"}, exitFailed, "Error from server (NotFound)"},
 			"another namespace": {[]string{"uncordon", "lxd-a", "--namespace", "elsewhere"}, exitFailed, "Error from server (NotFound)"},
 			"no drain of it":    {[]string{"drain", "lxd-b"}, exitFailed, "Error from server (NotFound)"},
-			"no name":           {[]string{"cordon"}, exitUsage, "name"},
+			"no name":           {[]string{"cordon"}, exitUsage, "NAME"},
 			"two names":         {[]string{"cordon", "lxd-a", "lxd-b"}, exitUsage, "argument"},
-			"no good name":      {[]string{"cordon", "default/lxd-a"}, exitUsage, "default/lxd-a"},
+			"no good name":      {[]string{"cordon", "a/default/lxd-a"}, exitUsage, "a/default/lxd-a"},
 			"no such context":   {[]string{"cordon", "lxd-a", "--context", "none"}, exitUsage, "kubeconfig"},
 			"no timeout":        {[]string{"drain", "lxd-a", "--timeout", "-1s"}, exitUsage, "--timeout"},
 		} {

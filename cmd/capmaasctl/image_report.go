@@ -9,8 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
@@ -38,9 +38,45 @@ type imageReport struct {
 	Command string     `json:"command"`
 	OK      bool       `json:"ok"`
 	Images  []imageRow `json:"images"`
-	Problem string     `json:"problem,omitempty"`
-	Remedy  string     `json:"remedy,omitempty"`
-	Summary string     `json:"summary"`
+	trouble
+	Summary string `json:"summary"`
+}
+
+func listImagesCommand() command {
+	return command{
+		use: "list", short: "List MAAS's images, and how many machines each is deployed on",
+		long:    "It also says whether MAAS has all of each. Machines are those that the user of the API key may see.",
+		example: "image list\nimage list -o yaml", needsMAAS: true, hasTimeout: true, find: listImages,
+	}
+}
+
+func checkImageCommand() command {
+	return command{
+		use: "check [NAME]", short: "Check whether machines can be deployed with an image",
+		long: `MAAS has to have it, all of it, and for their architecture. With --cluster it checks the images that a cluster's new machines
+get, in that cluster's MAAS. It changes nothing.`,
+		example:   "image check custom/u-2404-k8s-1.35.0 --architecture=arm64\nimage check --cluster=default/my-cluster",
+		needsMAAS: true, inNamespace: true, hasTimeout: true,
+		flags: func(o *options, fs *pflag.FlagSet) {
+			o.addArchitectureFlag(fs)
+			fs.StringVar(&o.image.cluster, "cluster", "", "NAME or NAMESPACE/NAME of a Cluster, whose images are checked instead.")
+		},
+		complete: (*options).completeImageCheck,
+		find:     checkImages,
+	}
+}
+
+func (o *options) completeImageCheck(flags *pflag.FlagSet, _ surroundings) []string {
+	o.object = flags.Arg(0)
+	switch {
+	case (o.object == "") == (o.image.cluster == ""):
+		return []string{"give the NAME of an image, or --cluster"}
+	case o.image.cluster != "" && o.image.architecture != "":
+		return []string{"--architecture is for NAME: those of a cluster are known"}
+	case o.image.cluster != "":
+		return o.nameIn("--cluster", o.image.cluster)
+	}
+	return nil
 }
 
 func listImages(ctx context.Context, o options, _ surroundings) result {
@@ -98,25 +134,17 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 
 func (r *imageReport) good() bool { return r.OK }
 
-func (r *imageReport) json(w io.Writer) error { return writeJSON(w, r) }
-
 func (r *imageReport) text(w io.Writer) error {
 	if len(r.Images) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NAME\tARCHITECTURE\tUPLOADED\tSIZE\tCOMPLETE\tMACHINES")
+		var lines [][]any
 		for _, row := range r.Images {
-			fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%t\t%d\n", row.Name, row.Architecture, row.Uploaded, bytesOf(row.Size), row.Complete, row.Machines)
+			lines = append(lines, []any{row.Name, row.Architecture, row.Uploaded, bytesOf(row.Size), row.Complete, row.Machines})
 		}
-		if err := table.Flush(); err != nil {
+		if err := table(w, "NAME,ARCHITECTURE,UPLOADED,SIZE,COMPLETE,MACHINES", lines); err != nil {
 			return err
 		}
 	}
-	if r.Problem != "" {
-		fmt.Fprintln(w, r.Problem)
-		if r.Remedy != "" {
-			fmt.Fprintf(w, "  -> %s\n", r.Remedy)
-		}
-	}
+	r.trouble.text(w)
 	_, err := fmt.Fprintln(w, r.Summary)
 	return err
 }

@@ -140,7 +140,7 @@ func TestImageUploadIsRefused(t *testing.T) {
 		said string
 	}{
 		"no right":        {plainKey, []string{path, "--name=u"}, exitFailed, "administrator"},
-		"no file":         {adminKey, []string{path + ".tgz", "--name=u"}, exitFailed, "no such file"},
+		"no file":         {adminKey, []string{path + ".tgz", "--name=u"}, exitUsage, "no such file"},
 		"a directory":     {adminKey, []string{b.dir, "--name=u", "--file-type=tgz"}, exitFailed, "no file"},
 		"an empty file":   {adminKey, []string{empty, "--name=u"}, exitFailed, "empty"},
 		"a reserved name": {adminKey, []string{path, "--name=ubuntu"}, exitFailed, "reserved"},
@@ -204,7 +204,7 @@ func TestImageCheck(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	for _, args := range [][]string{{}, {"a", "b"}, {"a", "--cluster=b"}, {"--cluster=b", "--architecture=amd64"}, {"a", "-o=yaml"}} {
+	for _, args := range [][]string{{}, {"a", "b"}, {"a", "--cluster=b"}, {"--cluster=b", "--architecture=amd64"}, {"a", "-o=xml"}} {
 		if got := b.ctl(plainKey, append([]string{"check"}, args...)...); got.code != exitUsage || got.stdout != "" {
 			t.Errorf("%v: %+v", args, got)
 		}

@@ -14,6 +14,9 @@ import (
 // maxFile bounds the size of a key or a CA bundle, in bytes.
 const maxFile = 1 << 20
 
+// errNoKey means that no key is given.
+var errNoKey = errors.New("the API key is missing: give --maas-api-key-file, set MAAS_API_KEY, or name the management cluster in --kubeconfig")
+
 // key returns the API key from the command line, the file, or the environment. Errors contain no part of it.
 func (o *options) key(onCommandLine bool, s surroundings) (string, error) {
 	var text []byte
@@ -37,7 +40,7 @@ func (o *options) key(onCommandLine bool, s surroundings) (string, error) {
 	}
 	key := strings.TrimSpace(string(text))
 	if key == "" {
-		return "", errors.New("the API key is missing: give --maas-api-key-file, or set MAAS_API_KEY")
+		return "", errNoKey
 	}
 	return key, nil
 }

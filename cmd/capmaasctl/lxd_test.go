@@ -206,7 +206,7 @@ func TestARealNodeBecomesAVMHost(t *testing.T) {
 	apply := append(slices.Clone(args), "--apply", "--socket="+node.daemon.Socket())
 
 	checkStates(t, look(append(args, "--zone=zone-a")...), map[string]state{"vm-host": stateMissing})
-	created := look(append(apply, "--zone=zone-a", "--name=node1")...)
+	created := look(append(apply, "--zone=zone-a", "--vm-host-name=node1")...)
 	checkStates(t, created, map[string]state{"trust": stateChanged, "vm-host": stateChanged})
 	checkStates(t, look(append(args, "--zone=zone-a")...), nil)
 
@@ -228,7 +228,7 @@ func TestARealNodeBecomesAVMHost(t *testing.T) {
 	// At another address it is known by the certificate that this LXD trusts.
 	power := node.onlyHost(t, b)
 	b.reachAt(t, "127.0.0.1:1")
-	checkStates(t, look(append(apply, "--zone=zone-b", "--name=node1")...), map[string]state{"vm-host": stateChanged})
+	checkStates(t, look(append(apply, "--zone=zone-b", "--vm-host-name=node1")...), map[string]state{"vm-host": stateChanged})
 	if diff := cmp.Diff(power, node.onlyHost(t, b)); diff != "" {
 		t.Errorf("MAAS reaches it in another way than before: %s", diff)
 	}
@@ -291,7 +291,7 @@ func TestANamesakeAtAnotherAddressIsLeftAlone(t *testing.T) {
 	}
 	b.register(t, strings.ToLower(name), "127.0.0.1:1")
 	before := node.state(t)
-	for _, args := range [][]string{nil, {"--name=" + strings.ToLower(name)}} {
+	for _, args := range [][]string{nil, {"--vm-host-name=" + strings.ToLower(name)}} {
 		args = append([]string{"vm-host", "--node-ip=10.0.2.15", "--apply", "--socket=" + node.daemon.Socket()}, args...)
 		result, _ := b.ask(t, adminKey, args...)
 		checkStates(t, result, map[string]state{"vm-host": stateFailed})

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,30 +16,51 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-func (o *options) addMachineFlags(fs *pflag.FlagSet, c command) {
-	o.addMAASFlags(fs)
-	if c.name == "machines quarantine" {
-		fs.DurationVar(&o.lasts, "for", 0, "How long, such as 48h. Default: until somebody lifts it.")
-		fs.StringVar(&o.why, "why", "by hand", "Why, for those who find the machine.")
+// machineCommand is one of the commands for one machine.
+func machineCommand(c command) command {
+	c.needsMAAS, c.hasTimeout = true, true
+	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
+		if o.object = fs.Arg(0); fs.NArg() > 0 && (o.object == "" || strings.ContainsAny(o.object, "/ ")) {
+			problems = append(problems, fmt.Sprintf("NAME: %q is no hostname or system id of a machine", o.object))
+		}
+		if o.lasts < 0 {
+			problems = append(problems, fmt.Sprintf("--for: %s is no time in quarantine, such as 48h", o.lasts))
+		}
+		return problems
 	}
-	fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long all of it may take.")
+	return c
 }
 
-// completeMachines sets o.maas and o.object.
-func (o *options) completeMachines(flags *pflag.FlagSet, s surroundings) []string {
-	problems := o.completeMAAS(flags.Changed("maas-api-key"), s)
-	if o.object = flags.Arg(0); flags.NArg() > 0 && (o.object == "" || strings.ContainsAny(o.object, "/ ")) {
-		problems = append(problems, fmt.Sprintf("%q is no name of a machine", o.object))
+func quarantineCommand() command {
+	return machineCommand(command{
+		use: "quarantine NAME", short: "Keep bare metal from being allocated, for a time or until it is lifted",
+		long: `NAME is a hostname or a system id. The machine gets the tag capmaas-quarantine in MAAS. Whoever has it keeps it.
+It is for ` + rights.Tags.Users("") + `.`,
+		example: "machines quarantine metal-a\nmachines quarantine metal-a --for 48h --why 'new disks'",
+		flags: func(o *options, fs *pflag.FlagSet) {
+			fs.DurationVar(&o.lasts, "for", 0, "How long, such as 48h. Default: until somebody lifts it.")
+			fs.StringVar(&o.why, "why", "by hand", "Why, for those who find the machine.")
+		},
+		act: quarantineMachine,
+	})
+}
+
+func liftCommand() command {
+	return machineCommand(command{
+		use: "lift NAME", short: "Let a machine be allocated again, and forget its failures",
+		long: "NAME is a hostname or a system id. It is for " + rights.Tags.Users("") + ".", example: "machines lift metal-a", act: liftMachine,
+	})
+}
+
+func listMachinesCommand() command {
+	return command{
+		use: "list", short: "List the machines in quarantine: since and until when, and why",
+		long:    "These have the tag capmaas-quarantine in MAAS.",
+		example: "machines list\nmachines list -o yaml", needsMAAS: true, hasTimeout: true, find: listQuarantined,
 	}
-	if o.lasts < 0 {
-		problems = append(problems, fmt.Sprintf("--for: %s is no time in quarantine", o.lasts))
-	}
-	if o.timeout <= 0 {
-		problems = append(problems, fmt.Sprintf("--timeout: %s is no time to do anything in", o.timeout))
-	}
-	return problems
 }
 
 // quarantines are those of one MAAS.
@@ -82,8 +102,6 @@ func (q *quarantines) find(ctx context.Context, name string) (*maas.Machine, err
 
 // onMachine opens MAAS, and does something with the machine that the command names.
 func onMachine(ctx context.Context, o options, s surroundings, do func(context.Context, *quarantines, *maas.Machine) error) int {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
 	q, err := openQuarantines(o)
 	if err != nil {
 		return s.endMAAS(err)
@@ -115,38 +133,80 @@ func liftMachine(ctx context.Context, o options, s surroundings) int {
 	})
 }
 
-func listQuarantined(ctx context.Context, o options, s surroundings) int {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	q, err := openQuarantines(o)
-	if err != nil {
-		return s.endMAAS(err)
-	}
-	list, err := q.List(ctx, 0)
-	if err != nil {
-		return s.endMAAS(err)
-	}
-	if len(list) == 0 {
-		fmt.Fprintln(s.err, "No machines in quarantine.")
-		return exitOK
-	}
-	return s.endMAAS(writeQuarantined(s.out, list))
+// quarantined is a machine in quarantine. The JSON names are part of the output's contract.
+type quarantined struct {
+	Name     string     `json:"name"`
+	SystemID string     `json:"systemID"`
+	State    string     `json:"state"`
+	Since    *time.Time `json:"since,omitempty"` // not known of those that a person tagged
+	Until    *time.Time `json:"until,omitempty"`
+	// Ends is when it ends, in words: a time, a while after the machine's release, or when somebody lifts it.
+	Ends     string `json:"ends"`
+	Failures int    `json:"failures"`
+	Why      string `json:"why,omitempty"`
 }
 
-func writeQuarantined(w io.Writer, list []quarantine.Machine) error {
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAME\tSYSTEM ID\tSTATE\tSINCE\tUNTIL\tFAILURES\tWHY")
-	for _, m := range list {
-		since, reason := "<unknown>", m.Why
-		if !m.Since.IsZero() {
-			since = m.Since.Format(time.RFC3339)
-		}
-		if reason == "" {
-			reason = "<unknown>"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", m.Hostname, m.SystemID, m.StatusName, since, strings.TrimPrefix(m.Ends(), "until "), m.Failures, reason)
+// quarantineReport is the result of machines list.
+type quarantineReport struct {
+	Command  string        `json:"command"`
+	OK       bool          `json:"ok"`
+	Machines []quarantined `json:"machines"`
+	trouble
+	Summary string `json:"summary"`
+}
+
+func listQuarantined(ctx context.Context, o options, _ surroundings) result {
+	r := &quarantineReport{Command: "machines list", Machines: []quarantined{}}
+	q, err := openQuarantines(o)
+	var list []quarantine.Machine
+	if err == nil {
+		list, err = q.List(ctx, 0)
 	}
-	return table.Flush()
+	if err != nil {
+		r.Problem, r.Remedy = explain(err)
+		r.Summary = "The machines in quarantine could not be listed."
+		return r
+	}
+	for _, m := range list {
+		one := quarantined{
+			Name: m.Hostname, SystemID: m.SystemID, State: m.StatusName, Since: orNil(m.Since),
+			Failures: m.Failures, Why: m.Why, Ends: strings.TrimPrefix(m.Note.Ends(), "until "),
+		}
+		if m.Pause == 0 {
+			one.Until = orNil(m.Until)
+		}
+		r.Machines = append(r.Machines, one)
+	}
+	r.OK, r.Summary = true, fmt.Sprintf("%d machine(s) in quarantine.", len(list))
+	return r
+}
+
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func (r *quarantineReport) good() bool { return r.OK }
+
+func (r *quarantineReport) text(w io.Writer) error {
+	if len(r.Machines) > 0 {
+		var lines [][]any
+		for _, m := range r.Machines {
+			since := "-"
+			if m.Since != nil {
+				since = m.Since.Format(time.RFC3339)
+			}
+			lines = append(lines, []any{m.Name, m.SystemID, m.State, since, m.Ends, m.Failures, m.Why})
+		}
+		if err := table(w, "NAME,SYSTEM ID,STATE,SINCE,UNTIL,FAILURES,WHY", lines); err != nil {
+			return err
+		}
+	}
+	r.trouble.text(w)
+	_, err := fmt.Fprintln(w, r.Summary)
+	return err
 }
 
 // endMAAS returns the exit code for an error, which it prints with its remedy.

@@ -5,7 +5,8 @@
 // that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; it
 // cordons LXDHosts, and empties them; it keeps machines of MAAS from being allocated; and it uploads images.
 //
-// Called as lxd-test, vmhost-test or maas-test, also with a suffix such as lxd-test-linux, it is one of its checks.
+// Called as kubectl-capmaas it is `kubectl capmaas`; called as lxd-test, vmhost-test or maas-test, also with a suffix such
+// as lxd-test-linux, it is one of its checks.
 package main
 
 import (
@@ -15,21 +16,22 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/pflag"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // version is set when the binary is built.
 var version = "dev"
 
-// Exit codes; they are part of the contract.
+// Exit codes; they are part of the contract, and mean the same for each command.
 const (
-	exitOK     = 0 // every check is ok or was repaired; no orphans were found, or all were removed; everything was converted; what was planned fits; the host, machine or image is as asked
-	exitFailed = 1 // a check failed, or something is missing; orphans were found or left; something could not be converted; something does not fit; the host, machine or image is not as asked
-	exitUsage  = 2 // wrong usage; nothing was checked
+	exitOK     = 0 // it is as asked: nothing is left to do
+	exitFailed = 1 // it is not, or that could not be found out
+	exitUsage  = 2 // wrong usage: nothing was done
 )
 
 // surroundings are the inputs of a command other than its arguments.
@@ -49,51 +51,39 @@ func main() {
 
 // run is the program; args begin with its own name.
 func run(ctx context.Context, args []string, s surroundings) int {
-	chosen, done, code := choose(args, s)
-	if done {
-		return code
+	title, words := calledAs(args[0])
+	p := &program{surroundings: s, title: title}
+	root := p.root()
+	p.args = flagsLast(root, append(words, args[1:]...))
+	root.SetArgs(p.args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return p.code
 	}
-	opts := defaultOptions()
-	flags := chosen.flags(&opts)
-	least, most := chosen.names()
-	problems, err := parse(flags, chosen.rest, least, most)
-	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(s.out, "%s\n\nUsage: %s [flags]\n\n%s", chosen.about, chosen.usage, flags.FlagUsages())
-		return exitOK
+	var wrong *usageError
+	if !errors.As(err, &wrong) {
+		wrong = &usageError{[]string{err.Error()}, title}
 	}
-	if err != nil {
-		problems = append(problems, err.Error())
+	for _, problem := range wrong.problems {
+		fmt.Fprintf(s.err, "error: %s\n", problem)
 	}
-	problems = append(problems, opts.complete(chosen, flags, s)...)
-	if len(problems) > 0 {
-		for _, problem := range problems {
-			fmt.Fprintf(s.err, "%s: %s\n", chosen.program, problem)
-		}
-		fmt.Fprintf(s.err, "Try %s --help\n", chosen.usage)
-		return exitUsage
-	}
-	if chosen.rewrite != nil {
-		return chosen.rewrite(opts, s)
-	}
-	if chosen.act != nil {
-		return chosen.act(ctx, opts, s)
-	}
-	ctx, cancel := context.WithTimeout(ctx, opts.timeout)
-	defer cancel()
-	answer := chosen.run(ctx, opts, s)
-	if err := outputs[opts.output](answer, s.out); err != nil {
-		fmt.Fprintf(s.err, "%s: writing the result: %v\n", chosen.program, err)
-		return exitFailed
-	}
-	if !answer.good() {
-		return exitFailed
-	}
-	return exitOK
+	fmt.Fprintf(s.err, "Try: %s --help\n", wrong.command)
+	return exitUsage
 }
 
-func (c choice) run(ctx context.Context, opts options, s surroundings) result {
-	if c.isCheck() {
-		return newReport(c.title(), c.check(ctx, opts), c.canApply, opts.apply)
+// calledAs returns what is typed to call the program, and the words that its name stands for.
+func calledAs(path string) (title string, words []string) {
+	name := strings.TrimSuffix(filepath.Base(path), ".exe")
+	for program, check := range map[string]string{"lxd-test": "lxd", "vmhost-test": "vm-host", "maas-test": "maas"} {
+		if name == program || strings.HasPrefix(name, program+"-") {
+			return "capmaasctl", []string{"check", check}
+		}
 	}
-	return c.find(ctx, opts, s)
+	switch name {
+	case "kubectl-capmaas":
+		return "kubectl capmaas", nil
+	case "kubectl_complete-capmaas": // kubectl calls this for completion.
+		return "kubectl capmaas", []string{"__complete"}
+	}
+	return "capmaasctl", nil
 }

@@ -12,17 +12,65 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
+
+const (
+	// orphansTimeout leaves time to wait for --settle-time, to read the proofs and to answer the questions.
+	orphansTimeout = 30 * time.Minute
+	// defaultSettleTime is the manager's.
+	defaultSettleTime = 4 * time.Minute
+)
+
+func orphansCommand() command {
+	return command{
+		use: "orphans", short: "Find machines in MAAS that nothing claims; --delete removes them",
+		long: `It lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with
+the proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.
+It reads all namespaces of the management cluster, and one MAAS: run it once for each MAAS.`,
+		example:   "orphans\norphans --delete\norphans --delete --yes --vouch-for=x7k2m9qwzc4t",
+		needsMAAS: true, needsCluster: true, hasTimeout: true,
+		byDefault: func(o *options) { o.timeout = orphansTimeout },
+		flags: func(o *options, fs *pflag.FlagSet) {
+			fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime,
+				"Machines that look like orphans are checked again after this time, and only reported if they still do. 0s: no second check.")
+			fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is changed.")
+			fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
+			fs.StringArrayVar(&o.vouched, "vouch-for", nil,
+				"Owner id of a cluster whose machines are in doubt: --delete removes them, too. You vouch that no other management cluster has "+
+					"that cluster. It can be given several times.")
+		},
+		complete: (*options).completeOrphans,
+		find:     findOrphans,
+	}
+}
+
+func (o *options) completeOrphans(_ *pflag.FlagSet, _ surroundings) []string {
+	var problems []string
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	switch {
+	case o.settleTime < 0:
+		wrong("--settle-time: %s is no time to wait; 0s checks once", o.settleTime)
+	case o.timeout > 0 && o.timeout <= o.settleTime:
+		wrong("--timeout: %s is not longer than --settle-time, %s", o.timeout, o.settleTime)
+	}
+	if o.yes && !o.remove {
+		wrong("--yes is for --delete")
+	}
+	if len(o.vouched) > 0 && !o.remove {
+		wrong("--vouch-for is for --delete")
+	}
+	if o.apiKeyFile == "-" && o.remove && !o.yes {
+		wrong("--maas-api-key-file=-: the standard input is for the answers to --delete; give a file, or --yes")
+	}
+	return problems
+}
 
 // findOrphans lists orphans and, with --delete, removes them.
 func findOrphans(ctx context.Context, o options, s surroundings) result {
@@ -76,21 +124,6 @@ func newAudit(ctx context.Context, o options) (*audit, error) {
 	}
 	management, err := orphanaudit.ManagementID(ctx, kubernetes)
 	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
-}
-
-// kubernetesClient returns a client for the management cluster.
-func kubernetesClient(o options) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	kubernetes, err := client.New(o.kubernetes, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("reaching the management cluster: %w", err)
-	}
-	return kubernetes, nil
 }
 
 // claims reads Kubernetes.

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
@@ -70,9 +69,7 @@ type orphanReport struct {
 	Delete  bool     `json:"delete"`
 	OK      bool     `json:"ok"`
 	Orphans []orphan `json:"orphans"`
-	// Problem is why the orphans are unknown, and Remedy what to do.
-	Problem string `json:"problem,omitempty"`
-	Remedy  string `json:"remedy,omitempty"`
+	trouble
 	Summary string `json:"summary"`
 }
 
@@ -97,17 +94,14 @@ func (r *orphanReport) sumUp() {
 
 func (r *orphanReport) good() bool { return r.OK }
 
-func (r *orphanReport) json(w io.Writer) error { return writeJSON(w, r) }
-
 // text writes a table, then the proof of each.
 func (r *orphanReport) text(w io.Writer) error {
 	if len(r.Orphans) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NAME\tSYSTEM ID\tSTATE\tZONE\tVM HOST")
+		var lines [][]any
 		for _, o := range r.Orphans {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", o.Name, o.SystemID, o.State, o.Zone, orDash(o.VMHost))
+			lines = append(lines, []any{o.Name, o.SystemID, o.State, o.Zone, o.VMHost})
 		}
-		if err := table.Flush(); err != nil {
+		if err := table(w, "NAME,SYSTEM ID,STATE,ZONE,VM HOST", lines); err != nil {
 			return err
 		}
 	}
@@ -118,12 +112,7 @@ func (r *orphanReport) text(w io.Writer) error {
 			fmt.Fprintf(w, "  -> %s: %s\n", o.Outcome, o.Message)
 		}
 	}
-	if r.Problem != "" {
-		fmt.Fprintln(w, r.Problem)
-	}
-	if r.Remedy != "" {
-		fmt.Fprintf(w, "  -> %s\n", r.Remedy)
-	}
+	r.trouble.text(w)
 	if len(r.Orphans) > 0 {
 		fmt.Fprintln(w)
 	}
@@ -146,11 +135,4 @@ func (o orphan) explain(w io.Writer) {
 	if o.Kept != "" {
 		fmt.Fprintf(w, "  ! %s\n", o.Kept)
 	}
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -24,38 +23,62 @@ import (
 // neverPolls is the interval of the inventories: a plan reads once.
 const neverPolls = 24 * time.Hour
 
-func (o *options) addPlanFlags(fs *pflag.FlagSet, c command) {
-	o.addClusterFlags(fs, "what has none")
-	switch c.operand {
-	case "":
-		fs.StringArrayVarP(&o.manifests, "filename", "f", nil, "YAML file with the manifests; - is the standard input. It can be given several times.")
-	case "CLUSTER":
-		fs.StringVar(&o.toVersion, "version", "", "Version of Kubernetes that the cluster gets, such as v1.36.2.")
-	}
+// planning is what the plans have in common.
+func planning(c command) command {
+	c.needsMAAS, c.needsCluster, c.asksClusters, c.inNamespace, c.hasTimeout = true, true, true, true, true
+	return c
 }
 
-// completePlan sets o.subject, and what completeCluster sets.
-func (o *options) completePlan(c command, operands []string, s surroundings) []string {
-	problems := o.completeCluster(s)
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	switch {
-	case c.operand == "":
-		if len(o.manifests) == 0 {
-			wrong("--filename is missing: the manifests to plan")
-		}
-	case len(operands) > 0:
-		o.subject = types.NamespacedName{Namespace: o.namespace, Name: operands[0]}
-		if namespace, name, both := strings.Cut(operands[0], "/"); both {
-			o.subject = types.NamespacedName{Namespace: namespace, Name: name}
-		}
-		if o.subject.Name == "" || (o.subject.Namespace == "" && len(problems) == 0) || strings.Contains(o.subject.Name, "/") {
-			wrong("%s: %q is neither NAME nor NAMESPACE/NAME", c.operand, operands[0])
-		}
-	}
-	if c.operand == "CLUSTER" && !strings.HasPrefix(o.toVersion, "v") {
-		wrong("--version: %q is no version such as v1.36.2", o.toVersion)
-	}
-	return problems
+func planCommand() command {
+	return planning(command{
+		use: "plan", short: "Show which machines manifests make, where each goes, and whether it fits",
+		long:    "The manifests are such as those that clusterctl generate prints. It changes nothing.",
+		example: "plan -f cluster.yaml\nplan -f cluster.yaml -o json",
+		flags:   func(o *options, fs *pflag.FlagSet) { o.addManifestsFlag(fs) },
+		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string {
+			if len(o.manifests) == 0 {
+				return []string{"--filename is missing: the manifests to plan"}
+			}
+			return nil
+		},
+		find: planManifests,
+	})
+}
+
+func planUpgradeCommand() command {
+	return planning(command{
+		use: "upgrade CLUSTER", short: "Show what an upgrade of Kubernetes replaces when, and whether it fits",
+		long:    "It shows where each new machine goes. CLUSTER is NAME or NAMESPACE/NAME. It changes nothing.",
+		example: "plan upgrade my-cluster --namespace=default --kubernetes-version=v1.36.2",
+		flags: func(o *options, fs *pflag.FlagSet) {
+			fs.StringVar(&o.toVersion, "kubernetes-version", "", "Version of Kubernetes that the cluster gets, such as v1.36.2.")
+		},
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
+			if fs.NArg() > 0 {
+				problems = o.nameIn("CLUSTER", fs.Arg(0))
+			}
+			if !strings.HasPrefix(o.toVersion, "v") {
+				problems = append(problems, fmt.Sprintf("--kubernetes-version: %q is no version such as v1.36.2", o.toVersion))
+			}
+			return problems
+		},
+		find: planUpgrade,
+	})
+}
+
+func planDrainCommand() command {
+	return planning(command{
+		use: "drain HOST", short: "Show where the VMs on an LXDHost would go, and which can't leave it",
+		long:    "HOST is NAME or NAMESPACE/NAME. It changes nothing.",
+		example: "plan drain lxd-b --namespace=capmaas-system",
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
+			if fs.NArg() == 0 {
+				return nil // which is said already
+			}
+			return o.nameIn("HOST", fs.Arg(0))
+		},
+		find: planDrain,
+	})
 }
 
 func planUpgrade(ctx context.Context, o options, _ surroundings) result {
@@ -112,11 +135,15 @@ func withPlanner(ctx context.Context, o options, do func(*planner.Planner) error
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: neverPolls, IdleInterval: neverPolls, Notify: func(string) {}, Logger: logr.Discard(),
 	})
+	manager := scope.ManagerCredentials{}
+	if o.maas.Endpoint != "" {
+		manager.Given = &o.maas
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- registry.Start(ctx) }()
 	err = do(&planner.Planner{
 		Client: kubernetes,
-		Scopes: &scope.Factory{Client: kubernetes, Registry: registry, Manager: scope.ManagerCredentials{Given: &o.maas}},
+		Scopes: &scope.Factory{Client: kubernetes, Registry: registry, Manager: manager},
 	})
 	stop()
 	return errors.Join(err, <-ended)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,9 +24,7 @@ type planReport struct {
 	Calls int `json:"calls,omitempty"`
 	// Seconds is how long the new machines take to come up one after the other; 0 if that is not known of each.
 	Seconds int `json:"seconds,omitempty"`
-	// Problem is why there is no plan, and Remedy what to do.
-	Problem string `json:"problem,omitempty"`
-	Remedy  string `json:"remedy,omitempty"`
+	trouble
 	Summary string `json:"summary"`
 }
 
@@ -79,21 +76,18 @@ func (r *planReport) sumUp() {
 
 func (r *planReport) good() bool { return r.Fits }
 
-func (r *planReport) json(w io.Writer) error { return writeJSON(w, r) }
-
 // text writes a table, then why what does not fit.
 func (r *planReport) text(w io.Writer) error {
 	if len(r.Steps) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "STEP\tACTION\tCLUSTER\tOWNER\tMACHINE\tHOST\tZONE\tFITS")
+		var lines [][]any
 		for _, step := range r.Steps {
 			fits := "yes"
 			if !step.Fits {
 				fits = "no"
 			}
-			fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", step.Number, step.Action, step.Cluster, step.Owner, step.Machine, orDash(step.Host), orDash(step.Zone), fits)
+			lines = append(lines, []any{step.Number, step.Action, step.Cluster, step.Owner, step.Machine, step.Host, step.Zone, fits})
 		}
-		if err := table.Flush(); err != nil {
+		if err := table(w, "STEP,ACTION,CLUSTER,OWNER,MACHINE,HOST,ZONE,FITS", lines); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -103,12 +97,7 @@ func (r *planReport) text(w io.Writer) error {
 			fmt.Fprintf(w, "%d: %s\n", step.Number, step.Reason)
 		}
 	}
-	if r.Problem != "" {
-		fmt.Fprintln(w, r.Problem)
-	}
-	if r.Remedy != "" {
-		fmt.Fprintf(w, "  -> %s\n", r.Remedy)
-	}
+	r.trouble.text(w)
 	if r.Calls > 0 {
 		fmt.Fprintf(w, "It takes at most %d calls to MAAS, beside the lists that all machines share.\n", r.Calls)
 	}

@@ -234,16 +234,16 @@ func TestPlan(t *testing.T) {
 			"create KubeadmControlPlane #2 lxd-b true", "delete KubeadmControlPlane cp-1 lxd-b true",
 			"create KubeadmControlPlane #3 lxd-c true", "delete KubeadmControlPlane cp-2 lxd-c true",
 		}
-		if diff := cmp.Diff(want, lines(b.plan(exitOK, "upgrade", "c1", "--version=v1.36.0"))); diff != "" {
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "upgrade", "c1", "--kubernetes-version=v1.36.0"))); diff != "" {
 			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
-		if r := b.plan(exitOK, "upgrade", "c1", "--version=v1.36.0"); r.Seconds != 3*int(took.Seconds()) {
+		if r := b.plan(exitOK, "upgrade", "c1", "--kubernetes-version=v1.36.0"); r.Seconds != 3*int(took.Seconds()) {
 			t.Errorf("it takes %d s", r.Seconds)
 		}
-		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--version=v1.35.0"); len(r.Steps) != 0 || r.Seconds != 0 {
+		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--kubernetes-version=v1.35.0"); len(r.Steps) != 0 || r.Seconds != 0 {
 			t.Errorf("it has that version, and the plan is %+v", r.Steps)
 		}
-		if r := b.plan(exitFailed, "upgrade", "other", "--version=v1.35.0"); r.Problem == "" || r.Remedy == "" {
+		if r := b.plan(exitFailed, "upgrade", "other", "--kubernetes-version=v1.35.0"); r.Problem == "" || r.Remedy == "" {
 			t.Errorf("there is no such cluster, and the report is %+v", r)
 		}
 	})
@@ -251,7 +251,7 @@ func TestPlan(t *testing.T) {
 		b := newPlanBed(t, k)
 		b.apply(b.manifest(5, 0))
 		b.controlPlanes(5)
-		if diff := cmp.Diff([]string{"create KubeadmControlPlane #1  false"}, lines(b.plan(exitFailed, "upgrade", "c1", "--version=v1.36.0"))); diff != "" {
+		if diff := cmp.Diff([]string{"create KubeadmControlPlane #1  false"}, lines(b.plan(exitFailed, "upgrade", "c1", "--kubernetes-version=v1.36.0"))); diff != "" {
 			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
 	})
@@ -282,10 +282,10 @@ func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
 	good := []string{"--kubeconfig=" + filepath.Join(t.TempDir(), "none"), "--maas-endpoint=http://127.0.0.1:1/MAAS", "--maas-api-key=" + goodKey}
 	for name, args := range map[string][]string{
 		"no manifests":         {"plan"},
-		"no cluster":           {"plan", "upgrade", "--version=v1.36.0"},
+		"no cluster":           {"plan", "upgrade", "--kubernetes-version=v1.36.0"},
 		"no version":           {"plan", "upgrade", "c1"},
-		"a version without v":  {"plan", "upgrade", "c1", "--version=1.36.0"},
-		"two clusters":         {"plan", "upgrade", "c1", "c2", "--version=v1.36.0"},
+		"a version without v":  {"plan", "upgrade", "c1", "--kubernetes-version=1.36.0"},
+		"two clusters":         {"plan", "upgrade", "c1", "c2", "--kubernetes-version=v1.36.0"},
 		"no host":              {"plan", "drain"},
 		"a host with no name":  {"plan", "drain", "default/"},
 		"no such kubeconfig":   {"plan", "drain", "lxd-a"},

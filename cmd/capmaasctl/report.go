@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -109,17 +108,6 @@ func newReport(command string, found checks, canApply, applied bool) report {
 	return report{Command: command, Applied: applied, OK: found.good(), Checks: found, Summary: summary}
 }
 
-// result is the outcome of a command.
-type result interface {
-	text(io.Writer) error
-	json(io.Writer) error
-	// good reports whether nothing is left to do.
-	good() bool
-}
-
-// outputs are the values of --output.
-var outputs = map[string]func(result, io.Writer) error{"text": result.text, "json": result.json}
-
 func (r report) good() bool { return r.OK }
 
 // text writes a line for each check, and its remedy below it.
@@ -136,13 +124,4 @@ func (r report) text(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, r.Summary)
 	return err
-}
-
-func (r report) json(w io.Writer) error { return writeJSON(w, r) }
-
-func writeJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
 }

@@ -38,7 +38,7 @@ administrator  failed   <capi> is no administrator
 
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := newReport("check maas", sample(), false, true).json(&out); err != nil {
+	if err := (surroundings{out: &out}).print(newReport("check maas", sample(), false, true), "json"); err != nil {
 		t.Fatal(err)
 	}
 	want := `{

@@ -93,7 +93,7 @@ func (c *checks) notRegistered(err error) {
 		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with their VM host",
 			"MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
 	case errors.As(err, &taken):
-		c.failed("vm-host", taken.Remedy()+"; --name gives this one another name", "%s", taken.Problem())
+		c.failed("vm-host", taken.Remedy()+"; --vm-host-name gives this one another name", "%s", taken.Problem())
 	default:
 		c.refused("vm-host", err)
 	}

@@ -24,15 +24,15 @@ func TestCheckVMHost(t *testing.T) {
 		want   map[string]state
 		last   string // the last check that is made
 	}{
-		"as it should be": {args: []string{node1, "--zone=zone-a", "--resource-pool=capi", "--name=node1"}, last: "vm-host-resources"},
+		"as it should be": {args: []string{node1, "--zone=zone-a", "--resource-pool=capi", "--vm-host-name=node1"}, last: "vm-host-resources"},
 		"anywhere":        {args: []string{node1}, last: "vm-host-resources"},
 		"not registered":  {args: []string{"--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}, last: "vm-host"},
 		"another project": {args: []string{node1, "--project=other"}, want: map[string]state{"vm-host": stateMissing}},
 		"another port":    {args: []string{node1, "--port=9443"}, want: map[string]state{"vm-host": stateMissing}},
 		"another zone":    {args: []string{node1, "--zone=zone-b"}, want: map[string]state{"vm-host-zone": stateFailed}, last: "vm-host-resources"},
 		"another pool":    {args: []string{node1, "--resource-pool=default"}, want: map[string]state{"vm-host-pool": stateFailed}},
-		"another name":    {args: []string{node1, "--name=node7"}, want: map[string]state{"vm-host": stateFailed}},
-		"another address": {args: []string{"--node-ip=10.254.0.7", "--name=node1"}, want: map[string]state{"vm-host": stateFailed}},
+		"another name":    {args: []string{node1, "--vm-host-name=node7"}, want: map[string]state{"vm-host": stateFailed}},
+		"another address": {args: []string{"--node-ip=10.254.0.7", "--vm-host-name=node1"}, want: map[string]state{"vm-host": stateFailed}},
 		"unknown zone": {args: []string{node1, "--zone=zone-z"},
 			want: map[string]state{"zone": stateFailed, "vm-host-zone": stateFailed}},
 		"unknown pool": {args: []string{node1, "--resource-pool=none"},

@@ -30,17 +30,15 @@ func resolve(t *testing.T, stdin string, env []string, args ...string) (options,
 		}
 		return env[at][len(name)+1:]
 	}}
-	chosen, done, _ := choose(args, s)
-	if done {
-		t.Fatalf("%q is no check", args)
+	p, root := newProgram(s, args...)
+	c, rest, err := root.Find(p.args)
+	this := p.doers[c]
+	if err != nil || this == nil {
+		t.Fatalf("%q is no command (%v)", args, err)
 	}
-	opts := defaultOptions()
-	flags := chosen.flags(&opts)
-	problems, err := parse(flags, chosen.rest, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return opts, append(problems, opts.complete(chosen, flags, s)...), warnings.String()
+	problems := slips(c.Flags(), rest)
+	problems = append(problems, this.options.complete(this.command, c.Flags(), s)...)
+	return this.options, problems, warnings.String()
 }
 
 func TestTheFlagsOfTheTestPrograms(t *testing.T) {
@@ -110,13 +108,12 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	}{
 		"nothing given": {nil, []string{"check", "vm-host"}, []string{"API key", "--maas-endpoint", "--node-ip"}},
 		"LXD": {nil, []string{"check", "lxd", "--storage-backend=ceph", "--storage-size=0", "--network-bridge=", "--project=a/b",
-			"--storage-pool=a/b", "--listen=8443", "--timeout=0s", "-o", "yaml"}, []string{
+			"--storage-pool=a/b", "--listen=8443", "--timeout=-1s", "-o", "xml"}, []string{
 			"--output", "--timeout", "--storage-pool", "--storage-backend", "--storage-size", "--network-bridge", "--project", "--listen"}},
 		"unknown flags and values of the wrong kind": {nil, []string{"check", "lxd", "--zone=a", "--storage-size=big", "--bogus", "value",
 			"-zone", "--apply=maybe", "--timeout=soon"}, []string{"--zone", "--storage-size", "--bogus", "-zone", "--apply", "--timeout"}},
-		"a value is missing":   {nil, []string{"check", "lxd", "--bogus", "--socket"}, []string{"--bogus", "--socket"}},
-		"an argument too many": {nil, []string{"check", "lxd", "br0"}, []string{"1 argument"}},
-		"a flag without name":  {nil, []string{"check", "lxd", "--=x"}, []string{"--name=value"}},
+		"a value is missing":  {nil, []string{"check", "lxd", "--bogus", "--socket"}, []string{"--bogus", "--socket"}},
+		"a flag without name": {nil, []string{"check", "lxd", "--=x"}, []string{"--name=value"}},
 		"bad MAAS": {nil, []string{"check", "maas", "--maas-endpoint=maas", "--maas-api-key=nokey", "--maas-ca-file", notPEM},
 			[]string{"--maas-endpoint", "API key", "--maas-ca-file"}},
 		"two keys": {nil, []string{"check", "maas", endpoint, "--maas-api-key=" + goodKey, "--maas-api-key-file=-"}, []string{"--maas-api-key"}},
@@ -126,8 +123,8 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		"a key after a slip": {[]string{key}, []string{"check", "maas", endpoint, "--maas-api-keys=" + goodKey, "-maas-api-key=" + goodKey}, []string{"--maas-api-keys", "-maas-api-key"}},
 		"bad VM host": {[]string{key}, []string{"check", "vm-host", endpoint, "--node-ip=node1", "--port=0", "--project=", "--socket=/s"},
 			[]string{"--node-ip", "--port", "--project", "--socket"}},
-		"VM host, but not asked for": {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--name=n", "--zone=z"},
-			[]string{"--node-ip", "--name"}},
+		"VM host, but not asked for": {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--vm-host-name=n", "--zone=z"},
+			[]string{"--node-ip", "--vm-host-name"}},
 		"bad orphans": {[]string{key, "KUBECONFIG=/none"}, []string{"orphans", endpoint, "--settle-time=-1s", "--yes", "--vouch-for=x"},
 			[]string{"--settle-time", "--yes", "--vouch-for", "--kubeconfig"}},
 		"no time for orphans, no cluster": {[]string{key}, []string{"orphans", endpoint, "--timeout=1m"}, []string{"--timeout", "--kubeconfig"}},

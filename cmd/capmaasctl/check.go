@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+)
+
+func checkMAASCommand() command {
+	return command{
+		use: "maas", short: "Check MAAS, its version, the API key's rights, and what clusters need",
+		long: `With --test-vm-host it checks the registration of the node --node-ip, too. It changes nothing.
+Also called as maas-test.`,
+		example: `check maas
+check maas --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key --dns-domain=maas
+check maas --test-vm-host --node-ip=10.77.0.21`,
+		needsMAAS: true, hasTimeout: true,
+		flags: func(o *options, fs *pflag.FlagSet) {
+			fs.StringVar(&o.dnsDomain, "dns-domain", "", "DNS domain that MAAS has to have.")
+			fs.BoolVar(&o.testVMHost, "test-vm-host", false, "Check the registration of the node --node-ip, too.")
+			o.addVMHostFlags(fs)
+		},
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
+			return o.completeVMHost(fs, o.testVMHost)
+		},
+		find: func(ctx context.Context, o options, _ surroundings) result {
+			return newReport("check maas", checkMAAS(ctx, o), false, false)
+		},
+	}
+}
+
+func checkLXDCommand() command {
+	return command{
+		use: "lxd", short: "Check this node's LXD: pool, bridge, project, profile; --apply mends",
+		long: `Checks whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.
+Run it on the node, as root or as a member of the group lxd. With --apply it creates missing objects.
+Also called as lxd-test.`,
+		example: `check lxd
+check lxd --apply --storage-backend=zfs --storage-size=100 --network-bridge=br0`,
+		hasTimeout: true,
+		flags: func(o *options, fs *pflag.FlagSet) {
+			o.addApplyFlags(fs)
+			o.addLXDFlags(fs)
+		},
+		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string { return nodeProblems(o.node) },
+		find: func(ctx context.Context, o options, _ surroundings) result {
+			return newReport("check lxd", checkLXD(ctx, o), true, o.apply)
+		},
+	}
+}
+
+func checkVMHostCommand() command {
+	return command{
+		use: "vm-host", short: "Check a node's VM host in MAAS; --apply registers it",
+		long: `Checks whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.
+With --apply, on the node itself, it registers it, or brings its registration up to date.
+Also called as vmhost-test.`,
+		example: `check vm-host --node-ip=10.77.0.21 --zone=rack-a --resource-pool=k8s
+check vm-host --node-ip=10.77.0.21 --apply --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key`,
+		needsMAAS: true, hasTimeout: true,
+		flags: func(o *options, fs *pflag.FlagSet) {
+			o.addApplyFlags(fs)
+			o.addVMHostFlags(fs)
+		},
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
+			problems := o.completeVMHost(fs, true)
+			if o.socket != "" && !o.apply {
+				problems = append(problems, "--socket is for --apply: without it LXD is not asked")
+			}
+			return problems
+		},
+		find: func(ctx context.Context, o options, _ surroundings) result {
+			return newReport("check vm-host", checkVMHost(ctx, o), true, o.apply)
+		},
+	}
+}
+
+func (o *options) addApplyFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.apply, "apply", false, "Mend what can be mended from here. Without it nothing is changed.")
+	fs.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
+}
+
+func (o *options) addLXDFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.node.StorageBackend, "storage-backend", o.node.StorageBackend, "Driver of the storage pool: zfs, btrfs, lvm or dir.")
+	fs.IntVar(&o.node.StorageSizeGB, "storage-size", o.node.StorageSizeGB, "Size of the storage pool in GB. A pool in a directory has none.")
+	fs.StringVar(&o.node.StoragePool, "storage-pool", o.node.StoragePool, "Name of the storage pool.")
+	fs.StringVar(&o.node.NetworkBridge, "network-bridge", o.node.NetworkBridge, "Bridge that the VMs are attached to.")
+	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge, "The bridge is to be one that LXD makes and manages, where there is none.")
+	addProjectFlag(fs, &o.node.Project)
+	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress,
+		"Address that MAAS reaches LXD at, as [host]:port. Default: the one that LXD listens on; where there is none, port 8443 of all.")
+}
+
+func addProjectFlag(fs *pflag.FlagSet, project *string) {
+	fs.StringVar(project, "project", *project, "LXD project that MAAS uses.")
+}
+
+func (o *options) addVMHostFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.nodeIP, "node-ip", "", "IP address that MAAS reaches the node's LXD at.")
+	fs.Uint16Var(&o.port, "port", o.port, "Port of LXD on the node.")
+	fs.StringVar(&o.name, "vm-host-name", "", "Name of the VM host in MAAS. Default: any; a new one is named like this machine.")
+	addProjectFlag(fs, &o.project)
+	fs.StringVar(&o.zone, "zone", "", "Zone that MAAS, and the VM host, has to have. Default: any; a new VM host gets MAAS's default.")
+	fs.StringVar(&o.resourcePool, "resource-pool", "", "Resource pool, likewise.")
+}
+
+// completeVMHost sets o.address. wanted: the node's registration is checked.
+func (o *options) completeVMHost(flags *pflag.FlagSet, wanted bool) []string {
+	var problems []string
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	ip, err := netip.ParseAddr(o.nodeIP)
+	o.address = netip.AddrPortFrom(ip.Unmap(), o.port)
+	switch {
+	case wanted && o.nodeIP == "":
+		wrong("--node-ip is missing: the address that MAAS reaches the node's LXD at")
+	case o.nodeIP != "" && err != nil:
+		wrong("--node-ip: %q is no IP address such as 10.77.0.21", o.nodeIP)
+	}
+	if o.port == 0 {
+		wrong("--port: 0 is no port: LXD's is 8443")
+	}
+	if o.project == "" {
+		wrong("--project: it is empty: LXD's own is default")
+	}
+	for _, name := range []string{"node-ip", "port", "vm-host-name", "project"} {
+		if !wanted && flags.Changed(name) {
+			wrong("--%s is for a VM host: add --test-vm-host", name)
+		}
+	}
+	return problems
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+// install makes the chart's objects that hold the manager's MAAS, and the manager's Deployment.
+func (k *kubernetes) install(t *testing.T, namespace string, values map[string]any) {
+	t.Helper()
+	chart, err := loader.LoadDir(filepath.Join("..", "..", "charts", "capmaas"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := action.NewInstall(&action.Configuration{})
+	install.ClientOnly, install.DryRun, install.ReleaseName, install.Namespace = true, true, "capmaas", namespace
+	install.KubeVersion = &chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
+	release, err := install.Run(chart, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split(release.Manifest, "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), object); err != nil {
+			t.Fatal(err)
+		}
+		switch object.GetKind() {
+		case "Deployment", "ConfigMap", "Secret":
+			if err := k.client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Where no MAAS is given, it is that of the manager in the management cluster, as the chart installs it.
+func TestMAASOfTheManager(t *testing.T) {
+	k := newKubernetes(t)
+	b := newBed(t, machinesRegion, simulator.Options{})
+	list := func(env ...string) outcome {
+		return call(t, "", append(env, "KUBECONFIG="+k.kubeconfig), "capmaasctl", "machines", "list", "-o", "json")
+	}
+	fails := func(name string, got outcome, code int, said string) {
+		t.Helper()
+		if got.code != code || !strings.Contains(got.err, said) || got.stdout != "" {
+			t.Errorf("%s: %+v, want exit code %d, and %q", name, got, code, said)
+		}
+	}
+	fails("no manager", list(), exitFailed, "--maas-endpoint")
+	k.install(t, "one", map[string]any{"maas": map[string]any{"existingSecret": "key-of-maas", "endpoint": b.url}})
+	fails("no key", list(), exitFailed, "one/capmaas-controller-manager has no MAAS of its own")
+	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key-of-maas", Namespace: "one"}, StringData: map[string]string{"apiKey": adminKey}}
+	if err := k.client.Create(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	got := list()
+	var r quarantineReport
+	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != exitOK || !r.OK {
+		t.Errorf("%+v (%v)", got, err)
+	}
+	fails("a URL without a key", list("MAAS_ENDPOINT="+b.url), exitUsage, "API key")
+	fails("a key without a URL", list("MAAS_API_KEY="+adminKey), exitUsage, "--maas-endpoint")
+	if got := list("MAAS_API_KEY="+plainKey, "MAAS_ENDPOINT="+b.url); got.code != exitOK {
+		t.Errorf("another key: %+v", got)
+	}
+	home := t.TempDir()
+	content, err := os.ReadFile(k.kubeconfig)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(home, ".kube"), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(home, ".kube", "config"), content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := call(t, "", []string{"HOME=" + home}, "capmaasctl", "machines", "list"); got.code != exitOK {
+		t.Errorf("the kubeconfig that kubectl reads: %+v", got)
+	}
+	k.install(t, "two", map[string]any{"maas": map[string]any{"apiKey": plainKey, "endpoint": b.url}})
+	fails("two managers", list(), exitFailed, "2 managers")
+	deployments := &appsv1.DeploymentList{}
+	if err := k.client.List(t.Context(), deployments, client.InNamespace("one")); err != nil || len(deployments.Items) != 1 {
+		t.Fatalf("%d Deployments (%v)", len(deployments.Items), err)
+	}
+	if err := k.client.Delete(t.Context(), &deployments.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(); got.code != exitOK {
+		t.Errorf("the chart's own Secret: %+v", got)
+	}
+}

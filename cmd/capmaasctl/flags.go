@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// defaultTimeout is longer than the slowest step of --apply: LXD may take half a minute to make a storage pool, MAAS as
+// long to read the resources of a host.
+const defaultTimeout = 3 * time.Minute
+
+// options come from the command line and the environment.
+type options struct {
+	output  string // one of formats
+	apply   bool
+	timeout time.Duration
+	socket  string
+
+	node lxdnode.Config
+
+	maas                         maas.Config
+	apiKey, apiKeyFile, caBundle string
+
+	nodeIP, name, zone, resourcePool, project string
+	port                                      uint16
+	address                                   netip.AddrPort // of nodeIP and port
+	testVMHost                                bool
+	dnsDomain                                 string
+
+	kubeconfig string
+	context    string // of the kubeconfig
+	namespace  string
+	kubernetes *rest.Config
+	object     string               // the operand, where it is no object of Kubernetes
+	subject    types.NamespacedName // the operand, where it is one
+	lasts      time.Duration        // --for
+	why        string
+	settleTime time.Duration
+	remove     bool // --delete
+	yes        bool
+	vouched    []string
+
+	toVersion string // --kubernetes-version
+
+	image imageOptions
+
+	manifests []string // --filename
+	converted string   // --output-file
+	allowLoss bool
+}
+
+func defaultOptions() options {
+	return options{
+		output: "text", timeout: defaultTimeout, port: 8443, project: "maas",
+		node: lxdnode.Config{
+			StoragePool: "default", StorageBackend: "zfs", StorageSizeGB: 50, NetworkBridge: "br0", Project: "maas",
+		},
+	}
+}
+
+// addFlags adds all flags of a command.
+func (o *options) addFlags(fs *pflag.FlagSet, c command) {
+	fs.SortFlags = false
+	if c.flags != nil {
+		c.flags(o, fs)
+	}
+	if c.find != nil {
+		fs.StringVarP(&o.output, "output", "o", o.output, "Format of the output: "+strings.Join(formats, ", ")+".")
+	}
+	if c.hasTimeout {
+		fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long the command may take. 0s: as long as it takes.")
+	}
+	if c.needsMAAS {
+		section(fs, sectionMAAS, o.addMAASFlags)
+	}
+	if c.needsMAAS || c.needsCluster {
+		section(fs, sectionCluster, func(fs *pflag.FlagSet) {
+			if c.inNamespace {
+				fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace. Default: that of the kubeconfig's context.")
+			}
+			o.addClusterFlags(fs)
+		})
+	}
+}
+
+func (o *options) addMAASFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "", "URL of MAAS, such as http://maas.example.com:5240/MAAS. Or $MAAS_ENDPOINT.")
+	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "", "File that holds the API key; - is the standard input. Or $MAAS_API_KEY.")
+	fs.StringVar(&o.apiKey, "maas-api-key", "", "API key. Everybody on this machine sees it in the list of processes: prefer the file.")
+	fs.StringVar(&o.caBundle, "maas-ca-file", "", "PEM file of the authorities that MAAS's certificate is verified with, beside the system's.")
+}
+
+func (o *options) addClusterFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own.")
+	fs.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
+}
+
+// addManifestsFlag adds the flag for files that are read.
+func (o *options) addManifestsFlag(fs *pflag.FlagSet, byDefault ...string) {
+	fs.StringArrayVarP(&o.manifests, "filename", "f", byDefault, "YAML file to read; - is the standard input. It can be given several times.")
+}
+
+// complete reads what the flags name, and returns all problems.
+func (o *options) complete(c command, flags *pflag.FlagSet, s surroundings) []string {
+	var problems []string
+	if c.find != nil && !slices.Contains(formats, o.output) {
+		problems = append(problems, fmt.Sprintf("--output: %q is none of %s", o.output, strings.Join(formats, ", ")))
+	}
+	if o.timeout < 0 {
+		problems = append(problems, fmt.Sprintf("--timeout: %s is no time to wait; 0s is as long as it takes", o.timeout))
+	}
+	if c.needsMAAS {
+		problems = append(problems, o.completeMAAS(flags.Changed("maas-api-key"), s)...)
+	}
+	if c.complete != nil {
+		problems = append(problems, c.complete(o, flags, s)...)
+	}
+	if c.needsCluster || o.subject.Name != "" {
+		problems = append(problems, o.completeCluster(s)...)
+	}
+	return problems
+}
+
+// nameIn sets o.subject to the object that a text names.
+func (o *options) nameIn(what, text string) []string {
+	parts := strings.Split(text, "/")
+	if len(parts) > 2 || slices.Contains(parts, "") || strings.ContainsAny(text, " \t\n") {
+		return []string{fmt.Sprintf("%s: %q is neither NAME nor NAMESPACE/NAME", what, text)}
+	}
+	o.subject.Name = parts[len(parts)-1]
+	if len(parts) == 2 {
+		o.subject.Namespace = parts[0]
+	}
+	return nil
+}
+
+// flagOf are the flags of the fields that maas.ConfigError names.
+var flagOf = map[string]string{
+	"endpoint": "--maas-endpoint (or MAAS_ENDPOINT)", "apiKey": "the API key", "caBundle": "--maas-ca-file",
+}
+
+// completeMAAS sets o.maas. It leaves it empty if nothing is given and there is a management cluster, which has it.
+func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) []string {
+	var problems []string
+	if o.maas.Endpoint == "" {
+		o.maas.Endpoint = s.getenv("MAAS_ENDPOINT")
+	}
+	key, err := o.key(keyOnCommandLine, s)
+	none := errors.Is(err, errNoKey) && !keyOnCommandLine && o.apiKeyFile == "" && o.maas.Endpoint == ""
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	o.maas.APIKey = key
+	if o.maas.CABundle, err = readSmall(o.caBundle); err != nil {
+		problems = append(problems, fmt.Sprintf("--maas-ca-file: %v", err))
+	} else if none && o.hasCluster(s) {
+		return nil
+	}
+	for _, problem := range split(o.maas.Validate()) {
+		var field *maas.ConfigError
+		switch {
+		case !errors.As(problem, &field):
+			problems = append(problems, problem.Error())
+		case field.Field == "apiKey" && key == "":
+			// A missing or unreadable value was already reported.
+		case field.Field == "endpoint" && o.maas.Endpoint == "":
+			problems = append(problems, flagOf["endpoint"]+" is missing: "+field.Problem)
+		default:
+			problems = append(problems, flagOf[field.Field]+": "+field.Problem)
+		}
+	}
+	return problems
+}
+
+// split returns the parts of an errors.Join.
+func split(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// nodeProblems returns lxdnode's problems with the settings, with the names of flags.
+func nodeProblems(config lxdnode.Config) []string {
+	var problems []string
+	for _, err := range split(config.Validate()) {
+		var setting *lxdnode.SettingError
+		if !errors.As(err, &setting) {
+			problems = append(problems, err.Error())
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("%s: %q: %s", inFlags(setting.Setting), setting.Value, setting.Problem))
+	}
+	return problems
+}
