@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,7 +173,11 @@ func TestAMachineOfAnotherMAASUserIsProvenEachTime(t *testing.T) {
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=set_workload_annotations", url.Values{"capmaas-management": {"another"}})
 	w.maas.ResetCalls()
 	w.setKey(otherKey)
-	w.await("it can't be annotated", m, func(context.Context) bool { return w.count("set_workload_annotations") > 0 })
+	w.await("it can't be annotated with the new key", m, func(context.Context) bool {
+		return slices.ContainsFunc(w.maas.Calls().Log, func(call simulator.Call) bool {
+			return call.Op == "set_workload_annotations" && call.User == "other"
+		})
+	})
 	w.eventually(m, "deployed all the same", func() bool { return conditions.IsTrue(m, infrav1.MachineDeployedCondition) })
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 	w.inState(id, "Ready")
