@@ -40,7 +40,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 			t.Errorf("%s explains %s, which is no reason", troubleshootingPage, title)
 		}
 		entry := section(t, troubleshootingPage, title)
-		for _, part := range []string{"\n- **Means**: ", "\n- **Provider**: ", "\n- **You**: "} {
+		for _, part := range []string{"\n- **Provider**: ", "\n- **You**: "} {
 			if !strings.Contains(entry, part) {
 				t.Errorf("%s: %s lacks %q", troubleshootingPage, title, strings.TrimSpace(part))
 			}
