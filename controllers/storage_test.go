@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -311,6 +312,55 @@ func TestAMachineWhoseNoteIsLostIsTakenAllTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.deployed(w.newMachine("m", false, shapes["lvm"]))
+}
+
+// What an earlier try holds is kept: a lost response costs neither the layout nor the machine.
+func TestALayoutIsKeptWhenAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	const times = 2
+	for phase, sets := range map[simulator.Phase]int{simulator.Before: times + 1, simulator.After: 1} {
+		t.Run(fmt.Sprint(phase), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = withMirror(t) })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			var mu sync.Mutex
+			lost, changed := map[string]int{}, map[string]bool{}
+			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if call.Op == "set_storage_layout" || call.Op == "restore_storage_configuration" {
+					changed[systemIDIn(call.Path)] = true
+				}
+				name := fmt.Sprint(call.Method, call.Endpoint, call.Op, len(changed)) // Before the layout, it is an allocate that only picks.
+				inTry := strings.Contains(call.Endpoint, "tags/") || call.Op == "set_storage_layout" || call.Op == "allocate"
+				if call.Method == http.MethodGet || !inTry || at != phase || lost[name] == times {
+					return nil
+				}
+				lost[name]++
+				return errLost
+			})
+			m := w.newMachine("m", false, shapes["lvm"])
+			w.deployed(m)
+			w.maas.SetHook(nil)
+			if !changed[m.Spec.SystemID] || len(changed) != 1 || w.acquiredMachines() != 1 {
+				t.Errorf("it has %s, and the layouts of %v were changed:\n%s", m.Spec.SystemID, changed, w.machines())
+			}
+			got := map[string]int{"set_storage_layout": 0, "restore_storage_configuration": 0, "release": 0}
+			for op := range got {
+				got[op] = w.count(op)
+			}
+			want := map[string]int{"set_storage_layout": sets, "restore_storage_configuration": 0, "release": 0}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+			w.golden(m, "lvm")
+			w.delete(m)
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
 }
 
 func isLVM(line string) bool { return strings.Contains(line, "LVM volume") }

@@ -13,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -44,12 +45,24 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
 		return proceed, nil
 	}
-	if out, err := r.restoration(ctx, l); err != nil || out.stop { // An earlier try ended between the layout and the allocation.
-		return out, err
-	}
 	constraints, err := l.constraints(ctx)
 	if err != nil {
 		return proceed, err
+	}
+	held, err := r.held(ctx, l, constraints)
+	if errors.Is(err, inmaas.ErrHeld) {
+		return waitAtMost(report.UnknownRetry), nil // By whom, the next reconcile reads.
+	}
+	if err != nil {
+		return proceed, err
+	}
+	if held == nil {
+		if out := r.awaitSettled(l); out.stop {
+			return out, nil
+		}
+		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+			return out, err
+		}
 	}
 	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
 		return proceed, err
@@ -68,7 +81,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	}
 	constraints.NotHostnames = append(constraints.NotHostnames, without...)
 	if l.MaasMachine.Spec.Storage != nil {
-		id, out, err := r.shape(ctx, l, constraints)
+		id, out, err := r.shape(ctx, l, constraints, held)
 		if err != nil || out.stop {
 			return out, err
 		}
@@ -87,6 +100,9 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	case instead != nil:
 		return proceed, errors.Join(instead, r.giveAllBack(ctx, l, instead.VM))
 	case errors.Is(err, maas.Conflict):
+		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+			return out, err
+		}
 		return r.noMachine(ctx, l, err, constraints), nil
 	case err != nil:
 		return proceed, err

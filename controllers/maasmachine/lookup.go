@@ -126,7 +126,7 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 			foreign.SystemID, foreign.Hostname, foreign.Owner)
 		return waitAtMost(report.MendRetry), nil
 	case len(found) == 0:
-		return r.awaitSettled(l), nil
+		return r.awaitSettled(l, record.Storage, record.Exclude), nil // allocation waits for those, if it has to.
 	}
 	return r.adoptOne(ctx, l, found)
 }
@@ -189,9 +189,9 @@ func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (boo
 	return host != nil, ignoreConflict(err)
 }
 
-// awaitSettled waits while the outcome of a request for a machine is not known.
-func (r *Reconciler) awaitSettled(l *life) outcome {
-	left := l.record.Unsettled()
+// awaitSettled waits while the outcome of a request for a machine, but one of these, is not known.
+func (r *Reconciler) awaitSettled(l *life, but ...record.Op) outcome {
+	left := l.record.Unsettled(but...)
 	if left <= 0 {
 		return proceed
 	}

@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,14 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	if !l.Machines.Reserve(l.maas, l.mark()) {
 		return waitAtMost(report.CapacityRetry), nil // Another object of ours gives it back, or takes it.
 	}
-	misfit, err := r.setStorage(ctx, l, l.maas)
+	free, err := l.Machines.Free(ctx, l.maas.SystemID)
+	if err != nil {
+		return proceed, err
+	}
+	if free == nil {
+		return waitAtMost(report.CapacityRetry), nil
+	}
+	misfit, err := r.setStorage(ctx, l, free, false)
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, inmaas.ErrHeld):
 		return waitAtMost(report.CapacityRetry), nil // Somebody just took it, or is about to; read it again.
@@ -53,11 +61,47 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 // maxPicks bounds how many machines one reconcile looks at.
 const maxPicks = 32
 
-// shape picks a machine that can have the layout of the spec, and sets it. It stops if there is none.
-func (r *Reconciler) shape(ctx context.Context, l *life, constraints maas.AllocateParams) (systemID string, out outcome, err error) {
+// held returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if MAAS does not say
+// that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be undone.
+func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.AllocateParams) (*maas.Machine, error) {
+	id, storage := l.record.Excluded, l.MaasMachine.Spec.Storage
+	if id == "" || storage == nil || l.owesAnother(id) {
+		return nil, nil //nolint:nilnil // It holds none.
+	}
+	free, err := l.Machines.Free(ctx, id)
+	if errors.Is(err, maas.NotFound) || (err == nil && free == nil) {
+		return nil, nil //nolint:nilnil // It is gone, or somebody has it.
+	}
+	if err != nil {
+		return nil, err
+	}
+	by, err := l.Machines.Quarantine.NotedBy(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("reading who holds machine %s: %w", id, err)
+	}
+	_, misfit := scope.StorageWish(storage).Plan(free)
+	if misfit = cmp.Or(misfit, machine.Misfit(free, constraints)); misfit != "" || l.Machines.FailedRecently(free) {
+		return nil, nil //nolint:nilnil // Another one is to be taken.
+	}
+	switch isOurs := by == l.mark(); {
+	case by != "" && !isOurs, !l.Machines.Reserve(free, l.mark()):
+		return nil, nil //nolint:nilnil // It is another one's.
+	case isOurs && inmaas.IsExcluded(free):
+		return free, nil
+	}
+	return free, r.hold(ctx, l, free)
+}
+
+// shape sets the layout of the spec on the machine that is held, or else on one that it picks. It stops if none can have it.
+func (r *Reconciler) shape(
+	ctx context.Context, l *life, constraints maas.AllocateParams, held *maas.Machine,
+) (systemID string, out outcome, err error) {
 	var names, why []string
 	for range maxPicks {
-		picked, err := l.Machines.Pick(ctx, constraints, names)
+		picked, isHeld := held, held != nil
+		if held = nil; !isHeld {
+			picked, err = l.Machines.Pick(ctx, constraints, names)
+		}
 		if errors.Is(err, maas.Conflict) {
 			return "", r.noneForStorage(ctx, l, err, constraints, why), nil
 		}
@@ -71,7 +115,7 @@ func (r *Reconciler) shape(ctx context.Context, l *life, constraints maas.Alloca
 		if !l.Machines.Reserve(picked, l.mark()) {
 			continue // Another object of ours has picked it, too.
 		}
-		misfit, err := r.setStorage(ctx, l, picked)
+		misfit, err := r.setStorage(ctx, l, picked, isHeld)
 		switch {
 		case errors.Is(err, inmaas.ErrHeld):
 			continue
@@ -98,8 +142,14 @@ func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error,
 	return waitAtMost(report.CapacityRetry)
 }
 
-// setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have it.
-func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (misfit string, err error) {
+// setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have it. If it got the
+// layout from an earlier try, that is all.
+func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, held bool) (misfit string, err error) {
+	former := machine.Partitions(m)
+	if l.record.StorageOn(m.SystemID).WasSet(former) {
+		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID, Partitions: former}
+		return "", nil
+	}
 	before, unchanged := l.record.Storage, true
 	undo := func() {
 		l.record.Storage = before
@@ -114,10 +164,12 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 	if misfit != "" {
 		return misfit, nil
 	}
-	if err := r.hold(ctx, l, m); err != nil { // It is nobody's: MAAS must say whose layout it is before it gets one.
-		return "", err
+	if !held { // It is nobody's: MAAS must say whose layout it is before it gets one.
+		if err := r.hold(ctx, l, m); err != nil {
+			return "", err
+		}
 	}
-	l.record.Storage = &record.StorageLayout{SystemID: m.SystemID} // Stored with the call.
+	l.record.Storage = &record.StorageLayout{SystemID: m.SystemID, Former: former} // Stored with the call.
 	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
 		set, err := l.Machines.SetStorage(ctx, permit, m, layout)
 		switch unchanged = err != nil && maas.HadNoEffect(err); { // Stored with the outcome of the call.
@@ -129,8 +181,12 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine) (
 		return err
 	})
 	if errors.Is(err, maas.Invalid) {
-		_, failed := r.inclusion(ctx, l)
-		return "is refused by MAAS: " + maas.Message(err), failed
+		undo() // What is recorded then is of an earlier try.
+		unchanged = false
+		if out, failed := r.restoration(ctx, l); failed != nil || out.stop {
+			return "", errors.Join(err, failed)
+		}
+		return "is refused by MAAS: " + maas.Message(err), nil
 	}
 	return "", err
 }

@@ -57,8 +57,21 @@ type StorageLayout struct {
 	SystemID string `json:"systemID"`
 	// Partitions are the ids that MAAS gave the partitions, sorted: it gives others when a layout is set again.
 	Partitions []int `json:"partitions,omitempty"`
+	// Former are those that the machine had before the call, until its outcome is known.
+	Former []int `json:"former,omitempty"`
 
 	Unknown `json:"-"`
+}
+
+// WasSet reports whether a machine with these partitions has got the layout, also if the response to the call was lost.
+func (l *StorageLayout) WasSet(partitions []int) bool {
+	switch {
+	case l == nil:
+		return false
+	case len(l.Former) > 0:
+		return !slices.Equal(l.Former, partitions)
+	}
+	return len(l.Partitions) > 0 && slices.Equal(l.Partitions, partitions)
 }
 
 // IsOn reports whether a machine with these partitions may still have the layout. If the call that set it was lost, its partitions are

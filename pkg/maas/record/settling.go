@@ -54,10 +54,10 @@ func (e *UnsettledError) Error() string {
 		e.Pending, e.Op)
 }
 
-// Unsettled returns how much longer a pending call may take effect in MAAS, or 0: a machine may still be acquired or
-// changed.
-func (r *Record) Unsettled() time.Duration {
-	_, left := r.unsettled(func(Op) bool { return true })
+// Unsettled returns how much longer a pending call, but one of these, may take effect in MAAS, or 0: a machine may still be acquired
+// or changed.
+func (r *Record) Unsettled(but ...Op) time.Duration {
+	_, left := r.unsettled(func(op Op) bool { return !slices.Contains(but, op) })
 	return left
 }
 
