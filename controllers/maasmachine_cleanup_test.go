@@ -12,11 +12,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
 
@@ -85,6 +89,30 @@ func (w *world) count(op string) (n int) {
 		}
 	}
 	return n
+}
+
+// The number of hosts that a VM may be on is bounded: it is made on no other one before one of them says that it has none.
+func TestAVMIsMadeOnABoundedNumberOfHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	var recordedHosts []string
+	for i := range 32 {
+		recordedHosts = append(recordedHosts, lxd.DirectRef(w.namespace, fmt.Sprintf("gone-%d-%s", i, strings.Repeat("x", 240))))
+	}
+	m := w.newMachine("m", false, vm, func(o *metav1.ObjectMeta) {
+		o.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.Data{Hosts: recordedHosts})}
+	})
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	if n := w.count("compose"); n != 0 || !slices.Equal(recorded(t, m).Hosts, recordedHosts) {
+		t.Errorf("%d VMs were composed; recorded are the hosts %v", n, recorded(t, m).Hosts)
+	}
+	if size := len(m.Annotations[infrav1.RecordAnnotation]); size > apivalidation.TotalAnnotationSizeLimitB/16 {
+		t.Errorf("the record has %d bytes", size)
+	}
+	w.changeRecord(m, func(d *record.Data) { d.DropHost(recordedHosts[0]) })
+	w.deployed(m)
+	w.delete(m)
 }
 
 // MAAS reports a VM as deleted that its host keeps.

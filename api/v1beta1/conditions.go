@@ -350,7 +350,8 @@ const (
 	VMCameBackReason = "VMCameBack"
 
 	// VMHostUnreachableReason: MAAS no longer has the VM, and can't refresh its host. That is tried again for a while;
-	// then the MaasMachine is deleted, and an event names the VM that may be left.
+	// then the MaasMachine is deleted, and an event names the VM that may be left. Or the VM may be on so many hosts that can't be
+	// asked that it is made on no other one.
 	VMHostUnreachableReason = "VMHostUnreachable"
 )
 

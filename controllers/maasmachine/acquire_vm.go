@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -74,7 +76,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 // and the first of many would run as late as the last.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
-	if err := r.awaitLeft(ctx, l, placer.HostRef(host)); err != nil {
+	ref := placer.HostRef(host)
+	if err := cmp.Or(tooManyHosts(l, ref), r.awaitLeft(ctx, l, ref)); err != nil {
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err
 	}
@@ -84,7 +87,6 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 		return lxd.VM{}, err
 	}
 	l.leaveHost = done
-	ref := placer.HostRef(host)
 	known := slices.Contains(l.record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
 	l.record.AddHost(ref)
 	var vm lxd.VM
@@ -103,6 +105,18 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 		}
 	}
 	return vm, err
+}
+
+// tooManyHosts returns an error if the VM may not be made on one more host: each may have one until it was asked, which recovery does.
+func tooManyHosts(l *life, ref string) error {
+	if l.record.MayAddHost(ref) {
+		return nil
+	}
+	return report.NotReady(report.Problem{
+		Reason: infrav1.VMHostUnreachableReason, RetryAfter: report.MendRetry,
+		Message: fmt.Sprintf("VM %s may be on one of %d hosts, none of which can be asked: %s; it is made on no other one until then: make one reachable, or delete the Machine",
+			l.Identity().Hostname, len(l.record.Hosts), text.List(l.record.Hosts, maxSkipped)),
+	})
 }
 
 // peers returns the control planes of the same cluster that have a host already. For a worker it returns workers: the

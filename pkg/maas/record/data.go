@@ -202,6 +202,15 @@ func (d *Data) CleanupSoFar() Cleanup {
 	return *d.Cleanup
 }
 
+// maxHosts bounds on how many hosts a VM may be made: the record must stay smaller than Kubernetes' limit. A host is one of them until it
+// says that it has not the VM.
+const maxHosts = 32
+
+// MayAddHost reports whether the VM may be made on a host.
+func (d *Data) MayAddHost(host string) bool {
+	return len(d.Hosts) < maxHosts || slices.Contains(d.Hosts, host)
+}
+
 // AddHost records that a host may have the VM.
 func (d *Data) AddHost(host string) {
 	if !slices.Contains(d.Hosts, host) {
