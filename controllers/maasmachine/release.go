@@ -246,9 +246,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	}
 	// It was proven to be ours; after the call the agent name may be gone. The phase is stored with the call.
 	before, asked := l.record.Phase, false
-	if !l.record.In(undoing) {
-		l.record.Enter(releasing, r.Clock.Now())
-	}
+	l.enterRelease(releasing, r.Clock.Now())
 	err := l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		asked = true
 		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
@@ -275,6 +273,13 @@ const (
 	diskErasing = "erasing-disks"
 )
 
+// enterRelease enters a phase of a release. Undoing goes on until its end: if that release fails, what the first one did is not done again.
+func (l *life) enterRelease(phase string, now time.Time) {
+	if !l.record.In(undoing) {
+		l.record.Enter(phase, now)
+	}
+}
+
 // releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
 func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, undoing) }
 
@@ -285,7 +290,7 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
 	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
 		recordRelease(l, now) // The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine off.
 	}
-	l.record.Enter(releasing, now)
+	l.enterRelease(releasing, now)
 	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
 	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
 	if left := limit.Sub(now); left > 0 {
@@ -324,7 +329,7 @@ func (r *Reconciler) watchErase(l *life, now time.Time) {
 	if try := l.record.Release; try == nil || try.FailedTime != nil {
 		recordRelease(l, now) // The response to the release was lost.
 	}
-	l.record.Enter(diskErasing, now)
+	l.enterRelease(diskErasing, now)
 	try := l.record.Release
 	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, timestamp(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))

@@ -104,6 +104,28 @@ func TestPauseAfterFailure(t *testing.T) {
 	}
 }
 
+// Disks are erased by the first release: when a later one, after the network was undone, fails, that is still known.
+func TestUndoingLastsUntilItsReleaseIsOver(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for status, watch := range map[maas.Status]func(*Reconciler, *life){
+		maas.StatusReleasing:   func(r *Reconciler, l *life) { r.watchRelease(l, now) },
+		maas.StatusDiskErasing: func(r *Reconciler, l *life) { r.watchErase(l, now) }, // As MAAS's settings may want.
+	} {
+		for phase, want := range map[string]bool{undoing: true, releasing: false} {
+			l := lifeOf(t, &infrav1.MaasMachine{Spec: erasing(infrav1.EraseQuick)})
+			l.record.Enter(phase, now)
+			l.maas = &maas.Machine{SystemID: "abc", Status: status}
+			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+			watch(r, l)
+			l.maas.Status = maas.StatusReleasingFailed
+			r.pauseAfterFailure(l, now)
+			if is := l.record.In(undoing); is != want || !releaseBegan(l) {
+				t.Errorf("status %v, phase %s: then it is %+v", status, phase, l.record.Phase)
+			}
+		}
+	}
+}
+
 func TestAHangingReleaseIsReportedOnce(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, tc := range map[string]struct {
