@@ -77,7 +77,10 @@ func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.A
 		return nil, nil
 	}
 	var mayNot *rights.Error
-	if err := rights.Require(ctx, l.Inventory, bridgeField, rights.HostBridge, l.pools); !errors.As(err, &mayNot) {
+	mayMake := func(pools rights.Pools) error {
+		return rights.Require(ctx, l.Inventory, bridgeField, rights.HostBridge, pools)
+	}
+	if err := mayMake(rights.Where(l.Inventory, rights.BareMetal, l.pools)); !errors.As(err, &mayNot) {
 		return nil, err
 	}
 	var names []string
@@ -92,6 +95,10 @@ func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.A
 			return nil, err
 		case picked.Pod != nil || !lacksBridge(l, picked): // A VM that MAAS has composed is given back once it is allocated.
 			return names, nil
+		}
+		pool := []maas.Ref{picked.Pool}
+		if err := mayMake(func(context.Context) ([]maas.Ref, error) { return pool, nil }); !errors.As(err, &mayNot) {
+			return names, err
 		}
 		names = append(names, picked.Hostname)
 	}

@@ -42,8 +42,8 @@ func isTaken(l *life) bool { return l.maas != nil && (l.IsLXD() || l.maas.Status
 
 // mayDo checks that MAAS lets the API key's user do what the spec needs.
 func mayDo(ctx context.Context, l *life) error {
-	spec, pools := l.MaasMachine.Spec, l.pools
-	what, use := "bare metal", rights.BareMetal
+	spec, pools := l.MaasMachine.Spec, rights.Pools(l.pools)
+	what, use := "bare metal", rights.BareMetal // In one pool: MAAS chooses among those in which the key may take machines.
 	if l.IsLXD() {
 		what, use, pools = "a VM (spec.provisioningMode)", rights.VMs, l.hostPools
 		has, err := l.Inventory.HasVMHosts(ctx)
@@ -54,9 +54,10 @@ func mayDo(ctx context.Context, l *life) error {
 			use, pools = rights.DirectVMs, l.pools
 		}
 	}
-	if err := rights.Require(ctx, l.Inventory, what, use, pools); err != nil {
+	if err := rights.RequireOne(ctx, l.Inventory, what, use, pools); err != nil {
 		return err
 	}
+	pools = rights.Where(l.Inventory, use, pools)
 	for _, also := range []struct {
 		what   string
 		wanted bool

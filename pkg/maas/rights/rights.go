@@ -185,9 +185,35 @@ func Lacking(ctx context.Context, a Asker, u Use, pool *maas.Ref) (missing []Nee
 	return missing, unknown, nil
 }
 
-// Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in one of the pools, which
+// Pools returns the resource pools of which the machine may be that something is done with.
+type Pools func(context.Context) ([]maas.Ref, error)
+
+// Where returns those of the pools in which a key may be used so, as far as is known: MAAS gives machines of no others.
+func Where(a Asker, u Use, pools Pools) Pools {
+	return func(ctx context.Context) (usable []maas.Ref, err error) {
+		all, err := pools(ctx)
+		for i := range all {
+			missing, _, failed := Lacking(ctx, a, u, &all[i])
+			if err = errors.Join(err, failed); len(missing) == 0 {
+				usable = append(usable, all[i])
+			}
+		}
+		return usable, err
+	}
+}
+
+// Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in each of the pools, which
 // are asked for only then; what could not be found out counts as given.
-func Require(ctx context.Context, a Asker, what string, u Use, pools func(context.Context) ([]maas.Ref, error)) error {
+func Require(ctx context.Context, a Asker, what string, u Use, pools Pools) error {
+	return demand(ctx, a, what, u, pools, require)
+}
+
+// RequireOne is Require for a use for which one of the pools is enough.
+func RequireOne(ctx context.Context, a Asker, what string, u Use, pools Pools) error {
+	return demand(ctx, a, what, u, pools, requireOne)
+}
+
+func demand(ctx context.Context, a Asker, what string, u Use, pools Pools, of func(context.Context, Asker, string, Use, []*maas.Ref) error) error {
 	entitled, err := a.HasEntitlements(ctx)
 	if err != nil || !entitled && !u.Administrator {
 		return err
@@ -210,10 +236,19 @@ func Require(ctx context.Context, a Asker, what string, u Use, pools func(contex
 			candidates = append(candidates, &refs[i])
 		}
 	}
-	return require(ctx, a, what, u, candidates)
+	return of(ctx, a, what, u, candidates)
 }
 
 func require(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
+	for i := range pools {
+		if err := requireOne(ctx, a, what, u, pools[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func requireOne(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
 	refused := &Error{What: what}
 	for _, pool := range pools {
 		missing, _, err := Lacking(ctx, a, u, pool)

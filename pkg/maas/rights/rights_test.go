@@ -187,6 +187,7 @@ func TestWhatIsRequired(t *testing.T) {
 		given   []simulator.RegionEntitlement
 		use     rights.Use
 		pool    string
+		one     bool
 		missing []rights.Need
 		refused bool
 	}{
@@ -195,7 +196,9 @@ func TestWhatIsRequired(t *testing.T) {
 		"an administrator":                {version: "3.7", admin: true, use: rights.VMs},
 		"the pool":                        {version: "3.8", given: editsA, use: rights.VMs, pool: "a"},
 		"another pool":                    {version: "3.8", given: editsA, use: rights.VMs, pool: "b", missing: rights.VMs.Needs, refused: true},
-		"any pool":                        {version: "3.8", given: editsA, use: rights.VMs},
+		"one of several pools":            {version: "3.8", given: editsA, use: rights.VMs, one: true},
+		"each of several pools":           {version: "3.8", given: editsA, use: rights.VMs, missing: rights.VMs.Needs, refused: true},
+		"none of several pools":           {version: "3.8", given: given("a", rights.BareMetal.Needs...), use: rights.VMs, one: true, missing: rights.VMs.Needs, refused: true},
 		"all of MAAS":                     {version: "3.8", given: editsA, use: rights.Registration, missing: rights.Registration.Needs, refused: true},
 		"no such pool":                    {version: "3.8", given: editsA, use: rights.VMs, pool: "none"},
 		"superuser, but not of the group": {version: "3.8", admin: true, given: editsA, use: rights.DNSEndpoint, missing: rights.DNSEndpoint.Needs, refused: true},
@@ -203,7 +206,11 @@ func TestWhatIsRequired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, asker := region(t, tt.version, tt.admin, tt.given...)
-			err := rights.Require(t.Context(), asker, "it", tt.use, pools(tt.pool)(asker))
+			require := rights.Require
+			if tt.one {
+				require = rights.RequireOne
+			}
+			err := require(t.Context(), asker, "it", tt.use, pools(tt.pool)(asker))
 			var refused *rights.Error
 			if errors.As(err, &refused) != tt.refused || !tt.refused && err != nil {
 				t.Fatalf("the error is %v", err)
@@ -212,6 +219,35 @@ func TestWhatIsRequired(t *testing.T) {
 				if diff := cmp.Diff(tt.missing, refused.Missing); diff != "" || refused.User != "joe" {
 					t.Errorf("of %s are missing: %s", refused.User, diff)
 				}
+			}
+		})
+	}
+}
+
+// What is done with a machine that MAAS gives must be allowed in each pool of which MAAS gives one, and in no other.
+func TestWhatIsRequiredInEachPoolOfWhichMAASGivesMachines(t *testing.T) {
+	t.Parallel()
+	takes := func(pool string) []simulator.RegionEntitlement { return given(pool, rights.BareMetal.Needs...) }
+	edits := func(pool string) []simulator.RegionEntitlement { return given(pool, rights.Storage.Needs...) }
+	for name, tt := range map[string]struct {
+		given   []simulator.RegionEntitlement
+		refused string
+	}{
+		"the one":       {given: slices.Concat(takes("a"), edits("a"))},
+		"both":          {given: slices.Concat(takes("a"), edits("a"), takes("b"), edits("b"))},
+		"one of both":   {given: slices.Concat(takes("a"), edits("a"), takes("b")), refused: "b"},
+		"the other one": {given: slices.Concat(takes("b"), edits("a")), refused: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, asker := region(t, "3.8", false, tt.given...)
+			err := rights.Require(t.Context(), asker, "it", rights.Storage, rights.Where(asker, rights.BareMetal, pools("")(asker)))
+			var refused *rights.Error
+			if errors.As(err, &refused) != (tt.refused != "") || (err != nil && refused == nil) {
+				t.Fatalf("the error is %v", err)
+			}
+			if refused != nil && refused.Pool != tt.refused {
+				t.Errorf("it is missing in %q, want %q", refused.Pool, tt.refused)
 			}
 		})
 	}
