@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
@@ -132,6 +133,39 @@ func TestAVMThatAFormerVMHostKeptIsDeleted(t *testing.T) {
 	u.await("the VM is deleted", m, u.hostGone(m))
 	if left := u.server.VMs(t); len(left) > 0 {
 		t.Errorf("LXD has %v", left)
+	}
+}
+
+// A VM that has only the name of one which MAAS has deleted is another's, and stays.
+func TestANameAloneProvesNothingOfAVMThatAFormerVMHostHas(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*upgraded, *infrav1.MaasMachine) error{
+		"it has another address": func(u *upgraded, m *infrav1.MaasMachine) error {
+			return u.server.Replace(m.Status.Hostname, lxdhost.DeriveMAC("another", "vm").String())
+		},
+		"the address is not known": func(u *upgraded, m *infrav1.MaasMachine) error {
+			u.changeRecord(m, func(d *record.Data) { d.Addresses = nil })
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, vms := upgradeWith(t, "cp-0")
+			m := vms[0]
+			u.maasCall("DELETE", "machines/"+m.Spec.SystemID+"/", nil)
+			u.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+			if err := change(u, m); err != nil {
+				t.Fatal(err)
+			}
+			u.prepare()
+			if err := u.client.Delete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			u.await("it is deleted", m, u.hostGone(m))
+			if left := u.server.VMs(t); len(left) != 1 || u.marked(m) {
+				t.Errorf("LXD has %v", left)
+			}
+		})
 	}
 }
 

@@ -139,7 +139,7 @@ type left struct {
 
 // vm returns what the VM is searched by.
 func (l *left) vm() lxd.VM {
-	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host, Namesakes: l.Namesakes}
+	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host, Namesakes: l.Namesakes, Addresses: l.Addresses}
 }
 
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.

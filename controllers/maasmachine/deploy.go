@@ -231,6 +231,7 @@ func mayBeOthers(l *life) bool {
 
 // vmObservation reports that the VM runs.
 func (r *Reconciler) vmObservation(ctx context.Context, l *life) (outcome, error) {
+	l.noteAddresses(l.maas)
 	if l.MaasMachine.Status.LXDHost == "" {
 		on, err := l.vmOn(ctx, l.maas)
 		if err != nil {

@@ -31,7 +31,7 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 	if recorded := r.readable(ctx, host); recorded != nil {
 		left := record.LeftVM{
 			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
-			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes,
+			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes, Addresses: l.record.Addresses,
 		}
 		remembered, err := recorded.Add(ctx, func(d *record.Data) bool { return d.Leave(left, now) })
 		if err != nil {

@@ -65,6 +65,7 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) er
 	if err != nil {
 		return err
 	}
+	l.noteAddresses(vm)
 	if err := recordDeletion(ctx, l, on.HostRef); err != nil {
 		return err
 	}
@@ -72,6 +73,13 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) er
 	return l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
 		return l.Machines.DeleteVM(ctx, permit, on)
 	})
+}
+
+// noteAddresses records what proves on its host that a VM is ours which MAAS composed, and has marked nowhere.
+func (l *life) noteAddresses(vm *maas.Machine) {
+	if vm.Pod != nil {
+		l.record.Addresses = slices.Sorted(slices.Values(vm.PhysicalAddresses()))
+	}
 }
 
 // recordDeletion records the deletion of a VM, and its host: afterwards MAAS no longer has this information.
@@ -123,6 +131,9 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		}
 		vm := l.vm(s.systemID)
 		vm.HostRef, vm.Namesakes = ref, s.namesakes
+		if s.systemID == "" { // Otherwise it is not the VM whose addresses are recorded.
+			vm.Addresses = l.record.Addresses
+		}
 		found, err := l.Machines.LXD().FindVM(ctx, vm)
 		if err != nil {
 			return proceed, fmt.Errorf("looking for VM %s on its VM host: %w", vm.Hostname, err)
@@ -160,7 +171,7 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 	}
 	theirs := ""
 	if l.foreign != nil {
-		theirs = l.foreign.SystemID
+		theirs, l.record.Addresses = l.foreign.SystemID, nil // Those of the VM that is theirs.
 	}
 	return search{systemID: theirs, namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
 }

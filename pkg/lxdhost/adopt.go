@@ -13,7 +13,7 @@ import (
 )
 
 // Adopt gives marks to a VM without any, for example one that MAAS composed. Its interfaces must have the MAC addresses, in
-// any order, and no other; without addresses, its name is enough. A VM that carries the marks already is left as it is.
+// any order, and no other. A VM that carries the marks already is left as it is; without addresses, only that one is adopted.
 //
 // It calls GET /1.0/instances/NAME, and PATCH instances/NAME with its ETag, after which it may have to read the VM again.
 // The error is an *Error: KindNotFound, KindConflict if the VM has other marks or other addresses, or one of the
@@ -37,7 +37,7 @@ func (s *session) adopt(name string, marks Marks, addresses []string) error {
 	if !ours && KindOf(err) != KindConflict {
 		return err
 	}
-	if !ours && (found.Type != string(api.InstanceTypeVM) || marksOf(found.Config) != (Marks{})) {
+	if !ours && (found.Type != string(api.InstanceTypeVM) || marksOf(found.Config) != (Marks{}) || len(addresses) == 0) {
 		return err
 	}
 	if has := slices.Collect(maps.Values(macs(found))); len(addresses) > 0 && !sameAddresses(has, addresses) {

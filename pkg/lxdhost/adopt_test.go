@@ -32,6 +32,7 @@ func TestAdopt(t *testing.T) {
 
 	wantKind(t, b.host.Adopt(t.Context(), composed, ours, []string{anotherAddress}), KindConflict)
 	wantKind(t, b.host.Adopt(t.Context(), composed, ours, append(has(composed), anotherAddress)), KindConflict)
+	wantKind(t, b.host.Adopt(t.Context(), composed, ours, nil), KindConflict)
 	wantKind(t, b.host.Adopt(t.Context(), ofAnother, ours, has(ofAnother)), KindConflict)
 	wantKind(t, b.host.Adopt(t.Context(), "missing", ours, nil), KindNotFound)
 	if marks := marksOf(b.instance(composed).Config); marks != (Marks{}) {

@@ -74,7 +74,7 @@ type Presence struct {
 	After time.Duration
 	Why   error // MAAS's error
 	// Never means that it will stay Unreachable: MAAS no longer has VM hosts, or does not let the key's user refresh
-	// them (maas.Forbidden), or the host's LXDHost is gone.
+	// them (maas.Forbidden), or the host's LXDHost is gone, or nothing proves whose the VM is that has the name.
 	Never bool
 }
 
@@ -247,4 +247,6 @@ type VM struct {
 	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in under another name.
 	// SystemID, if it is set, is then that of the right one.
 	Namesakes bool
+	// Addresses is for Find alone: the MAC addresses of a VM that MAAS composed, or nil if they are not known.
+	Addresses []string
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
 // NoSuccessorError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise yet.
@@ -69,8 +71,8 @@ func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses
 	return server.Adopt(ctx, vm.Hostname, vm.Marks, addresses)
 }
 
-// findFormer looks for a VM that MAAS does not have any more on what was its VM host. There, its name proves that it is
-// ours, as it did when MAAS had VM hosts. asked is what came of asking MAAS.
+// findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is ours, or our
+// marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
 func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
 	object, err := d.former(ctx, vm)
 	var missing *NoSuccessorError
@@ -81,7 +83,10 @@ func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presenc
 	if err != nil {
 		return Presence{}, err
 	}
-	if err := d.adopt(ctx, object, vm, nil); err != nil {
+	if err := d.adopt(ctx, object, vm, vm.Addresses); err != nil {
+		if len(vm.Addresses) == 0 && lxdhost.KindOf(err) == lxdhost.KindConflict {
+			return Presence{State: Unreachable, Host: object.Name, Never: true, Why: err}, nil
+		}
 		return notFound(object, err), nil
 	}
 	vm.HostRef = d.HostRef(unread(object))

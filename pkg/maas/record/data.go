@@ -27,6 +27,8 @@ type Data struct {
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
 	// of lxd.Composer.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
+	// Addresses are the MAC addresses of the VM that MAAS composed, sorted: they prove that it is ours when MAAS does not have it any more.
+	Addresses []string `json:"addresses,omitempty"`
 	// Cleanup is the progress of removing a VM that is being deleted, or that an earlier try made.
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
 	// Release is the last attempt to release the machine. The status shows it.

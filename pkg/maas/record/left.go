@@ -24,6 +24,8 @@ type LeftVM struct {
 	Host string `json:"host"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
+	// Addresses are as in Data.
+	Addresses []string `json:"addresses,omitempty"`
 	// Since is when it was left.
 	Since metav1.Time `json:"since"`
 	// Kept is why it is not deleted; "" if nothing speaks against it.
