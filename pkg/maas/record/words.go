@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Entry is one thing that is recorded, for people.
+type Entry struct {
+	// Field is the one of Data, by its name in JSON.
+	Field string `json:"field"`
+	// Op is the call whose outcome is not known; "" if it is something else.
+	Op Op `json:"op,omitempty"`
+	// Words say what it means, without the time.
+	Words string `json:"words"`
+	// Since is when it was recorded, or began; nil if that is not recorded.
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// words are what MAAS, or LXD, is asked for by an operation.
+var words = map[Op]string{
+	Allocate:         "allocate a machine",
+	Claim:            "allocate the VM that was made",
+	Compose:          "make the VM on its host",
+	Reserve:          "reserve the virtual IP of the API endpoint",
+	TakeOver:         "release the machine that was kept, and allocate it",
+	LateClaim:        "allocate the machine that was kept (an earlier call that may come late)",
+	Unreserve:        "free the virtual IP of the API endpoint",
+	EndCommissioning: "end the commissioning of the VM early",
+	ChangeKeys:       "switch the VM with another key pair",
+	StopVM:           "stop the VM on its host",
+	DeleteVM:         "delete the VM on its host",
+	Storage:          "set the storage layout of the machine",
+	Link:             "give an interface of the machine its subnet and address",
+	Bridge:           "make the bridge of the machine",
+	Arrange:          "arrange the interfaces of the machine",
+	Deploy:           "deploy the machine",
+	Annotate:         "annotate the machine as ours",
+	PowerOff:         "switch the machine off",
+	PowerOn:          "switch the machine on",
+	Abort:            "abort what MAAS does with the machine",
+	Rescue:           "end the rescue mode of the machine",
+	Release:          "release the machine",
+	Quarantine:       "put the machine into quarantine",
+	Exclude:          "keep the machine from being allocated",
+}
+
+// Words say what is asked for by the operation.
+func (o Op) Words() string {
+	if text, known := words[o]; known {
+		return text
+	}
+	return fmt.Sprintf("do what a later version calls %q", string(o))
+}
+
+// entries collects what is recorded.
+type entries []Entry
+
+func (e *entries) add(field string, since *metav1.Time, format string, args ...any) {
+	*e = append(*e, Entry{Field: field, Since: since, Words: fmt.Sprintf(format, args...)})
+}
+
+// Entries returns all that is recorded: first the calls whose outcome is not known.
+func (d *Data) Entries() []Entry {
+	var found entries
+	for _, p := range d.Pending {
+		found = append(found, Entry{Field: "pending", Op: p.Op, Since: &p.At, Words: "asked to " + p.Op.Words() + "; the outcome is not known"})
+	}
+	if d.Deployed != "" {
+		found.add("deployed", nil, "machine %s is deployed for this object", d.Deployed)
+	}
+	if d.Phase != nil {
+		found.add("phase", &d.Phase.Since, "in the phase %s", strings.ReplaceAll(d.Phase.Name, "-", " "))
+	}
+	if d.GivenBack != nil {
+		found.add("givenBack", d.GivenBack, "the machine could not be deployed and was given back; another one is acquired after a pause")
+	}
+	if len(d.Hosts) > 0 {
+		found.add("hosts", nil, "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
+	}
+	d.leaving(&found)
+	d.marked(&found)
+	d.waiting(&found)
+	if d.Unknown != "" {
+		found.add("unknown", nil, "a later version has recorded more: %s", string(d.Unknown))
+	}
+	return found
+}
+
+// leaving adds how far giving back or deleting is.
+func (d *Data) leaving(found *entries) {
+	if c := d.Cleanup; c != nil {
+		text := "the VM is being removed from its host"
+		if c.Tries > 0 {
+			text += fmt.Sprintf("; the host did not respond to %d request(s)", c.Tries)
+		}
+		if c.CameBack > 0 {
+			text += fmt.Sprintf("; the VM was found again %d time(s)", c.CameBack)
+		}
+		if c.Namesakes {
+			text += "; several hosts may have a VM of this name"
+		}
+		since := c.DeletedAt
+		if c.UnreachableSince != nil {
+			since = c.UnreachableSince
+		}
+		found.add("cleanup", since, "%s", text)
+	}
+	if r := d.Release; r != nil {
+		text := "the machine is being released"
+		if r.Erase != "" {
+			text += fmt.Sprintf(", its disks erased (%s)", r.Erase)
+		}
+		if r.Failures > 0 {
+			text += fmt.Sprintf("; that failed %d time(s) in a row", r.Failures)
+		}
+		found.add("release", r.StartTime, "%s", text)
+	}
+	if r := d.Remediation; r != nil {
+		found.add("remediation", r.Since, "the remediation is at the step %s; power cycles so far: %d; requests to switch the machine: %d", r.Step, r.PowerCycles, r.Requests)
+	}
+}
+
+// marked adds what is undone, or remembered, before others get the machine.
+func (d *Data) marked(found *entries) {
+	if d.Storage != nil {
+		found.add("storage", nil, "machine %s has the storage layout of the spec, or may have; its own is restored before others get it", d.Storage.SystemID)
+	}
+	switch d.Quarantine {
+	case "":
+	case Quarantined:
+		found.add("quarantine", nil, "the machine failed, and MAAS has put it into quarantine")
+	case QuarantineRefused:
+		found.add("quarantine", nil, "the machine failed, and the API key may not put it into quarantine")
+	default:
+		found.add("quarantine", nil, "the machine failed; its quarantine is %s", d.Quarantine)
+	}
+	if d.Excluded != "" {
+		found.add("excluded", nil, "machine %s is kept from being allocated until what was changed on it is undone", d.Excluded)
+	}
+	if d.Lost != "" {
+		found.add("lost", nil, "machine %s was kept for this object, and another user of MAAS got it", d.Lost)
+	}
+}
+
+// waiting adds the machines that are kept, and the VMs that are left.
+func (d *Data) waiting(found *entries) {
+	for _, k := range d.Kept {
+		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID, k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)
+		switch {
+		case k.GivenBack || k.Giving != nil:
+			text = fmt.Sprintf("machine %s (%s), which was kept for %s, is being given back", k.Hostname, k.SystemID, k.For)
+		case k.TakenBy != "":
+			text += ", which takes it"
+		}
+		if k.Reason != "" {
+			text += fmt.Sprintf("; it waits: %s: %s", k.Reason, k.Message)
+		}
+		found.add("kept", &k.Since, "%s", text)
+		if k.Giving != nil {
+			for _, one := range k.Giving.Entries() {
+				one.Words = k.Hostname + ": " + one.Words
+				*found = append(*found, one)
+			}
+		}
+	}
+	for _, vm := range d.Left {
+		text := fmt.Sprintf("VM %s of MaasMachine %s/%s may be left on %s", vm.Hostname, vm.Namespace, vm.Machine, vm.Host)
+		if vm.Kept != "" {
+			text += "; it is not deleted: " + vm.Kept
+		}
+		found.add("left", &vm.Since, "%s", text)
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+)
+
+// opsOf are the constants of type Op, as the source has them.
+func opsOf(t *testing.T) (ops []Op) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "ops.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, is := node.(*ast.ValueSpec)
+		if !is {
+			return true
+		}
+		if kind, is := spec.Type.(*ast.Ident); !is || kind.Name != "Op" {
+			return true
+		}
+		for _, value := range spec.Values {
+			text, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops = append(ops, Op(text))
+		}
+		return true
+	})
+	if len(ops) < 20 {
+		t.Fatalf("only %d operations were found", len(ops))
+	}
+	return ops
+}
+
+// Whoever adds an operation says in words what it asks for.
+func TestEveryOperationHasWords(t *testing.T) {
+	seen := map[string]Op{}
+	for _, op := range opsOf(t) {
+		text, known := words[op]
+		if !known || strings.Contains(op.Words(), "later version") {
+			t.Errorf("%s has no words", op)
+		}
+		if before, taken := seen[text]; taken {
+			t.Errorf("%s and %s have the same words", op, before)
+		}
+		seen[text] = op
+		d := Data{Pending: []Pending{{Op: op, At: metav1.Now()}}}
+		if got := d.Entries(); len(got) != 1 || got[0].Op != op || got[0].Since == nil || !strings.Contains(got[0].Words, text) {
+			t.Errorf("%s: %+v", op, got)
+		}
+	}
+	if len(words) != len(seen) {
+		t.Errorf("%d operations have words, but there are %d", len(words), len(seen))
+	}
+	if got := Op("teleport").Words(); !strings.Contains(got, "teleport") {
+		t.Errorf("an operation of a later version: %q", got)
+	}
+}
+
+// Whoever adds a field says in words what it means.
+func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	full := Data{
+		Pending: []Pending{{Op: Deploy, At: at}}, Deployed: "abc123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
+		Hosts:    []string{"lxd-a"},
+		Cleanup:  &Cleanup{UnreachableSince: &at, Tries: 3, CameBack: 2, DeletedAt: &at, Namesakes: true},
+		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},
+		Storage:  &StorageLayout{SystemID: "sto123"},
+		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123",
+		Remediation: &infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff, Since: &at},
+		Kept: []KeptMachine{{SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at,
+			Reason: infrav1.MAASBusyReason, Message: "wait", Giving: &Data{Pending: []Pending{{Op: Release, At: at}}}}},
+		Left:    []LeftVM{{Hostname: "vm-l", Namespace: "default", Machine: "cp-0", Host: "lxd-b", Since: at, Kept: "nobody knows it"}},
+		Unknown: `{"wings":2}`,
+	}
+	said := map[string]string{}
+	for _, e := range full.Entries() {
+		said[e.Field] += e.Words + "\n"
+		if strings.Contains(e.Words, "%!") {
+			t.Errorf("%s: %q", e.Field, e.Words)
+		}
+	}
+	value := reflect.ValueOf(full)
+	for i := range value.NumField() {
+		field := value.Type().Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" {
+			name = "unknown"
+		}
+		if value.Field(i).IsZero() {
+			t.Errorf("this test does not set %s", field.Name)
+		}
+		if said[name] == "" {
+			t.Errorf("%s is recorded, and nothing is said of it", field.Name)
+		}
+	}
+	for field, want := range map[string][]string{
+		"pending": {"deploy the machine", "metal-k: asked to release"}, "deployed": {"abc123"}, "phase": {"erasing disks"}, "hosts": {"lxd-a"},
+		"cleanup": {"3 request", "2 time", "several hosts"}, "release": {"Quick", "4 time"}, "storage": {"sto123"}, "excluded": {"exc123"}, "lost": {"los123"},
+		"remediation": {"PowerOff"}, "kept": {"metal-k (kep123)", "MachineDeployment/md-0", "MAASBusy: wait"}, "left": {"vm-l", "default/cp-0", "lxd-b", "nobody knows it"},
+		"unknown": {"wings"},
+	} {
+		for _, part := range want {
+			if !strings.Contains(said[field], part) {
+				t.Errorf("%s: %q lacks %q", field, said[field], part)
+			}
+		}
+	}
+	none := Data{}
+	if got := none.Entries(); len(got) != 0 {
+		t.Errorf("of an empty record it says %v", got)
+	}
+	if _, err := json.Marshal(full.Entries()); err != nil {
+		t.Error(err)
+	}
+}
