@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -219,6 +221,19 @@ func (c *checks) refused(name string, err error) {
 	c.failed(name, remedy, "%s", found)
 }
 
+// remedyOf returns what helps against a certificate that can't be verified.
+func remedyOf(problem error) string {
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	switch {
+	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired:
+		return "renew MAAS's certificate; if it is valid now, correct the clock here"
+	case errors.As(problem, &name):
+		return "--maas-endpoint has to have a name that it is valid for"
+	}
+	return "name the authority that signed it in --maas-ca-file"
+}
+
 // explain returns the meaning of an error of MAAS, and the remedy. MAAS's message for a wrong key is not repeated: it
 // may hold the secret of the right one.
 func explain(err error) (found, remedy string) {
@@ -226,8 +241,9 @@ func explain(err error) (found, remedy string) {
 	var e *maas.Error
 	switch {
 	case errors.As(err, &certificate):
-		return "MAAS's certificate can't be verified: " + certificate.Err.Error(),
-			"name the authority that signed it in --maas-ca-file; the name in --maas-endpoint has to be one that it is valid for"
+		return "MAAS's certificate can't be verified: " + certificate.Err.Error(), remedyOf(certificate.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "a server responds, and speaks no TLS", "--maas-endpoint begins with http:// there, not with https://"
 	case !errors.As(err, &e):
 		return err.Error(), ""
 	}
