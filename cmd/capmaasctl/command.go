@@ -88,6 +88,7 @@ func (p *program) root() *cobra.Command {
 	root.SetHelpCommand(p.helpCommand(root))
 	root.AddCommand(
 		p.family("find", "check", "Check MAAS, a node's LXD, or its registration", checkMAASCommand(), checkLXDCommand(), checkVMHostCommand()),
+		p.single("find", explainCommand()),
 		p.single("find", orphansCommand()),
 		p.single("maintain", planCommand(), planUpgradeCommand(), planDrainCommand()),
 		p.family("maintain", "host", "Keep VMs off an LXDHost, or empty it", cordonCommand(), uncordonCommand(), drainCommand()),

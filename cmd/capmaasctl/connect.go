@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -99,6 +100,32 @@ func kubernetesClient(o options) (client.Client, error) {
 		return nil, fmt.Errorf("reaching the management cluster: %w", err)
 	}
 	return kubernetes, nil
+}
+
+// elsewhere adds to the error of a read which namespaces have an object of the name, if this one has none.
+func elsewhere(ctx context.Context, reader client.Client, err error, object client.Object, key client.ObjectKey) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	of, unknown := reader.GroupVersionKindFor(object)
+	if unknown != nil {
+		return err
+	}
+	all := &metav1.PartialObjectMetadataList{}
+	all.SetGroupVersionKind(of.GroupVersion().WithKind(of.Kind + "List"))
+	if forbidden := reader.List(ctx, all); forbidden != nil {
+		return err // Who may read one namespace only knows no better.
+	}
+	var there []string
+	for _, other := range all.Items {
+		if other.Name == key.Name {
+			there = append(there, "--namespace="+other.Namespace)
+		}
+	}
+	if len(there) == 0 {
+		return fmt.Errorf("%w in namespace %s, nor in any other", err, key.Namespace)
+	}
+	return fmt.Errorf("%w in namespace %s: add %s", err, key.Namespace, strings.Join(there, ", or "))
 }
 
 // askCluster sets o.maas to the manager's, if none is given.

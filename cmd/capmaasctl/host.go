@@ -62,7 +62,7 @@ func (h *lxdHosts) title() string { return "lxdhost." + infrav1.GroupVersion.Gro
 
 func (h *lxdHosts) read(ctx context.Context) (*infrav1.LXDHost, error) {
 	host := &infrav1.LXDHost{}
-	return host, h.client.Get(ctx, h.key, host)
+	return host, elsewhere(ctx, h.client, h.client.Get(ctx, h.key, host), host, h.key)
 }
 
 // change patches the spec, and returns what it was before.
@@ -128,7 +128,7 @@ func (s surroundings) end(err error) int {
 	case meta.IsNoMatchError(err):
 		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management cluster")
 	case errors.As(err, &status):
-		fmt.Fprintf(s.err, "Error from server (%s): %s\n", status.Status().Reason, status.Status().Message)
+		fmt.Fprintf(s.err, "Error from server (%s): %s\n", status.Status().Reason, err)
 	default:
 		fmt.Fprintf(s.err, "error: %v\n", err)
 	}

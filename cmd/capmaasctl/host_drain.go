@@ -87,8 +87,8 @@ type progress struct {
 	said          map[string]infrav1.LXDEvacuationVM // by machine
 }
 
-// words are what is said of a VM before its machine is named.
-var words = map[infrav1.LXDEvacuationState]string{
+// evacuationWords are what is said of a VM before its machine is named.
+var evacuationWords = map[infrav1.LXDEvacuationState]string{
 	infrav1.LXDVMLeaving: "evacuating", infrav1.LXDVMWaiting: "waiting for", infrav1.LXDVMHeld: "cannot evacuate",
 }
 
@@ -112,7 +112,7 @@ func (p *progress) see(host *infrav1.LXDHost) (done bool, err error) {
 		if vm.State == infrav1.LXDVMHeld {
 			to = p.problems
 		}
-		fmt.Fprintf(to, "%s machine %s: %s\n", words[vm.State], vm.Machine, vm.Message)
+		fmt.Fprintf(to, "%s machine %s: %s\n", evacuationWords[vm.State], vm.Machine, vm.Message)
 	}
 	all := host.Status.Evacuation.Leaving + host.Status.Evacuation.Waiting + host.Status.Evacuation.Held
 	if int(all) > len(host.Status.Evacuation.VMs) {

@@ -148,7 +148,7 @@ func TestHosts(t *testing.T) {
 			said string
 		}{
 			"no such host":      {[]string{"cordon", "lxd-b"}, exitFailed, "Error from server (NotFound)"},
-			"another namespace": {[]string{"uncordon", "lxd-a", "--namespace", "elsewhere"}, exitFailed, "Error from server (NotFound)"},
+			"another namespace": {[]string{"uncordon", "lxd-a", "--namespace", "elsewhere"}, exitFailed, "in namespace elsewhere: add --namespace=default"},
 			"no drain of it":    {[]string{"drain", "lxd-b"}, exitFailed, "Error from server (NotFound)"},
 			"no name":           {[]string{"cordon"}, exitUsage, "NAME"},
 			"two names":         {[]string{"cordon", "lxd-a", "lxd-b"}, exitUsage, "argument"},

@@ -28,6 +28,14 @@ var (
 	}
 )
 
+// Conditions returns those that make up the Ready condition of a MaasMachine, in order.
+func Conditions(m *infrav1.MaasMachine) []string {
+	if m.Spec.IsLXD() {
+		return lxdConditions
+	}
+	return bareMetalConditions
+}
+
 // stopped reports in the conditions, in an event and in the log why a step failed.
 func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {

@@ -358,10 +358,7 @@ var errGoing = errors.New("it is being deleted: nothing more is acquired or depl
 
 // patch stores the results of the reconcile in one patch.
 func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher, m *infrav1.MaasMachine) error {
-	types := bareMetalConditions
-	if m.Spec.IsLXD() {
-		types = lxdConditions
-	}
+	types := Conditions(m)
 	report.Summarize(m, !m.DeletionTimestamp.IsZero(), types...)
 	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)
 	if patcher.Record != nil && patcher.Record.Release != nil {

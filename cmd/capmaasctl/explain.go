@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+)
+
+func explainCommand() command {
+	return command{
+		use: "explain KIND NAME", short: "Tell what an object waits for, what it asked of MAAS, what comes next",
+		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them; NAME is NAME or NAMESPACE/NAME.\n" +
+			"It reads the conditions and the annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
+		example:      "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\nexplain lxdhost capmaas-system/lxd-a -o yaml",
+		needsCluster: true, inNamespace: true, hasTimeout: true,
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
+			if fs.NArg() != 2 {
+				return nil // which is said already
+			}
+			if o.object = strings.ToLower(fs.Arg(0)); kindNamed(o.object) == nil {
+				problems = append(problems, fmt.Sprintf("KIND: %q is none of %s%s", fs.Arg(0), strings.Join(kindNames(), ", "), didYouMean(o.object, kindNames())))
+			}
+			return append(problems, o.nameIn("NAME", fs.Arg(1))...)
+		},
+		find: explainObject,
+	}
+}
+
+// withConditions is an object of ours.
+type withConditions interface {
+	client.Object
+	GetConditions() []metav1.Condition
+}
+
+// kind is a kind that can be explained.
+type kind struct {
+	names []string // the first is its name, the others are those that kubectl takes, too
+	empty func() withConditions
+	// order returns the conditions that make up Ready, in the order in which they become true.
+	order func(withConditions) []string
+	// facts are what is worth knowing beside the conditions.
+	facts func(withConditions) []fact
+	// after is what comes when it is ready; none if that is all.
+	after func(withConditions) []string
+	// end is what comes when it is deleted.
+	end func(withConditions) string
+}
+
+var kinds = []kind{{
+	names: []string{"maasmachine", "maasmachines", "mm"},
+	empty: func() withConditions { return &infrav1.MaasMachine{} },
+	order: func(o withConditions) []string {
+		types := slices.Clone(maasmachine.Conditions(o.(*infrav1.MaasMachine)))
+		if _, is := o.GetLabels()[clusterv1.MachineControlPlaneLabel]; !is {
+			types = slices.DeleteFunc(types, func(c string) bool { return c == infrav1.DNSAttachedCondition })
+		}
+		return types
+	},
+	facts: machineFacts,
+	after: func(o withConditions) []string {
+		if o.(*infrav1.MaasMachine).Status.NodeName != "" {
+			return nil
+		}
+		return []string{"its Node joins the cluster"}
+	},
+	end: func(o withConditions) string {
+		if o.(*infrav1.MaasMachine).Spec.IsLXD() {
+			return "the VM is deleted; its host is asked whether it is gone; then the object goes"
+		}
+		return "the machine is released, or kept for the next Machine; then the object goes"
+	},
+}, {
+	names: []string{"maascluster", "maasclusters"},
+	empty: func() withConditions { return &infrav1.MaasCluster{} },
+	order: func(o withConditions) []string {
+		types := slices.Clone(maascluster.Conditions)
+		if !o.(*infrav1.MaasCluster).Spec.LXDControlPlaneCluster {
+			types = slices.DeleteFunc(types, func(c string) bool { return c == infrav1.LXDReadyCondition })
+		}
+		return types
+	},
+	facts: func(o withConditions) []fact {
+		c := o.(*infrav1.MaasCluster)
+		return []fact{{"cluster", c.Labels[clusterv1.ClusterNameLabel]}, {"endpoint", c.Spec.ControlPlaneEndpoint.Host}, {"owner id", c.Annotations[infrav1.OwnerIDAnnotation]}}
+	},
+	end: func(withConditions) string {
+		return "its machines go first, also those that are kept; then the DNS record, or the virtual IP; then the object goes"
+	},
+}, {
+	names: []string{"lxdhost", "lxdhosts"},
+	empty: func() withConditions { return &infrav1.LXDHost{} },
+	order: func(withConditions) []string { return lxdhost.Conditions },
+	facts: hostFacts,
+	end: func(withConditions) string {
+		return "the VMs on it go first; then the object goes"
+	},
+}, {
+	names: []string{"maasremediation", "maasremediations"},
+	empty: func() withConditions { return &infrav1.MaasRemediation{} },
+	order: func(withConditions) []string {
+		return []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}
+	},
+	facts: func(o withConditions) []fact {
+		return []fact{{"step", string(o.(*infrav1.MaasRemediation).Status.Step)}}
+	},
+	end: func(withConditions) string {
+		return "a machine that it switched off is switched on; then the object goes"
+	},
+}}
+
+func kindNames() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.names[0])
+	}
+	return names
+}
+
+// kindNamed returns the kind that is called so, or nil.
+func kindNamed(name string) *kind {
+	at := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.names, name) })
+	if at < 0 {
+		return nil
+	}
+	return &kinds[at]
+}
+
+// becomes says what a condition waits for, as what comes next.
+var becomes = map[string]string{
+	infrav1.LXDHostSelectedCondition:       "a host for the VM is chosen",
+	infrav1.LXDResourcesAllocatedCondition: "the VM's cores, memory and disk are taken on its host",
+	infrav1.LXDVMCreatedCondition:          "the VM is made on its host",
+	infrav1.LXDVMDeployedCondition:         "the VM is deployed and on",
+	infrav1.MachineDeployedCondition:       "a machine is acquired, deployed, and on",
+	infrav1.DNSAttachedCondition:           "its address is in the DNS record of the API endpoint",
+	infrav1.FailureDomainsReadyCondition:   "every failure domain is a zone of MAAS",
+	infrav1.DNSReadyCondition:              "the API endpoint is published, or its virtual IP reserved",
+	infrav1.LXDReadyCondition:              "every node is an LXD host",
+	infrav1.ReachableCondition:             "LXD responds",
+	infrav1.TrustedCondition:               "LXD has the expected certificate, and trusts ours",
+	infrav1.RegisteredCondition:            "MAAS has the VM host, or its zone and resource pool",
+	infrav1.SchedulableCondition:           "VMs are placed there",
+	infrav1.PowerCycledCondition:           "the machine is switched off and on",
+	infrav1.HandedOverCondition:            "Cluster API replaces the Machine, if it is not healthy by then",
+}
+
+func machineFacts(o withConditions) []fact {
+	m := o.(*infrav1.MaasMachine)
+	server := m.Status.Hostname
+	if m.Spec.SystemID != "" {
+		server = strings.TrimSpace(server + " (" + m.Spec.SystemID + ")")
+	}
+	facts := []fact{{"cluster", m.Labels[clusterv1.ClusterNameLabel]}}
+	for _, owner := range m.OwnerReferences {
+		if owner.Kind == "Machine" {
+			facts = append(facts, fact{"machine", owner.Name})
+		}
+	}
+	facts = append(facts, fact{"image", m.Spec.Image}, fact{"server", server}, fact{"state in MAAS", m.Status.MachineState}, fact{"zone", m.Status.FailureDomain})
+	if len(m.Status.Addresses) > 0 {
+		facts = append(facts, fact{"address", m.Status.Addresses[0].Address})
+	}
+	return append(facts, fact{"host", m.Status.LXDHost}, fact{"node", m.Status.NodeName}, fact{"failure", m.Status.FailureReason})
+}
+
+func hostFacts(o withConditions) []fact {
+	h := o.(*infrav1.LXDHost)
+	facts := []fact{{"node", h.Status.NodeName}, {"LXD", h.Status.Version}}
+	if h.Status.VMs != nil {
+		facts = append(facts, fact{"VMs", fmt.Sprint(*h.Status.VMs)})
+	}
+	if e := h.Status.Evacuation; e != nil {
+		facts = append(facts, fact{"being emptied", fmt.Sprintf("%d VM(s) leave, %d wait, %d are held", e.Leaving, e.Waiting, e.Held)})
+		for _, vm := range e.VMs {
+			facts = append(facts, fact{"", fmt.Sprintf("%s machine %s: %s", evacuationWords[vm.State], vm.Machine, vm.Message)})
+		}
+	}
+	return facts
+}
+
+func explainObject(ctx context.Context, o options, _ surroundings) result {
+	k := kindNamed(o.object)
+	object := k.empty()
+	r := &explanation{Command: "explain", Kind: k.names[0], Namespace: o.subject.Namespace, Name: o.subject.Name, Asked: []record.Entry{}, WaitsFor: []waiting{}, Next: []string{}}
+	kubernetes, err := kubernetesClient(o)
+	if err == nil {
+		err = elsewhere(ctx, kubernetes, kubernetes.Get(ctx, o.subject, object), object, o.subject)
+	}
+	if err == nil {
+		err = r.of(*k, object)
+	}
+	if err != nil {
+		r.Problem, r.Remedy = explainAll(err)
+	}
+	return r
+}
+
+// of fills the explanation from an object. The error is that of record.Of.
+func (r *explanation) of(k kind, object withConditions) error {
+	for _, one := range k.facts(object) {
+		if one.Value != "" {
+			r.Facts = append(r.Facts, one)
+		}
+	}
+	order := k.order(object)
+	r.Ready = conditions.IsTrue(object, infrav1.ReadyCondition)
+	r.WaitsFor = append(r.WaitsFor, notTrue(object, order)...)
+	if at := object.GetDeletionTimestamp(); at != nil {
+		r.Deleting = at
+		r.Next = append(r.Next, k.end(object))
+	} else {
+		for _, condition := range order {
+			if !conditions.IsTrue(object, condition) {
+				r.Next = append(r.Next, becomes[condition])
+			}
+		}
+		if k.after != nil {
+			r.Next = append(r.Next, k.after(object)...)
+		}
+	}
+	data, err := record.Of(object)
+	r.Asked = append(r.Asked, data.Entries()...)
+	return err
+}
+
+// notTrue returns the conditions that are not as they should be: those that make up Ready in their order, then the others.
+func notTrue(object withConditions, order []string) (found []waiting) {
+	all := slices.Clone(object.GetConditions())
+	rank := func(c metav1.Condition) int {
+		switch at := slices.Index(order, c.Type); {
+		case c.Type == clusterv1.PausedCondition:
+			return -2 // Nothing is done then.
+		case c.Type == infrav1.ReadyCondition:
+			return -1
+		case at >= 0:
+			return at
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(all, func(a, b metav1.Condition) int { return rank(a) - rank(b) })
+	for _, c := range all {
+		isBad := c.Status != metav1.ConditionTrue
+		if c.Type == clusterv1.PausedCondition {
+			isBad = !isBad
+		}
+		// Ready repeats the first of the others, unless the object is being deleted.
+		repeats := c.Type == infrav1.ReadyCondition && slices.ContainsFunc(all, func(other metav1.Condition) bool {
+			return other.Type != c.Type && other.Reason == c.Reason && other.Message == c.Message
+		})
+		if isBad && !repeats {
+			found = append(found, waiting{Condition: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime})
+		}
+	}
+	return found
+}
+
+// now is replaced in tests.
+var now = time.Now
