@@ -3,6 +3,8 @@
 package docs_test
 
 import (
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,31 +44,32 @@ func goPackages(t *testing.T) map[string]bool {
 }
 
 var (
-	tableRow = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|")
-	quoted   = regexp.MustCompile("`([^`\n]+)`")
-	fenced   = regexp.MustCompile("(?ms)^```.*?^```")
+	quoted = regexp.MustCompile("`([^`\n]+)`")
+	fenced = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
-// Whoever looks for a package finds what it is for; `test/sandbox` stands for its parts, and `e2e/...` for the suites.
-func TestDevelopmentNamesEveryPackage(t *testing.T) {
-	page := read(t, developmentPage)
-	listed := map[string]bool{}
-	for _, row := range tableRow.FindAllStringSubmatch(page, -1) {
-		for _, name := range quoted.FindAllStringSubmatch(row[1], -1) {
-			listed[name[1]] = true
+// Whoever looks for a package finds what it is for in its doc comment.
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for dir := range goPackages(t) {
+		sources, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = slices.DeleteFunc(sources, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+		if len(sources) > 0 && !slices.ContainsFunc(sources, func(name string) bool { return packageComment(t, name) }) {
+			t.Errorf("%s has no package comment", dir)
 		}
 	}
-	packages := goPackages(t)
-	for dir := range packages {
-		if !listed[dir] && !strings.HasPrefix(dir, "e2e/") && !strings.HasPrefix(dir, "test/sandbox/") && dir != "docs" {
-			t.Errorf("%s does not say what %s is for", developmentPage, dir)
-		}
+}
+
+// packageComment reports whether a file describes its package.
+func packageComment(t *testing.T, name string) bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.PackageClauseOnly|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for dir := range listed {
-		if dir != "e2e/..." && !packages[dir] {
-			t.Errorf("%s names the package %s, which does not exist", developmentPage, dir)
-		}
-	}
+	return strings.TrimSpace(file.Doc.Text()) != ""
 }
 
 // path is what looks like a file or directory of the repository.
