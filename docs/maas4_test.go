@@ -70,19 +70,26 @@ func vmHosts(t *testing.T, api client.Client) (own, node *infrav1.LXDHost) {
 		return &infrav1.LXDHost{ObjectMeta: meta(namespace, name), Spec: infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: id, SystemID: "abc123"}}}
 	}
 	own, node = vmHost("capmaas-system", "lxd-a", 1), vmHost("hosts", "node-1", 2)
-	node.OwnerReferences = []metav1.OwnerReference{{APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: "hosts-md-0-x", UID: "x"}}
+	machine := &infrav1.MaasMachine{ObjectMeta: meta("hosts", "hosts-md-0-x"), Spec: infrav1.MaasMachineSpec{Image: "i"}}
 	template := &infrav1.MaasMachineTemplate{ObjectMeta: meta("hosts", "pinned")}
 	template.Spec.Template.Spec = infrav1.MaasMachineSpec{
 		Image: "i", ProvisioningMode: infrav1.ProvisioningModeLXD, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "LXD-A"},
 	}
 	vm := &infrav1.MaasMachine{ObjectMeta: meta("hosts", "cp-0"), Spec: infrav1.MaasMachineSpec{Image: "i", ProvisioningMode: infrav1.ProvisioningModeLXD}}
 	for _, o := range []client.Object{
-		&corev1.Namespace{ObjectMeta: meta("", "capmaas-system")}, &corev1.Namespace{ObjectMeta: meta("", "hosts")}, own, node, template, vm,
+		&corev1.Namespace{ObjectMeta: meta("", "capmaas-system")}, &corev1.Namespace{ObjectMeta: meta("", "hosts")}, own, machine, template, vm,
 		&infrav1.MaasCluster{ObjectMeta: meta("hosts", "own-key"), Spec: infrav1.MaasClusterSpec{DNSDomain: "maas", CredentialsRef: &infrav1.LocalObjectReference{Name: "theirs"}}},
 	} {
 		if err := api.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// Without its owner, the garbage collector would delete it.
+	node.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID},
+	}
+	if err := api.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
 	}
 	vm.Status.LXDHost = "lxd-a"
 	if err := api.Status().Update(t.Context(), vm); err != nil {
