@@ -236,7 +236,7 @@ conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sa
 GENERATED := api $(CHART) clusterclass docs/variables.md
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema and README from its values, and other distributions' ClusterClasses and docs/variables.md from the ClusterClass.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, and other distributions' ClusterClasses and docs/variables.md from the ClusterClass.
 	@hack/generate.sh
 
 .PHONY: generate-check

@@ -3,7 +3,7 @@
 #
 # Generates what comes from the Go markers: deepcopy methods, the CRDs and the
 # manager's RBAC rules, the latter two for the chart. And what comes from the
-# comments in the chart's values.yaml: its schema, and the table in its README.
+# comments in the chart's values.yaml: its schema.
 # And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail

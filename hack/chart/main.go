@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart generates from values.yaml: values.schema.json, with which Helm refuses unknown values, and the table
-// of values in README.md.
+// Command chart generates from values.yaml: values.schema.json, with which Helm refuses unknown values.
 //
 // Each value has a comment above it that describes it. Its type is that of its default, or the one in types.yaml that
 // the last line of the comment names: `# @type NAME`.
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -41,17 +39,5 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "README.md")
-	readme, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	readme, err = withTable(readme, values)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "values.schema.json"), schema, 0o644),
-		os.WriteFile(path, readme, 0o644),
-	)
+	return os.WriteFile(filepath.Join(dir, "values.schema.json"), schema, 0o644)
 }

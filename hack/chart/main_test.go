@@ -68,36 +68,6 @@ func TestSchemaIsStrictAndNamesTypes(t *testing.T) {
 	}
 }
 
-func TestTableIsPutBetweenItsMarks(t *testing.T) {
-	values, err := readValues([]byte(sample))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := withTable([]byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "before\n" + tableBegin + `
-| Value | Default | Meaning |
-|---|---|---|
-| ` + "`first`" + ` |  | Of the first table. |
-| ` + "`first.count` | `3`" + ` | How many. |
-| ` + "`first.on` | `true`" + ` | Whether \| or not &lt;really&gt;. |
-| ` + "`labels` | `{\"a\":\"b\"}`" + ` | What is free. |
-
-` + tableEnd + "after\n"
-	if diff := cmp.Diff(want, string(first)); diff != "" {
-		t.Errorf("README (-want +got):\n%s", diff)
-	}
-	again, err := withTable(first, values)
-	if err != nil || string(again) != string(first) {
-		t.Errorf("written a second time it is another (%v):\n%s", err, again)
-	}
-	if _, err := withTable([]byte("no marks"), values); err == nil {
-		t.Error("a README without marks is accepted")
-	}
-}
-
 func TestIncompleteValuesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ values, path string }{
 		"no comment":          {"a: 1\n", "a"},

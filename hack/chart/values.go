@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,46 +71,4 @@ func comment(head string) (about, typeName string) {
 		}
 	}
 	return strings.Join(lines, " "), typeName
-}
-
-const (
-	tableBegin = "<!-- values: generated from values.yaml -->\n"
-	tableEnd   = "<!-- end of values -->\n"
-)
-
-// withTable puts the table of values between its marks.
-func withTable(readme []byte, values []value) ([]byte, error) {
-	before, rest, begins := strings.Cut(string(readme), tableBegin)
-	_, after, ends := strings.Cut(rest, tableEnd)
-	if !begins || !ends {
-		return nil, fmt.Errorf("the lines %q and %q are missing", tableBegin, tableEnd)
-	}
-	var table strings.Builder
-	table.WriteString("\n| Value | Default | Meaning |\n|---|---|---|\n")
-	if err := writeRows(&table, values); err != nil {
-		return nil, err
-	}
-	table.WriteString("\n")
-	return []byte(before + tableBegin + table.String() + tableEnd + after), nil
-}
-
-// inTable escapes what Markdown tables and HTML would interpret.
-var inTable = strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;")
-
-func writeRows(table *strings.Builder, values []value) error {
-	for _, v := range values {
-		standard := ""
-		if v.children == nil {
-			text, err := json.Marshal(v.standard)
-			if err != nil {
-				return fmt.Errorf("%s: %w", v.path, err)
-			}
-			standard = "`" + string(text) + "`"
-		}
-		fmt.Fprintf(table, "| `%s` | %s | %s |\n", v.path, standard, inTable.Replace(v.about))
-		if err := writeRows(table, v.children); err != nil {
-			return err
-		}
-	}
-	return nil
 }
