@@ -41,17 +41,22 @@ func (rq *request) deviceFor(want permission) (*machine, error) {
 	return d, nil
 }
 
+// nodeType is MAAS's number for a machine or a device.
+func (m *machine) nodeType() int {
+	if m.device {
+		return 1
+	}
+	return 0
+}
+
 func (rq *request) listDevices() (any, error) {
+	filter, err := rq.machineFilter(rq.query, listFilters) // NodesHandler.read in maasserver/api/nodes.py is one for all.
+	if err != nil {
+		return nil, err
+	}
 	out := []any{}
 	for _, d := range rq.db.devices {
-		macs := make([]string, 0, len(d.ifaces))
-		for _, nic := range d.ifaces {
-			macs = append(macs, nic.mac)
-		}
-		wanted := func(key string, values ...string) bool {
-			return !rq.query.has(key) || containsAny(values, rq.query.list(key))
-		}
-		if wanted("id", d.systemID) && wanted("hostname", d.hostname) && wanted("mac_address", macs...) {
+		if rq.amongDevices(rq.user, d) && filter.matches(d) {
 			out = append(out, rq.renderDevice(d))
 		}
 	}
@@ -122,6 +127,9 @@ func (rq *request) annotateDevice() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.owner != rq.user {
+		return nil, conflict("Cannot set workload annotation: it hasn't been acquired.")
+	}
 	if err := rq.annotate(d); err != nil {
 		return nil, err
 	}
@@ -133,7 +141,7 @@ func (s *Simulator) renderDevice(d *machine) object {
 		"system_id": d.systemID, "hostname": d.hostname, "fqdn": d.fqdn(), "domain": s.renderDomain(d.domain),
 		"description": d.description, "owner": nil, "owner_data": d.ownerData, "workload_annotations": d.ownerData,
 		"zone": renderZone(d.zone), "parent": nil, "tag_names": tagNames(d.tags), "address_ttl": nil,
-		"node_type": 1, "node_type_name": "Device", "resource_uri": apiRoot + "devices/" + d.systemID + "/",
+		"node_type": d.nodeType(), "node_type_name": "Device", "resource_uri": apiRoot + "devices/" + d.systemID + "/",
 	}
 	if d.owner != nil {
 		out["owner"] = d.owner.name

@@ -113,10 +113,10 @@ func recordTypes(addrs []*address) []string {
 	return out
 }
 
-// pseudoRecords returns the machines' names, which MAAS shows with id -1.
+// pseudoRecords returns the names of machines and devices, which MAAS shows with id -1.
 func (rq *request) pseudoRecords(target dnsTarget) []any {
 	out, wanted := []any{}, strings.ToUpper(rq.query.get("rrtype"))
-	for _, m := range rq.db.machines {
+	for _, m := range rq.nodes() {
 		if !target.selects(m.hostname, m.domain) {
 			continue
 		}
@@ -130,7 +130,7 @@ func (rq *request) pseudoRecords(target dnsTarget) []any {
 				continue
 			}
 			records = append(records, object{
-				"id": -1, "rrtype": kind, "rrdata": ip.String(), "ttl": 30, "system_id": m.systemID, "node_type": 0,
+				"id": -1, "rrtype": kind, "rrdata": ip.String(), "ttl": 30, "system_id": m.systemID, "node_type": m.nodeType(),
 			})
 		}
 		if len(records) == 0 {

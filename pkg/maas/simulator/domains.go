@@ -94,7 +94,7 @@ func (rq *request) deleteDomain() (any, error) {
 	case d.isDefault:
 		return nil, badRequest("This domain is the default domain, it cannot be deleted.")
 	case slices.ContainsFunc(rq.db.dns, func(r *dnsResource) bool { return r.domain == d }),
-		slices.ContainsFunc(rq.db.machines, func(m *machine) bool { return m.domain == d }):
+		slices.ContainsFunc(rq.nodes(), func(m *machine) bool { return m.domain == d }):
 		return nil, badRequest("Cannot delete domain %s: it has resources.", d.name)
 	}
 	rq.db.domains = slices.DeleteFunc(rq.db.domains, func(o *domain) bool { return o == d })

@@ -39,10 +39,18 @@ func (rq *request) interfaceFor(want permission) (*iface, error) {
 	if at < 0 {
 		return nil, notFound("Interface")
 	}
-	if !rq.allowed(rq.user, m, want) {
+	if !rq.allowed(rq.user, m, interfacePermission(m, want)) {
 		return nil, forbidden("")
 	}
 	return m.ifaces[at], nil
+}
+
+// interfacePermission returns what a user must be allowed for a node's interface: its owner may change those of a device.
+func interfacePermission(node *machine, want permission) permission {
+	if node.device && want == mayAdmin {
+		return mayEdit
+	}
+	return want
 }
 
 func (rq *request) readInterface() (any, error) {
@@ -120,12 +128,9 @@ func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet,
 		}
 	}
 	mode := strings.ToLower(f.get("mode"))
-	kinds := map[string]allocType{"auto": allocAuto, "dhcp": allocDHCP, "static": allocSticky, "link_up": allocSticky}
-	kind, ok := kinds[mode]
-	if mode == "" {
-		errs.add("mode", "This field is required.")
-	} else if !ok {
-		errs.add("mode", "'%s' is not a valid mode.  It should be one of: 'auto', 'dhcp', 'static', 'link_up'.", f.get("mode"))
+	kind, wrong := linkMode(nic.machine, mode)
+	if wrong != "" {
+		errs.add("mode", "%s", wrong)
 	}
 	if spec := f.get("subnet"); spec != "" {
 		if sn = rq.subnetBySpecifier(spec); sn != nil && !force && nic.vlan != nil && sn.vlan != nic.vlan {
@@ -157,6 +162,22 @@ func (rq *request) linkForm(nic *iface, force bool) (kind allocType, sn *subnet,
 	}
 	ip, err = rq.staticAddress(nic, sn, f.get("ip_address"), force)
 	return kind, sn, ip, err
+}
+
+// linkMode returns the kind of address of a mode, or MAAS's complaint. A device has only static addresses.
+func linkMode(node *machine, mode string) (kind allocType, complaint string) {
+	kinds := map[string]allocType{"auto": allocAuto, "dhcp": allocDHCP, "static": allocSticky, "link_up": allocSticky}
+	allowed := []string{"'auto'", "'dhcp'", "'static'", "'link_up'"}
+	if node.device {
+		allowed = []string{"'static'"}
+	}
+	switch {
+	case mode == "":
+		return 0, "This field is required."
+	case !slices.Contains(allowed, "'"+mode+"'"):
+		return 0, fmt.Sprintf("'%s' is not a valid mode.  It should be one of: %s.", mode, strings.Join(allowed, ", "))
+	}
+	return kinds[mode], ""
 }
 
 // staticAddress checks the address for a STATIC link, or finds a free one.

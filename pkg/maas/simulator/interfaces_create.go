@@ -318,7 +318,7 @@ func (rq *request) createPhysical() (any, error) {
 	if m == nil {
 		return nil, notFound("Node")
 	}
-	if !rq.allowed(rq.user, m, mayAdmin) {
+	if !rq.allowed(rq.user, m, interfacePermission(m, mayAdmin)) {
 		return nil, forbidden("")
 	}
 	if err := refuseInterfaces(m, "create"); err != nil {

@@ -104,7 +104,7 @@ func init() {
 	common := map[string]filterField{
 		"system_id": oneOf(func(m *machine) []string { return []string{m.systemID} }),
 		"zone":      existing("zone", zoneExists, func(m *machine) []string { return []string{m.zone.name} }),
-		"pool":      existing("pool", poolExists, func(m *machine) []string { return []string{m.pool.name} }),
+		"pool":      existing("pool", poolExists, poolNames),
 		"pod":       oneOf(hostNames),
 		"pod_type":  oneOf(hostKinds),
 		"tags":      tagFilter,
@@ -201,6 +201,14 @@ func existing(what string, exists func(*Simulator, string) bool, of func(*machin
 
 func zoneExists(s *Simulator, name string) bool { return s.zoneByName(name) != nil }
 func poolExists(s *Simulator, name string) bool { return s.poolByName(name) != nil }
+
+// poolNames returns a machine's pool; a device is in none.
+func poolNames(m *machine) []string {
+	if m.device {
+		return nil
+	}
+	return []string{m.pool.name}
+}
 
 // choice is oneOf with values from a list.
 func choice(choices []string, of func(*machine) []string) filterField {

@@ -39,7 +39,7 @@ func (s *Simulator) renderDomain(d *domain) object {
 			records += len(recordTypes(r.addrs))
 		}
 	}
-	for _, m := range s.db.machines {
+	for _, m := range s.nodes() {
 		if m.domain == d {
 			records += len(m.addresses())
 		}

@@ -24,6 +24,7 @@ const (
 	viewIdentities        entitlement = "can_view_identities"
 	viewControllers       entitlement = "can_view_controllers"
 	viewIPAddresses       entitlement = "can_view_ipaddresses"
+	viewDevices           entitlement = "can_view_devices"
 )
 
 // poolEntitlements can be given for one resource pool.
@@ -33,7 +34,7 @@ var poolEntitlements = []entitlement{editMachines, deployMachines, viewMachines,
 var maasEntitlements = append(slices.Clone(poolEntitlements), editGlobalEntities, viewGlobalEntities, "can_edit_controllers",
 	viewControllers, editIdentities, viewIdentities, "can_edit_configurations", "can_view_configurations",
 	"can_edit_notifications", "can_view_notifications", editBootEntities, viewBootEntities, "can_edit_license_keys",
-	"can_view_license_keys", "can_view_devices", viewIPAddresses, "can_view_dnsrecords", "can_edit_operations",
+	"can_view_license_keys", viewDevices, viewIPAddresses, "can_view_dnsrecords", "can_edit_operations",
 	"can_view_operations")
 
 // implies reports whether who has the entitlement has the other one, too (00001_add_model.go in maasopenfga). Who may
@@ -54,7 +55,7 @@ const (
 var (
 	administratorsEntitlements = []entitlement{
 		editMachines, editGlobalEntities, "can_edit_controllers", editIdentities, "can_edit_configurations",
-		"can_edit_notifications", editBootEntities, "can_edit_license_keys", "can_view_devices", viewIPAddresses,
+		"can_edit_notifications", editBootEntities, "can_edit_license_keys", viewDevices, viewIPAddresses,
 		"can_view_dnsrecords", "can_view_operations", "can_edit_operations",
 	}
 	usersEntitlements = []entitlement{deployMachines, viewAvailableMachines, viewGlobalEntities, viewBootEntities}
@@ -152,14 +153,14 @@ func (rq *request) need(wanted entitlement) error {
 // allowed implements MAAS's permissions on one machine or device without RBAC (has_perm in maasserver/auth/local.py). Who
 // knows a machine that nobody has may change it, whatever his entitlements.
 func (s *Simulator) allowed(u *user, m *machine, want permission) bool {
-	own, p := m.owner == nil || m.owner == u, m.pool
 	if m.device {
-		p = nil // Only machines are in pools.
+		return s.allowedDevice(u, m, want)
 	}
+	own, p := m.owner == nil || m.owner == u, m.pool
 	edits := s.mayIn(u, editMachines, p)
 	switch want {
 	case mayView:
-		return own || m.device || s.mayIn(u, viewMachines, p)
+		return own || s.mayIn(u, viewMachines, p)
 	case mayEdit:
 		return !m.locked && (own || edits)
 	case mayLock:
@@ -169,6 +170,27 @@ func (s *Simulator) allowed(u *user, m *machine, want permission) bool {
 	default:
 		return !m.locked && edits
 	}
+}
+
+// allowedDevice is allowed for a device, which is in no pool: everybody who knows it may view it. With entitlements, nobody
+// may edit another user's: MAAS asks for the entitlement in a pool that does not exist.
+func (s *Simulator) allowedDevice(u *user, d *machine, want permission) bool {
+	switch want {
+	case mayView:
+		return true
+	case mayEdit:
+		return d.owner == nil || d.owner == u || (!s.hasEntitlements() && u.admin)
+	default:
+		return s.may(u, editMachines)
+	}
+}
+
+// amongDevices reports whether a device is among those that MAAS lists for a user.
+func (s *Simulator) amongDevices(u *user, d *machine) bool {
+	if s.hasEntitlements() {
+		return d.owner == u || s.may(u, viewDevices)
+	}
+	return d.owner == nil || d.owner == u || u.admin
 }
 
 // among reports whether a machine is among those that MAAS finds for a user (get_nodes in maasserver/models/node.py). From

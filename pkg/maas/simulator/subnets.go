@@ -308,12 +308,9 @@ func (rq *request) subnetAddresses() (any, error) {
 			entry["user"] = a.user.name
 		}
 		if a.iface != nil {
-			m, kind := a.iface.machine, 0
-			if m.device {
-				kind = 1
-			}
+			m := a.iface.machine
 			entry["node_summary"] = object{
-				"system_id": m.systemID, "node_type": kind, "fqdn": m.fqdn(), "hostname": m.hostname, "via": a.iface.name,
+				"system_id": m.systemID, "node_type": m.nodeType(), "fqdn": m.fqdn(), "hostname": m.hostname, "via": a.iface.name,
 				"is_container": false,
 			}
 		}

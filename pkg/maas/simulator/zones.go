@@ -96,7 +96,7 @@ func (rq *request) deleteZone() (any, error) {
 	if z == first {
 		return nil, badRequest("This zone is the default zone, it cannot be deleted.")
 	}
-	for _, m := range rq.db.machines {
+	for _, m := range rq.nodes() {
 		if m.zone == z {
 			m.zone = first
 		}

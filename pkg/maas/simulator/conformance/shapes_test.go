@@ -47,6 +47,11 @@ var shapes = map[string]shape{
 		"testing_status_name": "s", "virtualblockdevice_set": "a", "volume_groups": "a",
 		"workload_annotations": "o", "zone": "o",
 	},
+	"device": {
+		"address_ttl": "i?", "description": "s", "domain": "o", "fqdn": "s", "hostname": "s", "interface_set": "a",
+		"ip_addresses": "a", "node_type": "i", "node_type_name": "s", "owner": "s?", "owner_data": "o", "parent": "s?",
+		"resource_uri": "s", "system_id": "s", "tag_names": "a", "workload_annotations": "o", "zone": "o",
+	},
 	"interface": {
 		"id": "i", "name": "s", "type": "s", "mac_address": "s?", "enabled": "b", "vlan": "o?", "links": "a", "tags": "a",
 		"parents": "a", "children": "a", "effective_mtu": "i", "params": "o", "system_id": "s", "link_connected": "b",
