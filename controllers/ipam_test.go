@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 )
 
@@ -355,48 +354,5 @@ func TestSeveralInterfaces(t *testing.T) {
 			w.deleteCluster(cluster)
 			w.unchanged(before)
 		})
-	}
-}
-
-// The calls to MAAS for a machine's address: as many for an address in the spec as for one from a pool. The subnets are
-// listed once.
-func TestCallsForAnAddress(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.servePools()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.61"))
-	metal := infrav1.MaasMachineSpec{}
-	for i, tc := range []struct {
-		what string
-		spec infrav1.MaasMachineSpec
-		most plan.Calls // of which capmaasctl plan tells
-	}{
-		{"VM without", vm, plan.CallsForVM},
-		{"VM with staticIP", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), plan.CallsForVMWithAddress},
-		{"VM from a pool", fromPool(vm, "pool"), plan.CallsForVMWithAddress},
-		{"bare metal without", metal, plan.CallsForMetal},
-		{"bare metal from a pool", fromPool(metal, "pool"), plan.CallsForMetalWithAddress},
-	} {
-		w.maas.ResetCalls()
-		m := w.newMachine(fmt.Sprintf("m-%d", i), false, tc.spec)
-		w.deployed(m)
-		calls, subnets := w.callsFor(), 0
-		for _, call := range w.maas.Calls().Log {
-			if call.Endpoint == "subnets/" {
-				subnets++
-			}
-		}
-		w.maas.ResetCalls()
-		w.delete(m)
-		deletion := w.callsFor()
-		t.Logf("%s: %d calls, %d lists of subnets; %d to delete it", tc.what, len(calls), subnets, len(deletion))
-		if len(deletion) > tc.most.Delete {
-			t.Errorf("%s: %d calls to delete it, want at most %d:\n%s", tc.what, len(deletion), tc.most.Delete, strings.Join(deletion, "\n"))
-		}
-		if len(calls) > tc.most.Create || subnets > 1 {
-			t.Errorf("%s: %d calls, want at most %d, and %d lists of subnets:\n%s", tc.what, len(calls), tc.most.Create, subnets, strings.Join(calls, "\n"))
-		}
 	}
 }

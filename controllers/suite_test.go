@@ -46,7 +46,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/config"
+	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -184,6 +184,7 @@ type world struct {
 	clock                            clock.PassiveClock // the manager's; nil is the real one
 	stopManager                      func()
 	nudged                           *rate.Sometimes
+	writes                           *atomic.Int64 // of the manager, in a world that is measured
 }
 
 const (
@@ -279,9 +280,14 @@ func (w *world) startManager() {
 	if w.second != "" {
 		watched[w.second] = cache.Config{}
 	}
-	mgr, err := ctrl.NewManager(apiConfig, ctrl.Options{
+	config := apiConfig
+	if w.writes != nil {
+		config = rest.CopyConfig(apiConfig)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countWrites(w.writes, next) })
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: log,
-		Controller:     config.Controller{SkipNameValidation: ptr.To(true)},
+		Controller:     crconfig.Controller{SkipNameValidation: ptr.To(true)},
 		Cache:          cache.Options{DefaultNamespaces: watched},
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
 		Client:         client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
