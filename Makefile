@@ -181,6 +181,11 @@ race: ## Run the tests of pkg/ with the race detector, with what processor time 
 size: ## Print the lines of code and bytes of documents, and by how much they differ from a commit (SINCE=main~1).
 	@hack/size.sh $(SINCE)
 
+.PHONY: figures
+figures: tools-test build ## Measure what machines cost MAAS, LXD and Kubernetes, beside the allowed ranges of test/figures.
+	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
+	CAPMAAS_BUILT=1 CAPMAAS_FIGURES=$$out $(GO_TEST) -count=1 -run 'TestFigures|TestIdle' ./controllers ./controllers/maasmachine; sort "$$out"
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
 	@FUZZTIME='$(or $(FUZZTIME),20s)' FUZZ='$(FUZZ)' PKG='$(PKG)' hack/fuzz.sh
