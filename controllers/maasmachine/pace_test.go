@@ -54,8 +54,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
-	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 )
 
 // pace runs the reconcilers of MaasMachines and their MaasCluster at production intervals on a fake clock, against a

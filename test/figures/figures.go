@@ -32,7 +32,7 @@ func Check(t testing.TB, subject, figure string, got int) {
 		t.Fatal(err)
 	}
 	want, known := all[subject][figure]
-	line := fmt.Sprintf("%s: %s: %d of %d to %d", subject, figure, got, want[0], want[1])
+	line := fmt.Sprintf("%s: %s: %d (%d to %d)", subject, figure, got, want[0], want[1])
 	if !known || got < want[0] || got > want[1] {
 		t.Errorf("figures.yaml is not met: %s", line)
 	}

@@ -20,6 +20,7 @@ func TestAQueueThatStopsLetsAllWorkersGo(t *testing.T) {
 		limiter := workqueue.DefaultTypedItemBasedRateLimiter[reconcile.Request]()
 		q := newQueue(workers)(t.Name(), limiter).(priorityqueue.PriorityQueue[reconcile.Request])
 		var wait sync.WaitGroup
+		busy := make(chan struct{}, 100*workers)
 		for worker := range workers {
 			wait.Go(func() {
 				for n := 0; ; n++ {
@@ -29,10 +30,16 @@ func TestAQueueThatStopsLetsAllWorkersGo(t *testing.T) {
 						return
 					}
 					q.Done(request)
+					select {
+					case busy <- struct{}{}:
+					default:
+					}
 				}
 			})
 		}
-		time.Sleep(5 * time.Millisecond) // So that the queue is at work when it stops.
+		for range cap(busy) / 2 { // The queue is at work when it stops.
+			<-busy
+		}
 		q.ShutDown()
 		gone := make(chan struct{})
 		go func() { defer close(gone); wait.Wait() }()
