@@ -101,8 +101,11 @@ docker-push: ## Push the images (as docker-build).
 
 ##@ Try it
 
+# Real nodes need more, and whoever lacks it should know before anything is built.
+REAL = $(filter --real,$(DEMO_ARGS))
+
 .PHONY: demo
-demo: tools-test build ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --drain to empty a host, --empty for a sandbox to try everything by hand).
+demo: $(if $(REAL),check-node) tools-test build $(if $(REAL),tools-node) ## Run the whole story in a sandbox (DEMO_ARGS=--once to exit by itself, --drain to empty a host, --real for real nodes, --empty for a sandbox to try everything by hand).
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
 
@@ -197,7 +200,7 @@ e2e: tools-test tools-providers build ## Run the suites in the sandbox, and buil
 
 .PHONY: real
 real: tools-test tools-node build ## Run the suites on real nodes, which takes root, LXD and mmdebstrap.
-	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 60m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real
+	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 90m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real ./test/demo
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
@@ -292,10 +295,15 @@ tools-providers:
 	@$(call build-tools,$(PROVIDER_TOOLS)) || [[ $${CAPMAAS_REQUIRE_PROVIDERS:-} != 1 ]]
 
 # What runs on real nodes, and their operating system.
-NODE_TOOLS := kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip
+NODE_TOOLS := kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip \
+	$(addprefix previous-,kubelet kubeadm kube-apiserver kube-controller-manager kube-scheduler kube-proxy)
+
+.PHONY: check-node
+check-node:
+	@hack/tools/node/rootfs.sh check
 
 .PHONY: tools-node
-tools-node:
+tools-node: check-node
 	@$(call build-tools,$(NODE_TOOLS))
 	@BIN=$(BIN) hack/tools/node/rootfs.sh
 

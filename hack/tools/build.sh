@@ -10,7 +10,7 @@
 #
 # BIN                 where they go (default: bin/ of the repository);
 #                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own,
-#                     and what runs on real nodes to $BIN/node.
+#                     and what runs on real nodes to $BIN/node, the previous Kubernetes to $BIN/node/previous.
 # KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead of built.
 #
 # A tool is built again only when what it is made of changed: a hash of its
@@ -32,6 +32,8 @@ tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
 providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane"
 # A machine's operating system and its programs: some ten minutes on two cores, and only real nodes need them.
 node="kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip"
+# The minor version of Kubernetes before, which nodes are upgraded from: some five minutes more.
+previous="previous-kubelet previous-kubeadm previous-kube-apiserver previous-kube-controller-manager previous-kube-scheduler previous-kube-proxy"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -40,6 +42,7 @@ build_date=2026-01-01T00:00:00Z
 package_of() {
   case $1 in
   etcd) echo go.etcd.io/etcd/server/v3 ;;
+  previous-*) echo "k8s.io/kubernetes/cmd/${1#previous-}" ;;
   kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy) echo "k8s.io/kubernetes/cmd/$1" ;;
   clusterctl) echo sigs.k8s.io/cluster-api/cmd/clusterctl ;;
   controller-gen) echo sigs.k8s.io/controller-tools/cmd/controller-gen ;;
@@ -57,7 +60,7 @@ package_of() {
   coredns) echo github.com/coredns/coredns ;;
   kube-vip) echo github.com/kube-vip/kube-vip ;;
   *)
-    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers $node" >&2
+    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers $node $previous" >&2
     return 1
     ;;
   esac
@@ -71,12 +74,17 @@ module_dir() {
   k3s-*) echo "$here/providers/k3s" ;;
   containerd* | ctr | cni-*) echo "$here/node/runtime" ;;
   coredns | kube-vip) echo "$here/node/addons" ;;
+  previous-*) echo "$here/node/previous" ;;
   *) echo "$here" ;;
   esac
 }
 
 # path_of TOOL prints where its binary goes.
 path_of() {
+  if [[ $1 == previous-* ]]; then
+    echo "$BIN/node/previous/${1#previous-}"
+    return
+  fi
   case " $control_plane / $node " in
   *" $1 "*/*) echo "$BIN/k8s/$1" ;;
   *" $1 "*) echo "$BIN/node/$1" ;;
@@ -102,7 +110,7 @@ ldflags_of() {
   dir=$(module_dir "$1")
   printf -- '-s -w'
   case $1 in
-  kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy)
+  kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy | previous-*)
     version=$(pinned "$dir" k8s.io/kubernetes)
     kubernetes_version_flags k8s.io/component-base/version "$version"
     kubernetes_version_flags k8s.io/client-go/pkg/version "$version"
@@ -207,7 +215,7 @@ main() {
   # shellcheck disable=SC2086 # a list of words
   if (($# == 0)); then set -- $tools; fi
   for tool in "$@"; do package_of "$tool" >/dev/null; done
-  mkdir -p "$BIN/k8s" "$BIN/node" "$BIN/.stamps"
+  mkdir -p "$BIN/k8s" "$BIN/node/previous" "$BIN/.stamps"
   # Two makes in one tree take turns, and the second finds the work done.
   exec 9>"$BIN/.stamps/lock"
   if ! flock -n 9; then

@@ -3,7 +3,34 @@
 #
 # Makes the operating system of real nodes: Debian with systemd, cloud-init and what kubelet needs, without Kubernetes.
 # It goes to $BIN/node/rootfs.tar, and is made again only when this script changes.
+#
+# usage: hack/tools/node/rootfs.sh [check]     (check: only name what this computer lacks to make and to run them)
 set -euo pipefail
+
+# program:package
+needed=(mmdebstrap:mmdebstrap lxd:lxd mkfs.btrfs:btrfs-progs dnsmasq:dnsmasq-base nft:nftables ip:iproute2)
+case $(uname -m) in
+aarch64) needed+=(qemu-system-aarch64:qemu-system-arm) ;;
+*) needed+=(qemu-system-x86_64:qemu-system-x86) ;;
+esac
+
+check() {
+  local entry packages=()
+  if ((EUID != 0)); then
+    echo "real nodes take root: run it again as root" >&2
+    exit 1
+  fi
+  for entry in "${needed[@]}"; do
+    command -v "${entry%%:*}" >/dev/null || packages+=("${entry#*:}")
+  done
+  if ((${#packages[@]})); then
+    echo "real nodes lack programs: apt-get install --no-install-recommends ${packages[*]}" >&2
+    exit 1
+  fi
+}
+
+check
+if [[ ${1:-} == check ]]; then exit; fi
 BIN=${BIN:?the directory of tools}
 stamp=$(sha256sum "${BASH_SOURCE[0]}" | cut -d' ' -f1)
 out=$BIN/node/rootfs.tar
@@ -11,7 +38,6 @@ mkdir -p "$BIN/node" "$BIN/.stamps"
 exec 9>"$BIN/.stamps/rootfs.lock"
 flock 9
 if [[ -e $out && $(cat "$BIN/.stamps/rootfs" 2>/dev/null) == "$stamp" ]]; then exit; fi
-command -v mmdebstrap >/dev/null || { echo "rootfs.sh: mmdebstrap is missing: apt-get install mmdebstrap" >&2; exit 1; }
 
 packages=(
   systemd-sysv dbus systemd-resolved cloud-init python3 ca-certificates login passwd sudo
