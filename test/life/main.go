@@ -13,7 +13,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-const startTimeout = 5 * time.Minute
+// startTimeout is enough to prepare the disks of real nodes on two processors that others use, too.
+const startTimeout = 15 * time.Minute
 
 // Main runs the tests of a package in one sandbox, which started holds while they run, and returns the exit code for
 // TestMain.

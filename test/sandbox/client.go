@@ -55,6 +55,14 @@ func newClient(config *rest.Config) (client.Client, error) {
 // WorkloadClient reaches a workload cluster as its administrator, with the kubeconfig that Cluster API keeps, through
 // the API endpoint's DNS name.
 func (s *Sandbox) WorkloadClient(ctx context.Context, cluster client.ObjectKey) (client.Client, error) {
+	config, err := s.workloadConfig(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(config)
+}
+
+func (s *Sandbox) workloadConfig(ctx context.Context, cluster client.ObjectKey) (*rest.Config, error) {
 	kubeconfig, err := s.workloadKubeconfig(ctx, cluster)
 	if err != nil {
 		return nil, err
@@ -64,7 +72,7 @@ func (s *Sandbox) WorkloadClient(ctx context.Context, cluster client.ObjectKey) 
 		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", cluster, err)
 	}
 	config.Proxy = http.ProxyURL(s.network.ProxyURL())
-	return newClient(config)
+	return config, nil
 }
 
 // ProxyURL is where programs outside of the sandbox reach the machines of the region: their HTTPS_PROXY.

@@ -34,14 +34,17 @@ var variable = regexp.MustCompile(`\$\{(\w+)(:=([^${}]*))?\}`)
 var errNoValue = errors.New("variables without a value")
 
 func substitute(text string, values map[string]string) (string, error) {
-	var missing []string
+	var missing, inserted []string
+	// The text has a mark in place of a value until the end: braces of a value are none of the template.
+	mark := func(i int) string { return fmt.Sprintf("\x00%d\x00", i) }
 	for variable.MatchString(text) {
 		text = variable.ReplaceAllStringFunc(text, func(found string) string {
 			parts := variable.FindStringSubmatch(found)
 			value, known := values[parts[1]]
 			switch {
 			case known && (value != "" || parts[2] == ""):
-				return value
+				inserted = append(inserted, value)
+				return mark(len(inserted) - 1)
 			case parts[2] == "" && !slices.Contains(missing, parts[1]):
 				missing = append(missing, parts[1])
 			}
@@ -50,6 +53,9 @@ func substitute(text string, values map[string]string) (string, error) {
 	}
 	if len(missing) > 0 {
 		return "", fmt.Errorf("%w: %s", errNoValue, strings.Join(missing, ", "))
+	}
+	for i, value := range inserted {
+		text = strings.ReplaceAll(text, mark(i), value)
 	}
 	return text, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSubstitute(t *testing.T) {
-	values := map[string]string{"NAME": "one", "EMPTY": ""}
+	values := map[string]string{"NAME": "one", "EMPTY": "", "BRACES": "k8s-{version}"}
 	for text, want := range map[string]string{
 		"${NAME}":                "one",
 		"${NAME:=two}":           "one",
@@ -18,6 +18,7 @@ func TestSubstitute(t *testing.T) {
 		"${OTHER:=}":             "",
 		"${OTHER:=${NAME}}":      "one",
 		"${OTHER:=[]} ${NAME}":   "[] one",
+		"${OTHER:=${BRACES}}":    "k8s-{version}",
 		"$NAME {{ NAME }} $${X:": "$NAME {{ NAME }} $${X:",
 	} {
 		if got, err := substitute(text, values); got != want || err != nil {

@@ -28,7 +28,7 @@ var defaultRegion []byte
 // startMAAS serves the region, boots its machines, and makes them reachable.
 func (s *Sandbox) startMAAS(ctx context.Context) error {
 	s.options.Progress("Starting the simulated MAAS")
-	region, err := s.loadRegion()
+	region, err := s.loadRegion(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var played guest.Machines = s.names
+	played := guest.Machines(s.names)
 	if s.options.RealNodes {
-		played = noMachines{s.names}
+		played = someMachines{s.names, guest.InstallsLXD}
 	}
 	s.guests, err = guest.Start(ctx, played, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
@@ -78,30 +78,24 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 		return s.guests, err
 	}
 	s.options.Progress("Preparing the disks of real nodes")
-	s.realNodes, err = realnode.Start(ctx, s.names, realnode.Options{
-		Logger: s.logger.WithName("realnode"), Bin: filepath.Join(s.root, "bin"), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
+	others := someMachines{s.names, func(m simulator.MachineSnapshot) bool { return !guest.InstallsLXD(m) }}
+	s.realNodes, err = realnode.Start(ctx, others, realnode.Options{
+		Logger: s.logger.WithName("realnode"), Bin: s.bin(), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
 		Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: netip.MustParseAddr("10.77.0.2"), // as in region.yaml
 	})
-	return s.realNodes, err
+	return systems{s}, err
 }
 
-// noMachines is MAAS without machines: their operating systems are elsewhere.
-type noMachines struct{ *names }
-
-func (noMachines) Machine(string) (m simulator.MachineSnapshot, ok bool) { return m, false }
-
-func (noMachines) Machines() []simulator.MachineSnapshot { return nil }
-
-func (noMachines) Subscribe(func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
-	return func() {}
-}
-
-func (s *Sandbox) loadRegion() (*simulator.Region, error) {
+func (s *Sandbox) loadRegion(ctx context.Context) (*simulator.Region, error) {
 	var description io.Reader = bytes.NewReader(defaultRegion)
 	if s.options.Region != nil {
 		description = s.options.Region
 	}
-	return simulator.LoadRegion(description)
+	region, err := simulator.LoadRegion(description)
+	if err != nil || !s.options.RealNodes {
+		return region, err
+	}
+	return region, s.addNodeImages(ctx, region)
 }
 
 // Control has the simulator do what no MAAS API can: it posts JSON to a path below ControlURL.
@@ -164,6 +158,3 @@ func (s *Sandbox) stopMAAS(collect func(error)) {
 		s.MAAS.Close()
 	}
 }
-
-// NodeVersion is the version of Kubernetes that real nodes run.
-func (s *Sandbox) NodeVersion() string { return s.realNodes.Kubernetes() }

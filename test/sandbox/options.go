@@ -58,7 +58,7 @@ type Options struct {
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
 	// RealNodes has each machine of MAAS be a real operating system, with kubelet and kubeadm (package realnode), in
-	// place of one that is played. It takes the tools of `make tools-node`.
+	// place of one that is played. Those that install LXD stay played. It takes the tools of `make tools-node`.
 	RealNodes bool
 	// BeforeKubeadm does what commands of a machine's user data would do before kubeadm, which waits for it. The context
 	// ends when the machine's power does.

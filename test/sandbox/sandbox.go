@@ -74,8 +74,10 @@ type Sandbox struct {
 	names        *names
 	guests       *guest.Guests
 	realNodes    *realnode.Nodes // or nil
-	network      *network.Network
-	machines     atomic.Pointer[network.Network] // network, once it is there
+	// The versions of Kubernetes that real nodes can run.
+	previousKubernetes, kubernetes string
+	network                        *network.Network
+	machines                       atomic.Pointer[network.Network] // network, once it is there
 
 	managerMutex sync.Mutex
 	managers     []*Manager // in the order in which they were added

@@ -37,6 +37,27 @@ func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, mach
 	})
 }
 
+// WaitUpgraded waits until a cluster is Available, with as many running machines, whose kubelets all have a version.
+func (s *Sandbox) WaitUpgraded(ctx context.Context, name client.ObjectKey, machines int, version string) error {
+	err := WaitFor(ctx, fmt.Sprintf("%s to run %s", name, version), func() (bool, string, error) {
+		list := &clusterv1.MachineList{}
+		if err := s.Client.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: name.Name}); err != nil {
+			return false, "", fmt.Errorf("listing machines: %w", err)
+		}
+		upgraded := 0
+		for i := range list.Items {
+			if node := list.Items[i].Status.NodeInfo; node != nil && node.KubeletVersion == version && conditions.IsTrue(&list.Items[i], clusterv1.MachineReadyCondition) {
+				upgraded++
+			}
+		}
+		return upgraded == machines && len(list.Items) == machines, fmt.Sprintf("%d machines, %d upgraded", len(list.Items), upgraded), nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.WaitAvailable(ctx, name, machines)
+}
+
 // whenTrue are Cluster API's conditions that are worth reporting when they are True.
 var whenTrue = []string{
 	clusterv1.DeletingCondition, clusterv1.PausedCondition, clusterv1.RemediatingCondition, clusterv1.ScalingUpCondition, clusterv1.ScalingDownCondition,

@@ -16,6 +16,12 @@ import (
 // installCommand is one of a package manager that names LXD: `snap install lxd`, `apt-get install -y lxd`.
 var installCommand = regexp.MustCompile(`\b(?:snap|apt|apt-get)\b[^\n;&|]*\sinstall\s(?:[^\n;&|]*\s)?lxd(?:[\s;&|=/]|$)`)
 
+// InstallsLXD reports whether a machine has user data that installs LXD.
+func InstallsLXD(m simulator.MachineSnapshot) bool {
+	data, err := parseUserData(m.UserData, metadataOf(m))
+	return err == nil && installsLXD(data)
+}
+
 // installsLXD reports whether the user data installs LXD, in a command or in a file that a command runs.
 func installsLXD(data *userData) bool {
 	for _, command := range data.commands {

@@ -4,6 +4,7 @@ package realnode
 
 import (
 	"context"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -74,6 +75,11 @@ func TestLifeOfAMachine(t *testing.T) {
 		return values
 	}
 	before := tunables()
+	// A program that was killed left one like this.
+	stale := filepath.Join(filepath.Dir(hierarchy(t)), "lxc.payload.node-stale", "system.slice")
+	if err := os.MkdirAll(stale, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	bin, err := filepath.Abs("../../../bin")
@@ -95,8 +101,14 @@ func TestLifeOfAMachine(t *testing.T) {
 		if after := tunables(); !slices.Equal(before, after) {
 			t.Errorf("the kernel's settings were %v, and are %v", before, after)
 		}
+		if left := cgroups(t); len(left) > 0 {
+			t.Errorf("control groups are left: %q", left)
+		}
 	}()
-	name := "node-" + machine.SystemID
+	if _, err := os.Stat(stale); err == nil {
+		t.Errorf("%s is there after Start", stale)
+	}
+	name := containerOf(machine.SystemID)
 	eventually := func(what, script, want string) {
 		t.Helper()
 		said := ""
@@ -131,6 +143,33 @@ func TestLifeOfAMachine(t *testing.T) {
 		}
 	}
 	t.Fatal("the disk is not wiped")
+}
+
+// hierarchy is a file of the top of a hierarchy of control groups.
+func hierarchy(t *testing.T) string {
+	t.Helper()
+	for _, pattern := range []string{cgroupRoot + "/cgroup.procs", cgroupRoot + "/*/cgroup.procs"} {
+		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
+			return found[0]
+		}
+	}
+	t.Fatal("there are no control groups")
+	return ""
+}
+
+// cgroups are those that LXC made for machines.
+func cgroups(t *testing.T) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(cgroupRoot, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && ofMachine(entry.Name()) {
+			all = append(all, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func pause(ctx context.Context) bool {

@@ -134,6 +134,15 @@ func (c containers) write(name, path string, content []byte) error {
 	return nil
 }
 
+// link makes a symbolic link in a container.
+func (c containers) link(name, path, target string) error {
+	err := c.CreateInstanceFile(name, path, lxdclient.InstanceFileArgs{Content: strings.NewReader(target), Mode: 0o777, Type: "symlink"})
+	if err != nil {
+		return fmt.Errorf("linking %s in %s: %w", path, name, err)
+	}
+	return nil
+}
+
 // makeDir makes a directory in a container, with those that it is in.
 func (c containers) makeDir(name, path string) error {
 	for i, letter := range path + "/" {

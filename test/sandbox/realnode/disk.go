@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -23,11 +22,9 @@ const (
 	architecture = runtime.GOARCH
 	// prepared is the container whose copies are machines' disks, and baseImage what it is made of.
 	prepared, baseImage = "prepared", "base"
-	// kubeVIP is what the flavors name; podRoutes belongs to the pod network of this package.
-	kubeVIP, podRoutes = "ghcr.io/kube-vip/kube-vip:v0.9.1", "capmaas.test/pod-routes:v1"
+	// kubeVIP is what the flavors name; podRoutes belongs to the pod network of this package, and greeter to Greeters.
+	kubeVIP, podRoutes, greeter = "ghcr.io/kube-vip/kube-vip:v0.9.1", "capmaas.test/pod-routes:v1", "capmaas.test/greeter:v1"
 )
-
-var errVersion = errors.New("no such version of Kubernetes is prepared")
 
 //go:embed all:files
 var files embed.FS
@@ -35,40 +32,18 @@ var files embed.FS
 //go:embed images
 var scripts embed.FS
 
-// disk makes the prepared container: Debian with Kubernetes, whose images are in containerd.
+// disk makes the prepared container: Debian with each release of Kubernetes, whose images are in containerd.
 type disk struct {
 	containers containers
 	// bin has the tools, and work is for files that containers may read.
-	bin, work  string
-	kubernetes string
-	// images are the names of kubeadm's, by the last part without the version.
-	images map[string]string
+	bin, work string
+	// releases are those of newReleases.
+	releases [2]release
 }
 
 func newDisk(ctx context.Context, c containers, bin, work string) (*disk, error) {
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "node", "kubeadm"), "version", "--output", "short").Output()
-	if err != nil {
-		return nil, fmt.Errorf("asking kubeadm for its version (`make tools-node` builds it): %w", err)
-	}
-	d := &disk{containers: c, bin: bin, work: work, kubernetes: strings.TrimSpace(string(out)), images: map[string]string{}}
-	list, err := exec.CommandContext(ctx, filepath.Join(bin, "node", "kubeadm"), "config", "images", "list", "--kubernetes-version", d.kubernetes).Output()
-	if err != nil {
-		return nil, fmt.Errorf("asking kubeadm for its images: %w", err)
-	}
-	for _, reference := range strings.Fields(string(list)) {
-		name, _, _ := strings.Cut(reference[strings.LastIndex(reference, "/")+1:], ":")
-		d.images[name] = reference
-	}
-	return d, nil
-}
-
-// boots reports whether a machine with an image of MAAS can boot this disk.
-func (d *disk) boots(image string) error {
-	_, version, _ := strings.Cut(image, "k8s-")
-	if version == "" || !strings.HasPrefix(d.kubernetes, "v"+version+".") {
-		return fmt.Errorf("the image %q, where there is %s: %w", image, d.kubernetes, errVersion)
-	}
-	return nil
+	all, err := newReleases(ctx, bin)
+	return &disk{containers: c, bin: bin, work: work, releases: all}, err
 }
 
 // prepare makes the container.
@@ -138,9 +113,9 @@ systemctl mask -q systemd-udevd.service systemd-udevd-control.socket systemd-ude
 rm -f /usr/lib/sysctl.d/*.conf /etc/sysctl.d/99-sysctl.conf
 systemctl enable -q containerd kubelet systemd-networkd systemd-resolved
 systemctl start containerd
-programs="sh cp mount ip iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore"
+programs="sh cp mount sleep ip iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore"
 paths="/bin/sh $(for p in $programs; do command -v "$p"; done)"
-libraries=$(for p in $paths; do ldd "$p" | grep -oE '/[^ ]+'; done | sort -u)
+libraries=$(for p in $paths /usr/lib/*/xtables/*.so; do ldd "$p" | grep -oE '/[^ ]+'; done | sort -u)
 cd /
 tar -chf /mnt/base-layer.tar $(printf '%s\n' $paths $libraries usr/lib/*/xtables | sed 's,^/,,')
 `
@@ -165,10 +140,8 @@ func (d *disk) writePrograms() (err error) {
 	if err := d.addFiles(out); err != nil {
 		return err
 	}
-	for _, name := range []string{"kubelet", "kubeadm"} {
-		if err := addFile(out, "usr/bin/"+name, filepath.Join(d.bin, "node", name), 0o755); err != nil {
-			return err
-		}
+	if err := d.addKubernetes(out); err != nil {
+		return err
 	}
 	if err := addFile(out, "usr/bin/kubectl", filepath.Join(d.bin, "k8s", "kubectl"), 0o755); err != nil {
 		return err
@@ -190,13 +163,29 @@ func (d *disk) writePrograms() (err error) {
 	return out.Close()
 }
 
+// addKubernetes adds each release's programs in a directory of its own, and the paths that lead to those of one.
+func (d *disk) addKubernetes(out *tar.Writer) error {
+	for _, name := range []string{"kubelet", "kubeadm"} {
+		for _, r := range d.releases {
+			if err := addFile(out, strings.TrimPrefix(releasesDir, "/")+"/"+r.version+"/"+name, r.program(name), 0o755); err != nil {
+				return err
+			}
+		}
+		link := &tar.Header{Name: "usr/bin/" + name, Typeflag: tar.TypeSymlink, Linkname: releaseLink + "/" + name}
+		if err := out.WriteHeader(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // addFiles adds the embedded files, with what depends on versions and on this machine.
 func (d *disk) addFiles(out *tar.Writer) error {
 	flags := ""
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		flags = "--fail-cgroupv1=false"
 	}
-	fill := strings.NewReplacer("@PAUSE@", d.images["pause"], "@CGROUPS@", flags)
+	fill := strings.NewReplacer("@PAUSE@", d.releases[0].images["pause"], "@CGROUPS@", flags)
 	return fs.WalkDir(files, "files", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -216,74 +205,4 @@ func (d *disk) addFiles(out *tar.Writer) error {
 		_, err = out.Write(text)
 		return err
 	})
-}
-
-// writeImages writes the images that nodes run, so that they need no registry.
-func (d *disk) writeImages(ctx context.Context) error {
-	dir := filepath.Join(d.work, "images")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	proxy, err := d.script("kube-proxy.sh")
-	if err != nil {
-		return err
-	}
-	routes, err := d.script("pod-routes.sh")
-	if err != nil {
-		return err
-	}
-	pause := filepath.Join(d.work, "pause")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", pause, "./test/sandbox/realnode/pause")
-	build.Dir, build.Env = filepath.Dir(d.bin), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building pause: %w: %s", err, out)
-	}
-	k8s, node := filepath.Join(d.bin, "k8s"), filepath.Join(d.bin, "node")
-	for _, i := range []struct {
-		reference, command string
-		base               bool
-		programs           map[string]string
-	}{
-		{d.images["kube-apiserver"], "kube-apiserver", false, map[string]string{"usr/local/bin/kube-apiserver": k8s + "/kube-apiserver"}},
-		{d.images["kube-controller-manager"], "kube-controller-manager", false, map[string]string{"usr/local/bin/kube-controller-manager": k8s + "/kube-controller-manager"}},
-		{d.images["kube-scheduler"], "kube-scheduler", false, map[string]string{"usr/local/bin/kube-scheduler": node + "/kube-scheduler"}},
-		{d.images["kube-proxy"], "kube-proxy", true, map[string]string{"usr/local/bin/kube-proxy": proxy, "usr/local/lib/kube-proxy": node + "/kube-proxy"}},
-		{d.images["etcd"], "etcd", false, map[string]string{"usr/local/bin/etcd": k8s + "/etcd"}},
-		{d.images["pause"], "/pause", false, map[string]string{"pause": pause}},
-		{d.images["coredns"], "/coredns", false, map[string]string{"coredns": node + "/coredns"}},
-		{kubeVIP, "/kube-vip", false, map[string]string{"kube-vip": node + "/kube-vip"}},
-		{podRoutes, "pod-routes", true, map[string]string{"usr/local/bin/pod-routes": routes, "usr/local/bin/kubectl": k8s + "/kubectl"}},
-	} {
-		layer := filepath.Join(d.work, "layer.tar")
-		if err := writeLayer(layer, i.programs); err != nil {
-			return err
-		}
-		layers := []string{layer}
-		if i.base {
-			layers = []string{filepath.Join(d.work, "base-layer.tar"), layer}
-		}
-		if err := writeImage(filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_").Replace(i.reference)+".tar"), containerImage{i.reference, []string{i.command}, layers}); err != nil {
-			return fmt.Errorf("writing the image %s: %w", i.reference, err)
-		}
-	}
-	return nil
-}
-
-// script writes an embedded script to a file.
-func (d *disk) script(name string) (path string, err error) {
-	content, err := scripts.ReadFile("images/" + name)
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(d.work, name)
-	return path, os.WriteFile(path, content, 0o700)
-}
-
-func writeImage(path string, image containerImage) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return image.write(f)
 }

@@ -60,7 +60,8 @@ func (h *hardware) timed(what string, m simulator.MachineSnapshot, do func() err
 
 // install writes the image to the disk, with what MAAS's installer leaves for cloud-init.
 func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) error {
-	if err := h.nodes.disk.boots(m.Image); err != nil {
+	version, err := h.nodes.disk.installed(m.Image)
+	if err != nil {
 		return err
 	}
 	seeds, err := seed(m, h.nodes.options.DNS)
@@ -69,6 +70,9 @@ func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) err
 	}
 	source := api.InstanceSource{Type: "copy", Source: prepared}
 	if err := h.nodes.containers.create(ctx, h.name, source, h.nodes.config, cards(m, bridge)); err != nil {
+		return err
+	}
+	if err := h.nodes.containers.link(h.name, releaseLink, version); err != nil {
 		return err
 	}
 	if err := h.nodes.containers.makeDir(h.name, seedDir); err != nil {

@@ -31,6 +31,7 @@ import (
 )
 
 const (
+	nodePrefix = "node-"
 	// powerInterval is how often machines are checked for power that was switched without MAAS.
 	powerInterval = time.Second
 	bridge        = "br0"
@@ -42,6 +43,11 @@ const (
 //
 //go:embed podnetwork.yaml
 var PodNetwork []byte
+
+// Greeters is the manifest of two pods on two nodes, and of the Service greeter of both, in the namespace default.
+//
+//go:embed greeters.yaml
+var Greeters []byte
 
 // Options are where nodes live.
 type Options struct {
@@ -86,7 +92,10 @@ func Start(ctx context.Context, machines guest.Machines, options Options) (*Node
 
 // start prepares everything within ctx, and follows machines until running ends.
 func (n *Nodes) start(ctx, running context.Context) error {
-	var err error
+	err := removeCgroups(cgroupRoot)
+	if err != nil {
+		return err
+	}
 	if n.daemon, err = lxd.Start(ctx, lxd.Options{LogFile: n.options.LogFile, Bridge: bridge, Address: n.options.Gateway}); err != nil {
 		return err
 	}
@@ -153,12 +162,22 @@ func (n *Nodes) prepare(ctx context.Context) error {
 	if err := n.disk.prepare(ctx, n.config); err != nil {
 		return fmt.Errorf("preparing machines' disks: %w", err)
 	}
-	n.options.Logger.Info("Machines' disks are prepared", "kubernetes", n.disk.kubernetes, "took", time.Since(began).Round(time.Second))
+	n.options.Logger.Info("Machines' disks are prepared", "took", time.Since(began).Round(time.Second))
 	return nil
 }
 
-// Kubernetes is the version that nodes run.
-func (n *Nodes) Kubernetes() string { return n.disk.kubernetes }
+// Run runs a shell script on a machine, as root, and returns its output.
+func (n *Nodes) Run(ctx context.Context, systemID, script string) ([]byte, error) {
+	return n.containers.run(ctx, containerOf(systemID), script)
+}
+
+// Shell returns the command that opens a shell on a machine.
+func (n *Nodes) Shell(systemID string) string {
+	return fmt.Sprintf("LXD_DIR=%s lxc exec %s -- bash", n.daemon.Dir(), containerOf(systemID))
+}
+
+// containerOf names the container of a machine.
+func containerOf(systemID string) string { return nodePrefix + systemID }
 
 func (n *Nodes) watchPower(ctx context.Context) {
 	for {
@@ -192,7 +211,7 @@ func (n *Nodes) kick(ctx context.Context, id string) {
 }
 
 func (n *Nodes) follow(ctx context.Context, id string, kicks <-chan struct{}) {
-	h := &hardware{nodes: n, name: "node-" + id, logger: n.options.Logger.WithValues("systemID", id)}
+	h := &hardware{nodes: n, name: containerOf(id), logger: n.options.Logger.WithValues("systemID", id)}
 	defer h.discard(context.WithoutCancel(ctx))
 	said := ""
 	for {
@@ -233,7 +252,7 @@ func (n *Nodes) Stop() error {
 	}
 	n.done.Wait()
 	if n.daemon != nil {
-		err = errors.Join(err, n.daemon.Stop())
+		err = errors.Join(err, n.daemon.Stop(), removeCgroups(cgroupRoot))
 	}
 	return err
 }

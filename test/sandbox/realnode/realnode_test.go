@@ -83,13 +83,18 @@ func TestMachinesThatHaveASystem(t *testing.T) {
 	}
 }
 
-func TestImagesThatADiskBoots(t *testing.T) {
-	d := &disk{kubernetes: "v1.36.3"}
-	for image, want := range map[string]error{
-		"custom/u-2204-k8s-1.36": nil, "custom/u-2204-k8s-1.35": errVersion, "custom/u-2204-k8s-1.3": errVersion, "ubuntu/noble": errVersion, "": errVersion,
+func TestTheImageTellsTheVersion(t *testing.T) {
+	d := &disk{releases: [2]release{{version: "v1.36.3"}, {version: "v1.35.4"}}}
+	for image, want := range map[string]string{
+		"custom/u-2204-k8s-1.36": "v1.36.3", "custom/u-2204-k8s-1.35": "v1.35.4", "u-2204-k8s-v1.36.3": "v1.36.3", "u-2204-k8s-v1.35.4": "v1.35.4",
 	} {
-		if err := d.boots(image); !errors.Is(err, want) {
-			t.Errorf("%q: %v", image, err)
+		if got, err := d.installed(image); got != want || err != nil {
+			t.Errorf("%q: %q, %v", image, got, err)
+		}
+	}
+	for _, image := range []string{"custom/u-2204-k8s-1.34", "custom/u-2204-k8s-1.3", "u-2204-k8s-v1.36.2", "ubuntu/noble", ""} {
+		if got, err := d.installed(image); !errors.Is(err, errVersion) {
+			t.Errorf("%q: %q, %v", image, got, err)
 		}
 	}
 }
@@ -217,5 +222,37 @@ func TestTheFlavorsNameTheKubeVIPOfNodes(t *testing.T) {
 	}
 	if !bytes.Contains(flavor, []byte(kubeVIP+"}")) {
 		t.Errorf("the flavor lxd-kube-vip does not name %s", kubeVIP)
+	}
+}
+
+// What LXC left of machines that are gone is removed, and nothing of those that run or of others.
+func TestControlGroupsOfMachinesThatAreGone(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{
+		"cpu/lxc.payload.node-a/system.slice/x", "cpu/lxc.monitor.node-a", "cpu/lxc.payload.prepared", "cpu/lxc.payload.node-a-1", "cpu/lxc.pivot",
+		"memory/own/lxc.payload.node-a", "cpu/lxc.payload.node-b/system.slice", "cpu/lxc.payload.other", "cpu/user.slice",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "cpu/lxc.payload.node-b/system.slice/cgroup.procs"), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeCgroups(root); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, pattern := range []string{"cpu/*", "memory/own/*"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			left = append(left, filepath.Base(path))
+		}
+	}
+	if want := []string{"lxc.payload.node-b", "lxc.payload.other", "user.slice"}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
 	}
 }

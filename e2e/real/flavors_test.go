@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package real_test
+
+import (
+	"bytes"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+)
+
+const (
+	// createTimeout is enough on two processors that others use, too.
+	createTimeout, deleteTimeout = 20 * time.Minute, 5 * time.Minute
+	domain                       = "maas.sim"
+)
+
+// flavors are those that real nodes can be, with the variables that each needs besides those that all have.
+var flavors = map[string]map[string]string{
+	"":             nil,
+	"lxd":          nil,
+	"lxd-kube-vip": {"MAAS_VIRTUAL_IP_SUBNET": "10.77.0.0/24"},
+	"topology":     nil,
+	"lxd-topology": nil,
+}
+
+// notYet are the flavors that real nodes can't be, and why.
+var notYet = map[string]string{
+	"lxd-host":          "its machines install LXD from the snap store, and make a bridge",
+	"lxd-host-topology": "its machines install LXD from the snap store, and make a bridge",
+	"lxd-rke2":          "RKE2 is in no image of real nodes",
+	"lxd-rke2-topology": "RKE2 is in no image of real nodes",
+	"lxd-k3s":           "k3s is in no image of real nodes",
+	"lxd-k3s-topology":  "k3s is in no image of real nodes",
+	"lxd-ck8s":          "Canonical Kubernetes is in no image of real nodes",
+}
+
+// Every flavor is run below, or named with the reason why it is not.
+func TestEveryFlavor(t *testing.T) {
+	files, err := filepath.Glob("../../templates/cluster-template*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are the flavors %v, %v", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "cluster-template"), ".yaml"), "-")
+		_, run := flavors[name]
+		if reason := notYet[name]; run == (reason != "") {
+			t.Errorf("the flavor %q is run: %t; it is not, because %q", name, run, reason)
+		} else if reason != "" {
+			t.Logf("The flavor %s is not run: %s", name, reason)
+		}
+	}
+}
+
+// A cluster of each flavor is made by kubeadm, of the Nodes that MAAS's machines are, and nothing of it is left.
+func TestFlavors(t *testing.T) {
+	for _, flavor := range slices.Sorted(maps.Keys(flavors)) {
+		t.Run(strings.TrimSuffix("flavor-"+flavor, "-"), func(t *testing.T) {
+			_, version := box.NodeVersions()
+			c := create(t, "real", flavor, version, flavors[flavor])
+			c.checkNodes()
+			c.checkGuests()
+			c.checkPods()
+			c.delete()
+		})
+	}
+}
+
+// cluster is a cluster of a test, of one control plane and one worker.
+type cluster struct {
+	*testing.T
+	key client.ObjectKey
+	// before is MAAS's state without it.
+	before   []byte
+	workload client.Client
+}
+
+// create makes a cluster of a flavor, and returns when it is available.
+func create(t *testing.T, name, flavor, version string, more map[string]string) *cluster {
+	t.Helper()
+	c := &cluster{T: t, key: client.ObjectKey{Namespace: "default", Name: name}, before: box.MAAS.State()}
+	variables := map[string]string{
+		"CLUSTER_NAME": name, "NAMESPACE": c.key.Namespace, "KUBERNETES_VERSION": version, "MAAS_DNS_DOMAIN": domain,
+		"MAAS_IMAGE": sandbox.NodeImageOf(version), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": "capi", "WORKER_MACHINE_RESOURCEPOOL": "capi",
+	}
+	maps.Copy(variables, more)
+	manifest, err := box.Flavor(flavor, variables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.apply(manifest)
+	return c
+}
+
+// apply makes the cluster's objects, and returns when it is available.
+func (c *cluster) apply(manifest string) {
+	c.Helper()
+	ctx := within(c.T, createTimeout)
+	began := time.Now()
+	if err := box.ApplyYAML(ctx, strings.NewReader(manifest)); err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() {
+		if c.Failed() {
+			c.dump()
+			_ = box.DeleteCluster(within(c.T, deleteTimeout), c.key) // The next test finds the machines free.
+		}
+	})
+	if err := box.InstallPodNetwork(ctx, c.key); err != nil {
+		c.Fatal(err)
+	}
+	if err := box.WaitAvailable(ctx, c.key, machines); err != nil {
+		c.Fatal(err)
+	}
+	var err error
+	if c.workload, err = box.WorkloadClient(ctx, c.key); err != nil {
+		c.Fatal(err)
+	}
+	c.Logf("%s is available after %s", c.key.Name, time.Since(began).Round(time.Second))
+}
+
+// delete deletes the cluster, and checks that MAAS is as it was before.
+func (c *cluster) delete() {
+	c.Helper()
+	began := time.Now()
+	if err := box.DeleteCluster(within(c.T, deleteTimeout), c.key); err != nil {
+		c.Fatal(err)
+	}
+	c.Logf("%s is deleted after %s", c.key.Name, time.Since(began).Round(time.Second))
+	if after := box.MAAS.State(); !bytes.Equal(c.before, after) {
+		c.Errorf("MAAS was\n%s\nand is\n%s", c.before, after)
+	}
+}
