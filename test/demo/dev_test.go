@@ -60,6 +60,9 @@ func TestOneFlagAtMost(t *testing.T) {
 		{options{dev: true, once: true}, false},
 		{options{dev: true, empty: true}, false},
 		{options{once: true, empty: true}, false},
+		{options{once: true, real: true, upgrade: true}, true},
+		{options{drain: true, real: true}, false},
+		{options{upgrade: true}, false},
 	} {
 		if got := tc.opts.oneAtMost(); got != tc.want {
 			t.Errorf("%+v: %t, want %t", tc.opts, got, tc.want)

@@ -34,14 +34,10 @@ func (s *story) drain(ctx context.Context) error {
 		return err
 	}
 	s.emptied = time.Since(started)
-	if err := s.box.WaitAvailable(draining, clusterName, controlPlanes+workers); err != nil {
+	if err := s.box.WaitAvailable(draining, clusterName, s.controlPlanes+workers); err != nil {
 		return err
 	}
-	if err := s.capmaasctl(draining, "host", "uncordon", host.Name, "--namespace="+host.Namespace); err != nil {
-		return err
-	}
-	s.drained = s.book.Mark()
-	return nil
+	return s.capmaasctl(draining, "host", "uncordon", host.Name, "--namespace="+host.Namespace)
 }
 
 // hostOfControlPlane returns the LXDHost that one of the cluster's control planes is on.
@@ -62,9 +58,13 @@ func (s *story) hostOfControlPlane(ctx context.Context) (*infrav1.LXDHost, error
 	return nil, errors.New("no LXDHost has a control plane")
 }
 
-// capmaasctl runs the operator's program on the management cluster, and shows the command and its output as it comes.
+// capmaasctl runs the operator's program on the management cluster.
 func (s *story) capmaasctl(ctx context.Context, args ...string) error {
-	program := tool("CAPMAAS_BIN", "capmaasctl")
+	return s.run(ctx, tool("CAPMAAS_BIN", "capmaasctl"), args...)
+}
+
+// run runs a program on the management cluster, and shows the command and its output as it comes.
+func (s *story) run(ctx context.Context, program string, args ...string) error {
 	s.out.print("$ " + program + " " + strings.Join(args, " "))
 	command := exec.CommandContext(ctx, program, append(args, "--kubeconfig="+s.box.KubeconfigPath)...)
 	output, err := command.StdoutPipe()

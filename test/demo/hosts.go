@@ -50,11 +50,12 @@ func (h *hosts) create(ctx context.Context) error {
 	settings := variables(hostsName, hostNodes, 0)
 	// zfs, the default, needs a kernel module that this computer may not have.
 	settings["LXD_STORAGE_BACKEND"], settings["LXD_RESOURCE_POOL"] = "btrfs", resourcePool
+	settings["LXD_STORAGE_SIZE"] = "25" // and its disk is no server's
 	started := time.Now()
 	if err := h.apply(applying, hostsFlavor, settings); err != nil {
 		return fmt.Errorf("creating the host cluster: %w", err)
 	}
-	creating, cancel := h.bounded(ctx, createTimeout)
+	creating, cancel := h.bounded(ctx, h.createTimeout)
 	defer cancel()
 	if err := h.box.WaitAvailable(creating, hostsName, hostNodes); err != nil {
 		return err

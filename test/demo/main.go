@@ -3,7 +3,8 @@
 // Command demo shows the whole story in a sandbox: the chart is installed, a host cluster comes up on bare metal in a
 // simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up,
 // with --drain one of the LXD hosts is emptied, and, with --once, everything is deleted again. If this computer can't run LXD, the hosts exist from the beginning,
-// and are simulated. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
+// and are simulated. With --real the second cluster's nodes are real: kubeadm makes it, pods on two nodes reach each other
+// through a Service, and with --upgrade one line upgrades Kubernetes. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
 // rebuilt whenever the user wants.
 package main
 
@@ -24,18 +25,24 @@ func main() {
 	flag.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
 	flag.BoolVar(&opts.drain, "drain", false, "Empty the LXD host of a control plane when the clusters have come up.")
 	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
+	flag.BoolVar(&opts.real, "real", false, "Have real operating systems with kubeadm and kubelet on the cluster's machines, and run pods. It takes root, LXD and what `make tools-node` builds.")
+	flag.BoolVar(&opts.upgrade, "upgrade", false, "With --real, upgrade Kubernetes when the pods run.")
 	flag.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
 	flag.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
 	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is: "+simulator.Series()+". From 4.0 on there are no VM hosts. Default: "+simulator.DefaultVersion.String()+".")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()
 	if flag.NArg() > 0 || opts.timeScale <= 0 || !opts.oneAtMost() {
-		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty and --dev")
+		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty, --dev and --real, and --upgrade with --real")
 		os.Exit(2)
 	}
 	if _, err := simulator.ParseVersion(opts.maasVersion); err != nil {
 		fmt.Fprintln(os.Stderr, "demo: --maas-version:", err)
 		os.Exit(2)
+	}
+	if err := opts.missing(); err != nil {
+		fmt.Fprintln(os.Stderr, "demo: --real:", err)
+		os.Exit(1)
 	}
 	os.Exit(run(opts))
 }

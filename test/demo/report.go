@@ -25,7 +25,7 @@ const (
 
 // report prints the calls, and what is left in MAAS and in LXD.
 func (s *story) report() error {
-	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.drained, s.gone)
+	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.ready, s.gone)
 	all := s.book.Between(s.begin, s.gone)
 	vms, metal := byKind(created)
 	gone, released := byKind(deleted)
@@ -39,6 +39,12 @@ func (s *story) report() error {
 	)
 	if s.opts.drain {
 		s.out.print(fmt.Sprintf("  of the drain          %s until the host was empty", clockTime(s.emptied)))
+	}
+	if s.opts.real {
+		s.out.print(fmt.Sprintf("  of the Service        %s until pods on two nodes reached each other through it", clockTime(s.greeted)))
+	}
+	if s.opts.upgrade {
+		s.out.print(fmt.Sprintf("  of the upgrade        %s until all nodes ran the next Kubernetes, and the pods reached each other again", clockTime(s.upgraded)))
 	}
 	if s.hosts != nil {
 		s.out.print(fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
@@ -127,6 +133,9 @@ func (s *story) invite(ctx context.Context) error {
 	)
 	if s.hosts != nil {
 		s.out.print(s.hosts.hints()...)
+	}
+	if s.opts.real {
+		s.out.print(s.realHints()...)
 	}
 	s.out.print(
 		"A third worker:",

@@ -27,7 +27,6 @@ var (
 const (
 	clusterFlavor = "lxd-topology"
 	clusterClass  = "clusterclass/clusterclass-capmaas.yaml"
-	controlPlanes = 3
 	workers       = 2
 	resourcePool  = "capi"
 
@@ -38,19 +37,25 @@ const (
 
 // options are the flags.
 type options struct {
-	once, drain, empty, dev, keep bool
-	timeScale                     float64
-	maasVersion                   string
+	once, drain, real, upgrade, empty, dev, keep bool
+	timeScale                                    float64
+	maasVersion                                  string
 }
 
 // settings are those of a sandbox that the flags ask for.
 func (o options) settings(steps *steps, parts sandbox.Parts) sandbox.Options {
-	return sandbox.Options{Parts: parts, MAASVersion: o.maasVersion, TimeScale: o.timeScale, KeepFiles: o.keep, Progress: steps.begin}
+	settings := sandbox.Options{
+		Parts: parts, MAASVersion: o.maasVersion, TimeScale: o.timeScale, KeepFiles: o.keep, Progress: steps.begin, RealNodes: o.real,
+	}
+	if o.real {
+		settings.Lease = realLease
+	}
+	return settings
 }
 
 // oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
-	if o.drain && (o.empty || o.dev) {
+	if o.drain && (o.empty || o.dev || o.real) || o.upgrade && (!o.real || o.empty || o.dev) {
 		return false
 	}
 	asked := 0
@@ -82,6 +87,9 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 		settings.LXD = sandbox.LXDOff
 		out.print("The LXD hosts are simulated: " + simulated.Error())
 	}
+	if opts.real {
+		out.print(realNews...)
+	}
 	box, err := sandbox.Start(ctx, settings)
 	steps.end()
 	if err != nil {
@@ -102,7 +110,10 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 			err = errors.Join(err, fmt.Errorf("stopping the sandbox: %w", stopped))
 		}
 	}()
-	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box.MAAS)}
+	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box.MAAS), controlPlanes: 3, createTimeout: createTimeout}
+	if opts.real {
+		s.controlPlanes, s.createTimeout = 1, realTimeout
+	}
 	defer s.book.Close()
 	if simulated == nil {
 		s.hosts = newHosts(s)
@@ -128,9 +139,14 @@ type story struct {
 	book   *ledger.Ledger
 	hosts  *hosts // nil where they are simulated
 
-	begin, up, drained, gone ledger.Mark
-	came, emptied, went      time.Duration
-	lxd                      lxdCalls
+	controlPlanes int
+	createTimeout time.Duration
+
+	// begin is before the cluster is made, up when it is there, ready before it is deleted, and gone afterwards.
+	begin, up, ready, gone ledger.Mark
+	came, emptied, went    time.Duration
+	greeted, upgraded      time.Duration // with real nodes
+	lxd                    lxdCalls
 }
 
 func (s *story) play(ctx context.Context) error {
@@ -149,12 +165,22 @@ func (s *story) play(ctx context.Context) error {
 	if err := s.create(ctx); err != nil {
 		return err
 	}
-	s.drained = s.up
 	if s.opts.drain {
 		if err := s.drain(ctx); err != nil {
 			return err
 		}
 	}
+	if s.opts.real {
+		if err := s.use(ctx); err != nil {
+			return err
+		}
+	}
+	if s.opts.upgrade {
+		if err := s.upgrade(ctx); err != nil {
+			return err
+		}
+	}
+	s.ready = s.book.Mark()
 	if !s.opts.once {
 		if err := s.invite(ctx); err != nil {
 			return err
@@ -185,16 +211,24 @@ func (s *story) create(ctx context.Context) error {
 		return fmt.Errorf("creating the ClusterClass: %w", err)
 	}
 	started := time.Now()
-	settings := variables(clusterName, controlPlanes, workers)
+	settings := variables(clusterName, s.controlPlanes, workers)
+	if s.opts.real {
+		s.setReal(settings)
+	}
 	if s.opts.drain { // The LXD hosts have the cores of this computer, and one more VM must fit on them.
 		settings["CONTROL_PLANE_MACHINE_MINCPU"], settings["CONTROL_PLANE_MACHINE_MINMEMORY"], settings["CONTROL_PLANE_MACHINE_MINDISKSIZE"] = "1", "2048", "8"
 	}
 	if err := s.apply(applying, clusterFlavor, settings); err != nil {
 		return fmt.Errorf("creating the cluster: %w", err)
 	}
-	creating, cancel := s.bounded(ctx, createTimeout)
+	creating, cancel := s.bounded(ctx, s.createTimeout)
 	defer cancel()
-	if err := s.box.WaitAvailable(creating, clusterName, controlPlanes+workers); err != nil {
+	if s.opts.real {
+		if err := s.box.InstallPodNetwork(creating, clusterName); err != nil {
+			return err
+		}
+	}
+	if err := s.box.WaitAvailable(creating, clusterName, s.controlPlanes+workers); err != nil {
 		return err
 	}
 	s.came, s.up = time.Since(started), s.book.Mark()
