@@ -241,10 +241,10 @@ conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sa
 
 ##@ Code
 
-GENERATED := api $(CHART) clusterclass docs/variables.md
+GENERATED := api $(CHART) clusterclass docs/variables.md docs/capmaasctl.md
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, and other distributions' ClusterClasses and docs/variables.md from the ClusterClass.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, and docs/capmaasctl.md from the commands.
 	@hack/generate.sh
 
 .PHONY: generate-check

@@ -105,6 +105,9 @@ func split(text string) (all [][]string) {
 		}
 		if len(words) > 0 {
 			words[0] = strings.TrimPrefix(strings.TrimPrefix(words[0], "./"), "bin/")
+			if len(words) > 1 && words[0] == "kubectl" && words[1] == "capmaas" {
+				words = append([]string{"capmaasctl"}, words[2:]...) // It is the same program.
+			}
 			all = append(all, words)
 		}
 	}

@@ -5,6 +5,7 @@
 # manager's RBAC rules, the latter two for the chart. And what comes from the
 # comments in the chart's values.yaml: its schema.
 # And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
+# And the reference of capmaasctl, from its commands.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -44,3 +45,5 @@ done
 
 go run ./hack/chart --chart charts/capmaas
 go run ./hack/clusterclass
+go run ./cmd/capmaasctl reference >"$generated/capmaasctl.md"
+cp "$generated/capmaasctl.md" docs/capmaasctl.md

@@ -18,6 +18,7 @@ Also called as maas-test.`,
 		example: `check maas
 check maas --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key --dns-domain=maas
 check maas --test-vm-host --node-ip=10.77.0.21`,
+		page:      "operator-checks.md",
 		needsMAAS: true, hasTimeout: true,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.StringVar(&o.dnsDomain, "dns-domain", "", "DNS domain that MAAS has to have.")
@@ -41,6 +42,7 @@ Run it on the node, as root or as a member of the group lxd. With --apply it cre
 Also called as lxd-test.`,
 		example: `check lxd
 check lxd --apply --storage-backend=zfs --storage-size=100 --network-bridge=br0`,
+		page:       "operator-checks.md",
 		hasTimeout: true,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addApplyFlags(fs)
@@ -61,6 +63,7 @@ With --apply, on the node itself, it registers it, or brings its registration up
 Also called as vmhost-test.`,
 		example: `check vm-host --node-ip=10.77.0.21 --zone=rack-a --resource-pool=k8s
 check vm-host --node-ip=10.77.0.21 --apply --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key`,
+		page:      "operator-checks.md",
 		needsMAAS: true, hasTimeout: true,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addApplyFlags(fs)

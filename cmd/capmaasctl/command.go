@@ -34,7 +34,7 @@ type command struct {
 	short   string // ends in no period
 	long    string // what short does not say
 	example string // without the program's name, a line each
-	aliases []string
+	page    string // of docs/, which has more; "": none
 
 	// The flags that several commands have.
 	needsMAAS, needsCluster, inNamespace, hasTimeout bool
@@ -96,6 +96,7 @@ func (p *program) root() *cobra.Command {
 		p.family("images", "image", "Upload, list and check images", listImagesCommand(), checkImageCommand(), uploadImageCommand()),
 		p.single("images", convertCommand()),
 		p.single("other", versionCommand()),
+		p.referenceCommand(root),
 	)
 	describeCompletion(root)
 	return root
@@ -128,7 +129,7 @@ func (p *program) single(group string, d command, below ...command) *cobra.Comma
 		d.byDefault(&this.options)
 	}
 	c := &cobra.Command{
-		Use: d.use, Short: d.short, Long: d.long, Aliases: d.aliases, GroupID: group, Args: cobra.ArbitraryArgs,
+		Use: d.use, Short: d.short, Long: d.long, GroupID: group, Args: cobra.ArbitraryArgs,
 		Example: p.examples(d.example),
 	}
 	c.SuggestionsMinimumDistance = 2

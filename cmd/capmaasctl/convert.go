@@ -25,6 +25,7 @@ func convertCommand() command {
 equivalent is reported on standard error; then nothing is written without --allow-loss.`,
 		example: `convert -f my-cluster.yaml --output-file my-cluster-new.yaml
 convert <my-cluster.yaml >my-cluster-new.yaml`,
+		page: "migrating.md",
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addManifestsFlag(fs, standard)
 			fs.StringVar(&o.converted, "output-file", standard, "File to write; - is the standard output. It may be one that is read.")

@@ -28,6 +28,7 @@ func explainCommand() command {
 		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them; NAME is NAME or NAMESPACE/NAME.\n" +
 			"It reads the conditions and the annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
 		example:      "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\nexplain lxdhost capmaas-system/lxd-a -o yaml",
+		page:         "troubleshooting.md",
 		needsCluster: true, inNamespace: true, hasTimeout: true,
 		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
 			if fs.NArg() != 2 {

@@ -59,7 +59,7 @@ func (p *program) writeHelp(c *cobra.Command) {
 	}
 	fmt.Fprintf(w, "%s.\n", c.Short)
 	if c.Long != "" {
-		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Long))
+		fmt.Fprintf(w, "\n%s\n", wrapped(c.Long))
 	}
 	usage := c.UseLine()
 	if p.doers[c] == nil && c.HasAvailableSubCommands() {
@@ -78,6 +78,22 @@ func (p *program) writeHelp(c *cobra.Command) {
 			fmt.Fprintf(w, "\n%s\n%s", title, flags.FlagUsagesWrapped(helpWidth))
 		}
 	}
+	if this := p.doers[c]; this != nil && this.page != "" {
+		fmt.Fprintf(w, "\nMore: docs/%s\n", this.page)
+	}
+}
+
+// wrapped breaks a text into lines that fit on a screen.
+func wrapped(text string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > helpWidth {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.Join(append(lines, line), "\n")
 }
 
 // flagsIn returns the flags of a command in a section.

@@ -28,6 +28,7 @@ type lxdHosts struct {
 // hostCommand is one of the commands that change an LXDHost.
 func hostCommand(c command) command {
 	c.use += " NAME"
+	c.page = "maintenance.md"
 	c.needsCluster, c.inNamespace = true, true
 	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
 		if fs.NArg() != 1 {

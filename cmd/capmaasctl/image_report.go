@@ -46,7 +46,7 @@ func listImagesCommand() command {
 	return command{
 		use: "list", short: "List MAAS's images, and how many machines each is deployed on",
 		long:    "It also says whether MAAS has all of each. Machines are those that the user of the API key may see.",
-		example: "image list\nimage list -o yaml", needsMAAS: true, hasTimeout: true, find: listImages,
+		example: "image list\nimage list -o yaml", page: "image-upload.md", needsMAAS: true, hasTimeout: true, find: listImages,
 	}
 }
 
@@ -56,6 +56,7 @@ func checkImageCommand() command {
 		long: `MAAS has to have it, all of it, and for their architecture. With --cluster it checks the images that a cluster's new machines
 get, in that cluster's MAAS. It changes nothing.`,
 		example:   "image check custom/u-2404-k8s-1.35.0 --architecture=arm64\nimage check --cluster=default/my-cluster",
+		page:      "image-upload.md",
 		needsMAAS: true, inNamespace: true, hasTimeout: true,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addArchitectureFlag(fs)

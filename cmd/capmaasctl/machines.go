@@ -21,6 +21,7 @@ import (
 
 // machineCommand is one of the commands for one machine.
 func machineCommand(c command) command {
+	c.page = "machine-states.md"
 	c.needsMAAS, c.hasTimeout = true, true
 	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
 		if o.object = fs.Arg(0); fs.NArg() > 0 && (o.object == "" || strings.ContainsAny(o.object, "/ ")) {
@@ -59,7 +60,7 @@ func listMachinesCommand() command {
 	return command{
 		use: "list", short: "List the machines in quarantine: since and until when, and why",
 		long:    "These have the tag capmaas-quarantine in MAAS.",
-		example: "machines list\nmachines list -o yaml", needsMAAS: true, hasTimeout: true, find: listQuarantined,
+		example: "machines list\nmachines list -o yaml", page: "machine-states.md", needsMAAS: true, hasTimeout: true, find: listQuarantined,
 	}
 }
 

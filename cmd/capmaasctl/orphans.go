@@ -35,6 +35,7 @@ func orphansCommand() command {
 the proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.
 It reads all namespaces of the management cluster, and one MAAS: run it once for each MAAS.`,
 		example:   "orphans\norphans --delete\norphans --delete --yes --vouch-for=x7k2m9qwzc4t",
+		page:      "orphans.md",
 		needsMAAS: true, needsCluster: true, hasTimeout: true,
 		byDefault: func(o *options) { o.timeout = orphansTimeout },
 		flags: func(o *options, fs *pflag.FlagSet) {

@@ -25,6 +25,7 @@ const neverPolls = 24 * time.Hour
 
 // planning is what the plans have in common.
 func planning(c command) command {
+	c.page = "capacity.md"
 	c.needsMAAS, c.needsCluster, c.asksClusters, c.inNamespace, c.hasTimeout = true, true, true, true, true
 	return c
 }

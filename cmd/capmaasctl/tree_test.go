@@ -68,6 +68,15 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		if this == nil {
 			continue
 		}
+		help := call(t, "", nil, append(strings.Fields(c.CommandPath()), "--help")...).stdout
+		for line := range strings.Lines(help) {
+			if len(line) > helpWidth+1 && !strings.HasPrefix(line, "  capmaasctl ") {
+				t.Errorf("%s: %d columns fit on no screen: %s", c.CommandPath(), len(line), line)
+			}
+		}
+		if _, err := os.Stat(filepath.Join("..", "..", "docs", this.page)); err != nil {
+			t.Errorf("%s: %v", c.CommandPath(), err)
+		}
 		if (this.find == nil) == (this.act == nil) {
 			t.Errorf("%s has find and act, or none", c.CommandPath())
 		}
