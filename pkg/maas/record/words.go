@@ -82,6 +82,9 @@ func (d *Data) Entries() []Entry {
 	if len(d.Hosts) > 0 {
 		found.add("hosts", nil, "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
 	}
+	if len(d.Addresses) > 0 {
+		found.add("addresses", nil, "the VM that MAAS composed has the MAC addresses %s, which prove that it is ours", strings.Join(d.Addresses, ", "))
+	}
 	d.leaving(&found)
 	d.marked(&found)
 	d.waiting(&found)
