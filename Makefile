@@ -99,6 +99,28 @@ docker-build: ## Build the images with docker or buildah (REGISTRY and TAG, or I
 docker-push: ## Push the images (as docker-build).
 	@$(images) push
 
+##@ Release
+
+RELEASE_ARCHS ?= amd64 arm64
+RELEASE_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+# With SIGN=1, cosign signs: with COSIGN_KEY (a file, or a key in a KMS), or without one as the workflow that runs.
+SIGN ?=
+COSIGN_KEY ?=
+# Which of Sigstore's services take part, if not the public ones.
+COSIGN_SIGNING_CONFIG ?=
+
+.PHONY: release
+release: IMAGE_ARCH = $(RELEASE_ARCHS)
+release: ## Make a release, for VERSION, in OUT/release, and push its images and chart to REGISTRY (SIGN=1, COSIGN_KEY=FILE).
+	@if [[ -z '$(REGISTRY)' ]]; then echo "say where the images and the chart go: REGISTRY=ghcr.io/capmaas" >&2; exit 1; fi
+	@$(call build-tools,cyclonedx-gomod $(if $(SIGN),cosign))
+	@$(images) build
+	@$(images) push
+	go run ./hack/release --out '$(OUT)/release' --version '$(VERSION)' --registry '$(REGISTRY)' \
+		--image-manager '$(IMG)' --image-lxd-initializer '$(INITIALIZER_IMG)' --image-context '$(IMAGE_CONTEXT)' \
+		--archs '$(IMAGE_ARCH)' --platforms '$(RELEASE_PLATFORMS)' --ldflags '$(GO_LDFLAGS)' --cyclonedx-gomod $(BIN)/cyclonedx-gomod \
+		$(if $(SIGN),--cosign $(BIN)/cosign --cosign-key '$(COSIGN_KEY)' --cosign-signing-config '$(COSIGN_SIGNING_CONFIG)')
+
 ##@ Try it
 
 # Real nodes need more, and whoever lacks it should know before anything is built.

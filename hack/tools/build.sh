@@ -3,10 +3,11 @@
 #
 # Builds the pinned tools and control-plane binaries with `go build`, from the
 # versions in hack/tools/go.mod and hack/tools/lint/go.mod, the controllers of
-# bootstrap providers from those in hack/tools/providers, and what runs on real
-# nodes from those in hack/tools/node.
+# bootstrap providers from those in hack/tools/providers, what runs on real
+# nodes from those in hack/tools/node, and what makes and tries releases from
+# those in hack/tools/release and hack/tools/cosign.
 #
-# usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers and the nodes' programs)
+# usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers, the nodes' programs and the releases')
 #
 # BIN                 where they go (default: bin/ of the repository);
 #                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own,
@@ -34,6 +35,8 @@ providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane"
 node="kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip"
 # The minor version of Kubernetes before, which nodes are upgraded from: some five minutes more.
 previous="previous-kubelet previous-kubeadm previous-kube-apiserver previous-kube-controller-manager previous-kube-scheduler previous-kube-proxy"
+# What makes and tries releases. cosign alone costs minutes.
+release="actionlint cosign cyclonedx-gomod krew"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -59,8 +62,12 @@ package_of() {
   cni-portmap) echo github.com/containernetworking/plugins/plugins/meta/portmap ;;
   coredns) echo github.com/coredns/coredns ;;
   kube-vip) echo github.com/kube-vip/kube-vip ;;
+  actionlint) echo github.com/rhysd/actionlint/cmd/actionlint ;;
+  cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
+  cyclonedx-gomod) echo github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;;
+  krew) echo sigs.k8s.io/krew/cmd/krew ;;
   *)
-    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers $node $previous" >&2
+    echo "build.sh: unknown tool \"$1\"; there are: $tools $providers $node $previous $release" >&2
     return 1
     ;;
   esac
@@ -75,6 +82,8 @@ module_dir() {
   containerd* | ctr | cni-*) echo "$here/node/runtime" ;;
   coredns | kube-vip) echo "$here/node/addons" ;;
   previous-*) echo "$here/node/previous" ;;
+  actionlint | cyclonedx-gomod | krew) echo "$here/release" ;;
+  cosign) echo "$here/cosign" ;;
   *) echo "$here" ;;
   esac
 }
