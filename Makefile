@@ -61,7 +61,7 @@ GO_LDFLAGS = -s -w -X main.version=$(VERSION)
 GO_BUILD = CGO_ENABLED=0 go build -buildvcs=false -ldflags='$(GO_LDFLAGS)'
 
 .PHONY: build
-build: ## Build every program of cmd/ into bin/, static.
+build: ## Build every program of cmd/ into bin/, static (GOFIPS140=v1.0.0 for FIPS 140-3).
 	@for name in $(COMMANDS); do \
 		echo "$(GO_BUILD) -o $(BIN)/$$name ./cmd/$$name"; \
 		$(GO_BUILD) -o $(BIN)/$$name ./cmd/$$name; \
@@ -92,7 +92,7 @@ images = IMG='$(IMG)' INITIALIZER_IMG='$(INITIALIZER_IMG)' ARCHS='$(IMAGE_ARCH)'
 	VERSION='$(VERSION)' LDFLAGS='$(GO_LDFLAGS)' CA_CERTIFICATES='$(CA_CERTIFICATES)' TOOL='$(IMAGE_TOOL)' hack/images.sh
 
 .PHONY: docker-build
-docker-build: ## Build the images with docker or buildah (REGISTRY and TAG, or IMG and INITIALIZER_IMG; IMAGE_ARCH="amd64 arm64").
+docker-build: ## Build the images with docker or buildah (REGISTRY and TAG, or IMG and INITIALIZER_IMG; IMAGE_ARCH="amd64 arm64", GOFIPS140=v1.0.0).
 	@$(images) build
 
 .PHONY: docker-push
@@ -120,6 +120,11 @@ release: ## Make a release, for VERSION, in OUT/release, and push its images and
 		--image-manager '$(IMG)' --image-lxd-initializer '$(INITIALIZER_IMG)' --image-context '$(IMAGE_CONTEXT)' \
 		--archs '$(IMAGE_ARCH)' --platforms '$(RELEASE_PLATFORMS)' --ldflags '$(GO_LDFLAGS)' --cyclonedx-gomod $(BIN)/cyclonedx-gomod \
 		$(if $(SIGN),--cosign $(BIN)/cosign --cosign-key '$(COSIGN_KEY)' --cosign-signing-config '$(COSIGN_SIGNING_CONFIG)')
+
+.PHONY: lint-workflows
+lint-workflows: ## Check the workflows of GitHub with actionlint.
+	@$(call build-tools,actionlint)
+	$(BIN)/actionlint
 
 ##@ Try it
 
