@@ -43,8 +43,8 @@ func (r *region) Subscribe(changed func(simulator.MachineSnapshot, simulator.Cha
 }
 
 func (r *region) Lookup(host string) []netip.Addr {
-	if host == machine.FQDN {
-		return []netip.Addr{netip.MustParseAddr("10.77.0.5")}
+	if host == "other.maas.sim" {
+		return []netip.Addr{netip.MustParseAddr("10.77.0.6")}
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func TestLifeOfAMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	maas := &region{machine: machine}
-	maas.machine.UserData = []byte("## template: jinja\n#cloud-config\nruncmd:\n- echo '{{ ds.meta_data.instance_id }}' >>/root/boots\n- getent ahostsv4 {{ local_hostname }} >/root/address\n")
+	maas.machine.UserData = []byte("## template: jinja\n#cloud-config\nruncmd:\n- echo '{{ ds.meta_data.instance_id }}' >>/root/boots\n- getent ahostsv4 other >/root/address\n")
 	nodes, err := Start(ctx, maas, Options{
 		Logger: testr.New(t), Bin: bin, Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: dnsAddress,
 	})
@@ -126,7 +126,8 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 	maas.change(func(m *simulator.MachineSnapshot) { m.Running = true })
 	eventually("cloud-init runs the user data", "cat /root/boots", machine.SystemID)
-	eventually("the machine has its own name from MAAS", "awk 'NR == 1 {print $1}' /root/address", "10.77.0.5")
+	eventually("the machine has other names from MAAS", "awk 'NR == 1 {print $1}' /root/address", "10.77.0.6")
+	eventually("its own name leads to no address of an interface", "getent ahostsv4 $(hostname) | awk 'NR == 1 {print $1}'", "127.0.1.1")
 	eventually("kubelet's settings are there", "cat /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic | tr '\\n' ' '", "1 10")
 	maas.change(func(m *simulator.MachineSnapshot) { m.Running = false })
 	for pause(ctx) {
@@ -157,11 +158,11 @@ func hierarchy(t *testing.T) string {
 	return ""
 }
 
-// cgroups are those that LXC made for machines.
+// cgroups are those that LXC made for the test's machine. Others may run at the same time.
 func cgroups(t *testing.T) (all []string) {
 	t.Helper()
 	err := filepath.WalkDir(cgroupRoot, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && ofMachine(entry.Name()) {
+		if err == nil && entry.IsDir() && ofMachine(entry.Name()) && strings.HasSuffix(entry.Name(), containerOf(machine.SystemID)) {
 			all = append(all, path)
 		}
 		return nil
