@@ -144,9 +144,11 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 			s.Disks = []Disk{{pool, 1 << 20}}
 			return paused.Create(t.Context(), s)
 		},
-		"Start":                     func() error { return paused.Start(t.Context(), "stopped", ours) },
-		"Stop":                      func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
-		"Adopt":                     func() error { return paused.Adopt(t.Context(), "unmarked", ours, nil) },
+		"Start": func() error { return paused.Start(t.Context(), "stopped", ours) },
+		"Stop":  func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
+		"Adopt": func() error {
+			return paused.Adopt(t.Context(), "unmarked", ours, []string{DeriveMAC("foreign", "unmarked").String()})
+		},
 		"Delete, its stop":          func() error { return paused.Delete(t.Context(), "running", ours, time.Time{}) },
 		"Delete, its further disks": func() error { return paused.Delete(t.Context(), "stopped", ours, time.Time{}) },
 	} {
