@@ -63,6 +63,7 @@ func drain(l *life.Life) {
 	if rebooted, err := os.ReadFile(filepath.Join(shell.Home, "rebooted")); string(rebooted) != name+" sudo reboot\n" {
 		l.Errorf("rebooted: %q, %v", rebooted, err)
 	}
+	shell.Run(l.T, "refresh")
 	l.Wait("control planes to be wanted in its zone again", func() (bool, string, error) {
 		cluster := &clusterv1.Cluster{}
 		err := l.Box.Client.Get(l.Context(), l.Key, cluster)
