@@ -215,7 +215,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 	between := startProxy(t, d.Socket())
 	n := &Node{socket: between.socket}
 	config := named("half")
-	config.StorageBackend, config.StorageSizeGB = "btrfs", 50
+	config.StorageBackend, config.StorageSizeGB = "btrfs", 2
 	change, _ := atWrite(1, true, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		// The daemon dies as soon as it shows the pool, which is before the pool is made.
 		var wait sync.WaitGroup
