@@ -266,6 +266,24 @@ conformance-capi: tools-test ## Run Cluster API's own end-to-end specs in the sa
 	cd $(CAPI_SPECS) && CAPI_CONFORMANCE_REPORT='$(if $(REPORT),$(abspath $(REPORT)))' CAPI_CONFORMANCE_MAAS='$(MAAS_VERSION)' \
 		$(GO_TEST) -count=1 -v -timeout 24h . -args -ginkgo.v -ginkgo.no-color -ginkgo.focus='$(FOCUS)'
 
+##@ Documents
+
+# Where docs-serve listens, on 127.0.0.1.
+DOCS_PORT ?= 8000
+
+.PHONY: docs
+docs: ## Make a site of the documents, with search, in bin/site.
+	@hack/site/build.sh
+	@echo "$(BIN)/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: docs ## Serve it on 127.0.0.1 (DOCS_PORT=8000); Ctrl-C ends it.
+	@python3 -m http.server --bind 127.0.0.1 --directory $(BIN)/site $(DOCS_PORT)
+
+.PHONY: docs-check
+docs-check: ## Fail if a link in the documents leads nowhere, or a page is in no task of README.md.
+	@hack/site/build.sh check
+
 ##@ Code
 
 GENERATED := api $(CHART) clusterclass docs/variables.md docs/capmaasctl.md
