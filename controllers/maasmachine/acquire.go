@@ -51,16 +51,16 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	}
 	held, err := r.held(ctx, l, constraints)
 	if errors.Is(err, inmaas.ErrHeld) {
-		return waitAtMost(report.UnknownRetry), nil // By whom, the next reconcile reads.
+		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "another manager holds the machine that was to get its storage layout; choosing another one"), nil
 	}
 	if err != nil {
 		return proceed, err
 	}
 	if held == nil {
-		if out := r.awaitSettled(l); out.stop {
+		if out := r.awaitSettled(l); out.Waits() {
 			return out, nil
 		}
-		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 			return out, err
 		}
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	constraints.NotHostnames = append(constraints.NotHostnames, without...)
 	if l.MaasMachine.Spec.Storage != nil {
 		id, out, err := r.shape(ctx, l, constraints, held)
-		if err != nil || out.stop {
+		if err != nil || out.Waits() {
 			return out, err
 		}
 		constraints.SystemID = id
@@ -100,7 +100,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	case instead != nil:
 		return proceed, errors.Join(instead, r.giveAllBack(ctx, l, instead.VM))
 	case errors.Is(err, maas.Conflict):
-		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 			return out, err
 		}
 		return r.noMachine(ctx, l, err, constraints), nil
@@ -128,8 +128,7 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 		misfit = noRoot
 	}
 	if misfit != "" {
-		notDeployed(l.MaasMachine, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit), nil
 	}
 	return proceed, nil
 }
@@ -165,8 +164,7 @@ func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (ou
 		return proceed, nil
 	}
 	if errors.Is(err, maas.Conflict) {
-		notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", maas.Message(err))
-		return waitAtMost(report.CapacityRetry), nil // The inventory triggers a reconcile when the state changes.
+		return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "%s", maas.Message(err)), nil // The inventory triggers a reconcile when the state changes.
 	}
 	return proceed, err
 }

@@ -64,9 +64,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	}
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
-	notDeployed(l.MaasMachine, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name)
-	if vm.Commissions {
-		return waitAtMost(report.UnknownRetry), nil // The inventory triggers a reconcile when it is Ready.
+	if vm.Commissions { // The inventory triggers a reconcile when it is Ready.
+		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
 }
@@ -161,11 +160,11 @@ func (r *Reconciler) recovery(ctx context.Context, l *life) (outcome, error) {
 func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
-		notDeployed(l.MaasMachine, infrav1.CreatingReason, "the response to the request for a VM was lost; checking whether its VM host has it before retrying")
-		return next{outcome: waitAtMost(found.After)}, nil
+		return next{outcome: report.Wait(found.After, infrav1.CreatingReason,
+			"the response to the request for a VM was lost; checking whether its VM host has it before retrying")}, nil
 	case lxd.Present:
 		out, err := r.adoption(ctx, l)
-		if err != nil || out.stop || l.maas != nil || found.VM.SystemID != "" {
+		if err != nil || out.Waits() || l.maas != nil || found.VM.SystemID != "" {
 			return next{outcome: out, found: true}, err
 		}
 		// MAAS does not have it: the next one may be placed on another host.

@@ -60,6 +60,18 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 	return p.Result(err)
 }
 
+// await reports in the conditions what a step waits for.
+func await(m *infrav1.MaasMachine, out outcome) ctrl.Result {
+	p := out.Problem()
+	switch {
+	case out.IsHeld(), out.IsBrief() && conditions.Get(m, infrav1.MachineDeployedCondition) == nil:
+		markDeployedUnknown(m, p)
+	case !out.IsBrief():
+		notDeployed(m, p.Reason, "%s", p.Message)
+	}
+	return ctrl.Result{RequeueAfter: p.RetryAfter}
+}
+
 // markDeployedUnknown reports why it is not known whether the machine is deployed. A machine that was deployed becomes
 // Unknown, not False.
 func markDeployedUnknown(m *infrav1.MaasMachine, p report.Problem) {

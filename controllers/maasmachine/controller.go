@@ -9,6 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -158,8 +161,8 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	if told != nil { // The machine itself is as it was.
 		return report.Explain(told).Result(told)
 	}
-	if out.stop {
-		return ctrl.Result{RequeueAfter: out.after}, nil
+	if out.Waits() {
+		return await(m.maasMachine, out), nil
 	}
 	return r.reconcileRunning(ctx, l)
 }
@@ -172,12 +175,12 @@ func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result
 		if spare, err = r.spareRemoval(ctx, l); err == nil {
 			keys, err = r.rekey(ctx, l)
 		}
-		out.after = sooner(out.after, sooner(spare.after, keys.after))
+		out = out.Sooner(spare.Sooner(keys))
 	}
 	if err != nil {
 		return report.Explain(err).Result(err)
 	}
-	return ctrl.Result{RequeueAfter: out.after}, nil
+	return ctrl.Result{RequeueAfter: out.Problem().RetryAfter}, nil
 }
 
 // reconcileDelete removes a machine from the endpoint's DNS record, then from MAAS and its host, or releases it to the
@@ -291,35 +294,33 @@ type life struct {
 }
 
 // step establishes one condition that the next step needs. It can be repeated at any time, and does nothing if the
-// condition holds. The outcome has stop set if the reconcile ends here, to wait; the MaasMachine's condition gives the
-// reason.
+// condition holds.
 type step func(ctx context.Context, l *life) (outcome, error)
 
-type outcome struct {
-	stop  bool
-	after time.Duration // the time until the next reconcile, at most
-}
+type outcome = report.Outcome
 
 var proceed = outcome{}
 
-func waitAtMost(d time.Duration) outcome { return outcome{stop: true, after: d} }
-
-// through runs the steps in order until one stops or fails.
+// through runs the steps in order until one waits or fails.
 func through(ctx context.Context, l *life, steps []step) (outcome, error) {
 	for _, do := range steps {
-		if out, err := do(ctx, l); err != nil || out.stop {
-			return out, err
+		out, err := do(ctx, l)
+		if err == nil && !out.Waits() {
+			continue
 		}
+		if log := ctrl.LoggerFrom(ctx).V(1); log.Enabled() {
+			p := out.Problem()
+			log.Info("A step ends the reconcile", "step", nameOf(do), "reason", p.Reason, "message", p.Message, "after", p.RetryAfter, "failed", err != nil)
+		}
+		return out, err
 	}
 	return proceed, nil
 }
 
-// sooner returns the shorter of two times to wait; 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
+// nameOf returns the name of a step.
+func nameOf(do step) string {
+	name := runtime.FuncForPC(reflect.ValueOf(do).Pointer()).Name()
+	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
 }
 
 // change changes the machine in MAAS, unless it is too soon after the same failed. A change of bare metal is recorded, in one patch with the changes of also: MAAS

@@ -47,8 +47,8 @@ func (r *Reconciler) deployedByUs(ctx context.Context, l *life) (outcome, error)
 	if l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	return r.reportState(l, states.DeployedByOthers(l.maas)), nil
 }
@@ -76,7 +76,7 @@ func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assess
 	var unsettled *record.UnsettledError
 	if errors.Is(err, maas.Unavailable) || errors.As(err, &unsettled) { // The state is what users must know.
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID, "error", text.Lines(err))
-		return waitAtMost(max(report.UnknownRetry, report.Explain(err).RetryAfter)), nil
+		return out.Within(max(report.UnknownRetry, report.Explain(err).RetryAfter)), nil
 	}
 	return out, err
 }
@@ -84,20 +84,20 @@ func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assess
 // proofLasts is how long a proof stays valid.
 const proofLasts = 5 * time.Second
 
-// prove proves that the machine is ours before it is changed, and reports whether it is.
-func (r *Reconciler) prove(ctx context.Context, l *life) (bool, error) {
+// prove proves that the machine is ours before it is changed. It waits if it is not.
+func (r *Reconciler) prove(ctx context.Context, l *life) (outcome, error) {
 	if l.proven {
-		return true, nil
+		return proceed, nil
 	}
 	ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas)
 	if err != nil {
-		return false, err
+		return proceed, err
 	}
 	if !ours {
-		r.reportState(l, states.NotOurs(l.maas, wasProvisioned(l.MaasMachine)))
+		return r.reportState(l, states.NotOurs(l.maas, wasProvisioned(l.MaasMachine))).Within(report.MendRetry), nil
 	}
-	l.proven = ours
-	return ours, nil
+	l.proven = true
+	return proceed, nil
 }
 
 func deployable(m *maas.Machine) bool { return m.Status == maas.StatusAllocated }
@@ -116,8 +116,8 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	defer done()
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	spec := l.MaasMachine.Spec
 	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
@@ -169,8 +169,8 @@ func (r *Reconciler) annotation(ctx context.Context, l *life) (outcome, error) {
 	if l.Identity().HasAnnotations(l.maas) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	if !l.Machines.CanMark(l.maas) {
 		return proceed, nil
@@ -192,8 +192,8 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 		return r.reportFailure(ctx, l, v)
 	}
 	if mayBeOthers(l) {
-		if ours, err := r.prove(ctx, l); err != nil || !ours {
-			return waitAtMost(report.MendRetry), err
+		if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+			return out, err
 		}
 	}
 	addresses, err := r.addresses(ctx, l)

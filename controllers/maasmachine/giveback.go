@@ -81,8 +81,8 @@ func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how st
 		result, err := r.stopped(ctx, m.maasMachine, err)
 		return "", result, err
 	}
-	if out.stop {
-		return "", ctrl.Result{RequeueAfter: out.after}, nil
+	if out.Waits() {
+		return "", await(m.maasMachine, out), nil
 	}
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())

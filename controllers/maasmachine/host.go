@@ -51,13 +51,13 @@ func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) || !lacksBridge(l, l.maas) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.MakeBridge(ctx, permit, l.maas, bridgeName(l))
 	})
-	return waitAtMost(report.UnknownRetry), err
+	return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s gets the bridge %s, then it is deployed", l.maas.SystemID, bridgeName(l)), err
 }
 
 // bridgeName is the bridge for VMs on nodes of a host cluster.
@@ -131,24 +131,22 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	case err != nil:
 		return proceed, err
 	case unclear != "":
-		notDeployed(l.MaasMachine, infrav1.VMHostUnclearReason, "%s", unclear)
-		return waitAtMost(vmsRetry), nil
+		return report.Wait(vmsRetry, infrav1.VMHostUnclearReason, "%s", unclear), nil
 	}
 	vms, err := vmsOn(ctx, l, hosts)
 	if errors.Is(err, maas.Invalid) { // A host was renamed or removed meanwhile.
 		l.Inventory.DropVMHosts()
-		return waitAtMost(retireRetry), nil
+		return report.Retry(retireRetry, infrav1.RetiringReason, "the VM hosts of MAAS have changed; reading which of them are on this machine"), nil
 	}
 	if err != nil {
 		return proceed, err
 	}
 	if len(vms) > 0 {
-		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
-		return waitAtMost(vmsRetry), nil
+		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed)), nil
 	}
 	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
 	if len(hosts) > 0 || !isOutOfService(l.record.Data) {
-		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
+		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}
 		// Before the hosts leave MAAS: later nothing shows that they left because of us.
@@ -199,8 +197,7 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 		return proceed, nil
 	}
 	slices.Sort(waiting)
-	notDeployed(l.MaasMachine, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed))
-	return waitAtMost(retireRetry), nil
+	return report.Wait(retireRetry, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed)), nil
 }
 
 // hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has an
@@ -302,8 +299,7 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 	if r.Clock.Since(asked) > retireTimeout {
 		return r.switchOff(ctx, l)
 	}
-	notDeployed(l.MaasMachine, infrav1.RetiringReason, "waiting for the initializer to take the node out of service as a VM host")
-	return waitAtMost(retireRetry), nil
+	return report.Wait(retireRetry, infrav1.RetiringReason, "waiting for the initializer to take the node out of service as a VM host"), nil
 }
 
 // askToRetire asks the initializer on a node to stop, once, and returns when it was asked.
@@ -438,6 +434,5 @@ func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if err != nil {
 		return proceed, err
 	}
-	notDeployed(l.MaasMachine, infrav1.RetiringReason, "switching the machine off before its release")
-	return waitAtMost(retireRetry), nil
+	return report.Wait(retireRetry, infrav1.RetiringReason, "switching the machine off before its release"), nil
 }

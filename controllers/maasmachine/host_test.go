@@ -40,7 +40,7 @@ func TestANodeThatCannotBeAskedHoldsNoDeletion(t *testing.T) {
 			r := &Reconciler{Clock: testingclock.NewFakePassiveClock(time.Now())}
 			l := &life{maas: &maas.Machine{SystemID: "abc", PowerState: maas.PowerOff}}
 			out, err := r.retireNode(t.Context(), l, &hostNode{Node: node, workload: workload})
-			if err != nil || out.stop {
+			if err != nil || out.Waits() {
 				t.Errorf("the deletion waits: %+v, %v", out, err)
 			}
 		})

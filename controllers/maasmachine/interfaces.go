@@ -30,8 +30,8 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if isOwn && machine.Arranged(l.maas, wanted) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	if before != nil && !isOwn {
 		return r.undoInterfaces(ctx, l, before, leftAddress(l))
@@ -47,7 +47,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if l.maas = now; !deployable(now) {
-		return waitAtMost(report.UnknownRetry), nil
+		return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s is %s now, and its interfaces are left as they are", now.SystemID, now.StatusName), nil
 	}
 	if before == nil {
 		before = arrangementOf(l, wanted)
@@ -92,7 +92,7 @@ func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machin
 	if err != nil {
 		return proceed, err
 	}
-	return waitAtMost(report.UnknownRetry), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
+	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the interfaces of machine %s are as before", l.maas.SystemID), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
 }
 
 // notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other errors

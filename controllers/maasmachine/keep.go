@@ -57,7 +57,7 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 		return r.powerOff(ctx, l)
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		return waitAtMost(min(left, report.CapacityRetry)), nil
+		return report.Wait(min(left, report.CapacityRetry), infrav1.KeepingReason, "%s", record.LostRequest), nil
 	}
 	return proceed, r.keepNow(ctx, l, owner)
 }
@@ -77,8 +77,7 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 			"machine %s (%s) can't be switched off, and is given back instead of being kept", l.maas.Hostname, l.maas.SystemID)
 		return proceed, nil
 	}
-	notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas.SystemID)
-	return waitAtMost(retireRetry), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas.SystemID), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.SwitchOff(ctx, permit, l.maas)
 	})
 }
@@ -124,7 +123,7 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if l.owesAnother(kept.SystemID) {
-		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 			return out, err
 		}
 	}
@@ -172,8 +171,7 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 			return proceed, err
 		}
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
-		notDeployed(l.MaasMachine, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName)
-		return waitAtMost(report.UnknownRetry), nil
+		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName), nil
 	case m.Status == maas.StatusDeployed:
 		return r.releaseKept(ctx, l, h, m)
 	}
@@ -206,8 +204,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
-		notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID), nil
 	}
 	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
 		return proceed, err
@@ -252,7 +249,7 @@ func (r *Reconciler) afterClaim(
 	ctx context.Context, l *life, h *heir, claimed *maas.Machine, err error,
 ) (outcome, error) {
 	if errors.Is(err, maas.Conflict) {
-		return waitAtMost(report.UnknownRetry), nil // The next reconcile reads why.
+		return report.Retry(report.UnknownRetry, infrav1.KeepingReason, "MAAS refuses to allocate machine %s, which was kept for this one; reading why", h.SystemID), nil
 	}
 	if err != nil {
 		return proceed, err

@@ -4,7 +4,6 @@ package maasmachine
 
 import (
 	"context"
-	"fmt"
 	"sort"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +31,7 @@ func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
 	if conditions.IsTrue(m, infrav1.MachineDeployedCondition) {
 		interest = inventory.Settled
 	}
-	if out, err := r.readMachine(l, interest); err != nil || out.stop {
+	if out, err := r.readMachine(l, interest); err != nil || out.Waits() {
 		return out, err
 	}
 	if l.maas == nil {
@@ -53,7 +52,7 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 	_, accepted := l.MaasCluster.Annotations[infrav1.AcceptVanishedAnnotation]
 	switch {
 	case !seen.Known:
-		return waitAtMost(report.UnknownRetry), nil
+		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "reading machine %s", m.Spec.SystemID), nil
 	case seen.Hidden:
 		return hold(m, infrav1.MachineHiddenReason,
 			"MAAS has machine %s and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
@@ -68,9 +67,8 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 
 // hold waits for a person: until then the machine is neither reported as lost nor released.
 func hold(m *infrav1.MaasMachine, reason, format string, args ...any) outcome {
-	markDeployedUnknown(m, report.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
-	return waitAtMost(report.MendRetry)
+	return report.Hold(report.MendRetry, reason, format, args...)
 }
 
 // composed checks that the machine of a VM's MaasMachine was composed for it. The deletion of any other machine would
@@ -83,10 +81,9 @@ func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
 	if err != nil || composed {
 		return proceed, err
 	}
-	notDeployed(l.MaasMachine, infrav1.MachineNotOursReason,
+	return report.Wait(report.MendRetry, infrav1.MachineNotOursReason,
 		"machine %s (%s) was not composed for this MaasMachine: remove spec.systemID, or use provisioningMode bare-metal for a machine of choice",
-		l.maas.SystemID, l.maas.Hostname)
-	return waitAtMost(report.MendRetry), nil
+		l.maas.SystemID, l.maas.Hostname), nil
 }
 
 // deletionLookup finds the machine, even if it was acquired but not recorded.
@@ -122,9 +119,8 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 	case err != nil:
 		return proceed, err
 	case foreign != nil:
-		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason, "machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
-			foreign.SystemID, foreign.Hostname, foreign.Owner)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
+			foreign.SystemID, foreign.Hostname, foreign.Owner), nil
 	case len(found) == 0:
 		return r.awaitSettled(l, record.Storage, record.Exclude), nil // allocation waits for those, if it has to.
 	}
@@ -139,7 +135,8 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it because no machine fitted, and the response was lost.
-		return waitAtMost(report.MendRetry), r.giveAllBack(ctx, l, found[0])
+		return report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason, "VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname),
+			r.giveAllBack(ctx, l, found[0])
 	}
 	for _, extra := range found[1:] {
 		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
@@ -195,8 +192,7 @@ func (r *Reconciler) awaitSettled(l *life, but ...record.Op) outcome {
 	if left <= 0 {
 		return proceed
 	}
-	notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason, record.LostRequest)
-	return waitAtMost(min(left, report.CapacityRetry))
+	return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostRequest)
 }
 
 // acquired continues with a machine that is proven to be ours.

@@ -40,11 +40,10 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		return proceed, err
 	}
 	if len(vms) > 0 {
-		notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed))
-		return waitAtMost(vmsRetry), nil
+		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed)), nil
 	}
 	if !isOutOfService(l.record.Data) {
-		if out, err := r.retireNode(ctx, l, node); err != nil || out.stop {
+		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}
 		l.record.Enter(retired, r.Clock.Now())
@@ -79,8 +78,7 @@ func (r *Reconciler) awaitLXDHost(ctx context.Context, l *life, host *infrav1.LX
 	} else if c := conditions.Get(host, infrav1.ReadyCondition); c != nil {
 		why = report.Brief(cmp.Or(c.Message, why)) // It names the VMs, or why they are not known.
 	}
-	notDeployed(l.MaasMachine, infrav1.VMsOnHostReason, "LXDHost %s: %s", host.Name, why)
-	return waitAtMost(vmsRetry), nil
+	return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "LXDHost %s: %s", host.Name, why), nil
 }
 
 // deleteLXDKeys deletes the Secret of the machine's LXDHost, and removes its finalizer.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,16 +68,15 @@ func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipam
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), claim)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, waitAtMost(report.SafetyRetry), r.makeClaim(ctx, m)
+		return nil, awaitPool(m.Spec.StaticIPPoolRef, report.SafetyRetry), r.makeClaim(ctx, m)
 	case err != nil:
 		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
 	case !metav1.IsControlledBy(claim, m):
-		notDeployed(m, infrav1.IPAddressClaimNotOursReason,
-			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get another name", claim.Name)
-		return nil, waitAtMost(report.MendRetry), nil
+		return nil, report.Wait(report.MendRetry, infrav1.IPAddressClaimNotOursReason,
+			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get another name", claim.Name), nil
 	case !claim.DeletionTimestamp.IsZero():
-		notDeployed(m, infrav1.WaitingForIPAddressReason, "waiting for IPAddressClaim %s to be deleted before creating a new one", claim.Name)
-		return nil, waitAtMost(report.SafetyRetry), nil
+		return nil, report.Wait(report.SafetyRetry, infrav1.WaitingForIPAddressReason,
+			"waiting for IPAddressClaim %s to be deleted before creating a new one", claim.Name), nil
 	}
 	return claim, proceed, nil
 }
@@ -102,7 +102,6 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making IPAddressClaim %s: %w", claim.Name, err)
 	}
-	notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 	return nil
 }
 
@@ -127,18 +126,21 @@ func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddres
 	pool := claim.Spec.PoolRef
 	reason, message := refusal(claim)
 	if reason == "" {
-		notDeployed(m, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
 		if claim.Status.AddressRef.Name != "" {
-			return waitAtMost(report.CapacityRetry), nil // No event is sent when the IPAddress exists.
+			return awaitPool(&pool, report.CapacityRetry), nil // No event is sent when the IPAddress exists.
 		}
-		return waitAtMost(report.SafetyRetry), r.checkPool(&pool)
+		return awaitPool(&pool, report.SafetyRetry), r.checkPool(&pool)
 	}
 	text := report.Brief(fmt.Sprintf("%s %s refuses to assign an address: %s %s", pool.Kind, pool.Name, reason, message))
 	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
 	}
-	notDeployed(m, infrav1.IPAddressRefusedReason, "%s", text)
-	return waitAtMost(report.SafetyRetry), nil
+	return report.Wait(report.SafetyRetry, infrav1.IPAddressRefusedReason, "%s", text), nil
+}
+
+// awaitPool waits for an address of a pool.
+func awaitPool(pool *ipamv1.IPPoolReference, after time.Duration) outcome {
+	return report.Wait(after, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
 }
 
 // refusal returns why a claim is not served, for providers of either contract version; "" if they give no reason.
@@ -199,8 +201,8 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) || (left == "" && machine.Connected(l.maas, nics)) {
 		return proceed, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	if left != "" {
 		return r.takeOff(ctx, l, left)
@@ -221,7 +223,7 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 
 // takeOff removes a static address that an object of ours has put on a machine that is ours now, and not deployed.
 func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outcome, error) {
-	return waitAtMost(report.UnknownRetry), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
+	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the address %s is removed from machine %s", address, l.maas.SystemID), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.TakeOff(ctx, permit, l.maas, address)
 	})
 }

@@ -81,7 +81,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		return waitAtMost(report.SafetyRetry), nil // The cluster cache triggers a reconcile.
+		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "the workload cluster does not respond"), nil // The cluster cache triggers a reconcile.
 	}
 	if err != nil {
 		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
@@ -91,7 +91,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	}
 	node, err := findNode(ctx, workload, ref.Name, l.maas.Hostname, l.maas.FQDN)
 	if err != nil || node == nil {
-		return waitAtMost(report.SafetyRetry), err // The watch triggers a reconcile.
+		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "the Node has not joined the workload cluster"), err // The watch triggers a reconcile.
 	}
 	before := node.DeepCopy()
 	if node.Spec.ProviderID == "" {

@@ -27,8 +27,7 @@ func (r *Reconciler) possible(_ context.Context, l *life) (outcome, error) {
 	if why == "" {
 		return proceed, nil
 	}
-	notDeployed(l.MaasMachine, infrav1.SpecImpossibleReason, "%s", why)
-	return waitAtMost(report.SafetyRetry), nil
+	return report.Wait(report.SafetyRetry, infrav1.SpecImpossibleReason, "%s", why), nil
 }
 
 // hardwareSyncMisfit returns why the machine can't have hardware sync, or "". MAAS would assign the virtual IP to the

@@ -4,9 +4,11 @@ package maasmachine
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -33,7 +35,7 @@ func (r *Reconciler) preparation(ctx context.Context, l *life) (outcome, error) 
 	l.MaasMachine.Status.LXDHost = host.Name
 	switch l.maas.Status {
 	case maas.StatusNew:
-		return waitAtMost(report.UnknownRetry), l.Machines.Commission(ctx, record.ChangeVM.Permit(), l.maas)
+		return beingPrepared(l, report.UnknownRetry), l.Machines.Commission(ctx, record.ChangeVM.Permit(), l.maas)
 	case maas.StatusCommissioning:
 		return r.cutShort(ctx, l, host)
 	case maas.StatusFailedCommissioning:
@@ -47,13 +49,18 @@ func (r *Reconciler) preparation(ctx context.Context, l *life) (outcome, error) 
 	return r.partition(ctx, l)
 }
 
+// beingPrepared waits until MAAS shows what it was asked for.
+func beingPrepared(l *life, after time.Duration) outcome {
+	return report.Retry(after, infrav1.CommissioningReason, "VM %s is being prepared", l.maas.SystemID)
+}
+
 // cutShort ends the commissioning of a VM that has booted. The VM is stopped first, so that it reports nothing to MAAS
 // any more.
 func (r *Reconciler) cutShort(ctx context.Context, l *life, host *lxd.Host) (outcome, error) {
 	if l.VMSpec().Commission || !machine.HasBooted(l.maas) {
 		return proceed, nil
 	}
-	if out := r.awaitEnd(l); out.stop {
+	if out := r.awaitEnd(l); out.Waits() {
 		return out, nil
 	}
 	if !l.Identity().HasAnnotations(l.maas) { // They prove that the machine is ours while it is Broken.
@@ -78,7 +85,7 @@ func (r *Reconciler) cutShort(ctx context.Context, l *life, host *lxd.Host) (out
 		return err
 	})
 	if err != nil || l.maas.Status != maas.StatusBroken {
-		return waitAtMost(report.UnknownRetry), err
+		return beingPrepared(l, report.UnknownRetry), err
 	}
 	return r.makeReady(ctx, l)
 }
@@ -90,7 +97,7 @@ func (r *Reconciler) awaitEnd(l *life) outcome {
 		return proceed
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		return waitAtMost(min(left, report.CapacityRetry))
+		return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, "%s", record.LostRequest)
 	}
 	l.record.Done(record.EndCommissioning)
 	return proceed
@@ -112,7 +119,7 @@ func (r *Reconciler) makeReady(ctx context.Context, l *life) (outcome, error) {
 
 // partition partitions the disk of a Ready VM, unless MAAS did that at the end of commissioning.
 func (r *Reconciler) partition(ctx context.Context, l *life) (outcome, error) {
-	if out := r.awaitEnd(l); out.stop || machine.IsPartitioned(l.maas) {
+	if out := r.awaitEnd(l); out.Waits() || machine.IsPartitioned(l.maas) {
 		return out, nil
 	}
 	partitioned, err := l.Machines.Partition(ctx, record.ChangeVM.Permit(), l.maas)

@@ -104,11 +104,9 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
 	}
 	if lost := l.record.Lost; lost != "" {
-		notDeployed(l.MaasMachine, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one. MAAS says: %s", lost, message)
-		return waitAtMost(after)
+		return report.Wait(after, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one. MAAS says: %s", lost, message)
 	}
-	notDeployed(l.MaasMachine, infrav1.NoMachineAvailableReason, "%s", message)
-	return waitAtMost(after)
+	return report.Wait(after, infrav1.NoMachineAvailableReason, "%s", message)
 }
 
 const (

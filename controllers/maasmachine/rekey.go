@@ -31,17 +31,17 @@ func (r *Reconciler) rekey(ctx context.Context, l *life) (outcome, error) {
 	if wanted == nil || (status.LXDCertificate == wanted.Fingerprint && l.maas.PowerType == maas.PowerTypeLXD) {
 		return proceed, nil
 	}
-	if out := r.awaitKeys(l); out.stop {
+	if out := r.awaitKeys(l); out.Waits() {
 		return out, nil
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	vm := l.vm(l.maas.SystemID)
 	vm.HostRef = l.directRef()
 	done, err := l.Machines.LXD().RekeyVM(ctx, vm, wanted.Fingerprint, func(power maas.LXDPower) error { return r.giveKeys(ctx, l, power) })
 	if err != nil || !done {
-		return waitAtMost(report.MendRetry), err
+		return report.Retry(report.MendRetry, infrav1.EarlierKeysInUseReason, "MAAS does not switch VM %s with the key pair of LXDHost %s yet", l.maas.Hostname, name), err
 	}
 	status.LXDCertificate = wanted.Fingerprint
 	return proceed, nil
@@ -53,7 +53,7 @@ func (r *Reconciler) awaitKeys(l *life) outcome {
 		return proceed
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		return waitAtMost(min(left, report.CapacityRetry))
+		return report.Retry(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, "%s", record.LostRequest)
 	}
 	l.record.Done(record.ChangeKeys)
 	return proceed

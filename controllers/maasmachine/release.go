@@ -68,10 +68,9 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	}
 	switch {
 	case l.maas.Status == maas.StatusDiskErasing:
-		r.watchErase(l, r.Clock.Now())
-		return waitAtMost(report.SafetyRetry), nil
+		return r.watchErase(l, r.Clock.Now()), nil
 	case onItsWay.Has(l.maas.Status):
-		return waitAtMost(r.watchRelease(l, r.Clock.Now())), nil
+		return r.watchRelease(l, r.Clock.Now()), nil
 	case backInPool.Has(l.maas.Status):
 		return r.inPool(ctx, l)
 	}
@@ -86,17 +85,17 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case err != nil:
 		return proceed, err
 	case l.maas.Status != before:
-		return waitAtMost(report.UnknownRetry), nil // Start again with the new state.
+		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas.SystemID, l.maas.StatusName), nil
 	case !ours:
 		return r.notOursAnyMore(l, l.maas)
 	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
 	l.record.Acquired() // What acquired it has taken effect.
-	if pause := r.pauseAfterFailure(l, r.Clock.Now()); pause > 0 {
-		return waitAtMost(wait.Jitter(pause, 0.1)), nil
+	if out := r.pauseAfterFailure(l, r.Clock.Now()); out.Waits() {
+		return out.Within(wait.Jitter(out.Problem().RetryAfter, 0.1)), nil
 	}
-	if out, err := r.undoWhileOurs(ctx, l); err != nil || out.stop {
+	if out, err := r.undoWhileOurs(ctx, l); err != nil || out.Waits() {
 		return out, err
 	}
 	return r.releaseNow(ctx, l)
@@ -111,9 +110,8 @@ func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		notDeployed(l.MaasMachine, infrav1.MAASUnavailableReason,
-			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID)
-		return waitAtMost(min(left, report.CapacityRetry)), nil
+		return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason,
+			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID), nil
 	}
 	left := leftover(l).On(l.maas)
 	switch {
@@ -135,11 +133,10 @@ const undoing = "undoing"
 // effect late must not hit the next user's. It is released as one that was never deployed.
 func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) {
 	l.record.Enter(undoing, r.Clock.Now())
-	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas.SystemID)
-	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.stop {
+	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.Waits() {
 		return out, err
 	}
-	return waitAtMost(report.UnknownRetry), nil
+	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas.SystemID), nil
 }
 
 // undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call would hit the
@@ -200,15 +197,12 @@ var held = map[maas.Status]struct{ reason, message string }{
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
-	m := l.MaasMachine
 	if state, is := held[l.maas.Status]; is {
-		notDeployed(m, state.reason, "machine %s %s", l.maas.SystemID, state.message)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.maas.SystemID, state.message), nil
 	}
 	switch l.maas.Status {
 	case maas.StatusTesting:
-		notDeployed(m, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID)
-		return waitAtMost(report.MendRetry), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
+		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
 			return l.Machines.Abort(ctx, permit, l.maas)
 		})
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
@@ -219,10 +213,9 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 			return proceed, err
 		}
 		recordRelease(l, r.Clock.Now())
-		notDeployed(m, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID)
-		return waitAtMost(report.SafetyRetry), nil
+		return report.Wait(report.SafetyRetry, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID), nil
 	}
-	return waitAtMost(report.SafetyRetry), r.startRelease(ctx, l)
+	return report.Wait(report.SafetyRetry, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID), r.startRelease(ctx, l)
 }
 
 // startRelease asks MAAS for the release.
@@ -263,7 +256,6 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
 			"MAAS failed to erase the disks of machine %s (%s); it is released without erasing, as spec.release.erase asks", l.maas.Hostname, l.maas.SystemID)
 	}
-	notDeployed(m, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID)
 	return nil
 }
 
@@ -283,9 +275,8 @@ func (l *life) enterRelease(phase string, now time.Time) {
 // releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
 func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, undoing) }
 
-// watchRelease reports that MAAS is releasing the machine, and emits a warning event if that takes too long. It returns
-// the time until the next check.
-func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
+// watchRelease waits while MAAS is releasing the machine, and emits a warning event if that takes too long.
+func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
 		recordRelease(l, now) // The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine off.
@@ -294,13 +285,11 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) time.Duration {
 	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
 	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
 	if left := limit.Sub(now); left > 0 {
-		notDeployed(m, infrav1.ReleasingReason, "%s", what)
-		return min(left, report.SafetyRetry)
+		return report.Wait(min(left, report.SafetyRetry), infrav1.ReleasingReason, "%s", what)
 	}
 	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what, timestamp(limit))
 	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
-	notDeployed(m, infrav1.ReleaseOverdueReason, "%s", message)
-	return report.SafetyRetry
+	return report.Wait(report.SafetyRetry, infrav1.ReleaseOverdueReason, "%s", message)
 }
 
 // releaseLimit returns how long a machine may be releasing. MAAS itself gives up after 5 minutes; but if its settings
@@ -321,10 +310,10 @@ func recordRelease(l *life, now time.Time) {
 	l.record.Release = try
 }
 
-// watchErase reports since when MAAS has been erasing. MAAS has no timeout for that: it would wait for ever for a
+// watchErase waits, and reports since when MAAS has been erasing. MAAS has no timeout for that: it would wait for ever for a
 // machine that does not boot. So a warning event is emitted if it takes too long. The erase is not aborted, because the
 // disks may be slow.
-func (r *Reconciler) watchErase(l *life, now time.Time) {
+func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil {
 		recordRelease(l, now) // The response to the release was lost.
@@ -334,13 +323,12 @@ func (r *Reconciler) watchErase(l *life, now time.Time) {
 	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, timestamp(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
 	if now.Before(limit) {
-		notDeployed(m, infrav1.ErasingDisksReason, "%s", what)
-		return
+		return report.Wait(report.SafetyRetry, infrav1.ErasingDisksReason, "%s", what)
 	}
 	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it there to retry",
 		what, timestamp(limit))
 	r.warnOnce(m, infrav1.EraseOverdueReason, message)
-	notDeployed(m, infrav1.EraseOverdueReason, "%s", message)
+	return report.Wait(report.SafetyRetry, infrav1.EraseOverdueReason, "%s", message)
 }
 
 // eraseLimit returns how long erasing may take, for disks of storage MB in total. MAAS's own settings are not known
@@ -352,10 +340,9 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return eraseAllowance + time.Duration(storage/slowestErase*float64(time.Second))
 }
 
-// pauseAfterFailure reports that MAAS failed to erase the disks or to release the machine, and returns the time until
-// the next attempt; 0 means now. A failure may be temporary, but each attempt boots the machine. If the user changed
+// pauseAfterFailure waits if MAAS failed to erase the disks or to release the machine, until the next attempt. A failure may be temporary, but each attempt boots the machine. If the user changed
 // the erase mode in the spec since, the next attempt is made at once.
-func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
+func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if l.record.Release == nil && releaseBegan(l) {
 		recordRelease(l, now) // Our attempt failed, and its response was lost.
@@ -363,7 +350,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	try := l.record.Release
 	reason, what, remedy := failedRelease(l.maas.Status, try)
 	if reason == "" || try == nil {
-		return 0
+		return proceed
 	}
 	isNew := try.FailedTime == nil
 	if isNew {
@@ -376,11 +363,10 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) time.Duration {
 	if isNew {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
 	}
-	if try.Erase != m.Spec.Release.Mode() {
-		return 0
+	if try.Erase != m.Spec.Release.Mode() || !next.After(now) {
+		return proceed
 	}
-	notDeployed(m, reason, "%s", message)
-	return next.Sub(now)
+	return report.Wait(next.Sub(now), reason, "%s", message)
 }
 
 // failedRelease returns the failed operation, and the remedy besides waiting; the reason is "" if nothing failed.
@@ -422,6 +408,5 @@ func ptrTime(t time.Time) *metav1.Time {
 // waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is
 // unlocked.
 func waitForUnlock(l *life) outcome {
-	notDeployed(l.MaasMachine, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
-	return waitAtMost(report.MendRetry)
+	return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
 }

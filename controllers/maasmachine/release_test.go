@@ -59,8 +59,8 @@ func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	l.record.Enter(releasing, now)
 	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}
 	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
-	if got := r.pauseAfterFailure(l, now); got != time.Minute || l.record.Release == nil || l.record.Release.Failures != 1 {
-		t.Errorf("the pause is %v after %+v", got, l.record.Release)
+	if out := r.pauseAfterFailure(l, now); out.Problem().RetryAfter != time.Minute || l.record.Release == nil || l.record.Release.Failures != 1 {
+		t.Errorf("the pause is %+v after %+v", out, l.record.Release)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestPauseAfterFailure(t *testing.T) {
 			l.record.Release = tc.try.DeepCopy()
 			l.maas = &maas.Machine{SystemID: "abc", Status: tc.status}
 			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
-			if got := r.pauseAfterFailure(l, now); got != tc.want {
+			if got := r.pauseAfterFailure(l, now).Problem().RetryAfter; got != tc.want {
 				t.Errorf("the pause is %v, want %v", got, tc.want)
 			}
 			if l.record.Release != nil && l.record.Release.Failures != tc.failures {
@@ -151,7 +151,7 @@ func TestAHangingReleaseIsReportedOnce(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: recorder}
 			for range 2 {
-				if after := r.watchRelease(l, now); after <= 0 || after > report.SafetyRetry {
+				if after := await(m, r.watchRelease(l, now)).RequeueAfter; after <= 0 || after > report.SafetyRetry {
 					t.Errorf("requeued after %v", after)
 				}
 				if got := conditions.GetReason(m, infrav1.MachineDeployedCondition); got != tc.want {
@@ -176,12 +176,12 @@ func TestFailedRescueModePauses(t *testing.T) {
 	l := lifeOf(t, m)
 	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedToExitRescueMode}
 	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
-	if pause := r.pauseAfterFailure(l, now); pause != 0 {
-		t.Errorf("the first try waits %v", pause)
+	if out := r.pauseAfterFailure(l, now); out.Waits() {
+		t.Errorf("the first try waits: %+v", out)
 	}
 	for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		recordRelease(l, now)
-		if pause := r.pauseAfterFailure(l, now); pause != want {
+		if pause := await(m, r.pauseAfterFailure(l, now)).RequeueAfter; pause != want {
 			t.Errorf("the next try waits %v, want %v", pause, want)
 		}
 	}

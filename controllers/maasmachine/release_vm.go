@@ -55,8 +55,7 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	if err := r.deleteVM(ctx, l, l.maas); err != nil {
 		return proceed, err
 	}
-	notDeployed(l.MaasMachine, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID)
-	return waitAtMost(report.CapacityRetry), nil // The inventory triggers a reconcile when it is gone.
+	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID), nil // The inventory triggers a reconcile when it is gone.
 }
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
@@ -127,7 +126,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 			continue
 		}
 		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
-			return waitAtMost(pause), nil
+			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its VM host, and is being deleted again", l.Identity().Hostname), nil
 		}
 		vm := l.vm(s.systemID)
 		vm.HostRef, vm.Namesakes = ref, s.namesakes
@@ -140,7 +139,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		}
 		then := next{done: true}
 		if found.State != lxd.Gone {
-			if then, err = s.follow(ctx, l, ref, found); err != nil || then.stop || then.found {
+			if then, err = s.follow(ctx, l, ref, found); err != nil || then.Waits() || then.found {
 				return then.outcome, err
 			}
 		}
@@ -158,7 +157,7 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 	if l.maas != nil && l.foreign == nil {
 		return proceed, nil
 	}
-	if out := awaitHosts(l); out.stop {
+	if out := awaitHosts(l); out.Waits() {
 		return out, nil
 	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
@@ -183,9 +182,8 @@ func awaitHosts(l *life) outcome {
 		return proceed
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		notDeployed(l.MaasMachine, infrav1.VerifyingVMReason, "the response to a call that stops or deletes VM %s was lost; "+
+		return report.Wait(min(left, report.CapacityRetry), infrav1.VerifyingVMReason, "the response to a call that stops or deletes VM %s was lost; "+
 			"waiting, because its host may still do it, and would hit the next VM of the name", l.Identity().Hostname)
-		return waitAtMost(min(left, report.CapacityRetry))
 	}
 	l.record.Done(record.StopVM)
 	l.record.Done(record.DeleteVM)
@@ -195,17 +193,22 @@ func awaitHosts(l *life) outcome {
 func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
-		if l.record.CleanupSoFar().CameBack == 0 {
-			notDeployed(l.MaasMachine, infrav1.VerifyingVMReason, "VM %s is deleted in MAAS; checking that VM host %s no longer has it",
-				l.Identity().Hostname, found.Host)
-		}
-		return next{outcome: waitAtMost(found.After)}, nil
+		return next{outcome: r.awaitHost(l, found)}, nil
 	case lxd.Present:
 		out, err := r.cameBack(ctx, l, ref, found.VM)
 		return next{outcome: out}, err
 	}
 	out, err := r.hostUnreachable(ctx, l, ref, found, r.Clock.Now())
 	return next{outcome: out, done: true}, err
+}
+
+// awaitHost waits for a host that is about to say whether it has the VM. That the VM came back stays in the condition.
+func (r *Reconciler) awaitHost(l *life, found lxd.Presence) outcome {
+	const checking = "VM %s is deleted in MAAS; checking that VM host %s no longer has it"
+	if l.record.CleanupSoFar().CameBack > 0 {
+		return report.Retry(found.After, infrav1.VerifyingVMReason, checking, l.Identity().Hostname, found.Host)
+	}
+	return report.Wait(found.After, infrav1.VerifyingVMReason, checking, l.Identity().Hostname, found.Host)
 }
 
 // hostUnreachable waits for the host for a while, and then reports that a VM may be left there.
@@ -230,9 +233,8 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 		message := fmt.Sprintf("VM %s is deleted in MAAS, and MAAS can't check that VM host %s no longer has it: %s; retrying until %s",
 			vm, found.Host, maas.Message(found.Why), timestamp(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
-		notDeployed(m, infrav1.VMHostUnreachableReason, "%s", message)
 		l.record.Cleanup = &check
-		return waitAtMost(max(min(found.After, left), time.Second)), nil
+		return report.Wait(max(min(found.After, left), time.Second), infrav1.VMHostUnreachableReason, "%s", message), nil
 	}
 	remedy, err := r.leave(ctx, l, ref, found, now)
 	if err != nil {
@@ -255,8 +257,7 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 	}
 	message := fmt.Sprintf("VM host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
 	r.warnOnce(m, infrav1.VMCameBackReason, message)
-	notDeployed(m, infrav1.VMCameBackReason, "%s", message)
-	return waitAtMost(vmRetry(times)), nil
+	return report.Wait(vmRetry(times), infrav1.VMCameBackReason, "%s", message), nil
 }
 
 // deleteAgain deletes a VM that was found again, and returns how often that has happened. Its name in MAAS, or that on
@@ -303,7 +304,7 @@ func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error)
 		return proceed, nil // It is not adopted yet: one of the recorded VM hosts was its own.
 	}
 	out, err := search{own: on.HostRef, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
-	if err == nil && !out.stop {
+	if err == nil && !out.Waits() {
 		l.record.Cleanup = nil
 	}
 	return out, err
@@ -312,9 +313,9 @@ func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error)
 func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
 	switch found.State {
 	case lxd.Pending:
-		return next{outcome: waitAtMost(found.After)}, nil
+		return next{outcome: spare(l, found.After)}, nil
 	case lxd.Unreachable:
-		return next{outcome: waitAtMost(report.SafetyRetry)}, nil
+		return next{outcome: spare(l, report.SafetyRetry)}, nil
 	}
 	times, err := r.deleteAgain(ctx, l, ref, found.VM)
 	if err != nil {
@@ -322,7 +323,12 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had created a second VM although MAAS "+
 		"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
-	return next{outcome: waitAtMost(vmRetry(times))}, nil
+	return next{outcome: spare(l, vmRetry(times))}, nil
+}
+
+// spare waits until another host can say whether it has a second VM of the machine, or no longer has it.
+func spare(l *life, after time.Duration) outcome {
+	return report.Retry(after, infrav1.VerifyingVMReason, "checking that no other VM host has a second VM %s", l.Identity().Hostname)
 }
 
 // pauseOf returns the time until the next check whether the VM is back.

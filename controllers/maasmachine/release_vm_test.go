@@ -35,14 +35,14 @@ func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 		out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began.Add(step.after))
 		m = &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
 		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
-		if err != nil || out.stop != step.waits {
-			t.Errorf("after %s it waits: %t, want %t", step.after, out.stop, step.waits)
+		if err != nil || out.Waits() != step.waits {
+			t.Errorf("after %s it waits: %t, want %t", step.after, out.Waits(), step.waits)
 		}
 	}
 	// MAAS was down for long: one attempt is not enough.
 	l := lifeOf(t, &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}})
 	l.Machine = scopeOf(l.MaasMachine)
-	if out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began); err != nil || !out.stop {
+	if out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began); err != nil || !out.Waits() {
 		t.Error("a host is given up after one try")
 	}
 }

@@ -21,7 +21,7 @@ func wasProvisioned(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
 }
 
-// reportState reports in the conditions why the machine does not run, and returns when to check again.
+// reportState waits because the machine does not run, and reports the failure if it won't.
 func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	m, after := l.MaasMachine, report.SafetyRetry
 	limit := r.limit(v.Phase)
@@ -41,7 +41,6 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	if v.Then != states.Moving && known != v.Reason {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.Reason, "Observe", "%s", message)
 	}
-	notDeployed(m, v.Reason, "%s", message)
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if v.Then == states.Replace {
 		m.Status.FailureReason, m.Status.FailureMessage = v.Reason, message
@@ -49,7 +48,7 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	if v.Lost {
 		m.Status.Addresses = nil
 	}
-	return waitAtMost(after)
+	return report.Wait(after, v.Reason, "%s", message)
 }
 
 // limit returns how long a phase may take; 0 is no limit.

@@ -35,16 +35,16 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		v := states.Assess(&maas.Machine{Status: tc.status}, false, true)
 		m := &infrav1.MaasMachine{}
 		l := lifeOf(t, m)
-		if out := r.reportState(l, v); out.after != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+		if out := await(m, r.reportState(l, v)); out.RequeueAfter != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
 			t.Errorf("%v at the start: %+v, %+v", tc.status, out, m.Status.Conditions)
 		}
 		clock.SetTime(began.Add(limit - time.Minute))
-		if out := r.reportState(l, v); out.after != time.Minute {
-			t.Errorf("%v a minute before the deadline: requeued after %v", tc.status, out.after)
+		if out := await(m, r.reportState(l, v)); out.RequeueAfter != time.Minute {
+			t.Errorf("%v a minute before the deadline: requeued after %v", tc.status, out.RequeueAfter)
 		}
 		clock.SetTime(began.Add(limit))
 		for range 3 {
-			if out := r.reportState(l, v); out.after != report.SafetyRetry || m.Status.FailureReason != "" ||
+			if out := await(m, r.reportState(l, v)); out.RequeueAfter != report.SafetyRetry || m.Status.FailureReason != "" ||
 				!conditions.IsFalse(m, infrav1.MachineDeployedCondition) || conditions.GetReason(m, infrav1.MachineDeployedCondition) != tc.reason {
 				t.Errorf("%v after the deadline: %+v, %+v", tc.status, out, m.Status)
 			}
@@ -52,7 +52,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 		if n := len(recorder.Events); n != 1 {
 			t.Errorf("%v: %d events, want 1", tc.status, n)
 		}
-		if r.CommissionTimeout, r.DeployTimeout = 0, 0; r.reportState(l, v).after != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
+		if r.CommissionTimeout, r.DeployTimeout = 0, 0; await(m, r.reportState(l, v)).RequeueAfter != report.SafetyRetry || conditions.GetReason(m, infrav1.MachineDeployedCondition) != v.Reason {
 			t.Errorf("%v without deadlines: %+v", tc.status, m.Status.Conditions)
 		}
 	}

@@ -30,30 +30,29 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	if l.record.StorageOn(l.maas.SystemID) == nil {
-		if out, err := r.restoration(ctx, l); err != nil || out.stop {
+		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 			return out, err
 		}
 	}
 	if !l.Machines.Reserve(l.maas, l.mark()) {
-		return waitAtMost(report.CapacityRetry), nil // Another object of ours gives it back, or takes it.
+		return taken(l, "another MaasMachine gives it back, or takes it"), nil
 	}
 	free, err := l.Machines.Free(ctx, l.maas.SystemID)
 	if err != nil {
 		return proceed, err
 	}
 	if free == nil {
-		return waitAtMost(report.CapacityRetry), nil
+		return taken(l, "another user has it"), nil
 	}
 	misfit, err := r.setStorage(ctx, l, free, false)
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, inmaas.ErrHeld):
-		return waitAtMost(report.CapacityRetry), nil // Somebody just took it, or is about to; read it again.
+		return taken(l, "another user just took it, or another manager holds it"), nil
 	case err != nil:
 		return proceed, err
 	case misfit != "":
-		notDeployed(l.MaasMachine, infrav1.StorageImpossibleReason, "machine %s, which spec.systemID names, can't have the layout %s of spec.storage: it %s",
-			l.maas.SystemID, l.MaasMachine.Spec.Storage.Layout, misfit)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, infrav1.StorageImpossibleReason, "machine %s, which spec.systemID names, can't have the layout %s of spec.storage: it %s",
+			l.maas.SystemID, l.MaasMachine.Spec.Storage.Layout, misfit), nil
 	}
 	return proceed, nil
 }
@@ -120,7 +119,7 @@ func (r *Reconciler) shape(
 		case errors.Is(err, inmaas.ErrHeld):
 			continue
 		case errors.Is(err, maas.Conflict):
-			return "", waitAtMost(report.UnknownRetry), nil // Another user was faster.
+			return "", report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "another user just took machine %s; choosing another one", picked.Hostname), nil
 		case err != nil:
 			return "", proceed, err
 		case misfit == "":
@@ -138,8 +137,7 @@ func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error,
 	}
 	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose machines by tags, or change spec.storage in the template",
 		len(why), l.MaasMachine.Spec.Storage.Layout, text.List(why, maxSkipped))
-	notDeployed(l.MaasMachine, infrav1.StorageImpossibleReason, "%s", message)
-	return waitAtMost(report.CapacityRetry)
+	return report.Wait(report.CapacityRetry, infrav1.StorageImpossibleReason, "%s", message)
 }
 
 // setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have it. If it got the
@@ -183,7 +181,7 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	if errors.Is(err, maas.Invalid) {
 		undo() // What is recorded then is of an earlier try.
 		unchanged = false
-		if out, failed := r.restoration(ctx, l); failed != nil || out.stop {
+		if out, failed := r.restoration(ctx, l); failed != nil || out.Waits() {
 			return "", errors.Join(err, failed)
 		}
 		return "is refused by MAAS: " + maas.Message(err), nil
@@ -204,7 +202,7 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 	}
 	if free != nil && l.record.Storage.IsOn(machine.Partitions(free)) {
 		out, err := r.restoreStorage(ctx, l, free)
-		if err != nil || out.stop {
+		if err != nil || out.Waits() {
 			return out, err
 		}
 	}
@@ -230,7 +228,7 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 		return l.Machines.RestoreStorage(ctx, permit, free)
 	})
 	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-		return waitAtMost(report.UnknownRetry), nil // Another user just took the machine; read it again.
+		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "another user just took machine %s, whose storage was to be as before; reading it again", free.SystemID), nil
 	}
 	return proceed, err
 }
@@ -257,7 +255,7 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 	if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil {
 		return proceed, err
 	}
-	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, m)
+	return othersStorage(m), r.giveBack(ctx, l, m)
 }
 
 // hasOthersStorage reports whether somebody else has set the storage layout of a machine that was acquired: another object of
@@ -279,10 +277,20 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 	if !hasOthersStorage(l, l.maas) {
 		return proceed, r.acquisition(ctx, l)
 	}
-	if ours, err := r.prove(ctx, l); err != nil || !ours {
-		return waitAtMost(report.MendRetry), err
+	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
-	return waitAtMost(report.UnknownRetry), r.giveBack(ctx, l, l.maas)
+	return othersStorage(l.maas), r.giveBack(ctx, l, l.maas)
+}
+
+// othersStorage waits until a machine is given back.
+func othersStorage(m *maas.Machine) outcome {
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s has a storage layout that another one has set; it is given back", m.SystemID)
+}
+
+// taken waits for the machine of choice.
+func taken(l *life, why string) outcome {
+	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "machine %s, which spec.systemID names, is not free: %s", l.maas.SystemID, why)
 }
 
 // noRoot is what a machine is that MAAS can install nothing on.
@@ -309,5 +317,5 @@ func rootless(l *life) []*maas.Machine {
 // setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.Machines.MeetRootless(m)
-	return waitAtMost(report.UnknownRetry), r.giveAllBack(ctx, l, m)
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s (%s) %s; it is given back", m.Hostname, m.SystemID, noRoot), r.giveAllBack(ctx, l, m)
 }

@@ -35,8 +35,7 @@ func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome,
 	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
 		return awaitSuccessor(l.MaasMachine, unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
-		notDeployed(l.MaasMachine, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas.SystemID)
-		return waitAtMost(report.MendRetry), nil
+		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas.SystemID), nil
 	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
 		return proceed, nil // Whether the VM is gone is verified when MAAS has deleted its machine.
 	}
@@ -45,8 +44,7 @@ func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome,
 
 // awaitSuccessor waits until a person has prepared the LXDHost of a former VM host.
 func awaitSuccessor(m *infrav1.MaasMachine, unprepared *lxd.NoSuccessorError) outcome {
-	notDeployed(m, infrav1.VMHostsNotSupportedReason, "%s; or delete that LXDHost, if its VMs are gone", unprepared)
-	return waitAtMost(report.MendRetry)
+	return report.Wait(report.MendRetry, infrav1.VMHostsNotSupportedReason, "%s; or delete that LXDHost, if its VMs are gone", unprepared)
 }
 
 // adoptComposed adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.

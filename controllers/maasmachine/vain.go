@@ -36,8 +36,7 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome,
 		l.record.GivenBack = nil // It is ours again.
 		return proceed, cause
 	}
-	ours, err := r.prove(ctx, l)
-	if err != nil || !ours {
+	if notOurs, err := r.prove(ctx, l); err != nil || notOurs.Waits() {
 		return proceed, errors.Join(err, cause)
 	}
 	l.record.GivenBack = ptrTime(r.Clock.Now())
@@ -79,7 +78,7 @@ func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
 			return proceed, nil
 		}
 	}
-	if out, err := through(ctx, l, []step{r.release, r.restoration}); err != nil || out.stop {
+	if out, err := through(ctx, l, []step{r.release, r.restoration}); err != nil || out.Waits() {
 		return out, err
 	}
 	l.Machines.Include(l.maas.SystemID, l.mark())
