@@ -302,7 +302,7 @@ func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
 func TestThePlanAsText(t *testing.T) {
 	r := &planReport{Command: "plan", Steps: []plan.Step{
 		{Number: 1, Action: plan.Create, Cluster: "default/c1", Owner: "MachineDeployment/md", Machine: "#1", Host: "lxd-a", Zone: "zone-a", Fits: true},
-		{Number: 2, Action: plan.Create, Cluster: "default/c1", Owner: "MachineDeployment/md", Machine: "#2", Reason: "1 VM host(s): 1 out of cores (lxd-a)"},
+		{Number: 2, Action: plan.Create, Cluster: "default/c1", Owner: "MachineDeployment/md", Machine: "#2", Reason: "1 host(s): 1 out of cores (lxd-a)"},
 	}}
 	r.sumUp()
 	var text bytes.Buffer
@@ -313,7 +313,7 @@ func TestThePlanAsText(t *testing.T) {
 1     create  default/c1  MachineDeployment/md  #1       lxd-a  zone-a  yes
 2     create  default/c1  MachineDeployment/md  #2       -      -       no
 
-2: 1 VM host(s): 1 out of cores (lxd-a)
+2: 1 host(s): 1 out of cores (lxd-a)
 It does not fit: 1 machine(s) created, 0 deleted, then it waits. Nothing was changed.
 `
 	if diff := cmp.Diff(want, text.String()); diff != "" || r.good() {

@@ -58,14 +58,14 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	}
 	status := &l.MaasMachine.Status
 	status.LXDHost, status.FailureDomain, status.LXDProject, status.LXDCertificate = host.Name, host.Zone, vm.Project, vm.Certificate
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on VM host %s", spec.Hostname, host.Name)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s", spec.Hostname, host.Name)
 	if err := r.store(ctx, l, vm.SystemID); err != nil {
 		return proceed, err
 	}
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	if vm.Commissions { // The inventory triggers a reconcile when it is Ready.
-		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s was composed on VM host %s", vm.SystemID, host.Name), nil
+		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s was made on host %s", vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
 }
@@ -161,7 +161,7 @@ func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.
 	switch found.State {
 	case lxd.Pending:
 		return next{outcome: report.Wait(found.After, infrav1.CreatingReason,
-			"the response to the request for a VM was lost; checking whether its VM host has it before retrying")}, nil
+			"the response to the request for a VM was lost; checking whether the host has it before retrying")}, nil
 	case lxd.Present:
 		out, err := r.adoption(ctx, l)
 		if err != nil || out.Waits() || l.maas != nil || found.VM.SystemID != "" {

@@ -22,7 +22,7 @@ import (
 func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time) (remedy string, err error) {
 	hostname := l.Identity().Hostname
 	if found.Never {
-		return "This MAAS no longer has VM hosts: check the LXD host itself, and delete the VM there", nil
+		return "Delete the VM in the LXD of that host, if it is there", nil
 	}
 	host, err := r.lxdHostOf(ctx, l, ref)
 	if err != nil {

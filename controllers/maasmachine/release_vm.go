@@ -126,7 +126,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 			continue
 		}
 		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
-			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its VM host, and is being deleted again", l.Identity().Hostname), nil
+			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its host, and is being deleted again", l.Identity().Hostname), nil
 		}
 		vm := l.vm(s.systemID)
 		vm.HostRef, vm.Namesakes = ref, s.namesakes
@@ -135,7 +135,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		}
 		found, err := l.Machines.LXD().FindVM(ctx, vm)
 		if err != nil {
-			return proceed, fmt.Errorf("looking for VM %s on its VM host: %w", vm.Hostname, err)
+			return proceed, fmt.Errorf("looking for VM %s on its host: %w", vm.Hostname, err)
 		}
 		then := next{done: true}
 		if found.State != lxd.Gone {
@@ -204,7 +204,7 @@ func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lx
 
 // awaitHost waits for a host that is about to say whether it has the VM. That the VM came back stays in the condition.
 func (r *Reconciler) awaitHost(l *life, found lxd.Presence) outcome {
-	const checking = "VM %s is deleted in MAAS; checking that VM host %s no longer has it"
+	const checking = "VM %s is deleted in MAAS; checking that host %s no longer has it"
 	if l.record.CleanupSoFar().CameBack > 0 {
 		return report.Retry(found.After, infrav1.VerifyingVMReason, checking, l.Identity().Hostname, found.Host)
 	}
@@ -230,7 +230,7 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	check.Tries++
 	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
 	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
-		message := fmt.Sprintf("VM %s is deleted in MAAS, and MAAS can't check that VM host %s no longer has it: %s; retrying until %s",
+		message := fmt.Sprintf("VM %s is deleted in MAAS, and host %s can't be asked whether it is gone there: %s; retrying until %s",
 			vm, found.Host, maas.Message(found.Why), timestamp(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		l.record.Cleanup = &check
@@ -240,7 +240,7 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	if err != nil {
 		return proceed, err
 	}
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on VM host %s, which MAAS has not been able to check since %s: %s. %s",
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on host %s, which could not be asked since %s: %s. %s",
 		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
@@ -255,7 +255,7 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 	if err != nil {
 		return proceed, err
 	}
-	message := fmt.Sprintf("VM host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
+	message := fmt.Sprintf("host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
 	r.warnOnce(m, infrav1.VMCameBackReason, message)
 	return report.Wait(vmRetry(times), infrav1.VMCameBackReason, "%s", message), nil
 }
@@ -321,14 +321,14 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	if err != nil {
 		return next{}, err
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "VM host %s had created a second VM although MAAS "+
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "host %s had created a second VM although MAAS "+
 		"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
 	return next{outcome: spare(l, vmRetry(times))}, nil
 }
 
 // spare waits until another host can say whether it has a second VM of the machine, or no longer has it.
 func spare(l *life, after time.Duration) outcome {
-	return report.Retry(after, infrav1.VerifyingVMReason, "checking that no other VM host has a second VM %s", l.Identity().Hostname)
+	return report.Retry(after, infrav1.VerifyingVMReason, "checking that no other host has a second VM %s", l.Identity().Hostname)
 }
 
 // pauseOf returns the time until the next check whether the VM is back.

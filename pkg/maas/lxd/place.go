@@ -368,5 +368,5 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, names))
 	}
-	return &LXDError{Type: kind, Message: fmt.Sprintf("%d VM host(s): %s", len(hosts), strings.Join(parts, ", "))}
+	return &LXDError{Type: kind, Message: fmt.Sprintf("%d host(s): %s", len(hosts), strings.Join(parts, ", "))}
 }

@@ -137,7 +137,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"another zone":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
 		"another pinned":            {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
 		"no such pool":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
-		"out of memory":             {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 VM host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
+		"out of memory":             {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
 		"out of disk":               {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
 		"out of disk for all disks": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{Size: 481}} }), InsufficientResources, "out of disk"},
 		"no such pool for a disk":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{1, "fast"}} }), HostUnavailable, "without storage pool fast"},
@@ -159,7 +159,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"failed lately": {[]Host{
 			host("a1", "a", failed(toCompose, 7200)), host("a2", "a", failed(toCompose, 3600)),
 			host("a3", "a", used(16, 0)),
-		}, small, InsufficientResources, "3 VM host(s): 2 skipped after it failed to compose a VM (a1, a2; the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores (a3)"},
+		}, small, InsufficientResources, "3 host(s): 2 skipped after it failed to compose a VM (a1, a2; the next is tried from 1970-01-01T01:00:00Z on), 1 out of cores (a3)"},
 		"silent lately":                 {[]Host{host("a1", "a", failed(toAnswer, 3600))}, small, HostUnavailable, "1 skipped after it failed to answer MAAS (a1; the next is tried from 1970-01-01T01:00:00Z on)"},
 		"a tag is missing":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Tags = []string{"ssd"} }), HostUnavailable, "without tag ssd"},
 		"many hosts are not all named":  {[]Host{host("a1", "a"), host("a4", "a"), host("a3", "a"), host("a2", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "4 not in zone z (a1, a2, a3 and 1 more)"},
