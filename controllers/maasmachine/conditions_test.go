@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+)
+
+func TestAWaitIsReported(t *testing.T) {
+	wait, hold, retry := report.Wait(time.Minute, "New", "new"), report.Hold(time.Minute, "New", "new"), report.Retry(time.Minute, "New", "new")
+	running := infrav1.MaasMachineSpec{ProviderID: "maas://zone-a/abc"}
+	for name, tc := range map[string]struct {
+		spec   infrav1.MaasMachineSpec
+		before string
+		out    outcome
+		reason string
+		status metav1.ConditionStatus
+	}{
+		"the first wait":                      {infrav1.MaasMachineSpec{}, "", wait, "New", metav1.ConditionFalse},
+		"another wait":                        {infrav1.MaasMachineSpec{}, "Old", wait, "New", metav1.ConditionFalse},
+		"a machine that ran":                  {running, "Old", wait, "New", metav1.ConditionFalse},
+		"a machine that ran, or may run":      {running, "Old", hold, "New", metav1.ConditionUnknown},
+		"a moment, and nothing said so far":   {infrav1.MaasMachineSpec{}, "", retry, "New", metav1.ConditionFalse},
+		"a moment, and something said so far": {infrav1.MaasMachineSpec{}, "Old", retry, "Old", metav1.ConditionFalse},
+		"a moment after a move":               {running, "", retry, "New", metav1.ConditionUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &infrav1.MaasMachine{Spec: tc.spec}
+			if tc.before != "" {
+				notDeployed(m, tc.before, "so far")
+			}
+			if result := await(m, tc.out); result.RequeueAfter != time.Minute {
+				t.Errorf("requeued after %v", result.RequeueAfter)
+			}
+			if c := conditions.Get(m, infrav1.MachineDeployedCondition); c == nil || c.Reason != tc.reason || c.Status != tc.status {
+				t.Errorf("the condition is %+v", c)
+			}
+		})
+	}
+}
+
+func TestStepsHaveNames(t *testing.T) {
+	r := &Reconciler{}
+	seen := map[string]bool{}
+	for _, do := range append(r.bareMetalSteps(), r.vmSteps()...) {
+		seen[nameOf(do)] = true
+	}
+	if !seen["lookup"] || !seen["composition"] || seen[""] {
+		t.Errorf("the steps are named %v", seen)
+	}
+	if name := nameOf(func(context.Context, *life) (outcome, error) { return proceed, nil }); name == "" {
+		t.Error("a step that is no method has no name")
+	}
+}
