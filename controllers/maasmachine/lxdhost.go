@@ -33,7 +33,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		return proceed, err
 	}
 	if host != nil {
-		return r.awaitLXDHost(ctx, l, host)
+		return r.awaitLXDHost(ctx, host)
 	}
 	vms, err := vmsAt(ctx, l, node.identity(l))
 	if err != nil {
@@ -69,7 +69,7 @@ func vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
 }
 
 // awaitLXDHost deletes the machine's LXDHost, and waits until it is gone.
-func (r *Reconciler) awaitLXDHost(ctx context.Context, l *life, host *infrav1.LXDHost) (outcome, error) {
+func (r *Reconciler) awaitLXDHost(ctx context.Context, host *infrav1.LXDHost) (outcome, error) {
 	why := "it is being deleted"
 	if host.DeletionTimestamp.IsZero() {
 		if err := r.Client.Delete(ctx, host, client.Preconditions{UID: &host.UID}); client.IgnoreNotFound(err) != nil {

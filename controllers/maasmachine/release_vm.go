@@ -222,7 +222,7 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	}
 	var unprepared *lxd.NoSuccessorError
 	if errors.As(found.Why, &unprepared) && !found.Never {
-		return awaitSuccessor(m, unprepared), nil
+		return awaitSuccessor(unprepared), nil
 	}
 	if check.UnreachableSince == nil {
 		check.UnreachableSince, check.Tries = ptrTime(now), 0

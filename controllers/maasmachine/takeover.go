@@ -33,7 +33,7 @@ func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome,
 	var unprepared *lxd.NoSuccessorError
 	switch {
 	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
-		return awaitSuccessor(l.MaasMachine, unprepared), nil
+		return awaitSuccessor(unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
 		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas.SystemID), nil
 	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
@@ -43,7 +43,7 @@ func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome,
 }
 
 // awaitSuccessor waits until a person has prepared the LXDHost of a former VM host.
-func awaitSuccessor(m *infrav1.MaasMachine, unprepared *lxd.NoSuccessorError) outcome {
+func awaitSuccessor(unprepared *lxd.NoSuccessorError) outcome {
 	return report.Wait(report.MendRetry, infrav1.VMHostsNotSupportedReason, "%s; or delete that LXDHost, if its VMs are gone", unprepared)
 }
 
