@@ -23,7 +23,7 @@ const (
 	resultsBegin = "<!-- written by make conformance-capi -->"
 	resultsEnd   = "<!-- end of what is written -->"
 	resultsHead  = "| Spec | Flavor |"
-	notRun       = "not run"
+	notRun       = "-"
 )
 
 // maasVersions are the columns of the table.
@@ -78,7 +78,7 @@ func resultsOf(version string, report ginkgo.Report) []result {
 		row := result{spec: spec.ContainerHierarchyTexts[0], flavor: spec.ContainerHierarchyTexts[1], outcomes: map[string]string{}}
 		switch {
 		case spec.State.Is(types.SpecStatePassed):
-			row.outcomes[version] = fmt.Sprintf("passed, %.0f s", spec.RunTime.Seconds())
+			row.outcomes[version] = fmt.Sprintf("%.0f s", spec.RunTime.Seconds())
 		case spec.State.Is(types.SpecStateFailureStates):
 			row.outcomes[version] = "failed"
 		}

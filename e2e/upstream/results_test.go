@@ -27,9 +27,9 @@ func TestResultsAreBroughtUpToDate(t *testing.T) {
 	page := func(rows string) string {
 		return "# Head\n\n" + resultsBegin + "\n" + render(nil) + rows + resultsEnd + "\n\nTail | OneSpec |\n"
 	}
-	const none = "not run | "
-	before := page("| OneSpec | a, b | passed, 1 s | " + none + none + none + "failed | " + none + "not run |\n" +
-		"| OneSpec | kept | " + none + none + none + none + "passed, 2 s | " + none + "passed, 4 s |\n| OneSpec | gone | " + none + none + none + none + none + none + "passed, 3 s |\n")
+	const none = "- | "
+	before := page("| OneSpec | a, b | 1 s | " + none + none + none + "failed | " + none + "- |\n" +
+		"| OneSpec | kept | " + none + none + none + none + "2 s | " + none + "4 s |\n| OneSpec | gone | " + none + none + none + none + none + none + "3 s |\n")
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +45,9 @@ func TestResultsAreBroughtUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := page("| OneSpec | a, b | passed, 1 s | " + none + none + none + "passed, 12 s | " + none + "not run |\n" +
-		"| OneSpec | kept | " + none + none + none + none + "passed, 2 s | " + none + "passed, 4 s |\n" +
-		"| OneSpec | broken | " + none + none + none + none + "failed | " + none + "not run |\n| OneSpec | new | " + none + none + none + none + none + none + "not run |\n")
+	want := page("| OneSpec | a, b | 1 s | " + none + none + none + "12 s | " + none + "- |\n" +
+		"| OneSpec | kept | " + none + none + none + none + "2 s | " + none + "4 s |\n" +
+		"| OneSpec | broken | " + none + none + none + none + "failed | " + none + "- |\n| OneSpec | new | " + none + none + none + none + none + none + "- |\n")
 	if diff := cmp.Diff(want, string(after)); diff != "" {
 		t.Errorf("the document (-want +got):\n%s", diff)
 	}
