@@ -56,6 +56,9 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if s.network, err = network.Open(s.names, systems); err != nil {
 		return err
 	}
+	if s.options.Outside {
+		s.network.Forward(s.env)
+	}
 	s.machines.Store(s.network)
 	return nil
 }

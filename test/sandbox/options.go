@@ -65,6 +65,8 @@ type Options struct {
 	BeforeKubeadm func(ctx context.Context, commands []string) error
 	// Audit has each API server keep an audit log of what ServiceAccounts ask; see AuditLog and HostAuditLog.
 	Audit bool
+	// Outside has the sandbox's network lead to all other servers, for the programs of a person who tries it.
+	Outside bool
 	// Values are merged into the values of the chart.
 	Values map[string]any
 	// Progress gets the current step, in a few words. It is called from one goroutine at a time.

@@ -5,7 +5,8 @@
 //
 // It is an HTTP proxy (CONNECT) on 127.0.0.1. Go programs use it through HTTPS_PROXY, kubectl through the proxy-url of
 // a kubeconfig. A name is resolved by MAAS's DNS, and a connection ends at the machine with the address, so that a
-// missing or wrong record, or a machine that is off, has the same effect as in reality. Nothing else is reachable.
+// missing or wrong record, or a machine that is off, has the same effect as in reality. Nothing else is reachable, unless
+// Forward leads to it.
 package network
 
 import (
@@ -42,6 +43,7 @@ var ErrUnreachable = errors.New("unreachable")
 type Network struct {
 	resolver Resolver
 	dialer   Dialer
+	outside  Outside // nil: nothing else is reachable
 }
 
 // The proxy is one for the process, as is HTTPS_PROXY. Go reads that variable once, so that the address must not
@@ -245,7 +247,10 @@ func (n *Network) Dial(ctx context.Context, hostPort string) (net.Conn, error) {
 	if literal, err := netip.ParseAddr(host); err == nil && len(addresses) == 0 {
 		addresses = []netip.Addr{literal}
 	}
-	if len(addresses) == 0 {
+	switch {
+	case len(addresses) == 0 && n.leadsOutside(host):
+		return n.outside(ctx, hostPort)
+	case len(addresses) == 0:
 		return nil, fmt.Errorf("connecting to %s: no such name: %w", hostPort, ErrUnreachable)
 	}
 	var failures []error
