@@ -38,6 +38,9 @@ func develop(ctx context.Context, out *screen, opts options) (err error) {
 	if err != nil {
 		return interruptedOr(ctx, err)
 	}
+	if err := writeEnv(box); err != nil {
+		return err
+	}
 	out.print(hints(box, sample)...)
 	lines := linesOf(os.Stdin)
 	for {
@@ -107,12 +110,11 @@ func hints(box *sandbox.Sandbox, sample string) []string {
 		"",
 		"The provider is installed, and a simulated MAAS is up. In another terminal, in this directory:",
 		"",
-		"  export KUBECONFIG=" + box.KubeconfigPath,
-		"  export PATH=" + absolute("CAPMAAS_BIN") + ":" + absolute("KUBEBUILDER_ASSETS") + ":$PATH",
+		visitHint,
 		"  kubectl apply -f " + sample,
 		"  clusterctl describe cluster " + clusterName.Name,
 		"",
-		"MAAS is at " + box.MAASURL + ", with the API key " + box.MAASAPIKey,
+		"MAAS is at $MAAS_ENDPOINT, with the API key $MAAS_API_KEY",
 		"Logs are in " + box.LogDir,
 		"",
 		"Enter builds the manager anew, upgrades the chart, and starts the manager again. Ctrl-C stops everything.",

@@ -57,6 +57,9 @@ func lend(ctx context.Context, out *screen, opts options) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := writeEnv(box); err != nil {
+		return err
+	}
 	out.print(directions(box, values)...)
 	return await(ctx, box)
 }
@@ -80,22 +83,26 @@ func directions(box *sandbox.Sandbox, values string) []string {
 		"",
 		"Cluster API and a simulated MAAS are up. In another terminal, in this directory:",
 		"",
-		"  export KUBECONFIG=" + box.KubeconfigPath,
-		"  export HTTPS_PROXY=" + box.ProxyURL() + "   # leads to the machines' addresses",
-		"  export PATH=" + absolute("CAPMAAS_BIN") + ":" + absolute("KUBEBUILDER_ASSETS") + ":$PATH",
-		"  helm install " + sandbox.Release + " charts/capmaas --namespace " + sandbox.Namespace + " --values " + values,
+		visitHint,
+		"  helm install " + sandbox.Release + " charts/capmaas --namespace " + sandbox.Namespace + " \\",
+		"    --values " + values,
 		"",
 		"Then go on as in docs/quick-start.md, with what this MAAS has:",
 		"  domain " + offeredDomain + ", resource pool " + resourcePool + ", subnet " + offeredSubnet,
 		"  images " + uploadedPrefix + strings.Join(offeredImages, ", "+uploadedPrefix),
 		"  zones " + strings.Join(offeredZones, ", "),
-		"MAAS is at " + box.MAASURL + ", with the API key",
-		"  " + box.MAASAPIKey,
-		"Logs are in " + box.LogDir,
+		"MAAS is at $MAAS_ENDPOINT, with the API key $MAAS_API_KEY; one of its servers fails:",
+		breakHint,
+		"Logs, also what helm test prints, are in " + box.LogDir,
 		"",
 		"Ctrl-C stops everything.",
 	}
 }
+
+const (
+	visitHint = `  eval "$(bin/demo env)"`
+	breakHint = "  bin/demo break metal-a1      # and: bin/demo mend metal-a1"
+)
 
 // absolute returns the directory that a variable names, for a PATH.
 func absolute(variable string) string {

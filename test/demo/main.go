@@ -5,7 +5,8 @@
 // with --drain one of the LXD hosts is emptied, and, with --once, everything is deleted again. If this computer can't run LXD, the hosts exist from the beginning,
 // and are simulated. With --real the second cluster's nodes are real: kubeadm makes it, pods on two nodes reach each other
 // through a Service, and with --upgrade one line upgrades Kubernetes. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
-// rebuilt whenever the user wants.
+// rebuilt whenever the user wants. Beside one that runs, `demo env` prints the variables for a shell, and `demo break NAME` and
+// `demo mend NAME` switch a server off and on.
 package main
 
 import (
@@ -32,8 +33,15 @@ func main() {
 	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is: "+simulator.Series()+". From 4.0 on there are no VM hosts. Default: "+simulator.DefaultVersion.String()+".")
 	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
 	flag.Parse()
-	if flag.NArg() > 0 || opts.timeScale <= 0 || !opts.oneAtMost() {
-		fmt.Fprintln(os.Stderr, "demo: takes no arguments but its flags, a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty, --dev and --real, and --upgrade with --real")
+	if flag.NArg() > 0 {
+		if err := visit(context.Background(), os.Stdout, flag.Args()); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if opts.timeScale <= 0 || !opts.oneAtMost() {
+		fmt.Fprintln(os.Stderr, "demo: it takes a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty, --dev and --real, and --upgrade with --real")
 		os.Exit(2)
 	}
 	if _, err := simulator.ParseVersion(opts.maasVersion); err != nil {

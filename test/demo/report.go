@@ -117,19 +117,20 @@ func (s *story) invite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kubectl, clusterctl := tool("KUBEBUILDER_ASSETS", "kubectl"), tool("CAPMAAS_BIN", "clusterctl")
-	control := strings.TrimSuffix(s.box.MAASURL, "/MAAS") + "/control/state"
+	if err := writeEnv(s.box); err != nil {
+		return err
+	}
 	s.out.print("",
 		"The cluster is up. To look around, in another terminal, in this directory:",
 		"",
-		"  export KUBECONFIG="+s.box.KubeconfigPath,
-		"  "+kubectl+" get maasmachines",
-		"  "+kubectl+" get lxdhosts",
-		"  "+kubectl+" get events --sort-by=.metadata.creationTimestamp",
-		"  "+clusterctl+" describe cluster "+clusterName.Name,
+		visitHint,
+		"  kubectl get maasmachines",
+		"  kubectl get lxdhosts --all-namespaces",
+		"  kubectl get events --sort-by=.metadata.creationTimestamp",
+		"  clusterctl describe cluster "+clusterName.Name,
 		"",
 		"The cluster's own nodes:",
-		"  "+kubectl+" --kubeconfig "+workload+" get nodes",
+		"  kubectl --kubeconfig "+workload+" get nodes",
 	)
 	if s.hosts != nil {
 		s.out.print(s.hosts.hints()...)
@@ -139,12 +140,12 @@ func (s *story) invite(ctx context.Context) error {
 	}
 	s.out.print(
 		"A third worker:",
-		"  "+kubectl+" patch cluster "+clusterName.Name+" --type json \\",
+		"  kubectl patch cluster "+clusterName.Name+" --type json \\",
 		`    -p '[{"op": "replace", "path": "/spec/topology/workers/machineDeployments/0/replicas", "value": 3}]'`,
-		"MAAS, simulated, is at "+s.box.MAASURL+", with the API key",
-		"  "+s.box.MAASAPIKey,
-		"All that it keeps:",
-		"  curl -s "+control,
+		"A server fails:",
+		breakHint,
+		"All that MAAS, which is simulated, keeps:",
+		"  curl -s $"+controlVariable+"/state",
 		"The manager's log is in "+s.box.LogDir,
 		"",
 		"Ctrl-C stops everything.",

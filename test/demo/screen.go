@@ -30,7 +30,7 @@ type text struct {
 	style style
 }
 
-// line is shown in one line of the terminal, cut off at its right edge.
+// line is shown in one line of the terminal, or more where it is wider.
 type line []text
 
 // screen writes lines, and, in a terminal, repaints a frame below them. It is safe for concurrent use.
@@ -129,26 +129,68 @@ func (s *screen) render() []string {
 		width, height = 80, 24
 	}
 	var lines []string
-	for _, l := range s.frame[:min(len(s.frame), height-1)] {
-		lines = append(lines, l.render(width, s.color)+clearRight+"\n")
-	}
-	return lines
-}
-
-// render cuts a line off at a width.
-func (l line) render(width int, color bool) string {
-	var out strings.Builder
-	for _, piece := range l {
-		runes := []rune(strings.Map(printable, piece.string))
-		runes = runes[:min(len(runes), width)]
-		width -= len(runes)
-		if color && piece.style != plain && len(runes) > 0 {
-			fmt.Fprintf(&out, "\x1b[%sm%s\x1b[0m", piece.style, string(runes))
-		} else {
-			out.WriteString(string(runes))
+	for _, l := range s.frame {
+		for _, part := range l.render(width, s.color) {
+			lines = append(lines, part+clearRight+"\n")
 		}
 	}
-	return strings.TrimRight(out.String(), " ")
+	return lines[:min(len(lines), height-1)]
+}
+
+// indent is where a line goes on that is wider than the terminal.
+const indent = "    "
+
+// render makes a line as lines of the terminal: it goes on in the next one where a piece, or else a word, does not fit.
+func (l line) render(width int, color bool) []string {
+	var lines []string
+	var out strings.Builder
+	width = max(width, 2*len(indent))
+	left := width
+	end := func() {
+		lines = append(lines, strings.TrimRight(out.String(), " "))
+		out.Reset()
+		out.WriteString(indent)
+		left = width - len(indent)
+	}
+	for _, piece := range l {
+		rest := []rune(strings.Map(printable, piece.string))
+		for len(rest) > 0 {
+			if len(lines) > 0 && left == width-len(indent) {
+				rest = []rune(strings.TrimLeft(string(rest), " "))
+			}
+			part := rest
+			if needed := len([]rune(strings.TrimSpace(string(rest)))); needed > left {
+				if left <= 0 || left < width-len(indent) && needed <= width-len(indent) {
+					end()
+					continue
+				}
+				part = rest[:fitting(rest, left)]
+			}
+			rest = rest[len(part):]
+			part = part[:min(len(part), left)]
+			left -= len(part)
+			if color && piece.style != plain {
+				fmt.Fprintf(&out, "\x1b[%sm%s\x1b[0m", piece.style, string(part))
+			} else {
+				out.WriteString(string(part))
+			}
+			if len(rest) > 0 {
+				end()
+			}
+		}
+	}
+	return append(lines, strings.TrimRight(out.String(), " "))
+}
+
+// fitting returns how much of a text fits into a width: whole words, or, if the first is too long, a part of it.
+func fitting(text []rune, width int) int {
+	width = max(width, 1)
+	for at := min(width, len(text)-1); at > 0; at-- {
+		if text[at] == ' ' {
+			return at + 1
+		}
+	}
+	return min(width, len(text))
 }
 
 // printable keeps what would move the cursor out of a line.

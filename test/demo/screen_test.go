@@ -5,23 +5,26 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLinesAreCutOffAtTheWidth(t *testing.T) {
+// Nothing of a line is lost, however narrow the terminal is.
+func TestWideLinesGoOnInTheNextOne(t *testing.T) {
 	l := line{{"machine  ", plain}, {"Running", green}, {"  a long\nmessage", dim}}
 	for name, tt := range map[string]struct {
 		width int
 		color bool
-		want  string
+		want  []string
 	}{
-		"all":        {80, false, "machine  Running  a long message"},
-		"part":       {20, false, "machine  Running  a"},
-		"first only": {5, false, "machi"},
-		"colors":     {18, true, "machine  \x1b[32mRunning\x1b[0m\x1b[2m  \x1b[0m"},
-		"no room":    {0, true, ""},
+		"all":            {80, false, []string{"machine  Running  a long message"}},
+		"words":          {24, false, []string{"machine  Running", "    a long message"}},
+		"pieces":         {12, false, []string{"machine", "    Running", "    a long", "    message"}},
+		"less than that": {0, false, []string{"machine", "    Runn", "    ing", "    a", "    long", "    mess", "    age"}},
+		"colors":         {24, true, []string{"machine  \x1b[32mRunning\x1b[0m", "    \x1b[2ma long message\x1b[0m"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, l.render(tt.width, tt.color)); diff != "" {
@@ -31,10 +34,21 @@ func TestLinesAreCutOffAtTheWidth(t *testing.T) {
 	}
 }
 
+// The columns that a machine always has fit on 80: what it waits for goes on below.
+func TestTheTableFitsOn80Columns(t *testing.T) {
+	all := frame("Cluster demo", time.Minute, []row{{
+		name: "demo-md-0-7f5k9-msllb-fw5kg", role: "control plane", host: "VM on metal-a1", phase: phaseDeploying, address: "10.77.0.10", zone: "zone-a", message: "wait",
+	}})
+	lines := all[len(all)-1].render(80, false)
+	if len(lines) != 2 || !strings.Contains(lines[0], "0:00") || !strings.Contains(lines[1], "10.77.0.10") || !strings.Contains(lines[1], "wait") {
+		t.Errorf("the lines are %q", lines)
+	}
+}
+
 func TestTableAlignsColumns(t *testing.T) {
 	var got []string
 	for _, l := range table([]line{{{"A", plain}, {"B", plain}, {"", plain}}, {{"long", plain}, {"x", plain}, {"message", plain}}}) {
-		got = append(got, l.render(80, false))
+		got = append(got, l.render(80, false)...)
 	}
 	if diff := cmp.Diff([]string{"A     B", "long  x  message"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

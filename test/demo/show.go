@@ -133,7 +133,7 @@ var phaseStyles = map[string]style{
 func frame(title string, elapsed time.Duration, rows []row) []line {
 	lines := []line{{}, {{title, bold}, {"  " + clockTime(elapsed), dim}}, {}}
 	cells := []line{{
-		{"MACHINE", dim}, {"ROLE", dim}, {"ZONE", dim}, {"HOST", dim}, {"ADDRESS", dim}, {"PHASE", dim}, {"TIME", dim}, {"", plain},
+		{"MACHINE", dim}, {"ROLE", dim}, {"HOST", dim}, {"PHASE", dim}, {"TIME", dim}, {"ADDRESS", dim}, {"ZONE", dim}, {"", plain},
 	}}
 	for _, one := range rows {
 		how, special := phaseStyles[one.phase]
@@ -141,8 +141,8 @@ func frame(title string, elapsed time.Duration, rows []row) []line {
 			how = yellow
 		}
 		cells = append(cells, line{
-			{one.name, plain}, {one.role, plain}, {cmp.Or(one.zone, "-"), plain}, {cmp.Or(one.host, "-"), plain},
-			{cmp.Or(one.address, "-"), plain}, {one.phase, how}, {clockTime(one.took), plain}, {one.message, dim},
+			{one.name, plain}, {one.role, plain}, {cmp.Or(one.host, "-"), plain}, {one.phase, how}, {clockTime(one.took), plain},
+			{cmp.Or(one.address, "-"), plain}, {cmp.Or(one.zone, "-"), plain}, {one.message, dim},
 		})
 	}
 	return append(lines, table(cells)...)

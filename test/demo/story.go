@@ -46,6 +46,7 @@ type options struct {
 func (o options) settings(steps *steps, parts sandbox.Parts) sandbox.Options {
 	settings := sandbox.Options{
 		Parts: parts, MAASVersion: o.maasVersion, TimeScale: o.timeScale, KeepFiles: o.keep, Progress: steps.begin, RealNodes: o.real,
+		Outside: true,
 	}
 	if o.real {
 		settings.Lease = realLease
@@ -157,30 +158,13 @@ func (s *story) play(ctx context.Context) error {
 	defer stopShowing()
 	shown.Go(func() { show(showing, s.out, s.box.Client, hostsName, clusterName) })
 
-	if s.hosts != nil {
-		if err := s.hosts.create(ctx); err != nil {
+	chapters := s.chapters()
+	for i, chapter := range chapters {
+		s.out.print("", fmt.Sprintf("%d/%d: %s", i+1, len(chapters), chapter.caption))
+		if err := chapter.play(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.create(ctx); err != nil {
-		return err
-	}
-	if s.opts.drain {
-		if err := s.drain(ctx); err != nil {
-			return err
-		}
-	}
-	if s.opts.real {
-		if err := s.use(ctx); err != nil {
-			return err
-		}
-	}
-	if s.opts.upgrade {
-		if err := s.upgrade(ctx); err != nil {
-			return err
-		}
-	}
-	s.ready = s.book.Mark()
 	if !s.opts.once {
 		if err := s.invite(ctx); err != nil {
 			return err
@@ -188,18 +172,43 @@ func (s *story) play(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	if err := s.delete(ctx); err != nil {
-		return err
-	}
-	if s.hosts != nil {
-		if err := s.hosts.delete(ctx); err != nil {
-			return err
-		}
-	}
 	stopShowing()
 	shown.Wait()
 	s.out.keep()
 	return s.report()
+}
+
+// chapter is a part of the story.
+type chapter struct {
+	caption string
+	play    func(context.Context) error
+}
+
+// chapters are those that the flags ask for.
+func (s *story) chapters() (all []chapter) {
+	tell := func(when bool, caption string, play func(context.Context) error) {
+		if when {
+			all = append(all, chapter{caption, play})
+		}
+	}
+	hosts := s.hosts
+	tell(hosts != nil, fmt.Sprintf("%d servers are deployed, and become LXD hosts", hostNodes), hosts.create)
+	tell(true, fmt.Sprintf("a cluster: %d control plane(s) as VMs, %d workers as bare metal", s.controlPlanes, workers), s.create)
+	tell(s.opts.drain, "a host is emptied, and takes VMs again", s.drain)
+	tell(s.opts.real, "pods on two nodes reach each other through a Service", s.use)
+	tell(s.opts.upgrade, "one line upgrades Kubernetes", s.upgrade)
+	tell(true, map[bool]string{true: "the cluster is deleted", false: "it is yours"}[s.opts.once], s.end)
+	tell(hosts != nil && s.opts.once, "the LXD hosts become free servers again", hosts.delete)
+	return all
+}
+
+// end deletes the cluster, unless the user keeps it.
+func (s *story) end(ctx context.Context) error {
+	s.ready = s.book.Mark()
+	if !s.opts.once {
+		return nil
+	}
+	return s.delete(ctx)
 }
 
 // create makes the cluster and waits until it is available and all machines run.
