@@ -91,6 +91,7 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
+	metrics.Registry.MustRegister(objectmetrics.NewBuildInfo(version))
 	metrics.Registry.MustRegister(maas.Collectors()...)
 	metrics.Registry.MustRegister(lxdhost.Collectors()...)
 	opts.reconcile.Quarantined = quarantine.NewMetric()

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,12 +24,14 @@ import (
 const collectTimeout = 5 * time.Second
 
 var (
+	machineLabels = []string{"cluster", "mode", "reason"}
+
 	machinesMetric = prometheus.NewDesc("capmaas_machines",
-		"MaasMachines by provisioning mode (bare-metal, lxd) and by the reason of their condition Ready: Ready, Deleting, or what they wait for.",
-		[]string{"mode", "reason"}, nil)
+		"MaasMachines by cluster (namespace/name), provisioning mode (bare-metal, lxd) and by the reason of their condition Ready: Ready, Deleting, or what they wait for.",
+		machineLabels, nil)
 	machinesSinceMetric = prometheus.NewDesc("capmaas_machines_not_ready_since_timestamp_seconds",
-		"Since when the MaasMachine that has not been ready, or is being deleted, for longest is so, by provisioning mode and by the reason that it has now.",
-		[]string{"mode", "reason"}, nil)
+		"Since when the MaasMachine that has not been ready, or is being deleted, for longest is so, by cluster, provisioning mode and by the reason that it has now.",
+		machineLabels, nil)
 	clustersMetric = prometheus.NewDesc("capmaas_clusters",
 		"MaasClusters by condition (Ready, DNSReady, FailureDomainsReady and, for host clusters, LXDReady), by its status and by its reason.",
 		[]string{"condition", "status", "reason"}, nil)
@@ -74,7 +77,7 @@ func (m *Collector) Collect(metrics chan<- prometheus.Metric) {
 
 // machineGroup identifies the machines of one series.
 type machineGroup struct {
-	mode, reason string
+	cluster, mode, reason string
 }
 
 func (m *Collector) collectMachines(ctx context.Context, metrics chan<- prometheus.Metric) error {
@@ -95,17 +98,19 @@ func (m *Collector) collectMachines(ctx context.Context, metrics chan<- promethe
 		}
 	}
 	for group, n := range count {
-		metrics <- prometheus.MustNewConstMetric(machinesMetric, prometheus.GaugeValue, float64(n), group.mode, group.reason)
+		metrics <- prometheus.MustNewConstMetric(machinesMetric, prometheus.GaugeValue, float64(n), group.cluster, group.mode, group.reason)
 	}
 	for group, since := range oldest {
-		metrics <- prometheus.MustNewConstMetric(machinesSinceMetric, prometheus.GaugeValue, float64(since.Unix()), group.mode, group.reason)
+		metrics <- prometheus.MustNewConstMetric(machinesSinceMetric, prometheus.GaugeValue, float64(since.Unix()), group.cluster, group.mode, group.reason)
 	}
 	return nil
 }
 
 // groupOf returns the group of a machine, and since when it is not ready.
 func groupOf(machine *infrav1.MaasMachine) (machineGroup, time.Time) {
-	group := machineGroup{mode: string(machine.Spec.Mode()), reason: infrav1.NotReadyReason}
+	group := machineGroup{
+		cluster: machine.Namespace + "/" + machine.Labels[clusterv1.ClusterNameLabel], mode: string(machine.Spec.Mode()), reason: infrav1.NotReadyReason,
+	}
 	since := machine.CreationTimestamp.Time
 	if ready := conditions.Get(machine, infrav1.ReadyCondition); ready != nil {
 		group.reason, since = ready.Reason, ready.LastTransitionTime.Time

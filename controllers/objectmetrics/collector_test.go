@@ -75,6 +75,12 @@ func machineWith(name string, mode infrav1.ProvisioningMode, conditions ...metav
 	}
 }
 
+// of gives a machine its cluster.
+func of(cluster string, m *infrav1.MaasMachine) *infrav1.MaasMachine {
+	m.Labels = map[string]string{clusterv1.ClusterNameLabel: cluster}
+	return m
+}
+
 func TestMachinesAreCountedByReason(t *testing.T) {
 	const lxd, metal = infrav1.ProvisioningModeLXD, infrav1.ProvisioningModeBareMetal
 	ready := func(reason string, since int64) metav1.Condition {
@@ -88,6 +94,7 @@ func TestMachinesAreCountedByReason(t *testing.T) {
 	}
 	got := metricsOf(t, true, "",
 		machineWith("a", lxd, ready(infrav1.ReadyReason, 1)),
+		of("c1", machineWith("j", lxd, ready(infrav1.ReadyReason, 1))),
 		machineWith("b", lxd, ready(infrav1.ReadyReason, 2)),
 		machineWith("c", lxd, ready(infrav1.NoHostAvailableReason, 400)),
 		machineWith("d", lxd, ready(infrav1.NoHostAvailableReason, 300)),
@@ -98,15 +105,16 @@ func TestMachinesAreCountedByReason(t *testing.T) {
 		deleted("i", 700, ready(infrav1.DeletingReason, 9)),
 	)
 	want := []string{
-		"capmaas_machines_not_ready_since_timestamp_seconds{mode=bare-metal,reason=Deleting} 600",
-		"capmaas_machines_not_ready_since_timestamp_seconds{mode=bare-metal,reason=Deploying} 70",
-		"capmaas_machines_not_ready_since_timestamp_seconds{mode=bare-metal,reason=NotReady} 5",
-		"capmaas_machines_not_ready_since_timestamp_seconds{mode=lxd,reason=NoHostAvailable} 300",
-		"capmaas_machines{mode=bare-metal,reason=Deleting} 2",
-		"capmaas_machines{mode=bare-metal,reason=Deploying} 1",
-		"capmaas_machines{mode=bare-metal,reason=NotReady} 1",
-		"capmaas_machines{mode=lxd,reason=NoHostAvailable} 3",
-		"capmaas_machines{mode=lxd,reason=Ready} 2",
+		"capmaas_machines_not_ready_since_timestamp_seconds{cluster=default/,mode=bare-metal,reason=Deleting} 600",
+		"capmaas_machines_not_ready_since_timestamp_seconds{cluster=default/,mode=bare-metal,reason=Deploying} 70",
+		"capmaas_machines_not_ready_since_timestamp_seconds{cluster=default/,mode=bare-metal,reason=NotReady} 5",
+		"capmaas_machines_not_ready_since_timestamp_seconds{cluster=default/,mode=lxd,reason=NoHostAvailable} 300",
+		"capmaas_machines{cluster=default/,mode=bare-metal,reason=Deleting} 2",
+		"capmaas_machines{cluster=default/,mode=bare-metal,reason=Deploying} 1",
+		"capmaas_machines{cluster=default/,mode=bare-metal,reason=NotReady} 1",
+		"capmaas_machines{cluster=default/,mode=lxd,reason=NoHostAvailable} 3",
+		"capmaas_machines{cluster=default/,mode=lxd,reason=Ready} 2",
+		"capmaas_machines{cluster=default/c1,mode=lxd,reason=Ready} 1",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
@@ -144,8 +152,8 @@ func TestOnlyTheLeaderCountsAndOnlyItsObjects(t *testing.T) {
 		t.Errorf("a manager that does not lead reports %v", got)
 	}
 	want := []string{
-		"capmaas_machines_not_ready_since_timestamp_seconds{mode=lxd,reason=NotReady} 5",
-		"capmaas_machines{mode=lxd,reason=NotReady} 1",
+		"capmaas_machines_not_ready_since_timestamp_seconds{cluster=default/,mode=lxd,reason=NotReady} 5",
+		"capmaas_machines{cluster=default/,mode=lxd,reason=NotReady} 1",
 	}
 	if diff := cmp.Diff(want, metricsOf(t, true, "blue", mine, other)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

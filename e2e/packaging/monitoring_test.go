@@ -41,7 +41,7 @@ func managerMetrics(t *testing.T) map[string][]string {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(maas.Collectors()...)
 	registry.MustRegister(lxdhost.Collectors()...)
-	registry.MustRegister(libraries, orphanaudit.NewMetric(), quarantine.NewMetric(), &objectmetrics.Collector{})
+	registry.MustRegister(libraries, orphanaudit.NewMetric(), quarantine.NewMetric(), &objectmetrics.Collector{}, objectmetrics.NewBuildInfo("v1.2.3"))
 	return monitoring.Described(registry)
 }
 
@@ -93,6 +93,19 @@ func TestMonitoringIsDocumented(t *testing.T) {
 	}
 }
 
+// repositoryURL is where the documents are.
+const repositoryURL = "https://github.com/capmaas/cluster-api-provider-maas"
+
+// hasHeading reports whether a document has a heading that GitHub links by this name.
+func hasHeading(document, link string) bool {
+	for _, found := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(document, -1) {
+		if strings.ToLower(strings.ReplaceAll(found[1], " ", "-")) == link {
+			return true
+		}
+	}
+	return false
+}
+
 func TestAlertsSayWhatIsWrong(t *testing.T) {
 	for _, o := range ofKind(mustRender(t, everything), "PrometheusRule") {
 		rule := prometheusRule{}
@@ -101,6 +114,12 @@ func TestAlertsSayWhatIsWrong(t *testing.T) {
 			for _, alert := range group.Rules {
 				if alert.Annotations["summary"] == "" || alert.Annotations["description"] == "" {
 					t.Errorf("%s has no summary or no description", alert.Alert)
+				}
+				page, heading, _ := strings.Cut(alert.Annotations["runbook_url"], "#")
+				if path, found := strings.CutPrefix(page, repositoryURL+"/blob/main/"); !found {
+					t.Errorf("the runbook of %s is %q, no page of the repository", alert.Alert, page)
+				} else if content, err := os.ReadFile(filepath.Join(sources, path)); err != nil || !hasHeading(string(content), heading) {
+					t.Errorf("the runbook of %s, %s, has no heading %q: %v", alert.Alert, path, heading, err)
 				}
 				if severity := alert.Labels["severity"]; severity != "critical" && severity != "warning" {
 					t.Errorf("%s has the severity %q", alert.Alert, severity)

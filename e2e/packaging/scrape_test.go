@@ -38,8 +38,9 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 		"--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address, "--maas-config-dir="+t.TempDir())
 	for _, want := range []string{
 		`leader_election_master_status{name="capmaas-controller-manager"} 1`,
-		`capmaas_machines{mode="bare-metal",reason="NotReady"} 1`,
-		`capmaas_machines_not_ready_since_timestamp_seconds{mode="bare-metal",reason="NotReady"}`,
+		`capmaas_build_info{goversion="`,
+		`capmaas_machines{cluster="` + namespace + `/",mode="bare-metal",reason="NotReady"} 1`,
+		`capmaas_machines_not_ready_since_timestamp_seconds{cluster="` + namespace + `/",mode="bare-metal",reason="NotReady"}`,
 	} {
 		eventually(t, "the manager serves "+want, func(ctx context.Context) error {
 			served, err := scrape(ctx, "http://"+address+"/metrics")
