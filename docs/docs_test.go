@@ -111,3 +111,35 @@ func reasonsOf(t *testing.T, dir string) (reasons []string) {
 	}
 	return reasons
 }
+
+// Each kind has one row in the table of the objects.
+func TestEveryKindIsInTheTableOfTheObjects(t *testing.T) {
+	table, kinds := section(t, "concepts.md", "The objects"), 0
+	crds, err := filepath.Glob(filepath.Join("..", "charts", "capmaas", "files", "crds", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		for _, found := range regexp.MustCompile(`(?m)^    kind: (\w+)$`).FindAllStringSubmatch(read(t, crd), -1) {
+			kinds++
+			if rows := regexp.MustCompile("(?m)^\\|[^|]*`"+found[1]+"`").FindAllString(table, -1); len(rows) != 1 {
+				t.Errorf("concepts.md has %d rows for %s", len(rows), found[1])
+			}
+		}
+	}
+	if kinds < 7 {
+		t.Errorf("only %d kinds were found: the pattern is wrong", kinds)
+	}
+}
+
+// LXDHosts are rarely in the user's own namespace: without another, kubectl finds none.
+func TestLXDHostsAreLookedForInANamespace(t *testing.T) {
+	for _, document := range documents(t) {
+		for line := range strings.Lines(read(t, document)) {
+			looks := regexp.MustCompile("kubectl get (?:lxdhosts?|lxh)\\b").MatchString(line)
+			if looks && !regexp.MustCompile(`(?:--all-namespaces|--namespace|-A\b|-n )`).MatchString(line) {
+				t.Errorf("%s: %s", document, line)
+			}
+		}
+	}
+}
