@@ -145,6 +145,7 @@ func TestClusterRefusals(t *testing.T) {
 		"no credentials": {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef = nil }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
 		"a wrong key":    {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "wrong" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
 		"no such zone":   {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
+		"no zone at all": {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-y", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
 		"no such domain": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "nosuch.example" }, infrav1.DNSReadyCondition, infrav1.DomainNotFoundReason},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,6 +162,9 @@ func TestClusterRefusals(t *testing.T) {
 			})
 			if !conditions.IsFalse(cluster, infrav1.ReadyCondition) || conditions.GetReason(cluster, infrav1.ReadyCondition) != tc.reason {
 				t.Errorf("Ready is %+v", conditions.Get(cluster, infrav1.ReadyCondition))
+			}
+			if tc.reason == infrav1.ZonesNotFoundReason && len(cluster.Status.FailureDomains) == 0 && ptr.Deref(cluster.Status.Initialization.Provisioned, false) {
+				t.Error("machines may be made anywhere")
 			}
 			w.unchanged(before)
 			w.deleteCluster(cluster) // It does not wait for a machine that never existed.

@@ -387,6 +387,13 @@ const (
 
 // Reasons of FailureDomainsReady and LXDReady.
 const (
+	// EndpointInvalidReason: a server responds at the endpoint of the credentials, and has no API of MAAS there; also of
+	// MachineDeployed.
+	EndpointInvalidReason = "EndpointInvalid"
+
+	// CertificateInvalidReason: MAAS's certificate can't be verified, or there is none; also of MachineDeployed.
+	CertificateInvalidReason = "CertificateInvalid"
+
 	// ZonesNotFoundReason: MAAS has no zone of that name; also of MachineDeployed.
 	ZonesNotFoundReason = "ZonesNotFound"
 

@@ -526,10 +526,10 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MinCPU int32 `json:"minCPU,omitempty"`
 
-	// minMemory is the least memory of a bare-metal machine in MB, and the memory of an LXD VM (default 4096, at least
-	// 2048).
+	// minMemory is the least memory of a bare-metal machine in MB (1024 or more), and the memory of an LXD VM (default 4096,
+	// at least 2048).
 	// +optional
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=1024
 	MinMemory int32 `json:"minMemory,omitempty"`
 
 	// minDiskSize is the least size in GB of a bare-metal machine's disk, and of an LXD VM's root disk (default 20).
@@ -682,6 +682,11 @@ type VMResourceUsage struct {
 
 // MachineHardware is what MAAS's commissioning found in a bare-metal machine.
 type MachineHardware struct {
+	// hostname is the machine's name in MAAS.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Hostname string `json:"hostname,omitempty"`
+
 	// cores is the number of CPU cores.
 	// +optional
 	Cores int32 `json:"cores,omitempty"`
@@ -870,6 +875,7 @@ type MaasMachineStatus struct {
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.status.provisioningMode`,description="bare-metal or lxd"
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.machineState`,description="The machine's state in MAAS"
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.status.failureDomain`,description="The MAAS zone it is in"
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.hardware.hostname`,description="The name of bare metal in MAAS"
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.lxdHost`,description="The VM host of an LXD VM"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.addresses[?(@.type=="InternalIP")].address`,description="Its addresses"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The machine is as desired"

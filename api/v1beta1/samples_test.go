@@ -84,10 +84,10 @@ interfaces:
 - {name: bond0.100, type: vlan, parents: [bond0], vid: 100, subnet: 10.100.0.0/24}
 - {name: br0, type: bridge, parents: [bond0], parameters: {bridge_stp: 'true'}, linkMode: static}
 `,
-	"an address from IPAM":   "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}",
-	"no tags":                "{image: i, tags: []}",
-	"lxdConfig that is {}":   "{image: i, provisioningMode: lxd, lxdConfig: {}}",
-	"bare metal, 1 MB is ok": "{image: i, minMemory: 1}",
+	"an address from IPAM": "{image: i, staticIPPoolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}",
+	"no tags":              "{image: i, tags: []}",
+	"lxdConfig that is {}": "{image: i, provisioningMode: lxd, lxdConfig: {}}",
+	"the least memory":     "{image: i, minMemory: 1024}",
 }
 
 // goodMachineIDs are what a controller or a user writes into a machine, but not into a template.

@@ -114,7 +114,7 @@ func explainImage(err error) (found, remedy string) {
 	case errors.As(err, &answer) && answer.Kind == maas.Invalid:
 		return "MAAS refuses it: " + answer.Message, ""
 	}
-	return explain(err)
+	return maas.Explain(err)
 }
 
 // bytesOf shows a size.

@@ -87,7 +87,7 @@ func listImages(ctx context.Context, o options, _ surroundings) result {
 		err = r.read(ctx, client)
 	}
 	if err != nil {
-		r.Problem, r.Remedy = explain(err)
+		r.Problem, r.Remedy = maas.Explain(err)
 		r.Summary = "The images could not be listed."
 		return r
 	}

@@ -3,18 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
@@ -132,35 +129,30 @@ func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) 
 
 // names checks the wanted zone and resource pool, and lists the existing ones. It returns false if one does not exist.
 func (c *checks) names(ctx context.Context, client *maas.Client, o options) bool {
-	zone := c.oneOf(ctx, "zone", o.zone, client.ListZones)
-	pool := c.oneOf(ctx, "resource-pool", o.resourcePool, client.ListResourcePools)
+	zone := c.oneOf(ctx, "zone", machine.MissingZone, o.zone, client.ListZones)
+	pool := c.oneOf(ctx, "resource-pool", machine.MissingPool, o.resourcePool, client.ListResourcePools)
 	return zone && pool
 }
 
-func (c *checks) oneOf(ctx context.Context, name, wanted string, list func(context.Context) ([]maas.Ref, error)) bool {
+// oneOf reports whether MAAS has the wanted one; "" always exists.
+func (c *checks) oneOf(
+	ctx context.Context, name string, kind machine.Missing, wanted string, list func(context.Context) ([]maas.Ref, error),
+) bool {
 	refs, err := list(ctx)
 	if err != nil {
 		c.refused(name, err)
 		return false
 	}
-	var there []string
-	for _, ref := range refs {
-		there = append(there, ref.Name)
-	}
-	return c.member(name, wanted, there)
-}
-
-// member reports whether MAAS has the wanted one; "" always exists.
-func (c *checks) member(name, wanted string, there []string) bool {
-	switch {
-	case wanted != "" && !slices.Contains(there, wanted):
-		c.failed(name, "create it in MAAS, or name another one", "MAAS has no %q, only %s", wanted, strings.Join(there, ", "))
+	var missing *machine.MissingError
+	if wanted != "" && errors.As(machine.Has(refs, kind, "", wanted), &missing) {
+		c.failed(name, missing.Remedy(), "%s", missing.Found())
 		return false
-	case wanted != "":
-		c.ok(name, "MAAS has %s", wanted)
-	default:
-		c.ok(name, "MAAS has %s", strings.Join(there, ", "))
 	}
+	var all []string
+	for _, ref := range refs {
+		all = append(all, ref.Name)
+	}
+	c.ok(name, "MAAS has %s", cmp.Or(wanted, strings.Join(all, ", ")))
 	return true
 }
 
@@ -217,53 +209,6 @@ func (c *checks) domain(domains []maas.Domain, wanted string) {
 
 // refused turns an error of MAAS into a line.
 func (c *checks) refused(name string, err error) {
-	found, remedy := explain(err)
+	found, remedy := maas.Explain(err)
 	c.failed(name, remedy, "%s", found)
-}
-
-// remedyOf returns what helps against a certificate that can't be verified.
-func remedyOf(problem error) string {
-	var invalid x509.CertificateInvalidError
-	var name x509.HostnameError
-	switch {
-	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired:
-		return "renew MAAS's certificate; if it is valid now, correct the clock here"
-	case errors.As(problem, &name):
-		return "--maas-endpoint has to have a name that it is valid for"
-	}
-	return "name the authority that signed it in --maas-ca-file"
-}
-
-// explain returns the meaning of an error of MAAS, and the remedy. MAAS's message for a wrong key is not repeated: it
-// may hold the secret of the right one.
-func explain(err error) (found, remedy string) {
-	var certificate *tls.CertificateVerificationError
-	var e *maas.Error
-	switch {
-	case errors.As(err, &certificate):
-		return "MAAS's certificate can't be verified: " + certificate.Err.Error(), remedyOf(certificate.Err)
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return "a server responds, and speaks no TLS", "--maas-endpoint begins with http:// there, not with https://"
-	case !errors.As(err, &e):
-		return err.Error(), ""
-	}
-	switch {
-	case e.Kind == maas.Unauthorized:
-		return "MAAS refuses the API key",
-			"give a key that MAAS shows in the user's preferences; the clocks here and there must differ by less than 5 minutes"
-	case e.Kind == maas.Forbidden:
-		return "the API key's user may not do this",
-			"use the API key of an administrator or, from MAAS 3.8 on, of a user with the entitlements of docs/security.md"
-	case e.Kind == maas.Gone:
-		return "Gone: this MAAS no longer has VM hosts",
-			"give the LXD to the provider as an LXDHost; bare-metal machines need nothing"
-	case e.Kind == maas.NotFound:
-		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
-			"--maas-endpoint is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
-	case e.Status == 0:
-		return e.Message, "check --maas-endpoint, the firewall, and that MAAS's region controller runs"
-	case e.Status < 300:
-		return "a server responds that is not MAAS", "does --maas-endpoint lead to MAAS?"
-	}
-	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may have the reason"
 }

@@ -164,7 +164,7 @@ func listQuarantined(ctx context.Context, o options, _ surroundings) result {
 		list, err = q.List(ctx, 0)
 	}
 	if err != nil {
-		r.Problem, r.Remedy = explain(err)
+		r.Problem, r.Remedy = maas.Explain(err)
 		r.Summary = "The machines in quarantine could not be listed."
 		return r
 	}
@@ -216,7 +216,7 @@ func (s surroundings) endMAAS(err error) int {
 	if err == nil || !errors.As(err, &answer) {
 		return s.end(err)
 	}
-	found, remedy := explain(err)
+	found, remedy := maas.Explain(err)
 	fmt.Fprintf(s.err, "error: %s\n", found)
 	if remedy != "" {
 		fmt.Fprintf(s.err, "  -> %s\n", remedy)

@@ -104,7 +104,7 @@ func explainAll(err error) (problem, remedy string) {
 	if meta.IsNoMatchError(err) {
 		return "the cluster of the kubeconfig has no MaasMachines", "give the kubeconfig of the management cluster"
 	}
-	return explain(err)
+	return maas.Explain(err)
 }
 
 // audit is one MAAS and one management cluster.

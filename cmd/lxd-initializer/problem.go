@@ -95,7 +95,7 @@ func (p *problem) ofMAAS(err *maas.Error) {
 	switch err.Kind {
 	case maas.Unauthorized:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-		p.message = "MAAS rejects the API key: give a valid one, and check that the clocks agree"
+		p.message = explained(err)
 	case maas.Forbidden:
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
 		p.message = "VM hosts are registered only by " + rights.Registration.Users("") + ": give the API key of one"
@@ -107,6 +107,9 @@ func (p *problem) ofMAAS(err *maas.Error) {
 				p.message = fmt.Sprintf("MAAS has no such %s: make it, or choose another", what)
 			}
 		}
+	case maas.Untrusted:
+		p.reason, p.status = infrav1.CertificateInvalidReason, corev1.ConditionUnknown
+		p.message = explained(err)
 	case maas.Unavailable, maas.Busy:
 		p.reason, p.status = infrav1.MAASUnavailableReason, corev1.ConditionUnknown
 		p.message = "MAAS can't be asked: " + err.Message
@@ -115,4 +118,10 @@ func (p *problem) ofMAAS(err *maas.Error) {
 			p.message = "MAAS can't use LXD on this node: " + err.Message
 		}
 	}
+}
+
+// explained says what an error of MAAS means, and what helps.
+func explained(err *maas.Error) string {
+	found, remedy := maas.Explain(err)
+	return found + ": " + remedy
 }

@@ -128,15 +128,12 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		return "", err
 	}
 	user, err := api.WhoAmI(ctx)
-	if errors.Is(err, maas.Unauthorized) {
-		return "", fmt.Errorf("%s does not take the API key: %w", config.Endpoint, err)
-	}
 	if err != nil {
-		return "", fmt.Errorf("asking %s for the API key's user: %w", config.Endpoint, err)
+		return "", explained(config, err)
 	}
 	version, err := api.Version(ctx)
 	if err != nil {
-		return "", fmt.Errorf("asking %s for its version: %w", config.Endpoint, err)
+		return "", explained(config, err)
 	}
 	may, err := uses(ctx, api)
 	switch {
@@ -149,6 +146,12 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint, user.Username), nil
 	}
 	return fmt.Sprintf("MAAS %s at %s takes the API key of %s, %s", version, config.Endpoint, user.Username, may), nil
+}
+
+// explained says what an error of MAAS means, and what helps.
+func explained(config maas.Config, err error) error {
+	found, remedy := maas.Explain(err)
+	return fmt.Errorf("%s: %s: %s", config.Endpoint, found, remedy)
 }
 
 // uses says what the API key may be used for; "" if its user is an administrator or not, as up to MAAS 3.7.

@@ -119,7 +119,7 @@ func TestCheckTestsKubernetesAndMAAS(t *testing.T) {
 		"no Cluster API":     {without("Cluster"), url, adminKey, 1, []string{"FAILED Kubernetes", "Cluster is not served"}},
 		"key without a URL":  {needed, "", adminKey, 1, []string{"ok     Kubernetes", "FAILED MAAS", "config/maasEndpoint"}},
 		"URL without a key":  {needed, url, "", 1, []string{"FAILED MAAS", "credentials/apiKey"}},
-		"wrong key":          {needed, url, "wrong:token:hush", 1, []string{"FAILED MAAS", "does not take the API key"}},
+		"wrong key":          {needed, url, "wrong:token:hush", 1, []string{"FAILED MAAS", "MAAS refuses the API key: "}},
 		"no administrator":   {needed, url, userKey, 1, []string{"FAILED MAAS", "guest is no administrator"}},
 		"MAAS is away":       {needed, unreachable.URL + "/MAAS", adminKey, 1, []string{"FAILED MAAS", unreachable.URL}},
 		"key of no form":     {needed, url, "abc", 1, []string{"FAILED MAAS", "apiKey"}},

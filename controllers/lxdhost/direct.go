@@ -3,7 +3,9 @@
 package lxdhost
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -98,23 +101,18 @@ func (r *Reconciler) markRegistered(ctx context.Context, host *infrav1.LXDHost) 
 	if err == nil {
 		pools, err = region.Inventory.ResourcePools(ctx, placesMaxAge)
 	}
-	has := func(refs []maas.Ref, name string) bool {
-		return slices.ContainsFunc(refs, func(r maas.Ref) bool { return r.Name == name })
+	if err == nil {
+		err = cmp.Or(machine.Has(zones, machine.MissingZone, "spec.zone", host.Spec.Zone),
+			machine.Has(pools, machine.MissingPool, "spec.resourcePool", host.Spec.ResourcePool))
 	}
 	switch {
 	case err != nil:
 		p := report.Explain(err)
-		if p.Reason == infrav1.CredentialsInvalidReason {
+		if missing := (*machine.MissingError)(nil); p.Reason == infrav1.CredentialsInvalidReason || errors.As(err, &missing) {
 			report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
 			return
 		}
 		report.SetUnknown(host, infrav1.RegisteredCondition, p.Reason, p.Message)
-	case !has(zones, host.Spec.Zone):
-		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.ZonesNotFoundReason,
-			"MAAS has no zone %s: create it in MAAS, or change spec.zone", host.Spec.Zone)
-	case !has(pools, host.Spec.ResourcePool):
-		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.ResourcePoolNotFoundReason,
-			"MAAS has no resource pool %s: create it in MAAS, or change spec.resourcePool", host.Spec.ResourcePool)
 	default:
 		report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
 	}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -63,10 +62,14 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 		roomUnknown = &roomError{err}
 		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
 	}
+	missing := machine.Has(zones, machine.MissingZone, "spec.failureDomains", unknown...)
+	if missing != nil && len(chosen) == 0 && !ptr.Deref(status.Initialization.Provisioned, false) {
+		return missing // Without failure domains, machines would go anywhere.
+	}
 	status.FailureDomains = failureDomains(chosen, able)
-	if len(unknown) > 0 {
-		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason,
-			"MAAS has no zone %s: create it in MAAS, or change spec.failureDomains", strings.Join(unknown, ", "))
+	if missing != nil {
+		p := report.Explain(missing)
+		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
 		return roomUnknown
 	}
 	if roomUnknown != nil && !errors.Is(roomUnknown, inventory.ErrPending) && !errors.Is(roomUnknown, maas.Unavailable) {

@@ -128,7 +128,7 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 		misfit = noRoot
 	}
 	if misfit != "" {
-		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas.SystemID, misfit), nil
+		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas, misfit), nil
 	}
 	return proceed, nil
 }

@@ -65,7 +65,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	r.vmExists(l, spec.Resources)
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	if vm.Commissions { // The inventory triggers a reconcile when it is Ready.
-		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s was made on host %s", vm.SystemID, host.Name), nil
+		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s (%s) was made on host %s", spec.Hostname, vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
 }

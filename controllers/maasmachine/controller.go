@@ -190,7 +190,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 		return r.finishDeletion(ctx, m, "nothing was acquired in MAAS")
 	}
 	if m.record.In(returning) {
-		return r.finishDeletion(ctx, m, givenBack)
+		return r.finishDeletion(ctx, m, givenBack(m.maasMachine))
 	}
 	if m.maasCluster == nil {
 		p := clusters.OtherInfrastructure(m.cluster)
@@ -212,8 +212,17 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	return r.finishDeletion(ctx, m, how)
 }
 
-// givenBack is why the finalizer is removed.
-const givenBack = "the machine is released, or its VM deleted, in MAAS"
+// givenBack says what became of the machine when the finalizer is removed.
+func givenBack(m *infrav1.MaasMachine) string {
+	switch named := maas.Named(m.Status.Hostname, m.Spec.SystemID); {
+	case named == "":
+		return "nothing was taken in MAAS"
+	case m.Spec.IsLXD():
+		return fmt.Sprintf("VM %s on host %s is deleted", named, cmp.Or(m.Status.LXDHost, "(unknown)"))
+	default:
+		return fmt.Sprintf("machine %s is released in MAAS", named)
+	}
+}
 
 // returning is the phase in which nothing of the machine is left in MAAS, and its address is being returned to the
 // pool. MAAS is not asked any more: the machine may be another user's.

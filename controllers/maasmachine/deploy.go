@@ -134,8 +134,7 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	l.proven = true
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s (%s)",
-		spec.Image, l.maas.Hostname, l.maas.SystemID)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s", spec.Image, l.maas)
 	return proceed, nil
 }
 
@@ -213,9 +212,9 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
 		r.forgive(ctx, l)
 		m.Status.Initialization.Provisioned = ptr.To(true)
-		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas.SystemID, addresses[0].Address)
+		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, addresses[0].Address)
 		if why := withoutCrashDump(m.Spec, l.maas); why != "" {
-			r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas.SystemID, why)
+			r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
 		}
 	}
 	report.SetTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)

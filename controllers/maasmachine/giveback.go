@@ -4,6 +4,7 @@ package maasmachine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -87,7 +89,7 @@ func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how st
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())
 	if l.kept {
-		return "the machine is kept for the next Machine of the same owner", ctrl.Result{}, nil
+		return fmt.Sprintf("machine %s is kept for the next Machine of the same owner", maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID)), ctrl.Result{}, nil
 	}
-	return givenBack, ctrl.Result{}, nil
+	return givenBack(m.maasMachine), ctrl.Result{}, nil
 }

@@ -30,7 +30,7 @@ const (
 // hardwareOf describes a machine as MAAS's commissioning found it.
 func hardwareOf(m *maas.Machine) *infrav1.MachineHardware {
 	found := &infrav1.MachineHardware{
-		Cores: int32(min(m.CPUCount, math.MaxInt32)), Memory: int64(m.Memory),
+		Hostname: text.OneLine(m.Hostname, maxPartText), Cores: int32(min(m.CPUCount, math.MaxInt32)), Memory: int64(m.Memory),
 		Vendor: known(m.HardwareInfo.Vendor), Product: known(m.HardwareInfo.Product), Serial: known(m.HardwareInfo.Serial),
 	}
 	for _, disk := range m.Disks {

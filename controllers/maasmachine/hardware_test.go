@@ -43,7 +43,7 @@ func TestMarkHardware(t *testing.T) {
 // What MAAS does not know is left out, and what it makes up is bounded.
 func TestHardwareOf(t *testing.T) {
 	m := &maas.Machine{
-		CPUCount: 8, Memory: 16384, HardwareInfo: maas.HardwareInfo{Vendor: "Acme", Product: "R1\nroot: yes", Serial: "Unknown"},
+		Hostname: "metal-a1", CPUCount: 8, Memory: 16384, HardwareInfo: maas.HardwareInfo{Vendor: "Acme", Product: "R1\nroot: yes", Serial: "Unknown"},
 		Disks:      []*maas.Disk{{Name: "sda", Model: strings.Repeat("m", 1000), Serial: "S1", Size: 480_103_981_056}},
 		Interfaces: []*maas.Interface{{Name: "bond0", Type: "bond"}, {Name: "eno1", Type: "physical", MACAddress: "00:16:3e:00:00:01", LinkSpeed: 10000}},
 	}
@@ -53,7 +53,7 @@ func TestHardwareOf(t *testing.T) {
 	}
 	got.Disks[0].Model, got.Product = "", ""
 	want := &infrav1.MachineHardware{
-		Cores: 8, Memory: 16384, Vendor: "Acme", Disks: []infrav1.HardwareDisk{{Name: "sda", Serial: "S1", Size: 480}},
+		Hostname: "metal-a1", Cores: 8, Memory: 16384, Vendor: "Acme", Disks: []infrav1.HardwareDisk{{Name: "sda", Serial: "S1", Size: 480}},
 		NICs: []infrav1.HardwareNIC{{Name: "eno1", MACAddress: "00:16:3e:00:00:01", LinkSpeed: 10000}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -57,7 +57,7 @@ func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.MakeBridge(ctx, permit, l.maas, bridgeName(l))
 	})
-	return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s gets the bridge %s, then it is deployed", l.maas.SystemID, bridgeName(l)), err
+	return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s gets the bridge %s, then it is deployed", l.maas, bridgeName(l)), err
 }
 
 // bridgeName is the bridge for VMs on nodes of a host cluster.

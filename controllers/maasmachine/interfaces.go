@@ -47,7 +47,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if l.maas = now; !deployable(now) {
-		return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s is %s now, and its interfaces are left as they are", now.SystemID, now.StatusName), nil
+		return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s is %s now, and its interfaces are left as they are", now, now.StatusName), nil
 	}
 	if before == nil {
 		before = arrangementOf(l, wanted)
@@ -103,7 +103,7 @@ func (r *Reconciler) notRestored(l *life, err error) error {
 		return err
 	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "InterfaceNotRestored", "Delete",
-		"machine %s (%s): %s: restore its networking configuration in MAAS", l.maas.Hostname, l.maas.SystemID, refused.Error())
+		"machine %s: %s: restore its networking configuration in MAAS", l.maas, refused.Error())
 	return nil
 }
 

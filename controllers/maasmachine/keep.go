@@ -74,10 +74,10 @@ func isToBeKept(l *life) bool {
 func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 	if l.record.Enter(switchingOff, r.Clock.Now()) >= switchOffLimit {
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotKept", "Delete",
-			"machine %s (%s) can't be switched off, and is given back instead of being kept", l.maas.Hostname, l.maas.SystemID)
+			"machine %s can't be switched off, and is given back instead of being kept", l.maas)
 		return proceed, nil
 	}
-	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas.SystemID), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.SwitchOff(ctx, permit, l.maas)
 	})
 }
@@ -171,7 +171,7 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 			return proceed, err
 		}
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
-		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s (%s) was kept for this one: %s", m.Hostname, m.SystemID, m.StatusName), nil
+		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s was kept for this one: %s", m, m.StatusName), nil
 	case m.Status == maas.StatusDeployed:
 		return r.releaseKept(ctx, l, h, m)
 	}
@@ -204,7 +204,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
-		return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m.SystemID), nil
+		return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
 	}
 	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
 		return proceed, err
@@ -287,8 +287,8 @@ func (r *Reconciler) tellDataDisks(l *life) {
 		names = append(names, d.Name)
 	}
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "DataDisksNotKept", "Acquire",
-		"machine %s (%s): each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is kept; delete the block devices of those to be left alone in MAAS while it is Ready",
-		l.maas.Hostname, l.maas.SystemID, text.List(names, maxSkipped))
+		"machine %s: each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is kept; delete the block devices of those to be left alone in MAAS while it is Ready",
+		l.maas, text.List(names, maxSkipped))
 }
 
 // lose reports that another user has the machine. Another one is allocated.

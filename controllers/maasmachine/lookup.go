@@ -202,7 +202,7 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 		l.left = l.Machines.LeftOn(m, l.mark())
 	}
 	l.Inventory.Track(m)
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s (%s) in zone %s", m.Hostname, m.SystemID, m.Zone.Name)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
 	r.tellDataDisks(l)
 	return r.store(ctx, l, m.SystemID)
 }
@@ -251,7 +251,7 @@ func (r *Reconciler) giveAllBack(ctx context.Context, l *life, only *maas.Machin
 // notOursAnyMore emits an event that the machine is another user's now, and does not change it.
 func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
-		"machine %s (%s) is no longer ours; it is not changed", m.Hostname, m.SystemID)
+		"machine %s is no longer ours; it is not changed", m)
 	l.foreign = m
 	return proceed, nil
 }

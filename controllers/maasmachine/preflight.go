@@ -103,13 +103,13 @@ func (l *life) hostPools(ctx context.Context) ([]maas.Ref, error) {
 	}), err
 }
 
-// names checks that MAAS has the zone, the pool and the tags of bare metal. For VMs, the choice of a host names what it
-// lacks.
+// names checks that MAAS has the zone, the pool and the tags of a machine. The tags of VM hosts are their own.
 func names(ctx context.Context, l *life) error {
+	wanted := l.Constraints()
 	if l.IsLXD() {
-		return nil
+		wanted.Tags = nil
 	}
-	return l.Machines.CheckNames(ctx, l.Constraints())
+	return l.Machines.CheckNames(ctx, wanted)
 }
 
 // connections checks the static address, and the subnets of the interfaces of bare metal. For VMs, the choice of a host

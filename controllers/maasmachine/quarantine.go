@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
@@ -90,26 +91,44 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Failed to list the machines in quarantine", "error", text.Lines(err))
 	}
-	after, message := report.CapacityRetry, maas.Message(refusal)
+	after, message := report.CapacityRetry, whyNone(ctx, l, refusal, constraints)
 	names, first := skipped(quarantined, l.Machines.CoolingDown(constraints), constraints)
 	for _, m := range rootless(l) {
 		if machine.Fits(m, constraints) {
-			names = append(names, fmt.Sprintf("%s (%s) %s", m.Hostname, m.SystemID, noRoot))
+			names = append(names, fmt.Sprintf("%s %s", m, noRoot))
 		}
 	}
 	if len(names) > 0 {
 		if !first.IsZero() {
 			after = min(after, max(first.Sub(r.Clock.Now()), time.Second))
 		}
-		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s. MAAS says: %s", len(names), text.List(names, maxSkipped), message)
+		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s; %s", len(names), text.List(names, maxSkipped), message)
 	}
 	if lost := l.record.Lost; lost != "" {
-		return report.Wait(after, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one. MAAS says: %s", lost, message)
+		return report.Wait(after, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one; %s", lost, message)
 	}
 	return report.Wait(after, infrav1.NoMachineAvailableReason, "%s", message)
 }
 
+// whyNone says why MAAS has no machine for the constraints, in our words: MAAS repeats what it was asked for. Where our list of
+// its machines is older than its refusal, MAAS's words remain.
+func whyNone(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams) string {
+	for _, age := range []time.Duration{clusters.BareMetalMaxAge, metalRetry} {
+		machines, err := clusters.BareMetalWithin(ctx, l.Cluster, age)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Info("Failed to list all machines", "error", text.Lines(err))
+			break
+		}
+		if why := l.Machines.WhyNone(machines, constraints); why != "" {
+			return why
+		}
+	}
+	return "MAAS says: " + maas.Message(refusal)
+}
+
 const (
+	// metalRetry is how old a list of all machines may be that has a machine which MAAS has given away.
+	metalRetry = time.Minute
 	// maxSkipped is how many of the skipped machines a condition names.
 	maxSkipped = 5
 	// maxWhy bounds why a machine is in quarantine, which people may have written, in bytes.
@@ -128,7 +147,7 @@ func skipped(quarantined []inmaas.Machine, cooling []machine.CoolingDown, constr
 		if q.Status != maas.StatusReady || !machine.Fits(q.Machine, constraints) {
 			continue
 		}
-		name := fmt.Sprintf("%s (%s) is quarantined %s", q.Hostname, q.SystemID, q.Ends())
+		name := fmt.Sprintf("%s is quarantined %s", q, q.Ends())
 		if q.Failures > 0 {
 			name += fmt.Sprintf(", failures: %d", q.Failures)
 		}

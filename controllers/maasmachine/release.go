@@ -85,7 +85,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case err != nil:
 		return proceed, err
 	case l.maas.Status != before:
-		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas.SystemID, l.maas.StatusName), nil
+		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas, l.maas.StatusName), nil
 	case !ours:
 		return r.notOursAnyMore(l, l.maas)
 	case l.maas.Locked:
@@ -136,7 +136,7 @@ func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) 
 	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.Waits() {
 		return out, err
 	}
-	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas.SystemID), nil
+	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas), nil
 }
 
 // undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call would hit the
@@ -198,11 +198,11 @@ var held = map[maas.Status]struct{ reason, message string }{
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 	if state, is := held[l.maas.Status]; is {
-		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.maas.SystemID, state.message), nil
+		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.maas, state.message), nil
 	}
 	switch l.maas.Status {
 	case maas.StatusTesting:
-		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas.SystemID), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
+		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
 			return l.Machines.Abort(ctx, permit, l.maas)
 		})
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
@@ -213,9 +213,9 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 			return proceed, err
 		}
 		recordRelease(l, r.Clock.Now())
-		return report.Wait(report.SafetyRetry, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas.SystemID), nil
+		return report.Wait(report.SafetyRetry, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas), nil
 	}
-	return report.Wait(report.SafetyRetry, infrav1.ReleasingReason, "machine %s is being released", l.maas.SystemID), r.startRelease(ctx, l)
+	return report.Wait(report.SafetyRetry, infrav1.ReleasingReason, "machine %s is being released", l.maas), r.startRelease(ctx, l)
 }
 
 // startRelease asks MAAS for the release.
@@ -254,7 +254,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	recordRelease(l, r.Clock.Now())
 	if unerased {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
-			"MAAS failed to erase the disks of machine %s (%s); it is released without erasing, as spec.release.erase asks", l.maas.Hostname, l.maas.SystemID)
+			"MAAS failed to erase the disks of machine %s; it is released without erasing, as spec.release.erase asks", l.maas)
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
 	}
 	l.enterRelease(releasing, now)
 	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
-	what := fmt.Sprintf("machine %s: %s", l.maas.SystemID, l.maas.StatusName)
+	what := fmt.Sprintf("machine %s: %s", l.maas, l.maas.StatusName)
 	if left := limit.Sub(now); left > 0 {
 		return report.Wait(min(left, report.SafetyRetry), infrav1.ReleasingReason, "%s", what)
 	}
@@ -320,7 +320,7 @@ func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
 	}
 	l.enterRelease(diskErasing, now)
 	try := l.record.Release
-	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas.SystemID, try.Erase, timestamp(try.StartTime.Time))
+	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas, try.Erase, timestamp(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
 	if now.Before(limit) {
 		return report.Wait(report.SafetyRetry, infrav1.ErasingDisksReason, "%s", what)
@@ -408,5 +408,5 @@ func ptrTime(t time.Time) *metav1.Time {
 // waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is
 // unlocked.
 func waitForUnlock(l *life) outcome {
-	return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas.SystemID)
+	return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
 }

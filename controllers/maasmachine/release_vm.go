@@ -55,7 +55,7 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	if err := r.deleteVM(ctx, l, l.maas); err != nil {
 		return proceed, err
 	}
-	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas.SystemID), nil // The inventory triggers a reconcile when it is gone.
+	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil // The inventory triggers a reconcile when it is gone.
 }
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.

@@ -13,12 +13,21 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // wasProvisioned reports whether Cluster API was told that the machine runs. The provider ID survives the loss of the
 // status.
 func wasProvisioned(m *infrav1.MaasMachine) bool {
 	return m.Spec.ProviderID != "" || ptr.Deref(m.Status.Initialization.Provisioned, false)
+}
+
+// named names the machine, also if MAAS no longer has it.
+func (l *life) named() string {
+	if l.maas != nil {
+		return l.maas.String()
+	}
+	return maas.Named(l.MaasMachine.Status.Hostname, l.MaasMachine.Spec.SystemID)
 }
 
 // reportState waits because the machine does not run, and reports the failure if it won't.
@@ -33,7 +42,7 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	} else if v.Phase != "" {
 		v = v.Overdue(limit)
 	}
-	message := fmt.Sprintf("machine %s %s", m.Spec.SystemID, v.Message)
+	message := fmt.Sprintf("machine %s %s", l.named(), v.Message)
 	known := conditions.GetReason(m, infrav1.MachineDeployedCondition)
 	if v.Then == states.Replace {
 		known = m.Status.FailureReason // An outage of MAAS changes the condition for a while.

@@ -125,7 +125,7 @@ func (r *Reconciler) shape(
 		case misfit == "":
 			return picked.SystemID, proceed, nil
 		}
-		why = append(why, fmt.Sprintf("%s (%s) %s", picked.Hostname, picked.SystemID, misfit))
+		why = append(why, fmt.Sprintf("%s %s", picked, misfit))
 	}
 	return "", r.noneForStorage(ctx, l, nil, constraints, why), nil
 }
@@ -285,12 +285,12 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 
 // othersStorage waits until a machine is given back.
 func othersStorage(m *maas.Machine) outcome {
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s has a storage layout that another one has set; it is given back", m.SystemID)
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s has a storage layout that another one has set; it is given back", m)
 }
 
 // taken waits for the machine of choice.
 func taken(l *life, why string) outcome {
-	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "machine %s, which spec.systemID names, is not free: %s", l.maas.SystemID, why)
+	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "machine %s, which spec.systemID names, is not free: %s", l.maas, why)
 }
 
 // noRoot is what a machine is that MAAS can install nothing on.
@@ -317,5 +317,5 @@ func rootless(l *life) []*maas.Machine {
 // setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.Machines.MeetRootless(m)
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s (%s) %s; it is given back", m.Hostname, m.SystemID, noRoot), r.giveAllBack(ctx, l, m)
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s %s; it is given back", m, noRoot), r.giveAllBack(ctx, l, m)
 }

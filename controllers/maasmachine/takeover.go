@@ -35,7 +35,7 @@ func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome,
 	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
 		return awaitSuccessor(unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
-		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas.SystemID), nil
+		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas), nil
 	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
 		return proceed, nil // Whether the VM is gone is verified when MAAS has deleted its machine.
 	}

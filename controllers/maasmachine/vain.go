@@ -44,8 +44,8 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome,
 		l.record.Enter(undoing, r.Clock.Now()) // Its disks are as they were.
 	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
-		"machine %s (%s) is given back, as nothing was done in %s: %s",
-		l.maas.Hostname, l.maas.SystemID, holdAtMost, report.Explain(cause).Message)
+		"machine %s is given back, as nothing was done in %s: %s",
+		l.maas, holdAtMost, report.Explain(cause).Message)
 	out, err := r.handBack(ctx, l)
 	if err != nil {
 		return proceed, errors.Join(cause, err)
@@ -116,8 +116,8 @@ func (r *Reconciler) pause(_ context.Context, l *life) error {
 	}
 	return report.NotReady(report.Problem{
 		Reason: infrav1.GivenBackForNowReason, RetryAfter: min(left, report.SafetyRetry),
-		Message: fmt.Sprintf("machine %s (%s) could not be deployed, as its event %s says, and is in the pool for others; "+
+		Message: fmt.Sprintf("machine %s could not be deployed, as its event %s says, and is in the pool for others; "+
 			"it is claimed again at %s",
-			l.maas.Hostname, l.maas.SystemID, infrav1.GivenBackForNowReason, timestamp(r.Clock.Now().Add(left))),
+			l.maas, infrav1.GivenBackForNowReason, timestamp(r.Clock.Now().Add(left))),
 	})
 }

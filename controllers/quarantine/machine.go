@@ -89,7 +89,7 @@ func Report(ctx context.Context, recorder events.EventRecorder, s *scope.Machine
 	switch {
 	case err == nil && isNew:
 		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
-			"machine %s (%s) failed, and is not allocated for a while: it has the tag %s in MAAS", m.Hostname, m.SystemID, quarantine.Tag)
+			"machine %s failed, and is not allocated for a while: it has the tag %s in MAAS", m, quarantine.Tag)
 	case errors.Is(err, maas.Forbidden):
 		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
 			"machine %s (%s) failed, and only this manager leaves it alone for a while: only %s may tag it, "+

@@ -68,7 +68,7 @@ func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (ctrl.Result
 	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, sm.Cluster); err != nil {
 		return ctrl.Result{}, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
-	return r.follow(ctx, s, begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", s.maasMachine.Spec.SystemID))
+	return r.follow(ctx, s, begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", s.named()))
 }
 
 // switchPower switches the machine off or on, and goes on when it is.
@@ -138,7 +138,7 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) er
 	}
 	ctrl.LoggerFrom(ctx).Info("MAAS can't switch the machine", "operation", op, "error", maas.Message(err))
 	report.SetFalse(s.remediation, infrav1.PowerCycledCondition, conditions.GetReason(s.remediation, infrav1.PowerCycledCondition),
-		"MAAS could not switch machine %s: %s", s.maasMachine.Spec.SystemID, maas.Message(err))
+		"MAAS could not switch machine %s: %s", s.named(), maas.Message(err))
 	return nil
 }
 

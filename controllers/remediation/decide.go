@@ -72,7 +72,7 @@ func start(f facts) verdict {
 	if f.published {
 		return begins(infrav1.RemediationLeaveEndpoint, infrav1.LeavingEndpointReason, "the control plane leaves the API endpoint before it is switched off")
 	}
-	return begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", f.machine.SystemID)
+	return begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", f.machine)
 }
 
 // withoutMAAS is what start decides whatever MAAS says of the machine; nil if that matters.
@@ -106,11 +106,11 @@ func unfit(f facts) *verdict {
 	state := states.Assess(f.machine, true, f.vm)
 	switch {
 	case state.Then == states.Replace:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "machine %s %s", f.machine.SystemID, state.Message)
+		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "machine %s %s", f.machine, state.Message)
 	case f.machine.Status != maas.StatusDeployed:
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s %s", f.machine.SystemID, state.Message)
+		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s %s", f.machine, state.Message)
 	case f.machine.Locked:
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine.SystemID)
+		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine)
 	case f.machine.PowerState == maas.PowerUnknown:
 		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "MAAS does not control the power of machine %s", f.machine.SystemID)
 	default:

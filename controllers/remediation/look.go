@@ -36,6 +36,11 @@ type subject struct {
 	inMAAS *scope.Machine
 }
 
+// named names the machine in MAAS.
+func (s *subject) named() string {
+	return maas.Named(s.maasMachine.Status.Hostname, s.maasMachine.Spec.SystemID)
+}
+
 func (s *subject) progress() infrav1.RemediationProgress {
 	return ptr.Deref(s.record.Remediation, infrav1.RemediationProgress{})
 }

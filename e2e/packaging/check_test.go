@@ -78,18 +78,20 @@ func TestHelmTestProvesCredentialsAndCRDs(t *testing.T) {
 	}
 
 	for name, tt := range map[string]struct {
-		key  string
-		good bool
-		want string
+		key, path string
+		good      bool
+		want      string
 	}{
-		"good key":  {key, true, "ok     MAAS"},
-		"wrong key": {"other:token:hush", false, "FAILED MAAS"},
+		"good key":  {key, "/MAAS", true, "ok     MAAS"},
+		"wrong key": {"other:token:hush", "/MAAS", false, "FAILED MAAS: " + server.URL + "/MAAS: MAAS refuses the API key: "},
+		// In the words of a condition and of capmaasctl: maas.Explain.
+		"no path": {key, "", false, "a server responds, but it has no users/: the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := checkPod(t, values{"maas": values{"endpoint": server.URL + "/MAAS", "apiKey": tt.key}})
+			pod := checkPod(t, values{"maas": values{"endpoint": server.URL + tt.path, "apiKey": tt.key}})
 			container := pod.Spec.Containers[0]
 			files := t.TempDir()
-			for mount, content := range map[string]string{"credentials/apiKey": tt.key, "config/maasEndpoint": server.URL + "/MAAS"} {
+			for mount, content := range map[string]string{"credentials/apiKey": tt.key, "config/maasEndpoint": server.URL + tt.path} {
 				mounted := false
 				for _, m := range container.VolumeMounts {
 					mounted = mounted || m.MountPath == "/etc/capmaas/"+filepath.Dir(mount)

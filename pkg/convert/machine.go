@@ -17,6 +17,8 @@ const (
 	// leastDiskGB and leastMemoryMB are the minimum of an LXD VM here.
 	leastDiskGB   = 8
 	leastMemoryMB = 2048
+	// leastMetalMB is what bare metal has to have at least, wherever it is given.
+	leastMetalMB = 1024
 )
 
 var (
@@ -130,6 +132,8 @@ func (o *object) convertSizes(spec mapping, isVM bool) {
 	switch {
 	case ok && isVM && memory < leastMemoryMB:
 		spec.problem("minMemory", "a VM needs at least %d (MB) here: current Ubuntu does not boot with less", leastMemoryMB)
+	case ok && memory > 0 && memory < leastMetalMB:
+		spec.problem("minMemory", "it has to be at least %d here: it is in MB", leastMetalMB)
 	case !spec.has("minMemory") && isVM:
 		spec.note("minMemory", "it is not given: the VM gets %d MB", infrav1.DefaultVMMemoryMB)
 	}

@@ -22,7 +22,7 @@ func TestMachines(t *testing.T) {
 		spec, want string
 		findings   []string
 	}{
-		"the least": {spec: "{image: custom/i, minCPU: 1, minMemory: 1}", want: "{image: custom/i, minCPU: 1, minMemory: 1}"},
+		"the least": {spec: "{image: custom/i, minCPU: 1, minMemory: 1024}", want: "{image: custom/i, minCPU: 1, minMemory: 1024}"},
 		"what is empty means nothing": {
 			spec: `{image: custom/i, minCPU: 0, minMemory: 0, minDiskSize: 0, resourcePool: "", failureDomain: "", tags: [], systemID: null, lxd: null}`,
 			want: "{image: custom/i}",
@@ -161,6 +161,7 @@ func TestNothingIsGuessedOfMachines(t *testing.T) {
 		"lxd that is no mapping":             {"{image: a/b, lxd: true}", "lxd"},
 		"lxd that may be on":                 {"{image: a/b, lxd: {enabled: 'true'}}", "lxd.enabled"},
 		"a machine that is there":            {"{image: a/b, systemID: abc, providerID: 'maas:///z/abc'}", "providerID"},
+		"memory in GB":                       {"{image: a/b, minMemory: 8}", "minMemory"},
 		"too little memory for a VM":         {"{image: a/b, minCPU: 1, minMemory: 1024, minDiskSize: 8, lxd: {enabled: true}}", "minMemory"},
 		"too small a disk for a VM":          {"{image: a/b, minCPU: 1, minMemory: 2048, minDiskSize: 7, lxd: {enabled: true}}", "minDiskSize"},
 		"a storage pool that LXD can't have": {"{image: a/b, lxd: {enabled: true, vmConfig: {storagePool: a/b}}}", "lxd.vmConfig.storagePool"},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,6 +18,8 @@ type circuit struct {
 	*guard.Circuit
 	apiURL string
 	gauge  prometheus.Gauge
+	// untrusted is the last error, if that is one.
+	untrusted atomic.Pointer[Error]
 }
 
 func newCircuit(apiURL string) *circuit {
@@ -33,8 +36,19 @@ func (c *circuit) enter(call call) (probe bool, refused *Error) {
 		return probe, nil
 	}
 	refused = call.fail(0, refusal.Message, nil)
+	if last := c.untrusted.Load(); last != nil {
+		refused.Kind, refused.Message, refused.cause = last.Kind, last.Message, last.cause
+	}
 	refused.NotSent, refused.RetryAfter = true, refusal.After
 	return false, refused
+}
+
+// note keeps the error of a server that can't prove to be MAAS for the calls that are refused.
+func (c *circuit) note(err *Error) {
+	if err != nil && err.Kind != Untrusted {
+		err = nil
+	}
+	c.untrusted.Store(err)
 }
 
 // end removes the circuit from the metrics.

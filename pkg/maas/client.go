@@ -166,12 +166,13 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	}
 	sent = time.Now()
 	err = c.attempt(caller, call, out)
+	c.circuit.note(err)
 	if ended = call.outcome(caller, err); err == nil {
 		return nil
 	}
 	err = err.presentable(append(call.secrets(), c.secret)).steady()
 	why = err.Message
-	if probe && ended == guard.Silent {
+	if probe && ended == guard.Silent && err.Kind != Untrusted {
 		err.Message = c.circuit.Message()
 	}
 	return err
@@ -270,6 +271,10 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	server, ok := gomaasapi.GetServerError(err)
 	if !ok {
 		broke := c.fail(exchange.status, transportMessage(err), err)
+		if isUntrusted(err) {
+			broke.Kind = Untrusted
+			broke.Message, _ = Explain(err)
+		}
 		broke.NotSent = !exchange.sending.IsConnected() && !exchange.sending.IsLate() && exchange.status == 0
 		return broke
 	}

@@ -44,6 +44,9 @@ const (
 	// others. It was rolled back, so nothing in MAAS's database changed. Effects outside of the database are possible:
 	// compose may have made the VM on the host. It is Unavailable, too.
 	Busy Kind = "Busy"
+	// Untrusted: a server responds, and its certificate can't be verified, or it has none. Nothing was sent. It is
+	// Unavailable, too.
+	Untrusted Kind = "Untrusted"
 	// Unavailable (no response, a broken response, 429 or 5xx): it may pass. A call that changes something may have
 	// taken effect all the same, unless NotSent: check before trying again.
 	Unavailable Kind = "Unavailable"
@@ -87,7 +90,7 @@ func (e *Error) Unwrap() error { return e.cause }
 // Is makes errors.Is(err, Kind) work.
 func (e *Error) Is(target error) bool {
 	kind, ok := target.(Kind)
-	return ok && (kind == e.Kind || e.Kind == Busy && kind == Unavailable)
+	return ok && (kind == e.Kind || kind == Unavailable && (e.Kind == Busy || e.Kind == Untrusted))
 }
 
 // InvalidField reports whether MAAS refused this parameter of the call.

@@ -155,6 +155,17 @@ func (m *Machine) HostName() string {
 	return m.Pod.Name
 }
 
+// String names the machine as people know it, and as MAAS's API does.
+func (m *Machine) String() string { return Named(m.Hostname, m.SystemID) }
+
+// Named returns a machine's name with its system id, for messages. One of them may be unknown.
+func Named(hostname, systemID string) string {
+	if hostname == "" || systemID == "" {
+		return hostname + systemID
+	}
+	return hostname + " (" + systemID + ")"
+}
+
 // Unacquired reports whether certainly no user has acquired the machine, so that MAAS has no agent name for it. MAAS
 // still shows an owner while it commissions or tests: the user who started that.
 func (m *Machine) Unacquired() bool {

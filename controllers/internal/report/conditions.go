@@ -4,8 +4,10 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -169,10 +171,6 @@ func Explain(err error) Problem {
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &unprepared):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
-	case errors.Is(err, maas.Gone):
-		return Problem{
-			infrav1.VMHostsNotSupportedReason, "this MAAS has no VM hosts (MAAS 4.0 and newer): add LXDHosts, or use bare metal", MendRetry,
-		}
 	case errors.As(err, &unsettled):
 		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}
 	case errors.As(err, &undecided):
@@ -193,11 +191,18 @@ func Explain(err error) Problem {
 
 // explainMAAS sorts the errors of the MAAS client.
 func explainMAAS(err error) Problem {
-	switch {
+	found, remedy := maas.Explain(err)
+	switch explained := strings.TrimSuffix(found+": "+remedy, ": "); {
 	case errors.Is(err, maas.Unauthorized):
-		return Problem{infrav1.CredentialsInvalidReason, "MAAS rejects the API key: " + maas.Message(err), MendRetry}
+		return Problem{infrav1.CredentialsInvalidReason, explained, MendRetry}
+	case errors.Is(err, maas.Untrusted):
+		return Problem{infrav1.CertificateInvalidReason, explained, cmp.Or(maas.RetryAfter(err), MendRetry)}
+	case maas.IsElsewhere(err):
+		return Problem{infrav1.EndpointInvalidReason, explained, MendRetry}
+	case errors.Is(err, maas.Gone):
+		return Problem{infrav1.VMHostsNotSupportedReason, explained, MendRetry}
 	case errors.Is(err, maas.Forbidden):
-		return Problem{infrav1.MAASRefusedReason, "MAAS forbids the request (the machine is locked, or the API key's user is not an administrator, or lacks an entitlement): " + maas.Message(err), MendRetry}
+		return Problem{infrav1.MAASRefusedReason, explained, MendRetry}
 	case errors.Is(err, maas.Exhausted):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": free addresses there, or give the machine another subnet", MendRetry}
 	case errors.Is(err, maas.Unroutable):
@@ -205,7 +210,7 @@ func explainMAAS(err error) Problem {
 	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), CapacityRetry}
 	case errors.Is(err, maas.Unavailable):
-		return Problem{infrav1.MAASUnavailableReason, maas.Message(err), maas.RetryAfter(err)}
+		return Problem{infrav1.MAASUnavailableReason, explained, maas.RetryAfter(err)}
 	}
 	return Problem{infrav1.NotReadyReason, Brief(err.Error()), 0}
 }

@@ -338,6 +338,15 @@ func load(host *Host, spec *VMSpec) float64 {
 // maxHostsNamed is how many hosts a message names for one reason.
 const maxHostsNamed = 3
 
+// fields are those of the spec that refuse a host, by the reason.
+var fields = map[string]string{
+	"not in zone ": ", which is the failure domain", "not in resource pool ": ", as in spec.resourcePool", "without tag ": ", as in spec.tags", "with tag ": ", as in spec.notTags",
+	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
+	"without an address in subnet ": ", as in spec.lxdConfig.network",
+}
+
+const remedy = "add, free or mend hosts, or change the template"
+
 // refusal sums up why no host fits, the most frequent reason first.
 func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	if len(hosts) == 0 {
@@ -366,7 +375,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 		if why.why == coolingDown {
 			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
 		}
-		parts = append(parts, fmt.Sprintf("%d %s (%s)", len(refused[why]), why, names))
+		parts = append(parts, fmt.Sprintf("%d %s (%s)%s", len(refused[why]), why, names, fields[why.why]))
 	}
-	return &LXDError{Type: kind, Message: fmt.Sprintf("%d host(s): %s", len(hosts), strings.Join(parts, ", "))}
+	return &LXDError{Type: kind, Message: fmt.Sprintf("%d host(s): %s: %s", len(hosts), strings.Join(parts, ", "), remedy)}
 }

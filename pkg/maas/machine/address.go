@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -248,7 +249,8 @@ func (s *Service) subnetFor(ctx context.Context, iface *maas.Interface, nic NIC)
 func subnetNamed(subnets []maas.Subnet, nic NIC) (maas.Subnet, error) {
 	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == nic.Subnet })
 	if at < 0 {
-		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "shall be on the subnet " + nic.Subnet + ", which MAAS does not have"}
+		missing := &MissingError{Kind: missingSubnet, Name: nic.Subnet, Others: cidrs(subnets)}
+		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "can't be connected: " + missing.Found() + ": " + missing.Remedy()}
 	}
 	return subnets[at], nil
 }
@@ -282,7 +284,16 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 		return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: fmt.Sprintf(
 			"is not in the subnet %s of the device that carries it: use an address of it, or another subnet", cidr)}
 	}
-	return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: "lies in no subnet of MAAS: add the subnet, or use another address"}
+	return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: fmt.Sprintf(
+		"lies in no subnet of MAAS (it has %s): add the subnet, or use another address", cmp.Or(text.List(cidrs(subnets), maxNames), "none"))}
+}
+
+// cidrs are the addresses of subnets.
+func cidrs(subnets []maas.Subnet) (all []string) {
+	for _, subnet := range subnets {
+		all = append(all, subnet.CIDR)
+	}
+	return all
 }
 
 // link makes one link, and removes those that it replaces.

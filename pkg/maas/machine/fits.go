@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,27 +26,46 @@ func Fits(m *maas.Machine, p maas.AllocateParams) bool {
 
 // Misfit returns the first constraint of op=allocate that a machine does not meet, or "".
 func Misfit(m *maas.Machine, p maas.AllocateParams) string {
+	if lack := lacks(m, p); lack != nil {
+		return lack.why
+	}
+	return ""
+}
+
+// lack is a constraint that a machine does not meet.
+type lack struct {
+	// why continues "machine NAME", and all "3 machines" that lack the same.
+	why, all string
+	// has is the machine's size, if that is too small.
+	has int
+}
+
+// lacks returns the first constraint that a machine does not meet, or nil.
+func lacks(m *maas.Machine, p maas.AllocateParams) *lack {
+	size := func(what, field, unit string, has, wanted int) *lack {
+		if has >= wanted {
+			return nil
+		}
+		return &lack{fmt.Sprintf("has %d %s of %s, and not %d", has, unit, what, wanted), fmt.Sprintf("with less than %d %s of %s (%s)", wanted, unit, what, field), has}
+	}
 	refused := slices.IndexFunc(p.NotTags, func(tag string) bool { return slices.Contains(m.Tags, tag) })
 	missing := slices.IndexFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
 	switch {
 	case p.Zone != "" && m.Zone.Name != p.Zone:
-		return fmt.Sprintf("is in zone %s, and not in %s", m.Zone.Name, p.Zone)
+		return &lack{why: fmt.Sprintf("is in zone %s, and not in %s", m.Zone.Name, p.Zone), all: "not in zone " + p.Zone}
 	case p.Pool != "" && m.Pool.Name != p.Pool:
-		return fmt.Sprintf("is in resource pool %s, and not in %s", m.Pool.Name, p.Pool)
-	case m.CPUCount < p.MinCPU:
-		return fmt.Sprintf("has %d cores, and not %d", m.CPUCount, p.MinCPU)
-	case m.Memory < p.MinMemory:
-		return fmt.Sprintf("has %d MiB of memory, and not %d", m.Memory, p.MinMemory)
-	case DiskGB(m) < p.MinDiskSize:
-		return fmt.Sprintf("has a disk of %d GB, and not of %d", DiskGB(m), p.MinDiskSize)
+		return &lack{why: fmt.Sprintf("is in resource pool %s, and not in %s", m.Pool.Name, p.Pool), all: "not in resource pool " + p.Pool + " (spec.resourcePool)"}
 	case missing >= 0:
-		return "lacks the tag " + p.Tags[missing]
+		return &lack{why: "lacks the tag " + p.Tags[missing], all: "without the tag " + p.Tags[missing] + " (spec.tags)"}
 	case refused >= 0:
-		return "has the tag " + p.NotTags[refused]
+		return &lack{why: "has the tag " + p.NotTags[refused], all: "with the tag " + p.NotTags[refused] + " (spec.notTags)"}
 	case p.Architecture != "" && m.Architecture != p.Architecture && !strings.HasPrefix(m.Architecture, p.Architecture+"/"):
-		return fmt.Sprintf("is %s, and not %s", m.Architecture, p.Architecture)
+		return &lack{why: fmt.Sprintf("is %s, and not %s", m.Architecture, p.Architecture), all: "not " + p.Architecture + " (spec.architecture, or the only one with the image)"}
 	}
-	return ""
+	return cmp.Or(
+		size("CPU", "spec.minCPU", "cores", m.CPUCount, p.MinCPU), size("memory", "spec.minMemory", "MiB", m.Memory, p.MinMemory),
+		size("disk", "spec.minDiskSize", "GB", DiskGB(m), p.MinDiskSize),
+	)
 }
 
 // DiskGB returns the size of the boot disk in GB, or of all disks if MAAS does not name the boot disk.

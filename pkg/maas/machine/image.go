@@ -24,21 +24,21 @@ const (
 type ImageError struct {
 	// Image and Architecture that are wanted. Architecture is empty if any will do.
 	Image, Architecture string
-	// Others are the architectures that MAAS has the image for.
-	Others []string
+	// Others are the architectures that MAAS has the image for, and There what it has instead, if it has none of the name.
+	Others, There []string
 	// Incomplete: MAAS has the image, and not all of its files. It would deploy it in vain.
 	Incomplete bool
 }
 
 func (e *ImageError) Error() string {
 	if e.Incomplete {
-		return fmt.Sprintf("MAAS has image %s, but not all of its files: wait until its import or upload is complete, "+
+		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is complete, "+
 			"or upload it again", e.Image)
 	}
 	if len(e.Others) > 0 {
-		return fmt.Sprintf("MAAS has image %s for %s, not for %s: import or upload it", e.Image, strings.Join(e.Others, " and "), e.Architecture)
+		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change spec.architecture", e.Image, strings.Join(e.Others, " and "), e.Architecture)
 	}
-	return fmt.Sprintf("MAAS has no image %s: import or upload it, or correct the name", e.Image)
+	return (&MissingError{Kind: missingImage, Field: "spec.image", Name: e.Image, Others: e.There}).Error()
 }
 
 // CheckImage returns an ImageError if MAAS lists no image of that name (for distro_series) for the architecture (amd64,
@@ -108,6 +108,7 @@ func Lacks(images []maas.Image, name, wanted string) *ImageError {
 	missing := &ImageError{Image: name, Architecture: wanted}
 	for _, image := range images {
 		if !image.Answers(name) {
+			missing.There = append(missing.There, image.DeployName())
 			continue
 		}
 		if wanted == "" || image.Processor() == wanted {
@@ -116,6 +117,7 @@ func Lacks(images []maas.Image, name, wanted string) *ImageError {
 		missing.Others = append(missing.Others, image.Processor())
 	}
 	slices.Sort(missing.Others)
-	missing.Others = slices.Compact(missing.Others)
+	slices.Sort(missing.There)
+	missing.Others, missing.There = slices.Compact(missing.Others), slices.Compact(missing.There)
 	return missing
 }

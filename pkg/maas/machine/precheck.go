@@ -3,10 +3,12 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
@@ -32,6 +34,9 @@ const (
 	MissingZone Missing = "zone"
 	MissingPool Missing = "resource pool"
 	MissingTag  Missing = "tag"
+
+	missingImage  Missing = "image"
+	missingSubnet Missing = "subnet"
 )
 
 // MissingError is a name in a spec that MAAS does not have.
@@ -43,14 +48,35 @@ type MissingError struct {
 	Others []string
 }
 
-// Error names the field, what MAAS has instead, and the remedy.
-func (e *MissingError) Error() string {
-	has := "none"
-	if len(e.Others) > 0 {
-		has = text.List(e.Others, maxNames)
+// Found says what MAAS has instead.
+func (e *MissingError) Found() string {
+	has := cmp.Or(text.List(e.Others, maxNames), "none")
+	return fmt.Sprintf("MAAS has no %s %s (it has %s)", e.Kind, e.Name, has)
+}
+
+// Remedy says what to do.
+func (e *MissingError) Remedy() string {
+	if e.Kind == missingImage {
+		return "import or upload it, or name another one"
 	}
-	return fmt.Sprintf("%s: MAAS has no %s %s (it has %s): create it in MAAS, or name another one",
-		e.Field, e.Kind, e.Name, has)
+	return "create it in MAAS, or name another one"
+}
+
+// Error names the field, what MAAS has instead, and the remedy.
+func (e *MissingError) Error() string { return e.Field + ": " + e.Found() + ": " + e.Remedy() }
+
+// Has returns a *MissingError if MAAS, which has these, has not all that a field names.
+func Has(refs []maas.Ref, kind Missing, field string, names ...string) error {
+	var there []string
+	for _, ref := range refs {
+		there = append(there, ref.Name)
+	}
+	lacking := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
+	if len(lacking) == 0 {
+		return nil
+	}
+	slices.Sort(there)
+	return &MissingError{Kind: kind, Field: field, Name: strings.Join(lacking, ", "), Others: there}
 }
 
 // CheckNames returns a *MissingError if MAAS has not the zone, the resource pool or a tag that a machine is to have.
@@ -85,21 +111,16 @@ func (s *Service) checkName(
 	if name == "" {
 		return nil
 	}
-	missing := &MissingError{Kind: kind, Field: field, Name: name}
+	var missing error
 	for _, age := range []time.Duration{namesMaxAge, namesRetry} {
 		refs, err := list(ctx, age)
 		if err != nil {
 			return fmt.Errorf("listing MAAS's names of a %s: %w", kind, err)
 		}
-		missing.Others = nil
-		for _, ref := range refs {
-			if ref.Name == name {
-				return nil
-			}
-			missing.Others = append(missing.Others, ref.Name)
+		if missing = Has(refs, kind, field, name); missing == nil {
+			return nil
 		}
 	}
-	slices.Sort(missing.Others)
 	return missing
 }
 

@@ -3,7 +3,11 @@
 package machine
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
@@ -40,12 +44,39 @@ var (
 	}
 )
 
+// fate is what a machine can be used for now, in the words of a message.
+type fate string
+
+const (
+	isReady   fate = "Ready"
+	isInUse   fate = "in use"
+	isBroken  fate = "failed or broken"
+	isCooling fate = "left alone for a while"
+	isUnready fate = "not Ready yet, or retired"
+)
+
+// fateOf returns what became of a machine. skipped are the hostnames of the machines that are not allocated, sorted.
+func fateOf(m *maas.Machine, skipped []string) fate {
+	_, skip := slices.BinarySearch(skipped, m.Hostname)
+	switch {
+	case m.Status == maas.StatusReady && (skip || quarantine.Has(m)):
+		return isCooling
+	case m.Status == maas.StatusReady:
+		return isReady
+	case slices.Contains(inUse, m.Status):
+		return isInUse
+	case slices.Contains(broken, m.Status):
+		return isBroken
+	}
+	return isUnready
+}
+
 // Supply counts those of the machines that meet the constraints, by zone.
 func (s *Service) Supply(machines []*maas.Machine, constraints maas.AllocateParams) map[string]Supply {
 	return supply(machines, constraints, s.notAllocated())
 }
 
-// supply is pure. skipped are the hostnames of the machines that are not allocated, sorted.
+// supply is pure: see fateOf.
 func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped []string) map[string]Supply {
 	zones := map[string]Supply{}
 	for _, m := range machines {
@@ -53,18 +84,51 @@ func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped [
 			continue
 		}
 		zone := zones[m.Zone.Name]
-		_, skip := slices.BinarySearch(skipped, m.Hostname)
-		switch {
-		case m.Status == maas.StatusReady && (skip || quarantine.Has(m)):
-			zone.CoolingDown++
-		case m.Status == maas.StatusReady:
+		switch fateOf(m, skipped) {
+		case isReady:
 			zone.Ready++
-		case slices.Contains(inUse, m.Status):
+		case isInUse:
 			zone.InUse++
-		case slices.Contains(broken, m.Status):
+		case isBroken:
 			zone.Broken++
+		case isCooling:
+			zone.CoolingDown++
 		}
 		zones[m.Zone.Name] = zone
 	}
 	return zones
+}
+
+// WhyNone says why none of the machines can be allocated for constraints: how many lack what, and what became of the others.
+// It is "" if one could be, as far as is known here.
+func (s *Service) WhyNone(machines []*maas.Machine, constraints maas.AllocateParams) string {
+	skipped := append(s.notAllocated(), constraints.NotHostnames...)
+	slices.Sort(skipped)
+	return whyNone(machines, constraints, skipped)
+}
+
+// whyNone is pure: see fateOf.
+func whyNone(machines []*maas.Machine, constraints maas.AllocateParams, skipped []string) string {
+	counts, most := map[string]int{}, map[string]int{}
+	for _, m := range machines {
+		why := lacks(m, constraints)
+		if why == nil {
+			why = &lack{all: string(fateOf(m, skipped))}
+		}
+		counts[why.all]++
+		most[why.all] = max(most[why.all], why.has)
+	}
+	if counts[string(isReady)] > 0 {
+		return ""
+	}
+	var parts []string
+	for _, why := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) }) {
+		part := fmt.Sprintf("%d %s", counts[why], why)
+		if most[why] > 0 {
+			part += fmt.Sprintf(", at most %d", most[why])
+		}
+		parts = append(parts, part)
+	}
+	lacking := cmp.Or(strings.Join(parts, "; "), "MAAS has none, or shows none to the user of the API key")
+	return fmt.Sprintf("%d machine(s): %s: add or free one, or ask for less", len(machines), lacking)
 }

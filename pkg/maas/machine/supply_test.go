@@ -64,3 +64,32 @@ func TestEveryStateIsCountedOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestWhyNone(t *testing.T) {
+	metal := func(status maas.Status, memory int, tags ...string) *maas.Machine {
+		return &maas.Machine{Hostname: "m", Status: status, Memory: memory, Pool: maas.Ref{Name: "capi"}, Tags: tags, CPUCount: 8}
+	}
+	machines := []*maas.Machine{
+		metal(maas.StatusReady, 16384), metal(maas.StatusReady, 32768), metal(maas.StatusDeployed, 65536), metal(maas.StatusDeployed, 65536),
+		metal(maas.StatusDeployed, 65536), metal(maas.StatusBroken, 65536), metal(maas.StatusNew, 65536), metal(maas.StatusReady, 65536, quarantine.Tag),
+	}
+	for name, tc := range map[string]struct {
+		machines []*maas.Machine
+		wanted   maas.AllocateParams
+		want     string
+	}{
+		"memory": {machines, maas.AllocateParams{MinMemory: 64000}, "8 machine(s): 3 in use; 2 with less than 64000 MiB of memory (spec.minMemory), at most 32768; " +
+			"1 failed or broken; 1 left alone for a while; 1 not Ready yet, or retired: add or free one, or ask for less"},
+		"pool":           {machines, maas.AllocateParams{Pool: "other", MinMemory: 64000}, "8 machine(s): 8 not in resource pool other (spec.resourcePool): add or free one, or ask for less"},
+		"no tag":         {machines[:1], maas.AllocateParams{Tags: []string{"ssd"}}, "1 machine(s): 1 without the tag ssd (spec.tags): add or free one, or ask for less"},
+		"a tag":          {machines[7:], maas.AllocateParams{NotTags: []string{quarantine.Tag}}, "1 machine(s): 1 with the tag " + quarantine.Tag + " (spec.notTags): add or free one, or ask for less"},
+		"one fits":       {machines, maas.AllocateParams{}, ""},
+		"there are none": {nil, maas.AllocateParams{}, "0 machine(s): MAAS has none, or shows none to the user of the API key: add or free one, or ask for less"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, whyNone(tc.machines, tc.wanted, nil)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -4,10 +4,12 @@
 package scope
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +28,9 @@ const (
 	APIKeyKey   = "apiKey"
 	CABundleKey = "caBundle"
 )
+
+// maxKeys bounds the list of a Secret's keys in a message, in bytes.
+const maxKeys = 100
 
 // CredentialsError means that a cluster has no usable credentials.
 type CredentialsError struct {
@@ -99,6 +104,12 @@ func secretConfig(ctx context.Context, reader client.Reader, field, namespace, n
 	data, err := readSecret(ctx, reader, field, client.ObjectKey{Namespace: namespace, Name: name})
 	if err != nil {
 		return maas.Config{}, err
+	}
+	for _, key := range []string{EndpointKey, APIKeyKey} {
+		if _, has := data[key]; !has {
+			there := cmp.Or(strings.Join(slices.Sorted(maps.Keys(data)), ", "), "none")
+			return maas.Config{}, &CredentialsError{Source: "Secret " + name, cause: fmt.Errorf("it has no key %s (it has %s): add it", key, text.OneLine(there, maxKeys))}
+		}
 	}
 	return configOf(data), nil
 }

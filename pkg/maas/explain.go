@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// isUntrusted reports whether a server responds that can't prove to be MAAS.
+func isUntrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// Explain returns what the error of a call means that asks for no certain object, and what helps. Conditions, helm test and
+// capmaasctl have these words. MAAS's message for a wrong key is not repeated: it may hold the secret of the right one.
+func Explain(err error) (found, remedy string) {
+	var certificate *tls.CertificateVerificationError
+	var e *Error
+	switch {
+	case errors.As(err, &certificate):
+		return "MAAS's certificate can't be verified: " + certificateProblem(certificate.Err), certificateRemedy(certificate.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "a server responds, and speaks no TLS", "the endpoint (--maas-endpoint) begins with http:// there, not with https://"
+	case !errors.As(err, &e):
+		return err.Error(), ""
+	}
+	switch {
+	case e.Kind == Unauthorized:
+		return "MAAS refuses the API key",
+			"give a key that MAAS shows in the user's preferences; the clocks here and there must differ by less than 5 minutes"
+	case e.Kind == Forbidden:
+		return "MAAS forbids it to the API key's user (" + e.Message + ")",
+			"unlock the machine if it is locked, or use the API key of an administrator or, from MAAS 3.8 on, of a user with the entitlements of docs/security.md"
+	case e.Kind == Gone:
+		return "this MAAS has no VM hosts (MAAS 4.0 and newer)", "add LXDHosts, or use bare metal"
+	case e.isElsewhere():
+		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
+			"the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
+	case e.Status == 0:
+		return e.Message, "check the endpoint (--maas-endpoint), the firewall, and that MAAS's region controller runs"
+	case e.Status < 300:
+		return "a server responds that is not MAAS (" + e.Message + ")", "does the endpoint (--maas-endpoint) lead to MAAS?"
+	}
+	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may have the reason"
+}
+
+// isElsewhere reports whether there is no API of MAAS at the endpoint: every MAAS has all lists.
+func (e *Error) isElsewhere() bool {
+	return e.Kind == NotFound && e.Method == http.MethodGet && !strings.Contains(e.Endpoint, "{")
+}
+
+// IsElsewhere reports whether the server that responds has no API of MAAS where the endpoint leads.
+func IsElsewhere(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.isElsewhere()
+}
+
+// certificateProblem leaves out what differs from try to try: Go's text for an expired one has the present time.
+func certificateProblem(problem error) string {
+	var invalid x509.CertificateInvalidError
+	if errors.As(problem, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil {
+		return fmt.Sprintf("it is valid from %s to %s", invalid.Cert.NotBefore.UTC().Format("2006-01-02"), invalid.Cert.NotAfter.UTC().Format("2006-01-02"))
+	}
+	return problem.Error()
+}
+
+// certificateRemedy returns what helps against a certificate that can't be verified.
+func certificateRemedy(problem error) string {
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	switch {
+	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired:
+		return "renew MAAS's certificate; if it is valid now, correct the clock here"
+	case errors.As(problem, &name):
+		return "the endpoint (--maas-endpoint) has to have a name that it is valid for"
+	}
+	return "put the authority that signed it into caBundle (--maas-ca-file)"
+}
