@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// curtinConfig tells what MAAS's installer does to the disks (get_curtin_config in maasserver/api/machines.py). The rest of
-// the document is left out.
+// curtinConfig tells what MAAS's installer does to the disks, and how it configures network and cloud-init
+// (get_curtin_config in maasserver/api/machines.py). The rest of the document is left out.
 func (rq *request) curtinConfig() (any, error) {
 	m, err := rq.machineFor(mayView)
 	if err != nil {
@@ -20,7 +20,13 @@ func (rq *request) curtinConfig() (any, error) {
 	if !slices.Contains([]status{statusDeploying, statusDeployed, statusFailedDeployment}, m.status) {
 		return nil, badRequest("Machine %s is not in a deployment state.", m.hostname)
 	}
-	text, err := yaml.Marshal(object{"storage": object{"version": 1, "config": curtinDisks(m)}})
+	cloudConfig, err := rq.cloudConfig(m, "http://"+rq.http.Host+metadataRoot)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(object{
+		"storage": object{"version": 1, "config": curtinDisks(m)}, "network": rq.netplan(m), "cloudconfig": cloudConfig,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("writing the curtin config: %w", err)
 	}

@@ -20,7 +20,7 @@ func (s *Simulator) setStatus(m *machine, next status) {
 	}
 	m.status = next
 	if next == statusNew || next == statusReady {
-		m.owner = nil
+		m.owner, m.nodeKey = nil, apiKey{}
 	}
 	m.epoch++
 	s.addEvent(m, levelInfo, next.String(), "")
@@ -167,7 +167,7 @@ func (s *Simulator) failSoon(m *machine) {
 
 // acquire gives a Ready machine to a user.
 func (s *Simulator) acquire(m *machine, u *user, agentName string, bridgeAll bool) {
-	m.owner, m.agentName, m.bridged = u, agentName, bridgeAll
+	m.owner, m.agentName, m.bridged, m.nodeKey = u, agentName, bridgeAll, apiKey{}
 	s.setStatus(m, statusAllocated)
 }
 

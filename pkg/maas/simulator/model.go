@@ -282,6 +282,7 @@ type machine struct {
 	hardware         map[string]string // what commissioning found, by hardwareKeys
 	crashDump        bool
 	userData         []byte
+	nodeKey          apiKey // see keyOf
 	gatewayLink      *address
 	commissioned     bool // it passed commissioning: a release ends in Ready, not New
 	storage          storage

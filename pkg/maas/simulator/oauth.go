@@ -28,23 +28,34 @@ func (s *Simulator) authenticate(r *http.Request) (*user, error) {
 	}
 	u, key := s.userOfConsumer(params["oauth_consumer_key"])
 	if u == nil {
-		return nil, unauthorized("Authorization Error: Invalid API key.")
+		return nil, unauthorized(invalidKey)
 	}
+	if err := s.verify(params, key); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// invalidKey is the complaint about a key whose consumer MAAS does not know.
+const invalidKey = "Authorization Error: Invalid API key."
+
+// verify refuses a request that was not signed with the key, or is not fresh.
+func (s *Simulator) verify(params map[string]string, key apiKey) error {
 	if key.token != params["oauth_token"] {
-		return nil, unauthorized("Authorization Error: 'Invalid access token: " + params["oauth_token"] + "'")
+		return unauthorized("Authorization Error: 'Invalid access token: " + params["oauth_token"] + "'")
 	}
 	method := params["oauth_signature_method"]
 	if method != "PLAINTEXT" {
-		return nil, unauthorized(`Authorization Error: "Signature method ` + method +
+		return unauthorized(`Authorization Error: "Signature method ` + method +
 			` not supported try one of the following: PLAINTEXT, HMAC-SHA1"`)
 	}
 	if err := s.checkFreshness(params); err != nil {
-		return nil, err
+		return err
 	}
 	if want := "&" + key.secret; params["oauth_signature"] != want {
-		return nil, unauthorized("Authorization Error: 'Invalid signature. Expected signature base string: " + want + "'")
+		return unauthorized("Authorization Error: 'Invalid signature. Expected signature base string: " + want + "'")
 	}
-	return u, nil
+	return nil
 }
 
 // checkFreshness refuses timestamps that are too old and nonces that were used before.

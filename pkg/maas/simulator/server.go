@@ -52,7 +52,8 @@ func (rq *request) unlocked(fn func()) {
 	fn()
 }
 
-// Handler serves the API below /MAAS/api/2.0/ and the testers' endpoints below /control/.
+// Handler serves the API below /MAAS/api/2.0/, that of machines' cloud-init below /MAAS/metadata/, and the testers'
+// endpoints below /control/.
 func (s *Simulator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -60,6 +61,7 @@ func (s *Simulator) Handler() http.Handler {
 		w.WriteHeader(http.StatusNotFound)
 	})
 	mux.HandleFunc("/MAAS/api/", s.serveAPI)
+	mux.HandleFunc(metadataRoot, s.serveMetadata)
 	mux.Handle("/control/", s.controlHandler())
 	return mux
 }

@@ -50,7 +50,9 @@ type MachineSnapshot struct {
 
 // InterfaceSnapshot is one network card, bridge, bond or VLAN of a machine and its addresses, with subnet masks.
 type InterfaceSnapshot struct {
-	Name      string         `json:"name"`
+	Name string `json:"name"`
+	// Kind is physical, bridge, bond or vlan.
+	Kind      string         `json:"kind"`
 	MAC       string         `json:"mac"`
 	Ports     []string       `json:"ports,omitempty"` // of a bridge, a bond or a VLAN
 	Addresses []netip.Prefix `json:"addresses"`
@@ -104,7 +106,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 }
 
 func snapshotInterface(nic *iface) InterfaceSnapshot {
-	out := InterfaceSnapshot{Name: nic.name, MAC: nic.mac, Ports: slices.Clone(nic.ports)}
+	out := InterfaceSnapshot{Name: nic.name, Kind: nic.kind, MAC: nic.mac, Ports: slices.Clone(nic.ports)}
 	links := nic.links
 	if nic.leased != nil {
 		links = append(slices.Clone(links), nic.leased)

@@ -81,8 +81,10 @@ func randomHex(bytes int) string {
 // request is one HTTP request to MAAS.
 type request struct {
 	method string
-	path   string     // below /MAAS/api/2.0/, with its query
-	form   url.Values // the body, as a form
+	path   string // below /MAAS/api/2.0/, with its query
+	// metadata means that the path is below /MAAS/metadata/.
+	metadata bool
+	form     url.Values // the body, as a form
 	// multipart sends the form as multipart/form-data instead of x-www-form-urlencoded.
 	multipart bool
 	json      any    // the body, as JSON; instead of form
@@ -155,7 +157,11 @@ func (m *maas) send(ctx context.Context, r request) (*answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the body: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, m.url+"/api/2.0/"+r.path, body)
+	root := "/api/2.0/"
+	if r.metadata {
+		root = "/metadata/"
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, m.url+root+r.path, body)
 	if err != nil {
 		return nil, err
 	}
