@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// machines of each cluster.
-	machines      = 2
 	scriptTimeout = time.Minute
 	podsTimeout   = 5 * time.Minute
 )
@@ -50,8 +48,8 @@ func (c *cluster) nodes() map[*corev1.Node]simulator.MachineSnapshot {
 		}
 		all[node] = m
 	}
-	if len(all) != machines {
-		c.Fatalf("there are %d Nodes, want %d", len(all), machines)
+	if len(all) != c.machines {
+		c.Fatalf("there are %d Nodes, want %d", len(all), c.machines)
 	}
 	return all
 }
@@ -125,7 +123,7 @@ func (c *cluster) checkPods() {
 		}
 		said, ready := fmt.Sprintf("%d DaemonSets; ", len(sets.Items)), len(sets.Items) == 2
 		for _, s := range sets.Items {
-			ready = ready && s.Status.NumberReady == machines && s.Status.UpdatedNumberScheduled == machines
+			ready = ready && s.Status.NumberReady == int32(c.machines) && s.Status.UpdatedNumberScheduled == int32(c.machines)
 		}
 		for _, pod := range pods.Items {
 			if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {

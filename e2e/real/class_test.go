@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,7 +40,7 @@ spec:
 // kubeadm and kubelet take what each variable of the ClusterClass puts into user data, and the certificate has the names.
 func TestVariablesThatReachUserData(t *testing.T) {
 	_, version := box.NodeVersions()
-	c := &cluster{T: t, key: client.ObjectKey{Namespace: "default", Name: "many"}, before: box.MAAS.State()}
+	c := begin(t, "many")
 	c.apply(fmt.Sprintf(manyVariables, version))
 	c.checkNodes()
 	c.checkGuests()
@@ -79,14 +78,9 @@ func TestUpgrade(t *testing.T) {
 	c.checkVersion(previous)
 	c.greet()
 	began := time.Now()
-	object := &clusterv1.Cluster{}
-	object.Namespace, object.Name = c.key.Namespace, c.key.Name
-	line := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"topology":{"version":"`+current+`"}}}`))
+	c.change(`{"spec":{"topology":{"version":"` + current + `"}}}`)
 	ctx := within(t, createTimeout)
-	if err := box.Client.Patch(ctx, object, line); err != nil {
-		t.Fatal(err)
-	}
-	if err := box.WaitUpgraded(ctx, c.key, machines, current); err != nil {
+	if err := c.box.WaitUpgraded(ctx, c.key, c.machines, current); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("upgraded after %s", time.Since(began).Round(time.Second))
@@ -101,7 +95,7 @@ func TestUpgrade(t *testing.T) {
 // greet checks that pods on both nodes reach each other through a Service.
 func (c *cluster) greet() {
 	c.Helper()
-	if err := box.Greet(within(c.T, podsTimeout), c.key); err != nil {
+	if err := c.box.Greet(within(c.T, podsTimeout), c.key); err != nil {
 		c.Error(err)
 	}
 }

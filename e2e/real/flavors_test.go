@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -73,19 +76,28 @@ func TestFlavors(t *testing.T) {
 	}
 }
 
-// cluster is a cluster of a test, of one control plane and one worker.
+// cluster is a cluster of a test.
 type cluster struct {
 	*testing.T
+	// box is the management cluster that it is in.
+	box *sandbox.Sandbox
 	key client.ObjectKey
+	// machines is how many it has: at first one control plane and one worker.
+	machines int
 	// before is MAAS's state without it.
 	before   []byte
 	workload client.Client
 }
 
+func begin(t *testing.T, name string) *cluster {
+	t.Helper()
+	return &cluster{T: t, box: box, key: client.ObjectKey{Namespace: life.Namespace, Name: name}, machines: 2, before: box.MAAS.State()}
+}
+
 // create makes a cluster of a flavor, and returns when it is available.
 func create(t *testing.T, name, flavor, version string, more map[string]string) *cluster {
 	t.Helper()
-	c := &cluster{T: t, key: client.ObjectKey{Namespace: "default", Name: name}, before: box.MAAS.State()}
+	c := begin(t, name)
 	variables := map[string]string{
 		"CLUSTER_NAME": name, "NAMESPACE": c.key.Namespace, "KUBERNETES_VERSION": version, "MAAS_DNS_DOMAIN": domain,
 		"MAAS_IMAGE": sandbox.NodeImageOf(version), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": "capi", "WORKER_MACHINE_RESOURCEPOOL": "capi",
@@ -104,33 +116,43 @@ func (c *cluster) apply(manifest string) {
 	c.Helper()
 	ctx := within(c.T, createTimeout)
 	began := time.Now()
-	if err := box.ApplyYAML(ctx, strings.NewReader(manifest)); err != nil {
+	if err := c.box.ApplyYAML(ctx, strings.NewReader(manifest)); err != nil {
 		c.Fatal(err)
 	}
 	c.Cleanup(func() {
 		if c.Failed() {
 			c.dump()
-			_ = box.DeleteCluster(within(c.T, deleteTimeout), c.key) // The next test finds the machines free.
+			_ = c.box.DeleteCluster(within(c.T, deleteTimeout), c.key) // The next test finds the machines free.
 		}
 	})
-	if err := box.InstallPodNetwork(ctx, c.key); err != nil {
+	if err := c.box.InstallPodNetwork(ctx, c.key); err != nil {
 		c.Fatal(err)
 	}
-	if err := box.WaitAvailable(ctx, c.key, machines); err != nil {
+	if err := c.box.WaitAvailable(ctx, c.key, c.machines); err != nil {
 		c.Fatal(err)
 	}
 	var err error
-	if c.workload, err = box.WorkloadClient(ctx, c.key); err != nil {
+	if c.workload, err = c.box.WorkloadClient(ctx, c.key); err != nil {
 		c.Fatal(err)
 	}
 	c.Logf("%s is available after %s", c.key.Name, time.Since(began).Round(time.Second))
+}
+
+// change merges a patch into the Cluster.
+func (c *cluster) change(patch string) {
+	c.Helper()
+	object := &clusterv1.Cluster{}
+	object.Namespace, object.Name = c.key.Namespace, c.key.Name
+	if err := c.box.Client.Patch(c.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		c.Fatal(err)
+	}
 }
 
 // delete deletes the cluster, and checks that MAAS is as it was before.
 func (c *cluster) delete() {
 	c.Helper()
 	began := time.Now()
-	if err := box.DeleteCluster(within(c.T, deleteTimeout), c.key); err != nil {
+	if err := c.box.DeleteCluster(within(c.T, deleteTimeout), c.key); err != nil {
 		c.Fatal(err)
 	}
 	c.Logf("%s is deleted after %s", c.key.Name, time.Since(began).Round(time.Second))

@@ -14,6 +14,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
+// dataTag is the tag of the only server that has a disk for data, dataDisk.
+const dataTag, dataDisk = "data", "sdb"
+
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
@@ -22,6 +25,21 @@ func TestMain(m *testing.M) {
 		fmt.Println("Real nodes are not tested: CAPMAAS_REAL_NODES is not 1 (`make real` sets it, and builds what they need)")
 		return
 	}
-	options := sandbox.Options{RealNodes: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second}
+	options, err := settings()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(life.Main(m, options, &box))
+}
+
+// settings are those of each management cluster here.
+func settings() (sandbox.Options, error) {
+	region, err := sandbox.RegionWithMore(nil, map[string]any{
+		"names": []any{"data-1"}, "zone": "zone-b", "pool": "capi", "cores": 8, "memory": 16384, "disks": []any{100, 400}, "tags": []any{dataTag},
+	})
+	return sandbox.Options{
+		Region: region, RealNodes: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		NoDeprecated: true, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
+	}, err
 }

@@ -28,8 +28,8 @@ const (
 	lastCalls   = 40
 )
 
-// dump shows how everything is.
-func dump(t *testing.T, box *sandbox.Sandbox) {
+// Dump shows how everything is.
+func Dump(t *testing.T, box *sandbox.Sandbox) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dumpTimeout)
 	defer cancel()
 	var out strings.Builder

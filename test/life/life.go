@@ -93,7 +93,7 @@ func begin(t *testing.T, box *sandbox.Sandbox, names ...string) []*Life {
 			}
 		}
 		if t.Failed() {
-			dump(t, box)
+			Dump(t, box)
 		}
 		cleanUp(t, lives)
 	})

@@ -32,6 +32,8 @@ type MachineSnapshot struct {
 	Cores    int      `json:"cores"`
 	Memory   int      `json:"memory"` // MiB
 	Disks    []int64  `json:"disks"`  // bytes
+	// Unlisted are the names of disks that the machine has, and MAAS does not list.
+	Unlisted []string `json:"unlisted,omitempty"`
 	// Storage is what its disks hold: name, bytes and use of each disk, partition and volume.
 	Storage []string `json:"storage,omitempty"`
 	// Data is what testers wrote to its disks, by their names.
@@ -97,6 +99,9 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 	}
 	for _, d := range m.disks {
 		snap.Disks = append(snap.Disks, d.size)
+	}
+	for _, d := range m.unlisted {
+		snap.Unlisted = append(snap.Unlisted, d.name)
 	}
 	snap.Storage, snap.Data = m.storage.lines(m), m.contents()
 	for _, nic := range m.ifaces {

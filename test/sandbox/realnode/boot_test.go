@@ -57,8 +57,8 @@ func (r *region) change(what func(*simulator.MachineSnapshot)) {
 	r.changed(m, simulator.Change{})
 }
 
-// A machine boots what MAAS wrote to its disk, keeps it while its power is off, and loses it when it is released. The
-// settings of this machine's kernel stay as they are.
+// A machine boots what MAAS wrote to its disk, keeps it while its power is off, and loses it when it is released, but not
+// what is on a disk that MAAS does not list, until that is erased. The settings of this machine's kernel stay as they are.
 func TestLifeOfAMachine(t *testing.T) {
 	if os.Getenv("CAPMAAS_REAL_NODES") != "1" {
 		t.Skip("CAPMAAS_REAL_NODES is not 1 (`make real` sets it, and builds what real nodes need)")
@@ -87,6 +87,7 @@ func TestLifeOfAMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	maas := &region{machine: machine}
+	maas.machine.Unlisted = []string{"sdb"}
 	maas.machine.UserData = []byte("## template: jinja\n#cloud-config\nruncmd:\n- echo '{{ ds.meta_data.instance_id }}' >>/root/boots\n- getent ahostsv4 other >/root/address\n")
 	nodes, err := Start(ctx, maas, Options{
 		Logger: testr.New(t), Bin: bin, Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: dnsAddress,
@@ -137,13 +138,28 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 	maas.change(func(m *simulator.MachineSnapshot) { m.Running = true })
 	eventually("the disk stays", "cat /root/boots", machine.SystemID)
-	maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData = "Releasing", false, nil })
-	for pause(ctx) {
-		if _, _, err := nodes.containers.GetInstanceState(name); err != nil {
-			return
+	eventually("there is a disk for data", "echo kept >/srv/sdb/data; cat /srv/sdb/data", "kept")
+	userData := maas.machine.UserData
+	again := func(erased string) {
+		t.Helper()
+		maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData, m.Erased = "Ready", false, nil, erased })
+		for pause(ctx) {
+			if _, _, err := nodes.containers.GetInstanceState(name); err != nil {
+				break
+			}
 		}
+		for volumes := []string{""}; erased != "" && len(volumes) > 0 && pause(ctx); {
+			if volumes, err = nodes.containers.GetStoragePoolVolumeNames(pool); err != nil {
+				t.Fatal(err)
+			}
+			volumes = slices.DeleteFunc(volumes, func(name string) bool { return !strings.Contains(name, "custom") })
+		}
+		maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData, m.Erased = "Deployed", true, userData, "" })
 	}
-	t.Fatal("the disk is not wiped")
+	again("")
+	eventually("the disk for data stays", "cat /srv/sdb/data", "kept")
+	again("quick")
+	eventually("the disk for data is erased", "ls /srv/sdb | grep --count data || true", "0")
 }
 
 // hierarchy is a file of the top of a hierarchy of control groups.

@@ -5,6 +5,7 @@ package realnode
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -20,10 +21,17 @@ type hardware struct {
 	logger logr.Logger
 	// written is whether the disk has an operating system, and on whether the power is.
 	written, on bool
+	// disks are its dataDisks, by their volumes.
+	disks []string
 }
 
 // apply makes the container what the machine is.
 func (h *hardware) apply(ctx context.Context, m simulator.MachineSnapshot, system bool) error {
+	if m.Erased != "" && !h.written {
+		if err := h.eraseDataDisks(); err != nil {
+			return err
+		}
+	}
 	if h.written && !system {
 		return h.timed("The disk is wiped", m, func() error { return h.wipe(ctx) })
 	}
@@ -69,7 +77,13 @@ func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) err
 		return err
 	}
 	source := api.InstanceSource{Type: "copy", Source: prepared}
-	if err := h.nodes.containers.create(ctx, h.name, source, h.nodes.config, cards(m, bridge)); err != nil {
+	disks, err := h.dataDisks(m)
+	if err != nil {
+		return err
+	}
+	more := cards(m, bridge)
+	maps.Copy(more, disks)
+	if err := h.nodes.containers.create(ctx, h.name, source, h.nodes.config, more); err != nil {
 		return err
 	}
 	if err := h.nodes.containers.link(h.name, releaseLink, version); err != nil {
