@@ -227,7 +227,7 @@ e2e: tools-test tools-providers build ## Run the suites in the sandbox, and buil
 
 .PHONY: real
 real: tools-test tools-node build ## Run the suites on real nodes, which takes root, LXD and mmdebstrap.
-	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 90m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real ./test/demo
+	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 150m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real ./test/demo
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full

@@ -142,7 +142,9 @@ func TestLifeOfAMachine(t *testing.T) {
 	userData := maas.machine.UserData
 	again := func(erased string) {
 		t.Helper()
-		maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData, m.Erased = "Ready", false, nil, erased })
+		maas.change(func(m *simulator.MachineSnapshot) {
+			m.Status, m.Running, m.UserData, m.Erased = "Ready", false, nil, erased
+		})
 		for pause(ctx) {
 			if _, _, err := nodes.containers.GetInstanceState(name); err != nil {
 				break
@@ -154,7 +156,9 @@ func TestLifeOfAMachine(t *testing.T) {
 			}
 			volumes = slices.DeleteFunc(volumes, func(name string) bool { return !strings.Contains(name, "custom") })
 		}
-		maas.change(func(m *simulator.MachineSnapshot) { m.Status, m.Running, m.UserData, m.Erased = "Deployed", true, userData, "" })
+		maas.change(func(m *simulator.MachineSnapshot) {
+			m.Status, m.Running, m.UserData, m.Erased = "Deployed", true, userData, ""
+		})
 	}
 	again("")
 	eventually("the disk for data stays", "cat /srv/sdb/data", "kept")

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const realNodes = "../e2e/real"
+
+// Each flavor names the test that runs it on real nodes, or says that none does; as e2e/real has it.
+func TestEveryFlavorNamesItsRunOnRealNodes(t *testing.T) {
+	source := read(t, filepath.Join(realNodes, "flavors_test.go"))
+	_, run, _ := strings.Cut(source, "var flavors = ")
+	run, notRun, _ := strings.Cut(run, "var notYet = ")
+	notRun, _, _ = strings.Cut(notRun, "\n}\n")
+	for flavor := range flavors(t) {
+		title, test := flavor, "`TestFlavors/flavor-"+flavor+"`"
+		if flavor == "" {
+			title, test = "default", "`TestFlavors/flavor`"
+		}
+		said := section(t, flavorsPage, title)
+		entry := "\n\t\"" + flavor + "\":"
+		if strings.Contains(run, entry) != strings.Contains(said, test) {
+			t.Errorf("%s: is it true that real nodes run the flavor %q, and does it name %s?", flavorsPage, title, test)
+		}
+		if strings.Contains(notRun, entry) != strings.Contains(said, "Not run on [real nodes]") {
+			t.Errorf("%s: is it true that real nodes do not run the flavor %q, and does it say so?", flavorsPage, title)
+		}
+	}
+}
+
+// The pages name tests of e2e/real that there are.
+func TestTestsOnRealNodesExist(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(realNodes, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	source := ""
+	for _, file := range files {
+		source += read(t, file)
+	}
+	for _, page := range []string{flavorsPage, "clusterclass.md"} {
+		named := regexp.MustCompile("`(Test[A-Za-z]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
+		if len(named) == 0 {
+			t.Errorf("%s names no test on real nodes", page)
+		}
+		for _, name := range named {
+			if !strings.Contains(source, "\nfunc "+name[1]+"(t *testing.T) {") {
+				t.Errorf("%s names %s, which is not in %s", page, name[1], realNodes)
+			}
+		}
+	}
+}
