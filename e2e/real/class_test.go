@@ -118,7 +118,7 @@ func (c *cluster) checkVersion(want string) {
 	seen := map[string]bool{}
 	for _, pod := range pods.Items {
 		name, version, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
-		if name = name[strings.LastIndex(name, "/")+1:]; strings.HasPrefix(name, "kube-") {
+		if name = name[strings.LastIndex(name, "/")+1:]; strings.HasPrefix(name, "kube-") && name != "kube-vip" {
 			seen[name] = true
 			if version != want {
 				c.Errorf("the pod %s runs %s, want %s", pod.Name, version, want)
