@@ -155,6 +155,8 @@ type topology struct {
 	certSANs     []string
 	// bootstrap is what control planes do.
 	bootstrap bootstrapv1.KubeadmConfigSpec
+	// deletion is how control planes are deleted.
+	deletion controlplanev1.KubeadmControlPlaneMachineTemplateDeletionSpec
 	// commands run before kubeadm, by the MachineDeployment's name in the topology, and control-plane.
 	commands map[string][]string
 	// controlPlaneTemplate is the name of the control plane's MaasMachineTemplate.
@@ -191,6 +193,7 @@ func observe(t *testing.T, cluster *clusterv1.Cluster) topology {
 	}
 	result.certSANs = kcp.Spec.KubeadmConfigSpec.ClusterConfiguration.APIServer.CertSANs
 	result.bootstrap = kcp.Spec.KubeadmConfigSpec
+	result.deletion = kcp.Spec.MachineTemplate.Spec.Deletion
 	result.commands["control-plane"] = kcp.Spec.KubeadmConfigSpec.PreKubeadmCommands
 	result.controlPlaneTemplate = kcp.Spec.MachineTemplate.Spec.InfrastructureRef.Name
 	result.controlPlane = readTemplate(t, cluster.Namespace, result.controlPlaneTemplate)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -398,6 +399,12 @@ func TestKubeVIPIsTheSameByFlavorAndByClass(t *testing.T) {
 	}
 	if len(flavor.bootstrap.Files) != 1 || !strings.Contains(flavor.bootstrap.Files[0].Content, image) {
 		t.Errorf("files of the control planes: %v, want one with the image %s", flavor.bootstrap.Files, image)
+	}
+	// Nobody answers while the address moves away from a control plane that is deleted.
+	for how, timeout := range map[string]*int32{"flavor": flavor.deletion.NodeDeletionTimeoutSeconds, "class": class.deletion.NodeDeletionTimeoutSeconds} {
+		if timeout == nil || *timeout != 0 {
+			t.Errorf("by %s, the deletion of a Node is given up after %d s, want never", how, ptr.Deref(timeout, -1))
+		}
 	}
 	without := observe(t, reconciled(t, createTopology(t, "{dnsDomain: maas, image: ubuntu/noble}")))
 	if len(without.bootstrap.Files) != 0 {
