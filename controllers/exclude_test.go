@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -134,6 +135,53 @@ func TestAnExclusionThatWasInterrupted(t *testing.T) {
 			w.goes(m)
 			w.unchanged(before)
 		})
+	}
+}
+
+// Nothing but MAAS's note proves later that a machine in the pool was ours: without one, nothing would be undone on it.
+func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
+	t.Parallel()
+	note := simulator.Fault{Method: http.MethodPost, Endpoint: "tags/"}
+	with := func(change func(*simulator.Fault)) simulator.Fault {
+		fault := note
+		change(&fault)
+		return fault
+	}
+	specs := map[string]infrav1.MaasMachineSpec{
+		"interfaces": {Interfaces: bonded}, "address": {StaticIP: "10.77.0.50"}, "storage": shapes["lvm"],
+	}
+	for name, fault := range map[string]simulator.Fault{
+		"the request is lost":  with(func(f *simulator.Fault) { f.DropBefore, f.First = true, 2 }),
+		"the response is lost": with(func(f *simulator.Fault) { f.DropAfter, f.First = true, 1 }),
+		"MAAS can't":           with(func(f *simulator.Fault) { f.Status, f.First = http.StatusInternalServerError, 2 }),
+		"MAAS is busy":         with(func(f *simulator.Fault) { f.Status, f.First = http.StatusConflict, 1 }),
+		"the clocks differ":    with(func(f *simulator.Fault) { f.Status, f.First = http.StatusUnauthorized, 1 }),
+	} {
+		for what, spec := range specs {
+			t.Run(what+": "+name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, func(w *world) { w.region = oneServer })
+				w.provisioned(w.newCluster())
+				before, id := w.maas.State(), w.maas.Machines()[0].SystemID
+				if _, err := w.maas.AddFault(fault); err != nil {
+					t.Fatal(err)
+				}
+				w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+					isChange := slices.Contains([]string{"create_bond", "link_subnet", "set_storage_layout"}, call.Op)
+					if at == simulator.Before && isChange && !bytes.Contains(w.maas.State(), []byte(`"`+quarantine.ExcludeTag+"-"+id+`"`)) {
+						t.Errorf("%s before MAAS has a note", call.Op)
+					}
+					return nil
+				})
+				m := w.newMachine("m", false, spec)
+				w.deployed(m)
+				w.maas.SetHook(nil)
+				w.beginDeletion(m)
+				w.restart()
+				w.goes(m)
+				w.unchanged(before)
+			})
+		}
 	}
 }
 

@@ -26,11 +26,17 @@ import (
 // mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else has it.
 func (l *life) mark() string { return l.Identity().AgentName }
 
-// note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once the machine
-// is back in the pool. The machine is ours.
+// note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once the
+// machine is back in the pool. So nothing is done before MAAS says it, unless the API key may not note it. The machine is
+// ours.
 func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
-	if l.IsLXD() || l.record.Excluded == m.SystemID {
+	if l.IsLXD() {
 		return nil
+	}
+	if l.record.Excluded == m.SystemID { // An earlier try to note it may have failed.
+		if by, err := l.Machines.Quarantine.NotedBy(ctx, m.SystemID); err != nil || by == l.mark() {
+			return err
+		}
 	}
 	return r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Note)
 }
@@ -58,7 +64,7 @@ func (r *Reconciler) acquisition(ctx context.Context, l *life) error {
 }
 
 // exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to be undone.
-// It is proven to be ours.
+// It is proven to be ours. What MAAS refuses does not hold a machine that is to be released, nor what fails twice.
 func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, left machine.Leftover) error {
 	if left = left.On(out); left == (machine.Leftover{}) {
 		return nil
@@ -67,23 +73,34 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	if l.record.Excluded == out.SystemID && inmaas.IsExcluded(out) {
 		return nil
 	}
-	return r.tell(ctx, l, out.SystemID, l.Machines.Quarantine.Exclude)
-}
-
-// tell has MAAS note something about a machine. What MAAS refuses stops nothing: then only this process knows it. The error is of
-// Kubernetes, or maas.Unavailable, the first time: then the same again may succeed.
-func (r *Reconciler) tell(ctx context.Context, l *life, id string, tell func(context.Context, maas.Permit, string, inmaas.Cause) error) error {
 	again := l.record.IsPending(record.Exclude)
-	l.record.Excluded = id // Stored with the call.
-	err := r.change(ctx, l, record.Exclude, func(ctx context.Context, permit maas.Permit) error {
-		return tell(ctx, permit, id, l.cause())
-	})
+	err := r.tell(ctx, l, out.SystemID, l.Machines.Quarantine.Exclude)
 	var answer *maas.Error
 	if !errors.As(err, &answer) || (errors.Is(err, maas.Unavailable) && !again) {
 		return err
 	}
-	ctrl.LoggerFrom(ctx).Info("Failed to note in MAAS that a machine is to be as before when it is free", "systemID", id, "error", text.Lines(err))
+	notTold(ctx, out.SystemID, err) // What is to be undone is noted since before it was done.
 	return nil
+}
+
+// tell has MAAS note something about a machine. If the API key may not do that, only this process knows it. After another
+// error the same again may succeed; part of it may be noted by then.
+func (r *Reconciler) tell(
+	ctx context.Context, l *life, id string, tell func(context.Context, maas.Permit, string, inmaas.Cause) error,
+) error {
+	l.record.Excluded = id // Stored with the call.
+	err := r.change(ctx, l, record.Exclude, func(ctx context.Context, permit maas.Permit) error {
+		return tell(ctx, permit, id, l.cause())
+	})
+	if !errors.Is(err, maas.Forbidden) {
+		return err
+	}
+	notTold(ctx, id, err)
+	return nil
+}
+
+func notTold(ctx context.Context, id string, err error) {
+	ctrl.LoggerFrom(ctx).Info("Failed to note in MAAS that a machine is to be as before when it is free", "systemID", id, "error", text.Lines(err))
 }
 
 func (l *life) cause() inmaas.Cause {
