@@ -121,6 +121,15 @@ release: ## Make a release, for VERSION, in OUT/release, and push its images and
 		--archs '$(IMAGE_ARCH)' --platforms '$(RELEASE_PLATFORMS)' --ldflags '$(GO_LDFLAGS)' --cyclonedx-gomod $(BIN)/cyclonedx-gomod \
 		$(if $(SIGN),--cosign $(BIN)/cosign --cosign-key '$(COSIGN_KEY)' --cosign-signing-config '$(COSIGN_SIGNING_CONFIG)')
 
+.PHONY: tools-release
+tools-release:
+	@$(call build-tools,cosign cyclonedx-gomod krew)
+
+.PHONY: release-dry-run
+release-dry-run: tools-test tools-release ## Make a release, publish it on this computer, and install, upgrade and verify from there (RELEASE_ARCHS, RELEASE_PLATFORMS).
+	CAPMAAS_RELEASE=1 RELEASE_ARCHS='$(RELEASE_ARCHS)' RELEASE_PLATFORMS='$(RELEASE_PLATFORMS)' \
+		$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./e2e/release
+
 .PHONY: lint-workflows
 lint-workflows: ## Check the workflows of GitHub with actionlint.
 	@$(call build-tools,actionlint)

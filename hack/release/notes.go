@@ -40,7 +40,7 @@ func (r *release) notes(ctx context.Context, pushed artifacts) (string, error) {
 	}
 	var out bytes.Buffer
 	err = notesTemplate.Execute(&out, map[string]any{
-		"Version": r.version, "ChartVersion": r.chartVersion(), "Changes": section(string(text), r.version), "Signed": r.signer.program != "",
+		"Version": r.version, "ChartVersion": r.chartVersion(), "Changes": absolute(section(string(text), r.version), r.version), "Signed": r.signer.program != "",
 		"Chart": pushed.chart, "Artifacts": pushed.all(), "Previous": previous, "Areas": areas, "Homepage": homepage,
 	})
 	return out.String(), err
@@ -106,6 +106,11 @@ func section(text, version string) string {
 		return changes
 	}
 	return sections["Unreleased"]
+}
+
+// absolute makes the changelog's links lead to the repository from elsewhere.
+func absolute(text, version string) string {
+	return strings.ReplaceAll(text, "](docs/", "]("+homepage+"/blob/"+version+"/docs/")
 }
 
 // previousTag returns the newest release before this one, or nothing. A release has all that its candidates had.

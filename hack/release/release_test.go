@@ -262,6 +262,12 @@ func TestSectionOfTheChangelog(t *testing.T) {
 	}
 }
 
+func TestLinksOfTheNotesAreAbsolute(t *testing.T) {
+	if got, want := absolute("[a](docs/a.md)", "v0.1.0"), "[a]("+homepage+"/blob/v0.1.0/docs/a.md)"; got != want {
+		t.Errorf("the link is %s, want %s", got, want)
+	}
+}
+
 func TestCommitsByArea(t *testing.T) {
 	got := byArea([]string{"maasmachine: wait", "api: add a field", "Merge main into x: y", "maasmachine: go on"})
 	want := []area{{"api", []string{"add a field"}}, {"maasmachine", []string{"wait", "go on"}}, {"other", []string{"Merge main into x: y"}}}
