@@ -5,13 +5,19 @@ package release_test
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +26,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 )
@@ -57,7 +64,9 @@ func newPublisher(t *testing.T) *publisher {
 	t.Cleanup(images.Close)
 	p.host = strings.TrimPrefix(images.URL, "http://")
 	p.registry = p.host + "/capmaas"
-	github := httptest.NewTLSServer(http.HandlerFunc(p.serveGitHub))
+	github := httptest.NewUnstartedServer(http.HandlerFunc(p.serveGitHub))
+	github.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t, "github.com", "api.github.com")}, MinVersion: tls.VersionTLS12}
+	github.StartTLS()
 	t.Cleanup(github.Close)
 	versions := httptest.NewServer(http.HandlerFunc(p.serveVersions))
 	t.Cleanup(versions.Close)
@@ -89,6 +98,24 @@ func (p *publisher) release(t *testing.T, v, archs, platforms string) {
 }
 
 func (p *publisher) assets(v string) string { return filepath.Join(p.dir, v, "release", "assets") }
+
+// certificate is one for names, signed by itself.
+func certificate(t *testing.T, names ...string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: names, NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	content, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{content}, PrivateKey: key}
+}
 
 // serveGitHub serves the files of releases. Cluster API's have nothing in them: it runs in the sandbox already.
 func (p *publisher) serveGitHub(w http.ResponseWriter, r *http.Request) {
